@@ -1,0 +1,104 @@
+"""How much of each resource a node has, offers, and lacks.
+
+Law: allocatable never exceeds capacity, and no one's numbers are ever lowered by `sanitize_allocatable`.
+"""
+
+from collections.abc import Mapping
+
+from attrs import field, frozen
+
+from devicecore.domain.model import Container, Pod, ResourceName, is_extended_resource
+
+
+@frozen
+class NodeStatus:
+    """What a node says of its device resources: counts per resource, and the resources it no longer has (3.6).
+
+    `removed` names a resource once, in the status in which it disappears, sorted.
+    """
+
+    capacity: Mapping[ResourceName, int] = field(factory=dict)
+    allocatable: Mapping[ResourceName, int] = field(factory=dict)
+    removed: tuple[ResourceName, ...] = ()
+
+
+@frozen
+class Insufficient:
+    """What a node lacks for a pod, as the scheduler says it: counts of one resource."""
+
+    resource: ResourceName
+    requested: int
+    used: int
+    capacity: int
+
+    def __str__(self) -> str:
+        return f"Insufficient {self.resource}"
+
+
+def sanitize_allocatable(
+    allocatable: Mapping[ResourceName, int], in_use: Mapping[ResourceName, int]
+) -> dict[ResourceName, int]:
+    """Raise `allocatable` to what is in use, where it is lower (kubelet: `UpdatePluginResources`, reference 8.1).
+
+    So a pod that already owns devices passes the general resource check while their plugin is away.
+    """
+    raised = {resource: max(count, allocatable.get(resource, 0)) for resource, count in in_use.items()}
+    return {**allocatable, **raised}
+
+
+def pod_request(pod: Pod) -> dict[str, int]:
+    """How many of each resource the pod needs at its peak (kubelet: `PodLimits`, reference 6.4).
+
+    Sidecars run on beside the app containers and beside every init container that comes after them.
+    """
+    running: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in pod.init_containers:
+        together = _sum(running, container)
+        peak = _larger(peak, together)
+        if container.restartable:
+            running = together
+    for container in pod.containers:
+        running = _sum(running, container)
+    return _larger(peak, running)
+
+
+def insufficient(
+    pod: Pod, allocatable: Mapping[ResourceName, int], used: Mapping[ResourceName, int]
+) -> tuple[Insufficient, ...]:
+    """The extended resources of which a node has too few left for `pod`, by name: the scheduler's question."""
+    return tuple(
+        Insufficient(name, count, used.get(name, 0), allocatable.get(name, 0))
+        for resource, count in sorted(pod_request(pod).items())
+        if is_extended_resource(resource)
+        and (name := ResourceName(resource))
+        and count > allocatable.get(name, 0) - used.get(name, 0)
+        and count > 0
+    )
+
+
+def merge_into_node(
+    status: NodeStatus, capacity: Mapping[str, int], allocatable: Mapping[str, int]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """A node's capacity and allocatable once `status` is in them (kubelet: `MachineInfo`, reference 8.2).
+
+    Removed resources stay, with 0, so that they are told apart from resources that are the cluster's. Resources that
+    are not extended resources are left alone. Counts are whole numbers; reservations are the caller's.
+    """
+    merged: dict[str, int] = {**capacity, **_plain(status.capacity), **dict.fromkeys(status.removed, 0)}
+    kept = {name: count for name, count in allocatable.items() if name in merged or not is_extended_resource(name)}
+    ours = {name: count for name, count in merged.items() if name not in kept or is_extended_resource(name)}
+    return merged, {**kept, **ours, **_plain(status.allocatable)}
+
+
+def _sum(counts: Mapping[str, int], container: Container) -> dict[str, int]:
+    added = {name: counts.get(name, 0) + count for name, count in container.limits.items()}
+    return {**counts, **added}
+
+
+def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
+
+
+def _plain(counts: Mapping[ResourceName, int]) -> dict[str, int]:
+    return {str(name): count for name, count in counts.items()}

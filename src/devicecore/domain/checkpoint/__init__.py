@@ -1,0 +1,26 @@
+"""The kubelet's checkpoint file, both ways: what is in it, how Go writes it, and its checksum.
+
+`decode` and `encode` are all that most need; `judge` is for those who only want to know whether a file is sound.
+"""
+
+from devicecore.domain.checkpoint.decoding import Decoded, decode
+from devicecore.domain.checkpoint.encoding import checksum, dump, encode
+from devicecore.domain.checkpoint.entries import NO_TOPOLOGY, CheckpointData, DevicesPerNuma, PodDevicesEntry
+from devicecore.domain.checkpoint.fnv import fnv1a_32
+from devicecore.domain.checkpoint.verdict import Finding, Verdict, judge
+
+__all__ = [
+    "NO_TOPOLOGY",
+    "CheckpointData",
+    "Decoded",
+    "DevicesPerNuma",
+    "Finding",
+    "PodDevicesEntry",
+    "Verdict",
+    "checksum",
+    "decode",
+    "dump",
+    "encode",
+    "fnv1a_32",
+    "judge",
+]

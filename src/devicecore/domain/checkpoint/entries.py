@@ -1,0 +1,100 @@
+"""What a kubelet checkpoints: which container holds which devices, and which devices are registered.
+
+Law: these are values of Go. Nil (None) and empty differ in every field, and lists keep their order. That the NUMA node
+-1 means "no topology" is known in here, and where an `Allocation` is turned into this and back, and nowhere else.
+
+An entry renders itself once and keeps the text, so that writing a checkpoint again costs only what is new in it.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from itertools import chain
+
+from attrs import frozen
+
+from devicecore.domain.checkpoint.go_text import (
+    Strings,
+    base64_text,
+    bytes_dump,
+    json_text,
+    numa_dump,
+    numa_json,
+    strings_dump,
+    utf8,
+)
+
+NO_TOPOLOGY = -1
+"""The NUMA node under which a checkpoint keeps the devices that have none."""
+
+DevicesPerNuma = Mapping[int, tuple[str, ...] | None]
+"""Device ids by NUMA node (kubelet: `DevicesPerNUMA`); a device on two nodes is under both, one on none under -1."""
+
+
+@frozen
+class PodDevicesEntry:
+    """Who holds which devices of one resource, and what the plugin answered (kubelet: `PodDevicesEntry`)."""
+
+    pod_uid: str = ""
+    container_name: str = ""
+    resource_name: str = ""
+    device_ids: DevicesPerNuma | None = None
+    alloc_resp: bytes | None = None
+
+    @property
+    def flat_device_ids(self) -> tuple[str, ...] | None:
+        """The devices as format 1 lists them, without NUMA nodes: each once, by the lowest node it is on."""
+        if self.device_ids is None:
+            return None
+        if len(self.device_ids) == 1:  # as a format 1 file is read, and so it is written again unchanged
+            return next(iter(self.device_ids.values()))
+        by_node = (ids or () for _, ids in sorted(self.device_ids.items()))
+        return tuple(dict.fromkeys(chain.from_iterable(by_node)))
+
+    @cached_property
+    def json(self) -> bytes:
+        """The entry in a file of format 2."""
+        return self._json(numa_json(self.device_ids))
+
+    @cached_property
+    def dump(self) -> bytes:
+        """The entry in the dump of format 2."""
+        return self._dump(f"(checkpoint.DevicesPerNUMA){numa_dump(self.device_ids)}")
+
+    @property
+    def flat_json(self) -> bytes:
+        """The entry in a file of format 1."""
+        return self._json(self.flat_device_ids)
+
+    @property
+    def flat_dump(self) -> bytes:
+        """The entry in the dump of format 1."""
+        return self._dump(f"([]string){strings_dump(self.flat_device_ids)}")
+
+    def _json(self, device_ids: Mapping[str, Strings | None] | Strings | None) -> bytes:
+        return json_text(
+            {
+                "PodUID": self.pod_uid,
+                "ContainerName": self.container_name,
+                "ResourceName": self.resource_name,
+                "DeviceIDs": device_ids,
+                "AllocResp": base64_text(self.alloc_resp),
+            }
+        )
+
+    def _dump(self, device_ids: str) -> bytes:
+        text = utf8(
+            f"{{PodUID:(string){self.pod_uid} ContainerName:(string){self.container_name} "
+            f"ResourceName:(string){self.resource_name} DeviceIDs:{device_ids} AllocResp:([]uint8)"
+        )
+        return b"%b%b}" % (text, bytes_dump(self.alloc_resp))
+
+
+@frozen
+class CheckpointData:
+    """All that is in a checkpoint (kubelet: `checkpointData`).
+
+    `registered_devices` holds the healthy devices by resource. A kubelet without pods has None for `entries`.
+    """
+
+    entries: tuple[PodDevicesEntry, ...] | None = None
+    registered_devices: Mapping[str, tuple[str, ...] | None] | None = None

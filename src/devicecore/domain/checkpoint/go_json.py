@@ -1,0 +1,229 @@
+"""JSON as Go's `encoding/json` reads it.
+
+Law: any bytes give either a value or a MalformedCheckpointError, and Go would have said the same. An object keeps all
+its pairs, for Go decodes a repeated key into what is there already; a number keeps its text, for what it may be is the
+business of the field that it is for.
+"""
+
+import json
+import re
+from collections.abc import Generator, Iterable
+from operator import itemgetter
+from typing import NoReturn, TypeAlias
+
+from attrs import frozen
+
+from devicecore.domain.errors import MalformedCheckpointError
+
+_MAX_DEPTH = 10_000  # encoding/json/scanner.go: maxNestingDepth
+
+# What Go replaces by U+FFFD: every byte that is no UTF-8 (which `surrogateescape` marks one by one), and every escaped
+# surrogate without its other half. The last branch steps over escaped backslashes.
+_UNDECODABLE = re.compile("[\udc80-\udcff]")
+_LONE_SURROGATE = re.compile(
+    r"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|(\\.)", re.DOTALL
+)
+_SPACES = tuple(" \t\n\r")
+_SECOND = itemgetter(1)
+
+
+@frozen
+class Literal:
+    """A number as it is written."""
+
+    text: str
+
+
+class Object(tuple[tuple[str, "Json"], ...]):
+    """The pairs of a JSON object, in order, repetitions included."""
+
+    __slots__ = ()
+
+
+_CONTAINERS = {list, Object}
+
+Json: TypeAlias = "bool | str | Literal | Object | list[Json] | None"
+
+
+def parse(blob: bytes) -> Json:
+    """The JSON value that is all of `blob`.
+
+    Raises:
+        MalformedCheckpointError: Go would not take it for JSON.
+    """
+    text = _decoded(blob)
+    try:
+        value = _parsed(text)
+    except ValueError as error:
+        raise MalformedCheckpointError(problem=f"not JSON: {error}") from None
+    # Counting brackets is enough for all but huge files.
+    if text.count("[") + text.count("{") > _MAX_DEPTH and _depth(value) > _MAX_DEPTH:
+        raise MalformedCheckpointError(problem="not JSON: exceeded max depth")
+    return value
+
+
+def _parsed(text: str) -> Json:
+    try:
+        value: Json = _DECODER.decode(text)
+    except RecursionError:
+        value = _DeepParser(text).parse()
+    return value
+
+
+def unparse(value: Json) -> str:
+    """A parsed value as compact JSON, whatever its depth."""
+    written: list[str] = []
+    todo: list[Json] = [value]
+    while todo:
+        match todo.pop():
+            case Literal(text):
+                written.append(text)
+            case Object() as pairs:
+                todo.append(Literal("}"))
+                for place, (name, item) in reversed(list(enumerate(pairs))):
+                    todo += [item, Literal(f"{',' if place else ''}{_quoted(name)}:")]
+                todo.append(Literal("{"))
+            case list(items):
+                todo.append(Literal("]"))
+                for place, item in reversed(list(enumerate(items))):
+                    todo += [item, Literal("," if place else "")]
+                todo.append(Literal("["))
+            case scalar:
+                written.append(_quoted(scalar))
+    return "".join(written)
+
+
+def kind(value: Json) -> str:
+    """What Go calls a value that it cannot use; null is of use everywhere."""
+    match value:
+        case str():
+            return "string"
+        case Literal(text):
+            return f"number {text[:40]}"
+        case Object():
+            return "object"
+        case list():
+            return "array"
+        case _:
+            return "bool"
+
+
+def _quoted(scalar: "str | bool | None") -> str:
+    return json.dumps(scalar, ensure_ascii=False)
+
+
+def _decoded(blob: bytes) -> str:
+    text = blob.decode("utf-8", "surrogateescape")
+    if not text.isascii():
+        text = _UNDECODABLE.sub("\ufffd", text)
+    if "\\ud" in text or "\\uD" in text:
+        text = _LONE_SURROGATE.sub(lambda found: found[1] or found[2] or "\ufffd", text)
+    return text
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    problem = f"Expecting value, not {name}"
+    raise ValueError(problem)
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=Object, parse_int=Literal, parse_float=Literal, parse_constant=_refuse_constant
+)
+
+
+def _depth(value: Json) -> int:
+    depth, level = 0, [value]
+    while level:
+        depth += 1
+        level = [item for container in level for item in _items(container) if type(item) in _CONTAINERS]
+    return depth
+
+
+def _items(container: Json) -> Iterable[Json]:
+    if isinstance(container, Object):
+        return map(_SECOND, container)
+    return container if isinstance(container, list) else ()
+
+
+# --- deep nesting: the standard library's parser recurses, Go's does not ---------------------------------------------
+
+_Step: TypeAlias = "Generator[_Step, Json, Json]"
+
+
+class _DeepParser:
+    """Recursive descent whose calls are generators kept on a list, so that depth costs memory only."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+
+    def parse(self) -> Json:
+        calls, value = [self.value()], None
+        while calls:
+            try:
+                calls.append(calls[-1].send(value))
+                value = None
+            except StopIteration as returned:
+                calls.pop()
+                value = returned.value
+            if len(calls) > _MAX_DEPTH + 1:  # a number, at the bottom, is a call as well
+                self.refuse("exceeded max depth")
+        if self.peek():
+            self.refuse("Extra data")
+        return value
+
+    def value(self) -> _Step:
+        match self.peek():
+            case "[":
+                items: list[Json] = []
+                more = self.opened("]")
+                while more:
+                    items.append((yield self.value()))
+                    more = self.take(",]") == ","
+                return items
+            case "{":
+                pairs: list[tuple[str, Json]] = []
+                more = self.opened("}")
+                while more:
+                    name = self.name()
+                    pairs.append((name, (yield self.value())))
+                    more = self.take(",}") == ","
+                return Object(pairs)
+            case _:
+                return self.scalar()
+
+    def peek(self) -> str:
+        """The next character after white space, empty at the end."""
+        while self.text[self.at : self.at + 1] in _SPACES:
+            self.at += 1
+        return self.text[self.at : self.at + 1]
+
+    def take(self, expected: str) -> str:
+        found = self.peek()
+        if not found or found not in expected:
+            self.refuse(f"Expecting one of {expected}")
+        self.at += 1
+        return found
+
+    def opened(self, closer: str) -> bool:
+        """Step into a container; False, and out of it again, if it is empty."""
+        self.at += 1
+        if self.peek() != closer:
+            return True
+        self.at += 1
+        return False
+
+    def scalar(self) -> Json:
+        value: Json
+        value, self.at = _DECODER.raw_decode(self.text, self.at)
+        return value
+
+    def name(self) -> str:
+        if self.peek() != '"':
+            self.refuse("Expecting property name")
+        name = self.scalar()
+        self.take(":")
+        return str(name)
+
+    def refuse(self, problem: str) -> NoReturn:
+        raise json.JSONDecodeError(problem, self.text, self.at)

@@ -1,0 +1,112 @@
+"""How Go writes a value down: as JSON for the file, and as the dump of it that is hashed.
+
+Law: byte for byte what `encoding/json` and go-spew write, whichever JSON library is installed. Nil (None) is `null` in
+JSON and `<nil>` in the dump; empty is neither. Maps are sorted, so the order in which they were filled never shows.
+"""
+
+import json
+from binascii import b2a_base64
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from devicecore.domain.errors import UnencodableCheckpointError
+
+_fast_dumps: Callable[[object], bytes] | None = None
+with suppress(ImportError):  # without the extra `fast`
+    import orjson
+
+    _fast_dumps = orjson.dumps
+
+Strings = Sequence[str]
+JsonObject = Mapping[str, "str | Strings | Mapping[str, Strings | None] | None"]
+
+_INT64 = range(-(2**63), 2**63)
+_NIL = "<nil>"
+_DECIMALS = tuple(str(byte).encode() for byte in range(256))
+_DUMPS = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
+
+# Characters that Go escapes although JSON does not ask for it, so that a browser may be shown the text.
+_ESCAPES = tuple((char.encode(), f"\\u{ord(char):04x}".encode()) for char in "<>&\u2028\u2029")
+
+
+def utf8(text: str) -> bytes:
+    """The bytes of `text`.
+
+    Raises:
+        UnencodableCheckpointError: it holds a lone surrogate.
+    """
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        around = text[max(error.start - 20, 0) : error.end + 20]
+        raise UnencodableCheckpointError(problem=f"{around!a} holds a lone surrogate") from None
+
+
+def json_text(value: JsonObject | Strings) -> bytes:
+    """JSON in the order in which `value` is, with Go's escapes.
+
+    Raises:
+        UnencodableCheckpointError: a string holds a lone surrogate.
+    """
+    written = _plain_json(value)
+    for char, escape in _ESCAPES:
+        written = written.replace(char, escape)
+    return written
+
+
+def _plain_json(value: JsonObject | Strings) -> bytes:
+    if _fast_dumps is not None:
+        with suppress(TypeError):  # a lone surrogate, but it does not say where: the other way does
+            return _fast_dumps(value)
+    return utf8(_DUMPS(value))
+
+
+def numa_nodes(device_ids: Mapping[int, Strings | None]) -> list[int]:
+    """The NUMA nodes of an entry, as numbers in order.
+
+    Raises:
+        UnencodableCheckpointError: one is not an int64.
+    """
+    nodes = sorted(device_ids)
+    for node in nodes[:1] + nodes[-1:]:
+        if node not in _INT64:
+            raise UnencodableCheckpointError(problem=f"NUMA node {node} has more than 64 bits")
+    return nodes
+
+
+def numa_json(device_ids: Mapping[int, Strings | None] | None) -> dict[str, Strings | None] | None:
+    """Devices per NUMA node as JSON wants them: sorted as strings, so that 10 comes before 2."""
+    if device_ids is None:
+        return None
+    return {str(node): device_ids[node] for node in sorted(numa_nodes(device_ids), key=str)}
+
+
+def base64_text(data: bytes | None) -> str | None:
+    """Bytes as JSON wants them."""
+    return None if data is None else b2a_base64(data, newline=False).decode()
+
+
+def strings_dump(strings: Strings | None) -> str:
+    """`[a b]`: no quotes, no escapes."""
+    return _NIL if strings is None else f"[{' '.join(strings)}]"
+
+
+def numa_dump(device_ids: Mapping[int, Strings | None] | None) -> str:
+    """`map[-1:[a] 2:[b c] 10:[]]`: here the nodes are sorted as numbers."""
+    if device_ids is None:
+        return _NIL
+    return f"map[{' '.join([f'{node}:{strings_dump(device_ids[node])}' for node in numa_nodes(device_ids)])}]"
+
+
+def resource_dump(name: str, device_ids: Strings | None) -> str:
+    """`nvidia.com/gpu:[a b]`: one registered resource."""
+    return f"{name}:{strings_dump(device_ids)}"
+
+
+def bytes_dump(data: bytes | None) -> bytes:
+    """`[10 0 255]`."""
+    if data is None:
+        return _NIL.encode()
+    if _fast_dumps is not None:
+        return _fast_dumps(list(data)).replace(b",", b" ")
+    return b"[%b]" % b" ".join(map(_DECIMALS.__getitem__, data))

@@ -1,0 +1,57 @@
+"""What to say about a checkpoint file without using it.
+
+Law: every file there can be has exactly one verdict, and `judge` never raises.
+"""
+
+from enum import Enum
+
+from attrs import frozen
+
+from devicecore.domain.checkpoint.decoding import decode
+from devicecore.domain.errors import CorruptCheckpointError, MalformedCheckpointError
+
+
+class Verdict(Enum):
+    """Can the file be used?"""
+
+    OK = "ok"
+    CHECKSUM = "checksum"
+    MALFORMED = "malformed"
+    ABSENT = "absent"
+
+
+@frozen
+class Finding:
+    """A verdict and its grounds. What cannot be known is None; `problem` is empty if there is none."""
+
+    verdict: Verdict
+    format: int | None = None
+    stored: int | None = None
+    computed: int | None = None
+    entries: int | None = None
+    resources: int | None = None
+    problem: str = ""
+
+
+def judge(blob: bytes | None) -> Finding:
+    """Examine what a store has loaded."""
+    if blob is None:
+        return Finding(Verdict.ABSENT, problem="there is no checkpoint")
+    try:
+        found = decode(blob)
+    except MalformedCheckpointError as error:
+        return Finding(Verdict.MALFORMED, problem=str(error))
+    verdict, problem = Verdict.OK, ""
+    try:
+        found.verified()
+    except CorruptCheckpointError as error:
+        verdict, problem = Verdict.CHECKSUM, str(error)
+    return Finding(
+        verdict,
+        found.format,
+        found.stored,
+        found.computed,
+        len(found.data.entries or ()),
+        len(found.data.registered_devices or ()),
+        problem,
+    )

@@ -1,0 +1,106 @@
+"""What a container must be given so that it can use its devices.
+
+Law: of two answers that disagree about one name or path, the first wins, and the disagreement is reported, never lost.
+Resources are visited in the order of their names.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from attrs import field, frozen
+
+from devicecore.domain.model import ResourceName
+
+
+@frozen
+class Mount:
+    """A host path seen in the container."""
+
+    container_path: str
+    host_path: str
+    read_only: bool = False
+
+
+@frozen
+class DeviceSpec:
+    """A device node. `permissions` are letters of `r`, `w` and `m`."""
+
+    container_path: str
+    host_path: str
+    permissions: str = "rw"
+
+
+@frozen
+class ContainerAllocateResponse:
+    """What one plugin answers to Allocate for one container. `cdi_devices` are fully qualified CDI names."""
+
+    envs: Mapping[str, str] = field(factory=dict)
+    mounts: tuple[Mount, ...] = ()
+    devices: tuple[DeviceSpec, ...] = ()
+    annotations: Mapping[str, str] = field(factory=dict)
+    cdi_devices: tuple[str, ...] = ()
+
+
+@frozen
+class Conflict:
+    """Two answers for one `name` (of an environment variable, annotation) or container path; the first was kept."""
+
+    kind: str
+    name: str
+    kept: str
+    dropped: str
+    resource: ResourceName
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name} is {self.kept!r}; {self.resource} wants {self.dropped!r}: ignored"
+
+
+@frozen
+class ContainerOptions:
+    """All plugins' answers for one container, merged (kubelet: `DeviceRunContainerOptions`, reference 7.3)."""
+
+    envs: Mapping[str, str] = field(factory=dict)
+    mounts: tuple[Mount, ...] = ()
+    devices: tuple[DeviceSpec, ...] = ()
+    annotations: Mapping[str, str] = field(factory=dict)
+    cdi_devices: tuple[str, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+
+
+Value = TypeVar("Value")
+
+
+def merge(responses: Mapping[ResourceName, ContainerAllocateResponse]) -> ContainerOptions:
+    """Merge what the plugins of a container's resources answered (kubelet: `deviceRunContainerOptions`)."""
+    answers = sorted(responses.items())
+    conflicts: list[Conflict] = []
+
+    def first_wins(kind: str, said: Iterable[tuple[ResourceName, str, str, Value]]) -> dict[str, Value]:
+        """What was said first under each name, told from what was said later by its text."""
+        first: dict[str, tuple[str, Value]] = {}
+        for resource, name, text, value in said:
+            kept, _ = first.setdefault(name, (text, value))
+            if kept != text:
+                conflicts.append(Conflict(kind, name, kept, text, resource))
+        return {name: value for name, (_, value) in first.items()}
+
+    envs = first_wins(
+        "environment variable",
+        ((resource, name, text, text) for resource, answer in answers for name, text in answer.envs.items()),
+    )
+    mounts = first_wins(
+        "mount",
+        ((resource, it.container_path, it.host_path, it) for resource, answer in answers for it in answer.mounts),
+    )
+    devices = first_wins(
+        "device",
+        ((resource, it.container_path, it.host_path, it) for resource, answer in answers for it in answer.devices),
+    )
+    annotations = first_wins(
+        "annotation",
+        ((resource, name, text, text) for resource, answer in answers for name, text in answer.annotations.items()),
+    )
+    cdi_devices = dict.fromkeys(name for _, answer in answers for name in answer.cdi_devices)
+    return ContainerOptions(
+        envs, tuple(mounts.values()), tuple(devices.values()), annotations, tuple(cdi_devices), tuple(conflicts)
+    )

@@ -1,0 +1,149 @@
+"""Sets of device ids with algebra.
+
+Law: a device set is its members and nothing else. Two sets with the same members are equal whatever index they were
+built on, iteration is always in the natural order of the ids, and no operation changes a set.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from functools import reduce
+from operator import or_
+
+from attrs import field, frozen
+
+from devicecore.domain.model import DeviceId
+
+_NUMBER = re.compile(r"(\d+)")
+
+
+def natural_key(device: str) -> tuple[tuple[str | int, ...], str]:
+    """Sort key under which `gpu-2` comes before `gpu-10`; equal-looking ids fall back to plain text order."""
+    parts = _NUMBER.split(device)
+    return tuple(int(part) if place % 2 else part for place, part in enumerate(parts)), device
+
+
+@frozen(eq=False, repr=False)
+class DeviceIndex:
+    """Numbers the ids of one resource, in natural order, so that a set of them is one integer.
+
+    Sets that share an index object combine at the speed of integers; others are brought to a joint index first.
+    """
+
+    ids: tuple[DeviceId, ...]
+    places: dict[DeviceId, int]
+
+    @classmethod
+    def of(cls, ids: Iterable[DeviceId]) -> "DeviceIndex":
+        """An index of exactly `ids`, however often and in whatever order they come."""
+        ordered = tuple(sorted(set(ids), key=natural_key))
+        return cls(ordered, {device: place for place, device in enumerate(ordered)})
+
+    def covering(self, ids: Iterable[DeviceId]) -> "DeviceIndex":
+        """This index if it knows all `ids`, else a new one that knows them besides its own."""
+        missing = [device for device in ids if device not in self.places]
+        return DeviceIndex.of((*self.ids, *missing)) if missing else self
+
+    def select(self, ids: Iterable[DeviceId]) -> "DeviceSet":
+        """The set of those `ids` that this index knows."""
+        places = self.places
+        return DeviceSet(self, reduce(or_, (1 << places[device] for device in ids if device in places), 0))
+
+    @property
+    def all(self) -> "DeviceSet":
+        """Every id of this index."""
+        return DeviceSet(self, (1 << len(self.ids)) - 1)
+
+
+_NO_DEVICES = DeviceIndex.of(())
+
+
+@frozen(eq=False, repr=False)
+class DeviceSet(AbstractSet[DeviceId]):
+    """An immutable set of device ids of one resource: a `collections.abc.Set` with `take`."""
+
+    index: DeviceIndex = _NO_DEVICES
+    bits: int = field(default=0)
+
+    @classmethod
+    def of(cls, ids: Iterable[DeviceId]) -> "DeviceSet":
+        """The set of `ids`, on an index of its own."""
+        return DeviceIndex.of(ids).all
+
+    @classmethod
+    def _from_iterable(cls, ids: Iterable[DeviceId]) -> "DeviceSet":  # type: ignore[override]  # how Set builds results
+        return cls.of(ids)
+
+    def on(self, index: DeviceIndex) -> "DeviceSet":
+        """The same members on `index`, which must know them all."""
+        return self if index is self.index else index.select(self)
+
+    def take(self, count: int) -> "DeviceSet":
+        """The first `count` members in natural order, or all if there are fewer."""
+        if len(self) <= count:
+            return self
+        taken, rest = 0, self.bits
+        for _ in range(count):
+            lowest = rest & -rest
+            taken |= lowest
+            rest ^= lowest
+        return DeviceSet(self.index, taken)
+
+    def _joint(self, other: AbstractSet[DeviceId]) -> tuple[DeviceIndex, int, int]:
+        if not isinstance(other, DeviceSet):
+            other = DeviceSet.of(other)
+        if other.index is self.index:
+            return self.index, self.bits, other.bits
+        if not other.bits:
+            return self.index, self.bits, 0
+        if not self.bits:
+            return other.index, 0, other.bits
+        larger, smaller = sorted((self, other), key=lambda one: len(one.index.ids), reverse=True)
+        index = larger.index.covering(smaller)
+        return index, self.on(index).bits, other.on(index).bits
+
+    def __and__(self, other: AbstractSet[DeviceId]) -> "DeviceSet":
+        index, mine, others = self._joint(other)
+        return DeviceSet(index, mine & others)
+
+    def __or__(self, other: AbstractSet[DeviceId]) -> "DeviceSet":  # type: ignore[override]  # one resource has one id type
+        index, mine, others = self._joint(other)
+        return DeviceSet(index, mine | others)
+
+    def __sub__(self, other: AbstractSet[DeviceId]) -> "DeviceSet":
+        index, mine, others = self._joint(other)
+        return DeviceSet(index, mine & ~others)
+
+    def __le__(self, other: AbstractSet[DeviceId]) -> bool:
+        _, mine, others = self._joint(other)
+        return not mine & ~others
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, AbstractSet):
+            return NotImplemented
+        return len(self) == len(other) and self <= other
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __contains__(self, device: object) -> bool:
+        place = self.index.places.get(device)  # type: ignore[call-overload]  # any object may be asked for
+        return place is not None and bool(self.bits >> place & 1)
+
+    def __iter__(self) -> Iterator[DeviceId]:
+        ids = self.index.ids
+        # Bit by bit from the lowest would shift the whole integer once per member: quadratic on large sets.
+        text = bin(self.bits)[:1:-1]
+        place = text.find("1")
+        while place >= 0:
+            yield ids[place]
+            place = text.find("1", place + 1)
+
+    def __len__(self) -> int:
+        return self.bits.bit_count()
+
+    def __bool__(self) -> bool:
+        return self.bits != 0
+
+    def __repr__(self) -> str:
+        return f"DeviceSet({', '.join(self)})"

@@ -1,0 +1,375 @@
+"""Every refusal there is, sorted by who is to blame: the request, the plugin, the file, the disk or the set-up.
+
+Law: `str(error)` is the kubelet's own sentence where it has one, and the fields carry the facts. Any other exception
+that leaves this library is a bug in it.
+"""
+
+from attrs import frozen
+
+
+class DeviceCoreError(Exception):
+    """Base of everything this library raises on purpose."""
+
+
+# --- the request -----------------------------------------------------------------------------------------------------
+
+
+class AdmissionError(DeviceCoreError):
+    """The pod, or one of its containers, cannot have what it asks for."""
+
+
+@frozen
+class InvalidResourceNameError(DeviceCoreError, ValueError):
+    """A resource name that a kubelet would not register."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f'the ResourceName "{self.name}" is invalid'
+
+
+@frozen
+class ChangedRequestError(AdmissionError):
+    """A container that already holds devices asks for another number of them."""
+
+    pod: str
+    container: str
+    resource: str
+    held: int
+    requested: int
+
+    def __str__(self) -> str:
+        return (
+            f'pod "{self.pod}" container "{self.container}" changed request for resource "{self.resource}" '
+            f"from {self.held} to {self.requested}"
+        )
+
+
+@frozen
+class UnregisteredDeviceError(AdmissionError):
+    """The resource is known, for somebody holds devices of it, but no plugin has registered it."""
+
+    resource: str
+
+    def __str__(self) -> str:
+        return f"cannot allocate unregistered device {self.resource}"
+
+
+@frozen
+class NoHealthyDevicesError(AdmissionError):
+    """The resource is registered and none of its devices is healthy."""
+
+    resource: str
+
+    def __str__(self) -> str:
+        return f"no healthy devices present; cannot allocate unhealthy devices {self.resource}"
+
+
+@frozen
+class DevicesNoLongerHealthyError(AdmissionError):
+    """A device the container already holds has turned unhealthy."""
+
+    resource: str
+
+    def __str__(self) -> str:
+        return f"previously allocated devices are no longer healthy; cannot allocate unhealthy devices {self.resource}"
+
+
+@frozen
+class NotEnoughDevicesError(AdmissionError):
+    """Too few healthy devices are free. `requested` is what is still missing after reuse."""
+
+    resource: str
+    requested: int
+    available: int
+
+    def __str__(self) -> str:
+        return (
+            f"requested number of devices unavailable for {self.resource}. "
+            f"Requested: {self.requested}, Available: {self.available}"
+        )
+
+
+@frozen
+class TopologyAffinityError(AdmissionError):
+    """The topology policy admits no set of NUMA nodes."""
+
+    pod: str
+    container: str | None = None
+
+    def __str__(self) -> str:
+        return "Resources cannot be allocated with Topology locality"
+
+
+@frozen
+class DeviceHeldError(DeviceCoreError):
+    """A device was about to get a second owner. The manager never lets it come to this; other callers may."""
+
+    resource: str
+    devices: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"devices {', '.join(self.devices)} of {self.resource} are already held"
+
+
+@frozen
+class NoDevicesAllocatedError(DeviceCoreError):
+    """A container is to be started that was given no devices."""
+
+    pod: str
+    container: str
+    resource: str
+
+    def __str__(self) -> str:
+        return (
+            f"no devices found allocated in local cache for pod {self.pod}, "
+            f"container {self.container}, resource {self.resource}"
+        )
+
+
+# --- the plugin ------------------------------------------------------------------------------------------------------
+
+
+class PluginError(DeviceCoreError):
+    """A device plugin said or did something that cannot be worked with."""
+
+
+@frozen
+class UnsupportedVersionError(PluginError):
+    """A plugin registers with an API version other than `supported`."""
+
+    version: str
+    supported: tuple[str, ...]
+
+    def __str__(self) -> str:
+        supported = " ".join(f'"{version}"' for version in self.supported)
+        return f'requested API version "{self.version}" is not supported by kubelet. Supported version is [{supported}]'
+
+
+@frozen
+class InvalidEndpointError(PluginError):
+    """A plugin registers an endpoint that is not a socket in the plugin directory."""
+
+    endpoint: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f'the endpoint "{self.endpoint}" is refused: {self.problem}'
+
+
+@frozen
+class PluginAlreadyConnectedError(PluginError):
+    """The resource is already served over this very socket."""
+
+    resource: str
+    socket: str
+
+    def __str__(self) -> str:
+        return f"device plugin already connected: {self.socket}"
+
+
+@frozen
+class PluginConnectError(PluginError):
+    """The plugin's socket does not answer."""
+
+    resource: str
+    socket: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"failed to dial device plugin: {self.cause}"
+
+
+@frozen
+class PluginOptionsError(PluginError):
+    """The plugin answers, but not to GetDevicePluginOptions."""
+
+    resource: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"failed to get device plugin options: {self.cause}"
+
+
+@frozen
+class PluginStoppedError(PluginError):
+    """The plugin has gone; nothing was sent."""
+
+    resource: str
+
+    def __str__(self) -> str:
+        return f"endpoint {self.resource} has been stopped"
+
+
+@frozen
+class EndpointNotFoundError(PluginError):
+    """No plugin has ever served the resource in this run."""
+
+    resource: str
+
+    def __str__(self) -> str:
+        return f"endpoint not found in cache for a registered resource: {self.resource}"
+
+
+@frozen
+class PluginCallError(PluginError):
+    """A call to the plugin failed. `cause` is what the plugin or the transport said."""
+
+    resource: str
+    method: str
+    cause: str
+
+    def __str__(self) -> str:
+        if self.method == "Allocate":
+            return self.cause  # the kubelet hands this one on as it is
+        return f"device plugin {self.method} rpc failed with err: {self.cause}"
+
+
+@frozen
+class EmptyAllocateResponseError(PluginError):
+    """The plugin answered Allocate for no container at all."""
+
+    resource: str
+
+    def __str__(self) -> str:
+        return f"no containers return in allocation response of {self.resource}"
+
+
+@frozen
+class UnreadableReceiptError(PluginError):
+    """A stored answer to Allocate cannot be read."""
+
+    cause: str
+
+    def __str__(self) -> str:
+        return f"the plugin's answer to Allocate cannot be read: {self.cause}"
+
+
+@frozen
+class DeviceRefusedError(PluginError):
+    """A plugin was asked for a device it does not have."""
+
+    resource: str
+    device: str
+
+    def __str__(self) -> str:
+        return f"invalid allocation request for {self.resource}: unknown device: {self.device}"
+
+
+# --- the file --------------------------------------------------------------------------------------------------------
+
+
+class CheckpointError(DeviceCoreError):
+    """The checkpoint cannot be used."""
+
+
+@frozen
+class MalformedCheckpointError(CheckpointError, ValueError):
+    """The file is not a checkpoint."""
+
+    problem: str
+
+    def __str__(self) -> str:
+        return f"checkpoint is malformed: {self.problem}"
+
+
+@frozen
+class CorruptCheckpointError(CheckpointError):
+    """The file is a checkpoint, but not the one that was written."""
+
+    stored: int
+    computed: int
+    explanation: str = ""
+
+    def __str__(self) -> str:
+        because = f" ({self.explanation})" if self.explanation else ""
+        return f"checkpoint is corrupted: checksum is {self.computed}, the file says {self.stored}{because}"
+
+
+@frozen
+class UnencodableCheckpointError(CheckpointError, ValueError):
+    """Data that no kubelet could have, so that no checkpoint can hold it. Nothing was written."""
+
+    problem: str
+
+    def __str__(self) -> str:
+        return f"checkpoint cannot be written: {self.problem}"
+
+
+# --- the disk --------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class StoreError(DeviceCoreError):
+    """The checkpoint store cannot read, write or set aside."""
+
+    name: str
+    action: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f'failed to {self.action} checkpoint file "{self.name}": {self.cause}'
+
+
+@frozen
+class SinkError(DeviceCoreError):
+    """The node's status could not be told to whoever should hear it."""
+
+    sink: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"failed to publish the node's status to {self.sink}: {self.cause}"
+
+
+# --- the set-up ------------------------------------------------------------------------------------------------------
+
+
+class SetUpError(DeviceCoreError):
+    """An adapter cannot start with what it was given. Nothing was changed."""
+
+
+@frozen
+class SocketPathTooLongError(SetUpError):
+    """A unix socket path that the operating system cannot bind. `limit` is in bytes."""
+
+    path: str
+    limit: int
+
+    def __str__(self) -> str:
+        return (
+            f"socket path {self.path!r} has {len(self.path.encode())} bytes, more than the {self.limit} a unix socket "
+            "can have: choose a directory with a shorter name"
+        )
+
+
+@frozen
+class DirectoryInUseError(SetUpError):
+    """Another kubelet serves this directory."""
+
+    directory: str
+
+    def __str__(self) -> str:
+        return f"directory {self.directory!r} belongs to another running kubelet: stop it or choose another directory"
+
+
+@frozen
+class DirectoryError(SetUpError):
+    """A directory is missing, not a directory, or not writable."""
+
+    directory: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"cannot use directory {self.directory!r}: {self.cause}"
+
+
+@frozen
+class KubeletUnreachableError(SetUpError):
+    """A plugin cannot register, for nobody answers on the kubelet's socket."""
+
+    socket: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"cannot register with the kubelet at {self.socket!r}: {self.cause}"

@@ -1,0 +1,41 @@
+"""Facts a transport delivers, in the order in which they happened to each plugin instance.
+
+Law: every fact names the plugin instance it is about, so that it can never change what another instance said.
+"""
+
+from attrs import frozen
+
+from devicecore.domain.model import Device, PluginId, PluginOptions
+
+
+@frozen
+class RegistrationRequested:
+    """Somebody called Register, with whatever name; counted before anything is checked (reference 2.4)."""
+
+    resource: str
+
+
+@frozen
+class PluginRegistered:
+    """A plugin was dialled, has told its options, and will report."""
+
+    plugin: PluginId
+    options: PluginOptions
+
+
+@frozen
+class DevicesReported:
+    """A plugin sent a list: complete, in its order, replacing what it sent before."""
+
+    plugin: PluginId
+    devices: tuple[Device, ...]
+
+
+@frozen
+class PluginLost:
+    """The plugin's stream has ended. It stays lost; one that comes back is another instance."""
+
+    plugin: PluginId
+
+
+Event = RegistrationRequested | PluginRegistered | DevicesReported | PluginLost

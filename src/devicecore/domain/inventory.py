@@ -1,0 +1,194 @@
+"""What the plugins of a node say now: which devices there are, and whether they are healthy.
+
+Law: what one plugin instance says or suffers never changes what another one said. A resource is served by the instance
+that registered last; when that one goes, the latest that is left takes over with its own devices.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+
+from attrs import evolve, field, frozen
+
+from devicecore.domain.capacity import NodeStatus
+from devicecore.domain.device_set import DeviceIndex, DeviceSet
+from devicecore.domain.errors import PluginAlreadyConnectedError
+from devicecore.domain.model import Device, DeviceId, Health, NumaNode, PluginId, PluginOptions, ResourceName
+
+GRACE_PERIOD = 300.0
+"""Seconds for which the devices of a plugin that has gone still count as capacity (kubelet: 5 minutes)."""
+
+
+@frozen
+class DeviceReport:
+    """One complete list of devices (kubelet: `allDevices`, `healthyDevices`, `unhealthyDevices` of one resource).
+
+    An id that was listed twice with different health is in both sets, as in a kubelet; `devices` has the last one.
+    """
+
+    devices: Mapping[DeviceId, Device]
+    healthy: DeviceSet
+    unhealthy: DeviceSet
+
+    @classmethod
+    def of(cls, devices: Iterable[Device], index: DeviceIndex | None = None) -> "DeviceReport":
+        """The report a plugin's list makes; its sets are on `index` as far as that knows the ids."""
+        listed = tuple(devices)
+        by_id = {device.id: device for device in listed}
+        index = (index or DeviceIndex.of(by_id)).covering(by_id)
+        return cls(
+            by_id,
+            index.select(device.id for device in listed if device.health is Health.HEALTHY),
+            index.select(device.id for device in listed if device.health is Health.UNHEALTHY),
+        )
+
+    @property
+    def index(self) -> DeviceIndex:
+        """The index all sets of this report are on."""
+        return self.healthy.index
+
+    @cached_property
+    def healthy_ids(self) -> tuple[DeviceId, ...]:
+        """The healthy devices, in natural order, as a checkpoint lists them."""
+        return tuple(self.healthy)
+
+    @cached_property
+    def by_node(self) -> Mapping[NumaNode, DeviceSet]:
+        """The devices attached to each NUMA node that has any, whatever their health, in the nodes' order."""
+        ids: dict[NumaNode, list[DeviceId]] = {}
+        for device in self.devices.values():
+            for node in device.nodes:
+                ids.setdefault(node, []).append(device.id)
+        return {node: self.index.select(ids[node]) for node in sorted(ids)}
+
+    @property
+    def has_topology(self) -> bool:
+        """Whether any device, healthy or not, is attached to a NUMA node (kubelet: `deviceHasTopologyAlignment`)."""
+        return bool(self.by_node)
+
+    def touching(self, nodes: Iterable[NumaNode]) -> DeviceSet:
+        """The devices attached to at least one of `nodes`."""
+        touched = DeviceSet(self.index)
+        for node in nodes:
+            touched = touched | self.by_node.get(node, touched)
+        return touched
+
+    def all_unhealthy(self) -> "DeviceReport":
+        """The same devices, none of them to be handed out; what each said of its own health stays (3.5)."""
+        return evolve(self, healthy=DeviceSet(self.index), unhealthy=self.healthy | self.unhealthy)
+
+
+_NOTHING = DeviceReport.of(())
+
+
+@frozen
+class Plugin:
+    """One live plugin instance: what it can do, and what it reported, None before its first list."""
+
+    id: PluginId
+    options: PluginOptions
+    report: DeviceReport | None = None
+
+
+@frozen
+class Resource:
+    """One resource of the node.
+
+    `plugins` are the live instances, in the order in which they registered. `report` is what is believed of the
+    devices, None until a plugin's first list. `stopped` is the last live plugin that went, and `gone_since` when it did
+    (monotonic seconds); both None while there is a live one. `awaited` says that the resource was known before a
+    restart and nobody has reported it since.
+    """
+
+    name: ResourceName
+    plugins: tuple[Plugin, ...] = ()
+    report: DeviceReport | None = None
+    stopped: Plugin | None = None
+    gone_since: float | None = None
+    awaited: bool = False
+
+    @property
+    def plugin(self) -> Plugin | None:
+        """The instance that serves: the live one that registered last, else the last that went."""
+        return self.plugins[-1] if self.plugins else self.stopped
+
+    def expired(self, now: float) -> bool:
+        """Whether the resource is to be forgotten: for longer than the grace period nobody has served it."""
+        return not self.plugins and (self.gone_since is None or now - self.gone_since > GRACE_PERIOD)
+
+
+@frozen
+class Inventory:
+    """All resources of a node that plugins have registered, now or within the grace period."""
+
+    resources: Mapping[ResourceName, Resource] = field(factory=dict)
+
+    def registered(self, name: ResourceName) -> DeviceReport | None:
+        """What is believed of a resource's devices; None if no plugin ever listed any (key in `healthyDevices`)."""
+        resource = self.resources.get(name)
+        return resource.report if resource else None
+
+    def connect(self, id_: PluginId, options: PluginOptions) -> "Inventory":
+        """A plugin instance has registered: it serves the resource from now on (kubelet: `PluginConnected`).
+
+        Devices stay as they are until its first list.
+
+        Raises:
+            PluginAlreadyConnectedError: an instance is live on the same socket.
+        """
+        resource = self.resources.get(id_.resource, Resource(id_.resource))
+        if any(plugin.id.socket == id_.socket for plugin in resource.plugins):
+            raise PluginAlreadyConnectedError(id_.resource, id_.socket)
+        plugins = (*resource.plugins, Plugin(id_, options))
+        return self._with(evolve(resource, plugins=plugins, stopped=None, gone_since=None))
+
+    def report(self, id_: PluginId, devices: Iterable[Device], index: DeviceIndex | None = None) -> "Inventory":
+        """A plugin instance sent its list, which replaces its last one. From an instance that has gone: no change."""
+        resource = self.resources.get(id_.resource)
+        if resource is None or not any(plugin.id == id_ for plugin in resource.plugins):
+            return self
+        report = DeviceReport.of(devices, index)
+        plugins = tuple(evolve(plugin, report=report) if plugin.id == id_ else plugin for plugin in resource.plugins)
+        return self._with(evolve(resource, plugins=plugins, report=_believed(plugins, report), awaited=False))
+
+    def disconnect(self, id_: PluginId, now: float) -> "Inventory":
+        """A plugin instance has gone (kubelet: `PluginDisconnected`). One that is not known: no change.
+
+        If it was the last, the devices turn unhealthy and the grace period begins at `now` (monotonic seconds).
+        """
+        resource = self.resources.get(id_.resource, Resource(id_.resource))
+        plugins = tuple(plugin for plugin in resource.plugins if plugin.id != id_)
+        if len(plugins) == len(resource.plugins):
+            return self
+        if plugins:
+            return self._with(evolve(resource, plugins=plugins, report=_believed(plugins, resource.report)))
+        report = resource.report and resource.report.all_unhealthy()
+        return self._with(evolve(resource, plugins=(), report=report, stopped=resource.plugin, gone_since=now))
+
+    def expect(self, names: Iterable[ResourceName], now: float) -> "Inventory":
+        """Resources that were registered before a restart: known, without devices, gone since `now` (4.4)."""
+        restored = {name: Resource(name, report=_NOTHING, gone_since=now, awaited=True) for name in names}
+        return Inventory({**restored, **self.resources})
+
+    def expire(self, now: float) -> tuple[tuple[ResourceName, ...], "Inventory"]:
+        """Forget what is expired at `now` (monotonic seconds); the registered resources among it, sorted (3.6)."""
+        live = {name: resource for name, resource in self.resources.items() if not resource.expired(now)}
+        if len(live) == len(self.resources):
+            return (), self
+        removed = sorted(name for name, gone in self.resources.items() if gone.report and name not in live)
+        return tuple(removed), Inventory(live)
+
+    def status(self) -> NodeStatus:
+        """Capacity and allocatable of every registered resource (kubelet: `GetCapacity`)."""
+        reports = {name: resource.report for name, resource in sorted(self.resources.items())}
+        return NodeStatus(
+            capacity={name: len(report.healthy) + len(report.unhealthy) for name, report in reports.items() if report},
+            allocatable={name: len(report.healthy) for name, report in reports.items() if report},
+        )
+
+    def _with(self, resource: Resource) -> "Inventory":
+        return Inventory({**self.resources, resource.name: resource})
+
+
+def _believed(plugins: tuple[Plugin, ...], before: DeviceReport | None) -> DeviceReport | None:
+    """The list of the latest instance that has sent one; if none has, what was believed before."""
+    return next((plugin.report for plugin in reversed(plugins) if plugin.report is not None), before)

@@ -1,0 +1,225 @@
+"""Who holds which device.
+
+Law: no device is ever held by two pods, and inside a pod only an init container that ends shares its devices with
+those after it. Every method here keeps that, and nothing outside can break it. The one way in for a device with two
+owners is a file in which a kubelet has already written two: it is kept as it stands, and both must go to free it.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cached_property, reduce
+from operator import or_
+
+from attrs import evolve, field, frozen
+
+from devicecore.domain.checkpoint import NO_TOPOLOGY, PodDevicesEntry
+from devicecore.domain.device_set import DeviceIndex, DeviceSet
+from devicecore.domain.errors import DeviceHeldError
+from devicecore.domain.model import ContainerKey, DeviceId, NumaNode, PodUid, Receipt, ResourceName
+
+_NONE = DeviceSet()
+
+
+@frozen
+class Reservation:
+    """Devices taken for a container whose admission is in flight. Its plugin has not confirmed them yet."""
+
+    key: ContainerKey
+    resource: ResourceName
+    devices: DeviceSet
+
+
+@frozen
+class Allocation:
+    """Devices a container holds, with the NUMA nodes each had when it was given away, and the plugin's receipt."""
+
+    key: ContainerKey
+    resource: ResourceName
+    nodes: Mapping[DeviceId, tuple[NumaNode, ...]]
+    receipt: Receipt
+
+    @property
+    def devices(self) -> DeviceSet:
+        """The devices themselves."""
+        return DeviceSet.of(self.nodes)
+
+    @cached_property
+    def entry(self) -> PodDevicesEntry:
+        """The allocation in a checkpoint; it keeps its text, so that only new ones cost anything to write."""
+        per_numa: dict[int, list[str]] = {}
+        for device, nodes in self.nodes.items():
+            for node in nodes or (NO_TOPOLOGY,):
+                per_numa.setdefault(node, []).append(device)
+        device_ids = {node: tuple(devices) for node, devices in sorted(per_numa.items())}
+        return PodDevicesEntry(self.key.pod, self.key.container, self.resource, device_ids, self.receipt)
+
+    @classmethod
+    def restore(cls, entry: PodDevicesEntry) -> "Allocation":
+        """The allocation that a checkpoint's entry is."""
+        nodes: dict[DeviceId, tuple[NumaNode, ...]] = {}
+        for node, devices in sorted((entry.device_ids or {}).items()):
+            for device in map(DeviceId, devices or ()):
+                before = nodes.get(device, ())
+                nodes[device] = before if node == NO_TOPOLOGY else (*before, NumaNode(node))
+        key = ContainerKey(PodUid(entry.pod_uid), entry.container_name)
+        return cls(key, ResourceName(entry.resource_name), nodes, Receipt(entry.alloc_resp or b""))
+
+
+Holding = Reservation | Allocation
+
+
+@frozen
+class Ledger:
+    """All reservations and allocations of a node.
+
+    `allocations` keeps pods, and within a pod its allocations, in the order in which they were confirmed.
+    """
+
+    allocations: Mapping[PodUid, tuple[Allocation, ...]] = field(factory=dict)
+    reservations: tuple[Reservation, ...] = ()
+    _in_use: Mapping[ResourceName, DeviceSet] = field(factory=dict)
+    _contested: Mapping[ResourceName, DeviceSet] = field(factory=dict)
+
+    @classmethod
+    def of(cls, allocations: Iterable[Allocation]) -> "Ledger":
+        """A ledger of allocations made elsewhere. Of two for one container and resource, the later one counts."""
+        by_pod: dict[PodUid, dict[tuple[ContainerKey, ResourceName], Allocation]] = {}
+        for allocation in allocations:
+            by_pod.setdefault(allocation.key.pod, {})[allocation.key, allocation.resource] = allocation
+        return _counted(cls({pod: tuple(of_pod.values()) for pod, of_pod in by_pod.items()}))
+
+    def __iter__(self) -> Iterator[Allocation]:
+        for of_pod in self.allocations.values():
+            yield from of_pod
+
+    @property
+    def resources(self) -> Collection[ResourceName]:
+        """The resources of which anybody holds a device."""
+        return self._in_use.keys()
+
+    def in_use(self, resource: ResourceName) -> DeviceSet:
+        """The devices of a resource that anybody holds, reserved or allocated."""
+        return self._in_use.get(resource, _NONE)
+
+    def contested(self, resource: ResourceName) -> DeviceSet:
+        """The devices of a resource that a restored file gave to more than one pod."""
+        return self._contested.get(resource, _NONE)
+
+    def allocation(self, key: ContainerKey, resource: ResourceName) -> Allocation | None:
+        """What a container was given of a resource; None if it never was, which is not the same as no devices."""
+        found = (held for held in self.allocations.get(key.pod, ()) if (held.key, held.resource) == (key, resource))
+        return next(found, None)
+
+    def held_by(self, pod: PodUid, resource: ResourceName) -> dict[str, DeviceSet]:
+        """What each container of a pod holds of a resource, reserved or allocated."""
+        reserved = (holding for holding in self.reservations if holding.key.pod == pod)
+        holdings: tuple[Holding, ...] = (*self.allocations.get(pod, ()), *reserved)
+        return {holding.key.container: holding.devices for holding in holdings if holding.resource == resource}
+
+    def reserve(
+        self, key: ContainerKey, resource: ResourceName, devices: DeviceSet, reusable: DeviceSet = _NONE
+    ) -> "Ledger":
+        """Take `devices` for a container, before its plugin is asked. `reusable` are those its own pod lends to it.
+
+        Raises:
+            DeviceHeldError: another pod holds one of them, or this pod does and does not lend it; or the container
+                already holds devices of the resource.
+        """
+        of_pod = self.held_by(key.pod, resource)
+        lent = (reusable & _union(of_pod.values())) - self.contested(resource)
+        taken = devices & (self.in_use(resource) - lent)
+        if taken or key.container in of_pod:
+            raise DeviceHeldError(resource, tuple(taken or of_pod[key.container]))
+        return evolve(
+            self,
+            reservations=(*self.reservations, Reservation(key, resource, devices)),
+            in_use={**self._in_use, resource: self.in_use(resource) | devices},
+        )
+
+    def confirm(
+        self,
+        key: ContainerKey,
+        resource: ResourceName,
+        receipt: Receipt,
+        nodes_of: Callable[[DeviceId], tuple[NumaNode, ...]],
+    ) -> "Ledger":
+        """Turn a reservation into an allocation: the plugin has prepared its devices.
+
+        Raises:
+            KeyError: the container has no reservation of the resource.
+        """
+        reservation = self._reservation(key, resource)
+        allocation = Allocation(key, resource, {device: nodes_of(device) for device in reservation.devices}, receipt)
+        return evolve(
+            self,
+            reservations=_without(self.reservations, reservation),
+            allocations={**self.allocations, key.pod: (*self.allocations.get(key.pod, ()), allocation)},
+        )
+
+    def release(self, key: ContainerKey, resource: ResourceName) -> "Ledger":
+        """Give a reservation back: its admission has failed.
+
+        Raises:
+            KeyError: the container has no reservation of the resource.
+        """
+        reservation = self._reservation(key, resource)
+        return self._freed((reservation,), evolve(self, reservations=_without(self.reservations, reservation)))
+
+    def evict(self, pods: Iterable[PodUid]) -> "Ledger":
+        """Forget what `pods` were given. Reservations stay: they are given back by the admission they belong to."""
+        gone = dict.fromkeys(pod for pod in pods if pod in self.allocations)
+        if not gone:
+            return self
+        left = {pod: of_pod for pod, of_pod in self.allocations.items() if pod not in gone}
+        return self._freed([held for pod in gone for held in self.allocations[pod]], evolve(self, allocations=left))
+
+    def indexed(self, resource: ResourceName, index: DeviceIndex) -> "Ledger":
+        """The same ledger, with what is in use of a resource on `index`, so that it combines fast with sets on it."""
+        in_use = self.in_use(resource)
+        if in_use.index is index or resource not in self._in_use:
+            return self
+        return evolve(self, in_use={**self._in_use, resource: in_use.on(index.covering(in_use))})
+
+    def _reservation(self, key: ContainerKey, resource: ResourceName) -> Reservation:
+        for reservation in self.reservations:
+            if reservation.key == key and reservation.resource == resource:
+                return reservation
+        raise KeyError(key, resource)
+
+    def _freed(self, gone: Iterable[Holding], left: "Ledger") -> "Ledger":
+        """The ledger `left`, which has all holdings of this one but those `gone`, without their devices in use."""
+        in_use = dict(self._in_use)
+        for holding in gone:
+            resource = holding.resource
+            if holding.devices & self.contested(resource):
+                return _counted(left)
+            still_held = _union(left.held_by(holding.key.pod, resource).values())
+            in_use[resource] = in_use[resource] - (holding.devices - still_held)
+        return evolve(left, in_use={resource: devices for resource, devices in in_use.items() if devices})
+
+
+def _counted(ledger: Ledger) -> Ledger:
+    """The ledger with what is in use and contested counted from its holdings alone."""
+    of_pods: dict[tuple[PodUid, ResourceName], DeviceSet] = {}
+    holdings: tuple[Holding, ...] = (*ledger, *ledger.reservations)
+    for holding in holdings:
+        owner = holding.key.pod, holding.resource
+        of_pods[owner] = of_pods.get(owner, _NONE) | holding.devices
+    in_use: dict[ResourceName, DeviceSet] = {}
+    contested: dict[ResourceName, DeviceSet] = {}
+    for (_, resource), devices in of_pods.items():
+        before = in_use.get(resource, _NONE)
+        contested[resource] = contested.get(resource, _NONE) | (before & devices)
+        in_use[resource] = before | devices
+    return evolve(
+        ledger,
+        in_use={resource: devices for resource, devices in in_use.items() if devices},
+        contested={resource: devices for resource, devices in contested.items() if devices},
+    )
+
+
+def _union(sets: Iterable[DeviceSet]) -> DeviceSet:
+    return reduce(or_, sets, _NONE)
+
+
+def _without(reservations: tuple[Reservation, ...], gone: Reservation) -> tuple[Reservation, ...]:
+    return tuple(reservation for reservation in reservations if reservation is not gone)

@@ -1,0 +1,135 @@
+"""All that is known of a node's devices, as one value.
+
+Law: a `Node` is only ever replaced. Whoever holds one has a consistent picture, and what a kubelet would write to its
+checkpoint is a function of it.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from attrs import evolve, field, frozen
+
+from devicecore.domain.capacity import sanitize_allocatable
+from devicecore.domain.checkpoint import CheckpointData
+from devicecore.domain.device_set import DeviceIndex, DeviceSet
+from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
+from devicecore.domain.inventory import Inventory
+from devicecore.domain.ledger import Allocation, Ledger
+from devicecore.domain.model import (
+    Container,
+    ContainerKey,
+    DeviceId,
+    NumaNode,
+    Pod,
+    PodUid,
+    Receipt,
+    ResourceName,
+    is_extended_resource,
+)
+from devicecore.domain.selection import Decision, Demand, devices_to_allocate, reusable_devices
+
+
+@frozen
+class Node:
+    """What plugins report and who holds what."""
+
+    inventory: Inventory = field(factory=Inventory)
+    ledger: Ledger = field(factory=Ledger)
+
+    @classmethod
+    def restore(cls, data: CheckpointData, now: float) -> "Node":
+        """What a manager knows after a restart: who holds what, and which resources to expect (reference 4.4).
+
+        Nothing is healthy until its plugin reports again. `now` is monotonic seconds.
+        """
+        allocations = [Allocation.restore(entry) for entry in data.entries or ()]
+        # A name that a kubelet has written was valid when it did.
+        registered = [ResourceName(name) for name in data.registered_devices or ()]
+        return cls(Inventory().expect(registered, now), Ledger.of(allocations))
+
+    def checkpoint(self) -> CheckpointData:
+        """What is to survive a restart: the allocations, and the healthy devices of each resource."""
+        entries = tuple(allocation.entry for allocation in self.ledger)
+        reports = {name: resource.report for name, resource in sorted(self.inventory.resources.items())}
+        registered = {str(name): report.healthy_ids for name, report in reports.items() if report is not None}
+        return CheckpointData(entries or None, registered)  # a kubelet without pods writes null, not []
+
+    def apply(self, event: Event, now: float) -> "Node":
+        """The node after a plugin's event. `now` is monotonic seconds.
+
+        Raises:
+            PluginAlreadyConnectedError: the resource is already served over the socket that is to be connected.
+        """
+        match event:
+            case RegistrationRequested():
+                return self
+            case PluginRegistered(plugin, options):
+                return evolve(self, inventory=self.inventory.connect(plugin, options))
+            case DevicesReported(plugin, devices):
+                index = self._index(plugin.resource, [device.id for device in devices])
+                inventory = self.inventory.report(plugin, devices, index)
+                return Node(inventory, self.ledger.indexed(plugin.resource, index))
+            case PluginLost(plugin):
+                return evolve(self, inventory=self.inventory.disconnect(plugin, now))
+
+    def knows(self, resource: str) -> bool:
+        """Whether the resource is a device plugin's: registered, or held by somebody (reference 4.1)."""
+        name = ResourceName(resource)
+        return self.inventory.registered(name) is not None or name in self.ledger.resources
+
+    def requests(self, pod: Pod, container: Container) -> tuple[tuple[ResourceName, int], ...]:
+        """The device resources a container asks for, and how many of each, by name (reference 5.3)."""
+        return tuple(
+            (ResourceName(resource), size)
+            for resource, size in sorted(container.limits.items())
+            if (container.name, resource) not in pod.claimed and self.knows(resource)
+        )
+
+    def unhandled(self, pod: Pod) -> tuple[tuple[str, ResourceName], ...]:
+        """The extended resources, by container, that a pod asks for and nobody here has ever heard of."""
+        return tuple(
+            (container.name, ResourceName(resource))
+            for container in pod.in_start_order
+            for resource, size in sorted(container.limits.items())
+            if size and (container.name, resource) not in pod.claimed
+            if is_extended_resource(resource) and not self.knows(resource)
+        )
+
+    def devices_to_allocate(self, pod: Pod, demand: Demand) -> Decision:
+        """Choose devices for one container of `pod`; see `selection.devices_to_allocate` for what it raises."""
+        reusable = reusable_devices(pod, demand.key, demand.resource, self.ledger)
+        return devices_to_allocate(demand, self.inventory, self.ledger, reusable)
+
+    def reserve(self, pod: Pod, demand: Demand, devices: DeviceSet) -> "Node":
+        """Take `devices` for a container of `pod`; see `Ledger.reserve` for what it raises."""
+        reusable = reusable_devices(pod, demand.key, demand.resource, self.ledger)
+        return evolve(self, ledger=self.ledger.reserve(demand.key, demand.resource, devices, reusable))
+
+    def confirm(self, key: ContainerKey, resource: ResourceName, receipt: Receipt) -> "Node":
+        """The plugin has prepared what was reserved. A device it no longer lists is taken to have no topology."""
+        report = self.inventory.registered(resource)
+        devices = report.devices if report else {}
+
+        def nodes_of(device: DeviceId) -> tuple[NumaNode, ...]:
+            return devices[device].nodes if device in devices else ()
+
+        return evolve(self, ledger=self.ledger.confirm(key, resource, receipt, nodes_of))
+
+    def expire(self, now: float) -> tuple[tuple[ResourceName, ...], "Node"]:
+        """The resources whose grace period is over at `now`, and the node without them."""
+        removed, inventory = self.inventory.expire(now)
+        return removed, self if inventory is self.inventory else evolve(self, inventory=inventory)
+
+    def sanitize_allocatable(self, pod: PodUid, allocatable: Mapping[ResourceName, int]) -> dict[ResourceName, int]:
+        """`allocatable` raised to what is in use, if `pod` holds devices at all (kubelet: `UpdatePluginResources`)."""
+        if pod not in self.ledger.allocations:
+            return dict(allocatable)
+        return sanitize_allocatable(
+            allocatable, {name: len(self.ledger.in_use(name)) for name in self.ledger.resources}
+        )
+
+    def _index(self, resource: ResourceName, ids: Sequence[DeviceId]) -> DeviceIndex:
+        """The index for a new report: the one in use if it fits, else one of what is listed or held now."""
+        report = self.inventory.registered(resource)
+        if report and all(device in report.index.places for device in ids) and len(report.index.ids) <= 2 * len(ids):
+            return report.index
+        return DeviceIndex.of((*ids, *self.ledger.in_use(resource)))

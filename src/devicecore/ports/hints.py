@@ -1,0 +1,13 @@
+"""Somebody else with a say in which NUMA nodes a container uses, such as a CPU manager."""
+
+from typing import Protocol
+
+from devicecore.domain.model import Container, Pod
+from devicecore.domain.topology import Hints
+
+
+class HintProvider(Protocol):
+    """The kubelet's `HintProvider`, without the allocation: that is the provider's own business."""
+
+    def topology_hints(self, pod: Pod, container: Container | None) -> Hints:
+        """Hints for a container, or for the pod if `container` is None; an empty mapping is no preference at all."""
