@@ -1,0 +1,1 @@
+"""Implementations of the ports, one technology a module. None knows the manager or another adapter."""

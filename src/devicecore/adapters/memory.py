@@ -1,0 +1,205 @@
+"""Every port without leaving the process: for tests, simulations, and whoever wants no sockets and no files.
+
+Law: what holds for the real adapters holds for these; they pass the same contracts.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import TypeVar
+
+from attrs import define, field
+
+from devicecore.domain.capacity import NodeStatus, merge_into_node
+from devicecore.domain.container_options import ContainerAllocateResponse
+from devicecore.domain.errors import PluginCallError, PluginStoppedError
+from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
+from devicecore.domain.model import ContainerKey, DeviceId, PluginId, PodUid, Receipt, resource_name
+from devicecore.ports.plugin import DevicePlugin
+from devicecore.ports.transport import Listener
+from devicecore.wire.conversion import read_receipt, write_receipt
+
+Answer = TypeVar("Answer")
+
+
+class MemoryTransport:
+    """A `PluginTransport` to plugins that are objects of this process. Calls run in the caller's thread."""
+
+    def __init__(self) -> None:
+        self._listener: Listener | None = None
+        self._connections: dict[PluginId, MemoryConnection] = {}
+        self._generations = count(1)
+
+    def start(self, listener: Listener) -> None:
+        """Begin to take registrations, by `connect`."""
+        self._listener = listener
+
+    def stop(self) -> None:
+        """Let go of every plugin."""
+        self._listener = None
+        for connection in tuple(self._connections.values()):
+            connection.disconnect()
+
+    def connect(self, plugin: DevicePlugin, socket: str = "") -> "MemoryConnection":
+        """Register `plugin` as if it served on `socket` (default: one of its own), and take its first list.
+
+        Raises:
+            PluginStoppedError: the transport is not started.
+            InvalidResourceNameError: the plugin's resource has a name that a kubelet would not take.
+            DeviceCoreError: whoever listens refuses the plugin.
+        """
+        if self._listener is None:
+            raise PluginStoppedError(plugin.resource)
+        self._listener(RegistrationRequested(plugin.resource))
+        generation = next(self._generations)
+        id_ = PluginId(resource_name(plugin.resource), socket or f"memory-{generation}.sock", generation)
+        self._listener(PluginRegistered(id_, plugin.options))
+        self._connections[id_] = connection = MemoryConnection(id_, plugin, self)
+        connection.open()
+        return connection
+
+    def allocate(self, plugin: PluginId, devices: Sequence[DeviceId]) -> Receipt:
+        """Ask the plugin to prepare `devices`."""
+        return write_receipt(self._call(plugin, "Allocate", lambda live: live.allocate(tuple(devices))))
+
+    def get_preferred_allocation(
+        self, plugin: PluginId, available: Sequence[DeviceId], must_include: Sequence[DeviceId], size: int
+    ) -> tuple[DeviceId, ...]:
+        """Ask the plugin which devices it would give away."""
+
+        def ask(live: DevicePlugin) -> tuple[DeviceId, ...]:
+            return tuple(live.get_preferred_allocation(tuple(available), tuple(must_include), size))
+
+        return self._call(plugin, "GetPreferredAllocation", ask)
+
+    def pre_start_container(self, plugin: PluginId, devices: Sequence[DeviceId]) -> None:
+        """Tell the plugin of a start."""
+        self._call(plugin, "PreStartContainer", lambda live: live.pre_start_container(tuple(devices)))
+
+    def read(self, receipt: Receipt) -> ContainerAllocateResponse:
+        """What a receipt says."""
+        return read_receipt(receipt)
+
+    def _call(self, plugin: PluginId, method: str, call: Callable[[DevicePlugin], Answer]) -> Answer:
+        connection = self._connections.get(plugin)
+        if connection is None:
+            raise PluginStoppedError(plugin.resource)
+        try:
+            return call(connection.plugin)
+        except Exception as error:  # whatever a plugin raises is its answer
+            raise PluginCallError(plugin.resource, method, str(error)) from error
+
+    def _lose(self, plugin: PluginId) -> None:
+        if self._connections.pop(plugin, None):
+            self._tell(PluginLost(plugin))
+
+    def _tell(self, event: Event) -> None:
+        if self._listener:
+            self._listener(event)
+
+
+class MemoryConnection:
+    """One registered plugin. Made by `MemoryTransport.connect`."""
+
+    def __init__(self, id_: PluginId, plugin: DevicePlugin, transport: MemoryTransport) -> None:
+        self.id = id_
+        self.plugin = plugin
+        self._transport = transport
+        self._in_turn = threading.RLock()
+        self._unsubscribe: Callable[[], None] = lambda: None
+
+    def open(self) -> None:
+        """Take the first list, and every one after it."""
+        with self._in_turn:
+            self._unsubscribe = self.plugin.subscribe(self.report)
+            self.report()
+
+    def disconnect(self) -> None:
+        """End the stream, as when a plugin dies. Twice is once."""
+        with self._in_turn:
+            self._unsubscribe()
+            self._transport._lose(self.id)  # noqa: SLF001  # the two are one adapter
+
+    def report(self) -> None:
+        """Send the list as it is now, as a heartbeat does."""
+        with self._in_turn:
+            if self.id in self._transport._connections:  # noqa: SLF001  # as above
+                self._transport._tell(DevicesReported(self.id, tuple(self.plugin.devices())))  # noqa: SLF001  # as above
+
+
+@define
+class MemoryStore:
+    """A `CheckpointStore` that forgets with the process. `aside` has what was set aside, oldest first."""
+
+    blob: bytes | None = None
+    aside: list[bytes] = field(factory=list)
+
+    def load(self) -> bytes | None:
+        """The blob."""
+        return self.blob
+
+    def save(self, blob: bytes) -> None:
+        """Replace the blob."""
+        self.blob = blob
+
+    def set_aside(self) -> str | None:
+        """Move the blob into `aside`."""
+        if self.blob is None:
+            return None
+        self.aside.append(self.blob)
+        self.blob = None
+        return f"aside[{len(self.aside) - 1}]"
+
+
+@define
+class MemorySink:
+    """A `NodeStatusSink` that is a node: `capacity` and `allocatable` as a Node object shows them.
+
+    `published` has every status it was told, oldest first.
+    """
+
+    capacity: dict[str, int] = field(factory=dict)
+    allocatable: dict[str, int] = field(factory=dict)
+    published: list[NodeStatus] = field(factory=list)
+
+    def publish(self, status: NodeStatus) -> None:
+        """Take the status over."""
+        self.published.append(status)
+        self.capacity, self.allocatable = merge_into_node(status, self.capacity, self.allocatable)
+
+
+@define
+class MemoryPods:
+    """A `PodSource` that says what it was told."""
+
+    active: set[PodUid] = field(factory=set)
+    ready: bool = True
+    running: set[ContainerKey] = field(factory=set)
+
+    def active_pods(self) -> tuple[PodUid, ...]:
+        """The active pods."""
+        return tuple(sorted(self.active))
+
+    def sources_ready(self) -> bool:
+        """Whether every source has delivered."""
+        return self.ready
+
+    def running_containers(self) -> tuple[ContainerKey, ...]:
+        """The containers running at start."""
+        return tuple(sorted(self.running, key=lambda key: (key.pod, key.container)))
+
+
+@define
+class MemoryMetrics:
+    """`Metrics` as plain lists and counts by resource. `allocations` holds seconds."""
+
+    registrations: dict[str, int] = field(factory=dict)
+    allocations: dict[str, list[float]] = field(factory=dict)
+
+    def device_plugin_registration(self, resource: str) -> None:
+        """Count a registration."""
+        self.registrations[resource] = self.registrations.get(resource, 0) + 1
+
+    def device_plugin_alloc_duration(self, resource: str, seconds: float) -> None:
+        """Note a duration."""
+        self.allocations.setdefault(resource, []).append(seconds)

@@ -1,0 +1,479 @@
+"""The device manager: the order of effects, and the locks.
+
+Laws: an admission that fails leaves everything as it was; one that succeeds is durable before it is answered. No port
+is called while the state lock is held, and whoever reads `node` has a consistent picture without any lock.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from attrs import evolve, field, frozen
+
+from devicecore.domain import container_options
+from devicecore.domain.admission import Admitted, NotReady, Refused, Verdict
+from devicecore.domain.capacity import NodeStatus
+from devicecore.domain.checkpoint import CheckpointData, decode, encode
+from devicecore.domain.container_options import ContainerOptions
+from devicecore.domain.device_set import DeviceSet
+from devicecore.domain.errors import (
+    CheckpointError,
+    DeviceCoreError,
+    EndpointNotFoundError,
+    NoDevicesAllocatedError,
+    NoHealthyDevicesError,
+    SinkError,
+    StoreError,
+    TopologyAffinityError,
+    UnreadableReceiptError,
+    UnregisteredDeviceError,
+)
+from devicecore.domain.events import Event, PluginRegistered, RegistrationRequested
+from devicecore.domain.inventory import Plugin
+from devicecore.domain.model import Container, ContainerKey, DeviceId, NumaNode, Pod, PodUid, Receipt, ResourceName
+from devicecore.domain.node import Node
+from devicecore.domain.selection import Consult, Demand, Settled
+from devicecore.domain.topology import Hints, Policy, Scope, Topology, container_hints, merge, pod_hints
+from devicecore.ports.hints import HintProvider
+from devicecore.ports.metrics import Metrics
+from devicecore.ports.pods import PodSource
+from devicecore.ports.sink import NodeStatusSink
+from devicecore.ports.store import CheckpointStore
+from devicecore.ports.transport import PluginTransport
+
+_log = logging.getLogger(__name__)
+
+Affinity = Collection[NumaNode] | None
+
+
+@frozen
+class Restored:
+    """What a manager found in its store when it started.
+
+    `format` is that of the checkpoint (0, 1 or 2), None if there was none that could be used. Then `problem` says why
+    and `set_aside` where the unusable one was put. `skipped` are entries whose receipt cannot be read.
+    """
+
+    format: int | None = None
+    allocations: int = 0
+    skipped: tuple[str, ...] = ()
+    problem: DeviceCoreError | None = None
+    set_aside: str | None = None
+
+
+class DeviceManager:
+    """Hands out devices, and remembers who has which: the kubelet's device manager behind ports.
+
+    Thread-safe. Use it as a context manager, or call `start` and `stop`.
+
+    Args:
+        transport: the way to the plugins.
+        store: where the checkpoint is kept.
+        sink: who hears about capacity and allocatable.
+        pods: what is known of pods; without it, a pod is active from its admission until `evict`.
+        metrics: who counts registrations and the duration of Allocate calls.
+        topology: the machine's NUMA nodes and the policy for them.
+        hint_providers: who else has a say in NUMA nodes, in the order in which they are asked.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        transport: PluginTransport,
+        store: CheckpointStore,
+        sink: NodeStatusSink,
+        *,
+        pods: PodSource | None = None,
+        metrics: Metrics | None = None,
+        topology: Topology = Topology(),
+        hint_providers: Sequence[HintProvider] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._transport = transport
+        self._store = store
+        self._sink = sink
+        self._pods = pods
+        self._metrics = metrics
+        self._topology = topology
+        self._hint_providers = tuple(hint_providers)
+        self._clock = clock
+        self._node = Node()
+        self._started = False
+        self._state = threading.Lock()  # held while `_node` is replaced, never while a port is called
+        self._saving = threading.Lock()  # held while the store is called, so that no older node is saved last
+        self._publishing = threading.Lock()  # held while the sink is called, so that no older status is published last
+        self._saved: Node | None = None
+        self._published = NodeStatus()
+        self._removed: tuple[ResourceName, ...] = ()  # not yet published
+        self._running: frozenset[ContainerKey] = frozenset()
+        self._turn = threading.Condition()
+        self._admitting: set[PodUid] = set()
+        self.restored = Restored()
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Restore what was saved, then take registrations (kubelet: `Start`, reference 2.2).
+
+        A checkpoint that cannot be used is set aside, never overwritten; `restored` tells. Starting twice is once;
+        after a stop it is a restart.
+
+        Raises:
+            StoreError: there is an unusable checkpoint, and it cannot be set aside.
+            SetUpError: the transport cannot start.
+        """
+        if self._started:
+            return
+        self._running = frozenset(self._pods.running_containers()) if self._pods else frozenset()
+        self._restore()
+        self._transport.start(self._on_event)
+        self._started = True
+        self._publish()
+
+    def stop(self) -> None:
+        """Let go of all plugins. What was answered is already saved. Stopping twice is no error."""
+        self._transport.stop()
+        self._started = False
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def node(self) -> Node:
+        """All that is known now, as a value."""
+        return self._node
+
+    # --- pods ---------------------------------------------------------------------------------------------------------
+
+    def admit(self, pod: Pod, *, affinity: Affinity = None) -> Verdict:
+        """Give all containers of a pod their devices, or none of them any.
+
+        A pod that is already here keeps what it has. `affinity` are NUMA nodes that somebody else has settled on for
+        every container; without it the topology policy decides.
+        """
+        return self._admit(pod, pod.in_start_order, affinity)
+
+    def allocate(self, pod: Pod, container: str, *, affinity: Affinity = None) -> Verdict:
+        """Give one container of a pod its devices, or none at all (kubelet: `Allocate`, reference 5.2).
+
+        Raises:
+            KeyError: the pod has no such container.
+        """
+        return self._admit(pod, (pod.container(container),), affinity)
+
+    def evict(self, pods: Iterable[PodUid]) -> None:
+        """Forget pods that are no longer active: their devices are free, and the checkpoint no longer names them."""
+        gone = tuple(pods)
+        self._replace(lambda node: evolve(node, ledger=node.ledger.evict(gone)))
+        self._save_or_log()
+
+    def update_allocated_devices(self) -> None:
+        """Forget the pods that the pod source no longer lists (kubelet: `UpdateAllocatedDevices`, reference 5.3)."""
+        if self._pods is None or not self._pods.sources_ready():
+            return
+        with self._turn:
+            active = {*self._pods.active_pods(), *self._admitting}
+        if gone := [pod for pod in self._node.ledger.allocations if pod not in active]:
+            self.evict(gone)
+
+    def container_options(self, pod: Pod, container: str) -> ContainerOptions | None:
+        """What a container is to be given, asked before each of its starts; None if it has no devices.
+
+        Plugins that want to know of the start are told. A container of an active pod that missed its allocation gets
+        it now (kubelet: `GetDeviceRunContainerOptions`, reference 7.1).
+
+        Raises:
+            KeyError: the pod has no such container.
+            NoDevicesAllocatedError: a plugin wants to know of the start of a container that it gave no devices.
+            PluginError: a plugin does not answer, or its answer cannot be read.
+            AdmissionError: the container missed its allocation, and cannot have it now.
+        """
+        wanted = pod.container(container)
+        key = pod.key(wanted)
+        requests = [resource for resource, size in self._node.requests(pod, wanted) if size]
+        for resource in requests:
+            self._pre_start(key, resource)
+        missed = [resource for resource in requests if self._node.ledger.allocation(key, resource) is None]
+        if missed and self._is_active(pod.uid):
+            verdict = self.allocate(pod, container)
+            if not isinstance(verdict, Admitted):
+                raise verdict.error
+        held = [held for held in self._node.ledger.allocations.get(pod.uid, ()) if held.key == key]
+        if not held:
+            return None
+        options = container_options.merge({held.resource: self._transport.read(held.receipt) for held in held})
+        for conflict in options.conflicts:
+            _log.error("container %s of pod %s: %s", container, pod.uid, conflict)
+        return options
+
+    # --- the node -----------------------------------------------------------------------------------------------------
+
+    def capacity(self) -> NodeStatus:
+        """Capacity and allocatable now; a resource whose plugin has been away too long is in `removed` once.
+
+        Call it from time to time, as a kubelet does every 10 seconds: that is when time passes here. What changed is
+        published (kubelet: `GetCapacity`, reference 3.6).
+        """
+        now = self._clock()
+        with self._state:
+            removed, self._node = self._node.expire(now)
+        if removed:
+            self._save_or_log()
+        return self._publish(removed)
+
+    def sanitize_allocatable(self, pod: PodUid, allocatable: Mapping[ResourceName, int]) -> dict[ResourceName, int]:
+        """`allocatable` raised to what is in use, if `pod` holds devices (kubelet: `UpdatePluginResources`)."""
+        return self._node.sanitize_allocatable(pod, allocatable)
+
+    def topology_hints(self, pod: Pod, container: str | None = None) -> Hints:
+        """Hints for one container, or for the pod as a whole (kubelet: `GetTopologyHints`, `GetPodTopologyHints`).
+
+        Raises:
+            KeyError: the pod has no such container.
+        """
+        self.update_allocated_devices()
+        return self._hints(pod, None if container is None else pod.container(container))
+
+    # --- admission ----------------------------------------------------------------------------------------------------
+
+    def _admit(self, pod: Pod, containers: Sequence[Container], affinity: Affinity) -> Verdict:
+        with self._alone(pod.uid):
+            self.update_allocated_devices()
+            unhandled = self._node.unhandled(pod)
+            transaction = _Transaction(pod)
+            at: Container | None = None
+            try:
+                for at, nodes in self._affinities(pod, containers, affinity):
+                    key = pod.key(at)
+                    for resource, size in self._node.requests(pod, at):
+                        self._allocate(transaction, Demand(key, resource, size, nodes, self._is_running(key)))
+                self._commit(transaction)
+            except BaseException as error:
+                self._release(transaction)
+                if isinstance(error, DeviceCoreError):
+                    return self._verdict(error, at)
+                raise
+            return Admitted(self._node.ledger.allocations.get(pod.uid, ()), unhandled)
+
+    def _affinities(
+        self, pod: Pod, containers: Sequence[Container], affinity: Affinity
+    ) -> Iterator[tuple[Container, Affinity]]:
+        """Each container with its NUMA nodes, settled only when its turn comes: earlier ones have taken devices."""
+        policy, scope = self._topology.policy, self._topology.scope
+        whole = None
+        if affinity is None and policy is not Policy.NONE and scope is Scope.POD:
+            whole = self._settle(pod, None)
+        for container in containers:
+            if affinity is None and policy is not Policy.NONE and scope is Scope.CONTAINER:
+                yield container, self._settle(pod, container)
+            else:
+                yield container, affinity or whole
+
+    def _settle(self, pod: Pod, container: Container | None) -> Affinity:
+        hints = [self._hints(pod, container)]
+        hints += [provider.topology_hints(pod, container) for provider in self._hint_providers]
+        best, admitted = merge(self._topology, hints)
+        if not admitted:
+            raise TopologyAffinityError(pod.uid, container.name if container else None)
+        return best.mask and tuple(best.mask)
+
+    def _hints(self, pod: Pod, container: Container | None) -> Hints:
+        node, numa_nodes = self._node, self._topology.numa_nodes
+        if container is None:
+            return pod_hints(pod, node.inventory, node.ledger, numa_nodes)
+        return container_hints(pod, container, node.inventory, node.ledger, numa_nodes)
+
+    def _allocate(self, transaction: "_Transaction", demand: Demand) -> None:
+        """Reserve devices and have the plugin prepare them."""
+        devices = self._reserve(transaction, demand)
+        if not devices:
+            return
+        began = self._clock()
+        try:
+            receipt = self._transport.allocate(self._plugin(demand.resource).id, tuple(devices))
+        finally:
+            if self._metrics:
+                self._metrics.device_plugin_alloc_duration(demand.resource, self._clock() - began)
+        transaction.receipts.append(receipt)
+
+    def _reserve(self, transaction: "_Transaction", demand: Demand) -> DeviceSet:
+        """Choose devices and reserve them in one step, asking the plugin in between if that is what it takes."""
+        preferred: Sequence[DeviceId] | None = None
+        while True:
+            with self._state:
+                # Decided anew after the plugin was asked: others may have taken devices meanwhile.
+                decision = self._node.devices_to_allocate(transaction.pod, demand)
+                if isinstance(decision, Consult) and preferred is not None:
+                    decision = decision.answer(preferred)
+                if isinstance(decision, Settled):
+                    if decision.devices:
+                        self._node = self._node.reserve(transaction.pod, demand, decision.devices)
+                        transaction.reserved.append(demand)
+                    return decision.devices
+            preferred = self._transport.get_preferred_allocation(
+                self._plugin(demand.resource).id,
+                tuple(decision.candidates),
+                tuple(decision.must_include),
+                decision.size,
+            )
+
+    def _commit(self, transaction: "_Transaction") -> None:
+        """Turn the reservations into allocations: on disk first, then here."""
+        if not transaction.reserved:
+            return
+
+        def confirmed(node: Node) -> Node:
+            for demand, receipt in zip(transaction.reserved, transaction.receipts, strict=True):
+                node = node.confirm(demand.key, demand.resource, receipt)
+            return node
+
+        with self._saving:
+            self._save(confirmed(self._node))
+            self._replace(confirmed)
+
+    def _release(self, transaction: "_Transaction") -> None:
+        def released(node: Node) -> Node:
+            ledger = node.ledger
+            for demand in transaction.reserved:
+                ledger = ledger.release(demand.key, demand.resource)
+            return evolve(node, ledger=ledger)
+
+        self._replace(released)
+
+    def _verdict(self, error: DeviceCoreError, at: Container | None) -> Refused | NotReady:
+        container = at.name if at else None
+        if isinstance(error, UnregisteredDeviceError | NoHealthyDevicesError):
+            resource = self._node.inventory.resources.get(ResourceName(error.resource))
+            if resource and resource.awaited:
+                return NotReady(error, resource.name, container)
+        return Refused(error, container)
+
+    @contextmanager
+    def _alone(self, pod: PodUid) -> Iterator[None]:
+        """One admission at a time for one pod, and none of its devices swept while it lasts."""
+        with self._turn:
+            self._turn.wait_for(lambda: pod not in self._admitting)
+            self._admitting.add(pod)
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._admitting.remove(pod)
+                self._turn.notify_all()
+
+    def _plugin(self, resource: ResourceName) -> Plugin:
+        known = self._node.inventory.resources.get(resource)
+        if known is None or known.plugin is None:
+            raise EndpointNotFoundError(resource)
+        return known.plugin
+
+    def _pre_start(self, key: ContainerKey, resource: ResourceName) -> None:
+        known = self._node.inventory.resources.get(resource)
+        if known and known.plugin is None:
+            return  # not back since the restart: a kubelet does not know its options then, and goes on (reference 7.2)
+        plugin = self._plugin(resource)
+        if not plugin.options.pre_start_required:
+            return
+        allocation = self._node.ledger.allocation(key, resource)
+        if allocation is None:
+            raise NoDevicesAllocatedError(key.pod, key.container, resource)
+        self._transport.pre_start_container(plugin.id, tuple(allocation.devices))
+
+    def _is_active(self, pod: PodUid) -> bool:
+        return pod in (self._pods.active_pods() if self._pods else self._node.ledger.allocations)
+
+    def _is_running(self, key: ContainerKey) -> bool:
+        """Whether the container runs from before a restart, and its pod may not be listed yet (reference 4.5)."""
+        return key in self._running and self._pods is not None and not self._pods.sources_ready()
+
+    # --- state, disk and sink -----------------------------------------------------------------------------------------
+
+    def _on_event(self, event: Event) -> None:
+        if isinstance(event, RegistrationRequested):
+            if self._metrics:
+                self._metrics.device_plugin_registration(event.resource)
+            return
+        now = self._clock()
+        self._replace(lambda node: node.apply(event, now))
+        if not isinstance(event, PluginRegistered):  # registering alone changes nothing that is saved
+            self._save_or_log()
+        self._publish()
+
+    def _replace(self, change: Callable[[Node], Node]) -> None:
+        with self._state:
+            self._node = change(self._node)
+
+    def _save(self, node: Node) -> None:
+        """Make `node` durable; the caller holds `_saving`."""
+        if node is not self._saved:
+            self._saved = None  # until the store says otherwise, nobody knows what it holds
+            self._store.save(encode(node.checkpoint()))
+            self._saved = node
+
+    def _save_or_log(self) -> None:
+        """Save where nobody waits for it: what is not saved now is saved with the next change."""
+        with self._saving:
+            try:
+                self._save(self._node)
+            except StoreError as error:
+                _log.error("%s", error)
+
+    def _publish(self, removed: Iterable[ResourceName] = ()) -> NodeStatus:
+        """Tell the sink what changed. What it does not take is published with the next change."""
+        with self._publishing:
+            status = self._node.inventory.status()
+            status = evolve(status, removed=tuple(sorted({*self._removed, *removed} - status.capacity.keys())))
+            if status == self._published:
+                return status
+            self._removed = status.removed
+            try:
+                self._sink.publish(status)
+            except SinkError as error:
+                _log.error("%s", error)
+            else:
+                self._removed = ()
+                self._published = evolve(status, removed=())
+            return status
+
+    def _restore(self) -> None:
+        self._node, self._saved = Node(), None
+        try:
+            blob = self._store.load()
+            decoded = None if blob is None else decode(blob)
+            data = decoded.verified() if decoded else CheckpointData(None, {})
+        except (StoreError, CheckpointError) as error:
+            self.restored = Restored(problem=error, set_aside=self._store.set_aside())
+            _log.error("%s; it is kept as %s, and nothing is restored", error, self.restored.set_aside)
+            return
+        skipped = []
+        entries = []
+        for entry in data.entries or ():
+            try:
+                self._transport.read(Receipt(entry.alloc_resp or b""))
+            except UnreadableReceiptError as error:
+                holder = f"{entry.resource_name} of container {entry.container_name} of pod {entry.pod_uid}"
+                _log.error("%s is not restored: %s", holder, error)
+                skipped.append(f"{holder}: {error}")
+            else:
+                entries.append(entry)
+        self._node = Node.restore(evolve(data, entries=tuple(entries)), self._clock())
+        self.restored = Restored(decoded.format if decoded else None, len(entries), tuple(skipped))
+
+
+@frozen
+class _Transaction:
+    """What one admission has done so far: reserved for each demand, and been given a receipt for each but the last."""
+
+    pod: Pod
+    reserved: list[Demand] = field(factory=list)
+    receipts: list[Receipt] = field(factory=list)

@@ -1,0 +1,102 @@
+"""A plugin with devices that do not exist.
+
+Law: it refuses what it does not have, and names every device it prepares in one environment variable.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+
+from attrs import evolve
+
+from devicecore.domain.container_options import ContainerAllocateResponse
+from devicecore.domain.errors import DeviceRefusedError
+from devicecore.domain.model import Device, DeviceId, Health, NumaNode, resource_name
+from devicecore.ports.plugin import DevicePlugin
+
+RESOURCE_VARIABLE = "resourcename"
+"""The environment variable that names the resource where the caller does not."""
+
+
+class SimulatedPlugin(DevicePlugin):
+    """A `DevicePlugin` whose devices are whatever it is told.
+
+    Args:
+        resource: the extended resource name; without it, that in the environment variable `resourcename`.
+        devices: the devices at first. `simulated_devices` makes some.
+        variable: the environment variable that lists a container's devices, separated by commas.
+
+    Raises:
+        InvalidResourceNameError: the name is not one that a kubelet takes, or there is none.
+    """
+
+    def __init__(
+        self, resource: str | None = None, devices: Iterable[Device] | None = None, variable: str | None = None
+    ) -> None:
+        self.resource = resource_name(os.environ.get(RESOURCE_VARIABLE, "") if resource is None else resource)
+        self.variable = variable or f"NVIDIA_VISIBLE_DEVICES/{self.resource}"
+        listed = simulated_devices(self.resource, 10) if devices is None else tuple(devices)
+        self._devices = {device.id: device for device in listed}
+        self._subscribers: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+
+    def devices(self) -> Sequence[Device]:
+        """The devices as last told."""
+        return tuple(self._devices.values())
+
+    def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
+        """List `devices` in the variable.
+
+        Raises:
+            DeviceRefusedError: one of them is not ours.
+        """
+        for device in devices:
+            if device not in self._devices:
+                raise DeviceRefusedError(self.resource, device)
+        return ContainerAllocateResponse(envs={self.variable: ",".join(devices)})
+
+    def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Have `changed` called after every change of the list."""
+        with self._lock:
+            self._subscribers.append(changed)
+
+        def unsubscribe() -> None:
+            with self._lock:
+                if changed in self._subscribers:
+                    self._subscribers.remove(changed)
+
+        return unsubscribe
+
+    def set_devices(self, devices: Iterable[Device]) -> None:
+        """Have these devices from now on."""
+        with self._lock:
+            self._devices = {device.id: device for device in devices}
+            subscribers = tuple(self._subscribers)
+        for changed in subscribers:
+            changed()
+
+    def set_health(self, device: str, health: Health) -> None:
+        """Change one device's health.
+
+        Raises:
+            DeviceRefusedError: the device is not ours.
+        """
+        known = self._devices.get(DeviceId(device))
+        if known is None:
+            raise DeviceRefusedError(self.resource, device)
+        self.set_devices({**self._devices, known.id: evolve(known, health=health)}.values())
+
+
+def simulated_devices(
+    prefix: str, count: int, *, numa_nodes: Sequence[int] = (), unhealthy: Iterable[int] = ()
+) -> tuple[Device, ...]:
+    """`count` devices `prefix-0`, `prefix-1`, ..., attached to `numa_nodes` in turn; those numbered `unhealthy` are."""
+    ill = set(unhealthy)
+    return tuple(
+        Device(
+            DeviceId(f"{prefix}-{number}"),
+            Health.UNHEALTHY if number in ill else Health.HEALTHY,
+            (NumaNode(numa_nodes[number % len(numa_nodes)]),) if numa_nodes else None,
+        )
+        for number in range(count)
+    )

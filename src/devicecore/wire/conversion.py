@@ -1,0 +1,109 @@
+"""Domain values to and from messages and bytes.
+
+Law: what a plugin sent is kept, fields we do not know included; what we write ourselves has one spelling.
+"""
+
+from collections.abc import Iterable
+
+from google.protobuf.message import DecodeError
+
+from devicecore.domain.container_options import ContainerAllocateResponse, DeviceSpec, Mount
+from devicecore.domain.errors import UnreadableReceiptError
+from devicecore.domain.model import Device, DeviceId, Health, NumaNode, PluginOptions, Receipt
+from devicecore.wire import deviceplugin
+
+
+def to_device(message: deviceplugin.Device) -> Device:
+    """Read a device. No topology, a topology without nodes and one node without a number (0) are three things."""
+    topology = tuple(NumaNode(node.ID) for node in message.topology.nodes) if message.HasField("topology") else None
+    return Device(DeviceId(message.ID), Health.parse(message.health), topology)
+
+
+def from_device(device: Device) -> deviceplugin.Device:
+    """Write a device."""
+    message = deviceplugin.Device(ID=device.id, health=device.health.value)
+    if device.topology is not None:
+        message.topology.SetInParent()  # an empty one is sent too
+        message.topology.nodes.extend(deviceplugin.NUMANode(ID=node) for node in device.topology)
+    return message
+
+
+def to_devices(message: deviceplugin.ListAndWatchResponse) -> tuple[Device, ...]:
+    """Read a list, in its order."""
+    return tuple(to_device(device) for device in message.devices)
+
+
+def from_devices(devices: Iterable[Device]) -> deviceplugin.ListAndWatchResponse:
+    """Write a list."""
+    return deviceplugin.ListAndWatchResponse(devices=[from_device(device) for device in devices])
+
+
+def to_options(message: deviceplugin.DevicePluginOptions) -> PluginOptions:
+    """Read a plugin's options."""
+    return PluginOptions(
+        pre_start_required=message.pre_start_required,
+        get_preferred_allocation_available=message.get_preferred_allocation_available,
+    )
+
+
+def from_options(options: PluginOptions) -> deviceplugin.DevicePluginOptions:
+    """Write a plugin's options."""
+    return deviceplugin.DevicePluginOptions(
+        pre_start_required=options.pre_start_required,
+        get_preferred_allocation_available=options.get_preferred_allocation_available,
+    )
+
+
+def to_response(message: deviceplugin.ContainerAllocateResponse) -> ContainerAllocateResponse:
+    """Read what one container is given."""
+    return ContainerAllocateResponse(
+        envs=dict(message.envs),
+        mounts=tuple(Mount(mount.container_path, mount.host_path, mount.read_only) for mount in message.mounts),
+        devices=tuple(DeviceSpec(spec.container_path, spec.host_path, spec.permissions) for spec in message.devices),
+        annotations=dict(message.annotations),
+        cdi_devices=tuple(device.name for device in message.cdi_devices),
+    )
+
+
+def from_response(response: ContainerAllocateResponse) -> deviceplugin.ContainerAllocateResponse:
+    """Write what one container is given."""
+    return deviceplugin.ContainerAllocateResponse(
+        envs=response.envs,
+        mounts=[
+            deviceplugin.Mount(
+                container_path=mount.container_path, host_path=mount.host_path, read_only=mount.read_only
+            )
+            for mount in response.mounts
+        ],
+        devices=[
+            deviceplugin.DeviceSpec(
+                container_path=spec.container_path, host_path=spec.host_path, permissions=spec.permissions
+            )
+            for spec in response.devices
+        ],
+        annotations=response.annotations,
+        cdi_devices=[deviceplugin.CDIDevice(name=name) for name in response.cdi_devices],
+    )
+
+
+def to_receipt(message: deviceplugin.ContainerAllocateResponse) -> Receipt:
+    """Keep what a plugin answered for one container, in the bytes a kubelet's checkpoint holds."""
+    # Sorted map keys, so that one answer makes one receipt and checkpoints of equal histories are equal files.
+    return Receipt(message.SerializeToString(deterministic=True))
+
+
+def write_receipt(response: ContainerAllocateResponse) -> Receipt:
+    """Write a receipt for an answer that was never on the wire."""
+    return to_receipt(from_response(response))
+
+
+def read_receipt(receipt: Receipt) -> ContainerAllocateResponse:
+    """Read a receipt; an empty one is an answer that gives nothing.
+
+    Raises:
+        UnreadableReceiptError: the bytes are not a ContainerAllocateResponse.
+    """
+    try:
+        return to_response(deviceplugin.ContainerAllocateResponse.FromString(receipt))
+    except DecodeError as error:
+        raise UnreadableReceiptError(str(error)) from error

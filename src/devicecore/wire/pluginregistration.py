@@ -1,0 +1,5 @@
+"""Messages of the plugin watcher's API v1; the stub beside this file lists them."""
+
+from devicecore.wire.pool import contents
+
+globals().update(contents("pluginregistration.proto"))

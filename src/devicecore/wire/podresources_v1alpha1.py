@@ -1,0 +1,5 @@
+"""Messages of the pod-resources API v1alpha1; the stub beside this file lists them."""
+
+from devicecore.wire.pool import contents
+
+globals().update(contents("podresources_v1alpha1.proto"))

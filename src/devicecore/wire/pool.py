@@ -1,0 +1,27 @@
+"""Message classes from the checked-in descriptors, in a pool of their own."""
+
+from functools import cache
+from importlib.resources import files
+
+from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+
+@cache
+def _pool() -> DescriptorPool:
+    # The default pool refuses a second `v1beta1.Device` or a second `api.proto`, and plugin authors have their own.
+    pool = DescriptorPool()
+    blob = files("devicecore.wire").joinpath("descriptors.binpb").read_bytes()
+    for file in FileDescriptorSet.FromString(blob).file:
+        pool.AddSerializedFile(file.SerializeToString())
+    return pool
+
+
+def contents(proto: str) -> dict[str, type[Message] | FileDescriptor]:
+    """What protoc's module for the file `proto` would contain: its messages by name, and `DESCRIPTOR`."""
+    descriptor = _pool().FindFileByName(proto)
+    messages = {name: GetMessageClass(message) for name, message in descriptor.message_types_by_name.items()}
+    return {"DESCRIPTOR": descriptor, **messages}
