@@ -1,0 +1,191 @@
+"""Replays recorded histories of a kubelet's device manager through a `DeviceManager` with in-memory adapters."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from devicecore import (
+    Admitted,
+    Container,
+    ContainerAllocateResponse,
+    Device,
+    DeviceId,
+    DeviceManager,
+    DevicePlugin,
+    Health,
+    NumaNode,
+    PluginOptions,
+    Pod,
+    PodUid,
+    Topology,
+    resource_name,
+)
+from devicecore.adapters.memory import MemoryConnection, MemoryPods, MemorySink, MemoryStore, MemoryTransport
+from devicecore.domain.checkpoint import decode
+
+Json = Any  # recorded data, whose shape the replay itself checks
+
+
+class RecordedPlugin(DevicePlugin):
+    """The plugin of the recordings: prefers the lexicographically smallest ids, those that must be in it first."""
+
+    options = PluginOptions(get_preferred_allocation_available=True)
+
+    def __init__(self, resource: str, devices: Sequence[Device]) -> None:
+        self.resource = resource_name(resource)
+        self.listed = tuple(devices)
+
+    def devices(self) -> Sequence[Device]:
+        return self.listed
+
+    def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
+        return ContainerAllocateResponse(envs={"DEVICES": ",".join(devices)})
+
+    def get_preferred_allocation(
+        self, available: Sequence[DeviceId], must_include: Sequence[DeviceId], size: int
+    ) -> Sequence[DeviceId]:
+        others = [device for device in sorted(available) if device not in must_include]
+        return (*must_include, *others)[:size]
+
+
+class Replay:
+    """One history, step by step. `play` answers in the words of the recording."""
+
+    def __init__(self, numa_nodes: Sequence[int]) -> None:
+        self.now = 0.0
+        self.store = MemoryStore()
+        self.pods = MemoryPods()
+        self.topology = Topology(tuple(NumaNode(node) for node in numa_nodes))
+        self.connections: dict[str, MemoryConnection] = {}
+        self._start()
+
+    def _start(self) -> None:
+        self.transport = MemoryTransport()
+        self.manager = DeviceManager(
+            self.transport, self.store, MemorySink(), pods=self.pods, topology=self.topology, clock=lambda: self.now
+        )
+        self.manager.start()
+
+    def play(self, step: Json) -> Json:
+        answer: Json = getattr(self, step["op"])(step)
+        return answer
+
+    def connect(self, step: Json) -> Json:
+        plugin = RecordedPlugin(step["resource"], [device(listed) for listed in step["devices"]])
+        self.connections[step["resource"]] = self.transport.connect(plugin)
+        return {"ok": True}
+
+    def list_and_watch(self, step: Json) -> Json:
+        connection = self.connections[step["resource"]]
+        assert isinstance(connection.plugin, RecordedPlugin)
+        connection.plugin.listed = tuple(device(listed) for listed in step["devices"])
+        connection.report()
+        return {"checkpoint": self.checkpoint()}
+
+    def disconnect(self, step: Json) -> Json:
+        self.connections.pop(step["resource"]).disconnect()
+        return {}
+
+    def advance_clock(self, step: Json) -> Json:
+        self.now += step["seconds"]
+        return {}
+
+    def restart(self, _: Json) -> Json:
+        self.manager.stop()
+        self.connections.clear()
+        self._start()
+        return {"checkpoint": self.checkpoint()}
+
+    def allocate(self, step: Json) -> Json:
+        affinity = step.get("affinity")
+        recorded = pod(step["pod"])
+        self.pods.active.add(recorded.uid)
+        verdict = self.manager.admit(recorded, affinity=None if affinity is None else tuple(affinity))
+        if isinstance(verdict, Admitted):
+            held = [
+                {
+                    "name": container.name,
+                    "ok": True,
+                    "devices": {
+                        resource: {id_: list(allocation.nodes[id_]) or None for id_ in allocation.nodes}
+                        for allocation in verdict.allocations
+                        if allocation.key.container == container.name
+                        for resource in [allocation.resource]
+                    },
+                }
+                for container in recorded.in_start_order
+            ]
+            return {"ok": True, "containers": held, "checkpoint": self.checkpoint()}
+        if step["op"] == "allocate":
+            self._remove(recorded.uid)
+        return {"ok": False, "container": verdict.container, "error": str(verdict.error)}
+
+    allocate_again = allocate
+
+    def hints(self, step: Json) -> Json:
+        hints = self.manager.topology_hints(pod(step["pod"]), step["container"])
+        return {
+            resource: None if listed is None else [[list(hint.mask or ()), hint.preferred] for hint in listed]
+            for resource, listed in hints.items()
+        }
+
+    def capacity(self, _: Json) -> Json:
+        status = self.manager.capacity()
+        return {
+            "capacity": dict(status.capacity),
+            "allocatable": dict(status.allocatable),
+            "removed": list(status.removed),
+        }
+
+    def remove_pod(self, step: Json) -> Json:
+        self._remove(PodUid(step["uid"]))
+        return {}
+
+    def _remove(self, uid: PodUid) -> None:
+        self.pods.active.discard(uid)
+        self.manager.evict([uid])
+
+    def sanitize(self, step: Json) -> Json:
+        return {"allocatable": self.manager.sanitize_allocatable(PodUid(step["pod_uid"]), step["allocatable"])}
+
+    def checkpoint(self) -> Json:
+        """The checkpoint as the recordings show it: as sets."""
+        if self.store.blob is None:
+            return {"entries": [], "registered": {}}
+        data = decode(self.store.blob).verified()
+        return {
+            "entries": sorted(
+                (
+                    {
+                        "pod": entry.pod_uid,
+                        "container": entry.container_name,
+                        "resource": entry.resource_name,
+                        "devices": {str(node): sorted(ids or ()) for node, ids in (entry.device_ids or {}).items()},
+                    }
+                    for entry in data.entries or ()
+                ),
+                key=lambda entry: (entry["pod"], entry["container"], entry["resource"]),
+            ),
+            "registered": {name: sorted(ids or ()) for name, ids in (data.registered_devices or {}).items()},
+        }
+
+
+def device(listed: Json) -> Device:
+    """A device as recorded: no `numa` means no topology."""
+    topology = tuple(NumaNode(node) for node in listed["numa"]) if listed.get("numa") is not None else None
+    return Device(DeviceId(listed["id"]), Health.parse(listed["health"]), topology)
+
+
+def pod(recorded: Json) -> Pod:
+    """A pod as recorded."""
+    return Pod(
+        PodUid(recorded["uid"]),
+        recorded["name"],
+        recorded["namespace"],
+        tuple(map(container, recorded["containers"])),
+        tuple(map(container, recorded["initContainers"])),
+    )
+
+
+def container(recorded: Mapping[str, Json]) -> Container:
+    """A container as recorded."""
+    return Container(recorded["name"], recorded["limits"], recorded.get("restartPolicy") == "Always")

@@ -1,0 +1,88 @@
+"""Reads the recorded behaviour under `tests/data`. See `tests/data/README.md` for where it comes from."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from devicecore.domain.inventory import DeviceReport, Inventory, Plugin, Resource
+from devicecore.domain.ledger import Allocation, Ledger
+from devicecore.domain.model import (
+    Container,
+    ContainerKey,
+    Device,
+    DeviceId,
+    Health,
+    NumaNode,
+    PluginId,
+    PluginOptions,
+    Pod,
+    PodUid,
+    Receipt,
+    ResourceName,
+)
+
+DATA = Path(__file__).parent / "data"
+
+Json = Any  # recorded data, whose shape the tests themselves check
+
+
+def cases(name: str) -> Json:
+    """One file of cases."""
+    return json.loads((DATA / "cases" / f"{name}.json").read_text())
+
+
+def lines(name: str) -> Iterator[Json]:
+    """One file with a recording a line."""
+    with (DATA / name).open() as recordings:
+        for line in recordings:
+            yield json.loads(line)
+
+
+def device(row: Json) -> Device:
+    """A device of the cases' common vocabulary."""
+    topology = None if row.get("numa") is None else tuple(NumaNode(node) for node in row["numa"])
+    return Device(DeviceId(row["id"]), Health.HEALTHY if row.get("healthy", True) else Health.UNHEALTHY, topology)
+
+
+def resource(name: str, devices: Sequence[Json], options: PluginOptions = PluginOptions()) -> Resource:
+    """A resource that a live plugin serves and has reported."""
+    plugin = Plugin(PluginId(ResourceName(name), "plugin.sock", 1), options)
+    return Resource(ResourceName(name), (plugin,), DeviceReport.of(map(device, devices)))
+
+
+def inventory(*resources: Resource) -> Inventory:
+    """An inventory of these resources."""
+    return Inventory({listed.name: listed for listed in resources})
+
+
+def allocation(pod: str, container: str, name: str, devices: Sequence[str]) -> Allocation:
+    """Devices that a container holds, without topology."""
+    nodes: dict[DeviceId, tuple[NumaNode, ...]] = {DeviceId(id_): () for id_ in devices}
+    return Allocation(ContainerKey(PodUid(pod), container), ResourceName(name), nodes, Receipt(b""))
+
+
+def ledger(allocated: Json) -> Ledger:
+    """A ledger of `{pod: {container: {resource: [ids]}}}`."""
+    return Ledger.of(
+        allocation(pod, container, name, devices)
+        for pod, containers in allocated.items()
+        for container, resources in containers.items()
+        for name, devices in resources.items()
+    )
+
+
+def pod(row: Json) -> Pod:
+    """A pod; containers without a name get one."""
+
+    def containers(rows: Sequence[Json], kind: str) -> tuple[Container, ...]:
+        return tuple(
+            Container(row.get("name", f"{kind}{number}"), row["limits"], row.get("restartable", False))
+            for number, row in enumerate(rows)
+        )
+
+    return Pod(
+        PodUid(row.get("uid", "pod")),
+        containers=containers(row["containers"], "app"),
+        init_containers=containers(row.get("init_containers", ()), "init"),
+    )

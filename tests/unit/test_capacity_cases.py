@@ -1,0 +1,160 @@
+"""The rows of the kubelet's cases about capacity, allocatable and what a node shows."""
+
+import pytest
+from attrs import evolve
+
+from devicecore.domain.capacity import NodeStatus, merge_into_node, pod_request, sanitize_allocatable
+from devicecore.domain.inventory import Inventory
+from devicecore.domain.ledger import Ledger
+from devicecore.domain.model import (
+    Device,
+    DeviceId,
+    Health,
+    PluginId,
+    PluginOptions,
+    ResourceName,
+    is_extended_resource,
+)
+from devicecore.domain.node import Node
+from tests import recorded
+from tests.recorded import Json
+
+SCRIPTS = recorded.cases("get_capacity")
+REQUESTS = recorded.cases("pod_device_request")
+STATUSES = recorded.cases("node_status")
+NAMES = recorded.cases("resource_names")
+FLOWS = recorded.cases("allocate_flows")["cases"]
+NOW = 1000.0
+
+
+class Script:
+    """Carries out the steps of one `get_capacity` case on a `Node`."""
+
+    def __init__(self) -> None:
+        self.node = Node()
+        self.plugins: dict[str, PluginId] = {}
+        self.checkpoint = self.node.checkpoint()
+
+    @property
+    def inventory(self) -> Inventory:
+        return self.node.inventory
+
+    @inventory.setter
+    def inventory(self, inventory: Inventory) -> None:
+        self.node = evolve(self.node, inventory=inventory)
+
+    def install_endpoint(self, step: Json) -> None:
+        name = ResourceName(step["resource"])
+        self.plugins[name] = PluginId(name, step.get("socket", "plugin.sock"), len(self.plugins) + 1)
+        self.inventory = self.inventory.connect(self.plugins[name], PluginOptions())
+
+    def device_update(self, step: Json) -> None:
+        name = ResourceName(step["resource"])
+        devices = [Device(DeviceId(row["id"]), Health.parse(row["health"])) for row in step["devices"]]
+        if name in self.plugins:
+            self.inventory = self.inventory.report(self.plugins[name], devices)
+        else:  # a report without a plugin cannot be told to an inventory: spell the state it would make
+            listed = Inventory().connect(PluginId(name, "", 0), PluginOptions()).report(PluginId(name, "", 0), devices)
+            self.inventory = recorded.inventory(evolve(listed.resources[name], plugins=()))
+
+    def set_stop_time(self, step: Json) -> None:
+        # A plugin that has gone, whose devices have not been marked: again only a value can be like that.
+        known = self.inventory.resources[ResourceName(step["resource"])]
+        gone = evolve(known, plugins=(), stopped=known.plugin, gone_since=NOW - step["seconds_ago"])
+        self.inventory = Inventory({**self.inventory.resources, gone.name: gone})
+
+    def client_disconnect(self, step: Json) -> None:
+        self.inventory = self.inventory.disconnect(self.plugins[step["resource"]], NOW)
+
+    def mark_unhealthy(self, step: Json) -> None:
+        report = self.inventory.registered(ResourceName(step["resource"]))
+        assert report is not None
+        assert not report.healthy, "the disconnect has done that"
+
+    def write_checkpoint(self, _: Json) -> None:
+        self.checkpoint = self.node.checkpoint()
+
+    def clear_device_sets(self, _: Json) -> None:
+        self.node = Node()
+
+    def read_checkpoint(self, _: Json) -> None:
+        self.node = Node.restore(self.checkpoint, NOW)
+
+    def get_capacity(self, step: Json) -> None:
+        removed, self.node = self.node.expire(NOW)
+        status = self.inventory.status()
+        expect = step["expect"]
+        assert (status.capacity, status.allocatable) == (expect["capacity"], expect["allocatable"])
+        assert sorted(removed) == sorted(expect["removed"])
+
+    def get_allocatable_devices(self, step: Json) -> None:
+        healthy = {name: list(known.report.healthy) for name, known in self.inventory.resources.items() if known.report}
+        assert healthy == step["expect"]
+
+
+def check(script: Script, step: Json) -> None:
+    """An `assert` step."""
+    reports = {name: known.report for name, known in script.inventory.resources.items() if known.report}
+    for name in (*step.get("healthy_lacks", ()), *step.get("unhealthy_lacks", ())):
+        assert name not in reports
+    if "endpoints" in step:
+        assert sorted(script.inventory.resources) == sorted(step["endpoints"])
+    for name, size in step.get("healthy_size", {}).items():
+        assert len(reports[name].healthy) == size
+    for name, size in step.get("unhealthy_size", {}).items():
+        assert len(reports[name].unhealthy) == size
+    for key in ("healthy_keys", "unhealthy_keys"):
+        if key in step:
+            assert sorted(reports) == sorted(step[key])
+    for name, known in step.get("is_device_plugin_resource", {}).items():
+        assert script.node.knows(name) is known
+
+
+@pytest.mark.parametrize("case", SCRIPTS, ids=[case["id"] for case in SCRIPTS])
+def test_capacity_is_what_a_kubelet_reports(case: Json) -> None:
+    """Capacity, allocatable and removed resources follow registrations, reports, losses and time."""
+    script = Script()
+    for step in case["steps"]:
+        if step["op"] == "assert":
+            check(script, step)
+        else:
+            getattr(script, step["op"])(step)
+
+
+@pytest.mark.parametrize("row", REQUESTS, ids=[row["id"] for row in REQUESTS])
+def test_a_pod_asks_for_its_peak(row: Json) -> None:
+    """Init containers, sidecars and app containers add up as in a kubelet."""
+    request = pod_request(recorded.pod(row["pod"]))
+    assert {name: count for name, count in request.items() if name in row["registered"]} == row["expected"]
+
+
+@pytest.mark.parametrize("row", STATUSES, ids=[row["id"] for row in STATUSES])
+def test_a_node_shows_device_resources_as_a_kubelet_does(row: Json) -> None:
+    """Reported resources are set, removed ones kept at 0, vanished ones leave allocatable."""
+    reported = row["device_plugin"]
+    status = NodeStatus(reported["capacity"], reported["allocatable"], tuple(reported["removed"]))
+    capacity, allocatable = merge_into_node(status, row["before"]["capacity"], row["before"]["allocatable"])
+    assert {"capacity": capacity, "allocatable": allocatable} == row["after"]
+
+
+@pytest.mark.parametrize("row", NAMES, ids=range(len(NAMES)))
+def test_resource_names_are_judged_as_a_kubelet_judges_them(row: Json) -> None:
+    """A name is an extended resource name, or it is not."""
+    assert is_extended_resource(row["name"]) is row["extended"]
+
+
+@pytest.mark.parametrize("name", ["a/b\n", "a/b/c", "a.com/" + "x" * 64, "gérät.com/x", "a.com/gérät", "A.com/x"])
+def test_names_that_only_look_valid_are_refused(name: str) -> None:
+    """Line ends, further slashes, length, other alphabets and upper-case domains are no way round."""
+    assert not is_extended_resource(name)
+
+
+@pytest.mark.parametrize("case", [case for case in FLOWS if "node_allocatable_before" in case], ids=lambda c: c["id"])
+def test_allocatable_is_raised_to_what_is_in_use(case: Json) -> None:
+    """`UpdatePluginResources` raises what a node offers to what its pods hold, and never lowers it."""
+    holder = "pod" if case["pod_known"] else "another pod"
+    ledger: Ledger = recorded.ledger({holder: {"c": case["allocated"]}})
+    node = Node(ledger=ledger)
+    before = case["node_allocatable_before"]
+    assert node.sanitize_allocatable(recorded.pod({"containers": []}).uid, before) == case["node_allocatable_after"]
+    assert sanitize_allocatable(before, {}) == before

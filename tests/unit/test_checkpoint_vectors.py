@@ -1,0 +1,376 @@
+"""The kubelet is the judge: files it has written, and what it said about files it was given."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devicecore.domain.checkpoint import (
+    CheckpointData,
+    PodDevicesEntry,
+    Verdict,
+    checksum,
+    decode,
+    dump,
+    encode,
+    judge,
+)
+from devicecore.domain.errors import CorruptCheckpointError, MalformedCheckpointError
+
+DATA = Path(__file__).parent.parent / "data"
+
+
+def recorded(pattern: str) -> list[Any]:
+    """One parameter a line, from every file there is."""
+    paths = sorted((DATA / "checkpoint").glob(pattern))
+    lines = [json.loads(line) for path in paths for line in path.read_text(encoding="utf-8").splitlines()]
+    return [pytest.param(case, id=case["id"]) for case in lines]
+
+
+def cases(key: str) -> list[Any]:
+    """One parameter a case of the catalogue."""
+    catalogue = json.loads((DATA / "cases" / "checkpoint.json").read_text(encoding="utf-8"))
+    return [pytest.param(case, id=case.get("id")) for case in catalogue[key]]
+
+
+def strings(value: list[str] | None) -> tuple[str, ...] | None:
+    return None if value is None else tuple(value)
+
+
+def entry_of(case: dict[str, Any]) -> PodDevicesEntry:
+    devices, response = case["deviceIDs"], case["allocResp"]
+    return PodDevicesEntry(
+        case["podUID"],
+        case["containerName"],
+        case["resourceName"],
+        None if devices is None else {int(node): strings(ids) for node, ids in devices.items()},
+        None if response is None else base64.b64decode(response),
+    )
+
+
+def data_of(case: dict[str, Any]) -> CheckpointData:
+    entries, registered = case["entries"], case["registeredDevices"]
+    return CheckpointData(
+        None if entries is None else tuple(entry_of(entry) for entry in entries),
+        None if registered is None else {name: strings(ids) for name, ids in registered.items()},
+    )
+
+
+@pytest.mark.parametrize("case", recorded("encode*.jsonl"))
+def test_a_file_of_ours_is_the_kubelets_byte_for_byte(case: dict[str, Any]) -> None:
+    data = data_of(case["data"])
+    assert encode(data) == case["file"].encode()
+    assert dump(data) == case["hashed"].encode()
+    assert checksum(data) == case["checksum"]
+
+
+@pytest.mark.parametrize("case", recorded("encode*.jsonl"))
+def test_what_a_kubelet_wrote_is_read_as_what_it_meant(case: dict[str, Any]) -> None:
+    found = decode(case["file"].encode())
+    assert (found.format, found.verified()) == (2, data_of(case["data"]))
+
+
+@pytest.mark.parametrize("case", recorded("decode*.jsonl"))
+def test_a_file_is_judged_as_the_kubelet_judges_it(case: dict[str, Any]) -> None:
+    finding = judge(base64.b64decode(case["file_b64"]))
+    if case["verdict"] == "malformed":  # which formats 1 and 0 are to today's kubelet, and not to us
+        assert finding.verdict is Verdict.MALFORMED or finding.format in {0, 1}
+        return
+    assert finding.format == 2
+    assert finding.verdict.value == case["verdict"]
+    assert (finding.stored, finding.computed) == (case["stored"], case["computed"])
+    assert (finding.entries, finding.resources) == (case["entries"], case["resources"])
+
+
+@pytest.mark.parametrize("case", cases("text_and_checksum"))
+def test_the_text_that_is_hashed_is_gos_dump_of_the_data(case: dict[str, Any]) -> None:
+    file = case.get("file") or {"Data": case["data"], "Checksum": case["checksum"]}
+    found = decode(json.dumps(file).encode())
+    assert dump(found.verified()) == case["hash_text"].encode()
+    assert found.computed == case["checksum"]
+
+
+RECOVERY = {
+    "no file": Verdict.ABSENT,
+    "bad checksum": Verdict.CHECKSUM,
+    "not JSON": Verdict.MALFORMED,
+    "pre-1.20 flat DeviceIDs list": Verdict.OK,
+}
+
+
+@pytest.mark.parametrize("case", [case for case in cases("recovery") if case.id in RECOVERY])
+def test_a_file_that_a_kubelet_may_find_gets_its_verdict(case: dict[str, Any]) -> None:
+    text = case.get("file_text") or (json.dumps(case["file"]) if case["file"] else None)
+    assert judge(None if text is None else text.encode()).verdict is RECOVERY[case["id"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "stored", "computed", "devices"),
+    [
+        ("empty", 2, 3467439661, 3467439661, []),
+        ("one-pod", 1, 3602853121, 82159178, [8]),
+        ("two-pods", 1, 3285376913, 3285376913, [8, 10, 2]),
+    ],
+)
+def test_the_published_files_of_1_13_are_read(
+    name: str, form: int, stored: int, computed: int, devices: list[int]
+) -> None:
+    """Without entries, nothing tells format 1 from format 2; the file with one pod is corrupt as it was printed."""
+    found = decode((DATA / "checkpoint" / f"v1.13-{name}.json").read_bytes())
+    assert (found.format, found.stored, found.computed) == (form, stored, computed)
+    assert [len((entry.device_ids or {})[0] or ()) for entry in found.data.entries or ()] == devices
+
+
+# --- what no recorded file shows --------------------------------------------------------------------------------------
+
+EMPTY = 2932075448  # the checksum of [] and {}
+
+
+def entries_of(text: str) -> tuple[PodDevicesEntry, ...] | None:
+    """What is read from the JSON of the fields of `Data`."""
+    return decode(f'{{"Data":{{{text}}}}}'.encode()).data.entries
+
+
+@pytest.mark.parametrize(
+    ("text", "pods"),
+    [
+        ('"PodDeviceEntries":[{"PodUID":"a"},{"PodUID":"b"}],"PodDeviceEntries":[{}]', ["a"]),
+        ('"PodDeviceEntries":[{"PodUID":"a"},{"PodUID":"b"}],"PodDeviceEntries":[{},{}]', ["a", "b"]),
+        (
+            '"PodDeviceEntries":[{"PodUID":"a"},{"PodUID":"b"}],"PodDeviceEntries":[{}],"podDeviceEntries":[{},null]',
+            ["a", "b"],
+        ),
+        ('"PodDeviceEntries":[{"PodUID":"a"}],"PodDeviceEntries":[],"PodDeviceEntries":[{}]', [""]),
+        ('"PodDeviceEntries":[{"PodUID":"a"}],"PodDeviceEntries":null,"PodDeviceEntries":[{}]', [""]),
+        ('"PodDeviceEntries":[{"PodUID":"a","poduid":null}]', ["a"]),
+    ],
+)
+def test_a_repeated_list_is_decoded_into_its_old_elements(text: str, pods: list[str]) -> None:
+    assert [entry.pod_uid for entry in entries_of(text) or ()] == pods
+
+
+@pytest.mark.parametrize(
+    ("text", "response"),
+    [
+        ('"AllocResp":"AQID"', b"\1\2\3"),
+        ('"AllocResp":""', b""),
+        ('"AllocResp":null', None),
+        ('"AllocResp":[]', b""),
+        ('"AllocResp":[1,null,255]', b"\1\0\xff"),
+        ('"AllocResp":"AQID","AllocResp":[9,null]', b"\x09\2"),
+        ('"AllocResp":[1,2,3],"AllocResp":[9],"AllocResp":[null,null,null,null]', b"\x09\2\3\0"),
+        ('"AllocResp":[1,2,3],"AllocResp":"AQ==","AllocResp":[null,null]', b"\1\0"),
+        ('"AllocResp":"\\nA\\rQ==\\n"', b"\1"),
+        ('"AllocResp":"AR=\\n="', b"\1"),
+    ],
+)
+def test_a_response_is_read_as_go_reads_bytes(text: str, response: bytes | None) -> None:
+    assert (entries_of(f'"PodDeviceEntries":[{{{text}}}]') or ())[0].alloc_resp == response
+
+
+def test_map_values_are_new_and_maps_are_merged() -> None:
+    entries = entries_of(
+        '"PodDeviceEntries":[{"DeviceIDs":{"0":["a","b"],"+1":["c"],"007":[null]},"DeviceIDs":{"0":[null],"1":null}}]'
+    )
+    assert (entries or ())[0].device_ids == {0: ("",), 1: None, 7: ("",)}
+
+
+def filled(text: str) -> bytes:
+    """A file from its pattern."""
+    return text.replace("SUM}", f"{EMPTY}}}").replace("SUM,", f"{EMPTY},").replace("NINES", "9" * 5000).encode()
+
+
+def shown(text: str) -> str:
+    """A test's name."""
+    start, end = (text[:20], f"...{text[-20:]}x{len(text)}") if len(text) > 100 else (text, "")
+    return (start + end).encode("unicode_escape").decode()
+
+
+DEEP = 9_999  # the brackets of the value, inside the one of the file
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"Checksum":SUM}',
+        '{"Data":null,"Checksum":SUM}',
+        '{"checK\u017fum":1,"CHEC\u212aSUM":SUM}',
+        '{"Checksum":SUM,"Checksum":null}',
+        '{"x":NINES,"Checksum":SUM}',
+        '{"x":1e999999999,"Checksum":SUM}',
+        '{"x":"\\ud800\\\\ud800\\udc00\\ud83d\\ude00\ufeff\u007f","Checksum":SUM}',
+        '{"x":' + "[" * DEEP + "]" * DEEP + ',"Checksum":SUM}',
+        '{"x":' + '{"a":' * DEEP + "1" + "}" * DEEP + ',"Checksum":SUM}',
+        '{"x":' + "[" * (DEEP - 2) + ' [ ] , { } , { "a" : [ 1.5 , "b" ] } ' + "]" * (DEEP - 2) + ',"Checksum":SUM}',
+    ],
+    ids=shown,
+)
+def test_what_go_accepts_is_accepted(text: str) -> None:
+    assert decode(filled(text)).verified() == CheckpointData((), {})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "1",
+        '"x"',
+        "\ufeff{}",
+        "{}x",
+        "{} {}",
+        "[1]",
+        '[{"DeviceIDs":{}}]',
+        '{"Data":[]}',
+        '{"Data":1}',
+        '{"Data":"x"}',
+        '{"Data":true}',
+        '{"x":NaN}',
+        '{"x":-Infinity}',
+        '{"x":01}',
+        '{"x":1.}',
+        '{"x":"\t"}',
+        '{"x":"\\x"}',
+        '{"x":"\\u+123"}',
+        '{"Checksum":-0}',
+        '{"Checksum":1e3}',
+        '{"Checksum":1.0}',
+        '{"Checksum":"1"}',
+        '{"Checksum":true}',
+        '{"Checksum":18446744073709551616}',
+        '{"Checksum":NINES}',
+        '{"Data":{"RegisteredDevices":[]}}',
+        '{"Data":{"RegisteredDevices":{"a":"b"}}}',
+        '{"Data":{"RegisteredDevices":{"a":[1]}}}',
+        '{"Data":{"RegisteredDevices":{"a":[["b"]]}}}',
+        '{"Data":{"PodDeviceEntries":{}}}',
+        '{"Data":{"PodDeviceEntries":[1]}}',
+        '{"Data":{"PodDeviceEntries":[{"PodUID":1}]}}',
+        '{"Data":{"PodDeviceEntries":[{"DeviceIDs":{"":[]}}]}}',
+        '{"Data":{"PodDeviceEntries":[{"DeviceIDs":{"+":[]}}]}}',
+        '{"Data":{"PodDeviceEntries":[{"DeviceIDs":{" 1":[]}}]}}',
+        '{"Data":{"PodDeviceEntries":[{"DeviceIDs":{"1_0":[]}}]}}',
+        '{"Data":{"PodDeviceEntries":[{"DeviceIDs":{"\u0661":[]}}]}}',
+        '{"Data":{"PodDeviceEntries":[{"DeviceIDs":{"9223372036854775808":[]}}]}}',
+        '{"Data":{"PodDeviceEntries":[{"DeviceIDs":{"NINES":[]}}]}}',
+        '{"Data":{"PodDeviceEntries":[{"DeviceIDs":{"0":[]}},{"DeviceIDs":[]}]}}',
+        '{"Data":{"PodDeviceEntries":[{"AllocResp":"AAAA="}]}}',
+        '{"Data":{"PodDeviceEntries":[{"AllocResp":"AAAA===="}]}}',
+        '{"Data":{"PodDeviceEntries":[{"AllocResp":"AA"}]}}',
+        '{"Data":{"PodDeviceEntries":[{"AllocResp":"AA=A"}]}}',
+        '{"Data":{"PodDeviceEntries":[{"AllocResp":"A A="}]}}',
+        '{"Data":{"PodDeviceEntries":[{"AllocResp":"A-_="}]}}',
+        '{"Data":{"PodDeviceEntries":[{"AllocResp":[256]}]}}',
+        '{"Data":{"PodDeviceEntries":[{"AllocResp":[-1]}]}}',
+        '{"Data":{"PodDeviceEntries":[{"AllocResp":[1.0]}]}}',
+        '{"Data":{"PodDeviceEntries":[{"AllocResp":["1"]}]}}',
+        '{"x":' + "[" * (DEEP + 1) + "]" * (DEEP + 1) + "}",
+        '{"x":' + '{"a":' * (DEEP + 1) + "1" + "}" * (DEEP + 1) + "}",
+        "[" * 100_000,
+        "[" * 5_000 + "]" * 5_001,
+        "[" * 5_000 + "}",
+        "[" * 5_000 + "1 2",
+        "[" * 5_000 + "{1:2}",
+        "[" * 5_000 + '{"a" 2}',
+        "[" * 5_000 + "nul",
+    ],
+    ids=shown,
+)
+def test_what_go_refuses_is_malformed(text: str) -> None:
+    with pytest.raises(MalformedCheckpointError):
+        decode(filled(text))
+
+
+def test_the_largest_and_smallest_numbers_are_read() -> None:
+    found = decode(
+        b'{"Data":{"PodDeviceEntries":[{"DeviceIDs":{"-9223372036854775808":[],"+9223372036854775807":[],"%b5":[]}}]},'
+        b'"Checksum":18446744073709551615}' % (b"0" * 5000)
+    )
+    assert found.stored == 2**64 - 1
+    assert list((found.data.entries or ())[0].device_ids or ()) == [-(2**63), 2**63 - 1, 5]
+    assert found.explanation == "no checksum has more than 32 bits"
+
+
+@pytest.mark.parametrize(
+    ("raw", "read"),
+    [
+        (b"\xe6\x97", "\ufffd\ufffd"),
+        (b"\xf0\x9f\x98x", "\ufffd\ufffd\ufffdx"),
+        (b"\xed\xa0\x80", "\ufffd\ufffd\ufffd"),
+        (b"\xc0\x80\xff", "\ufffd\ufffd\ufffd"),
+        (b"\\ud800", "\ufffd"),
+        (b"\\udc00\\ud800", "\ufffd\ufffd"),
+        (b"\\ud800\\ud83d\\ude00", "\ufffd\U0001f600"),
+        (b"\\\\ud800", "\\ud800"),
+        (b"\\uD83D\\uDE00", "\U0001f600"),
+        (b"\\ud800\xff\\u0041", "\ufffd\ufffdA"),
+    ],
+)
+def test_whatever_is_no_text_becomes_one_replacement_character_a_piece(raw: bytes, read: str) -> None:
+    found = decode(b'{"Data":{"RegisteredDevices":{"%b":["%b"]}}}' % (raw, raw))
+    assert found.data.registered_devices == {read: (read,)}
+
+
+def test_only_two_letters_outside_ascii_fold_into_a_field_name() -> None:
+    """Go takes U+017F for an s and U+212A for a k, and nothing else for anything."""
+    others = [chr(code) for code in range(0x80, 0x10000) if not 0xD800 <= code < 0xE000]
+    names = {
+        name: other for other in others for name in (f"Chec{other}sum", f"Check{other}um", f"Regi{other}eredDevices")
+    }
+    unknown = decode(json.dumps(dict.fromkeys(names)).encode()).extra
+    assert {names[name] for name in names.keys() - unknown.keys()} == {"\u017f", "\u212a"}
+
+
+# --- formats, checksums, the rest of the file -------------------------------------------------------------------------
+
+DEVICES = CheckpointData((PodDevicesEntry("u", "c", "a.com/x", {0: ("d", "e")}, b"\1"),), {"a.com/x": ("d", "e", "f")})
+
+
+def test_a_bare_list_is_format_0_and_has_no_checksum() -> None:
+    found = decode(b'[{"PodUID":"u","DeviceIDs":["d"],"AllocResp":"AQ=="},{"DeviceIDs":null}]')
+    assert (found.format, found.stored, found.computed, found.valid) == (0, None, None, True)
+    assert found.verified().entries == (
+        PodDevicesEntry("u", "", "", {0: ("d",)}, b"\1"),
+        PodDevicesEntry(),
+    )
+    assert decode(b"[]").data.entries == ()
+    assert judge(b"[]").format == 0
+
+
+def test_unknown_fields_of_the_file_are_kept() -> None:
+    blob = encode(DEVICES)[:-1] + b',"BootID":"b\\u00e9","x":{"a":[1e5,null,true,{}],"b":"\\""},"x":[],"Checksum":null}'
+    found = decode(blob)
+    assert found.extra == {"BootID": '"b\u00e9"', "x": "[]"}
+    assert decode(blob.replace(b',"x":[]', b"")).extra["x"] == '{"a":[1e5,null,true,{}],"b":"\\""}'
+    assert found.verified() == DEVICES
+
+
+@pytest.mark.parametrize(("written", "summed"), [(1, 2), (2, 1)])
+def test_a_checksum_of_the_other_format_is_recognised(written: int, summed: int) -> None:
+    blob = encode(DEVICES, written).replace(b"%d" % checksum(DEVICES, written), b"%d" % checksum(DEVICES, summed))
+    with pytest.raises(CorruptCheckpointError) as caught:
+        decode(blob).verified()
+    assert (caught.value.stored, caught.value.computed) == (checksum(DEVICES, summed), checksum(DEVICES, written))
+    assert caught.value.explanation == f"it is the checksum of the same data in format {summed}"
+
+
+def test_a_file_without_checksum_says_so() -> None:
+    assert decode(b"null").explanation == "the file has no checksum"
+    assert decode(b'{"Checksum":1}').explanation == ""
+    assert decode(encode(DEVICES)).explanation == ""
+
+
+def test_a_refusal_says_where_and_why() -> None:
+    with pytest.raises(MalformedCheckpointError) as caught:
+        decode(b'{"Data":{"PodDeviceEntries":[{},{"deviceIDs":{"0":["a",true]}}]}}')
+    assert caught.value.problem == "Data.PodDeviceEntries[1].deviceIDs[0][1]: cannot use bool as string"
+    with pytest.raises(MalformedCheckpointError) as caught:
+        decode(b"7")
+    assert caught.value.problem == "cannot use number 7 as struct"
+
+
+def test_only_formats_1_and_2_are_written() -> None:
+    with pytest.raises(ValueError, match="format 0 cannot be written"):
+        encode(DEVICES, 0)

@@ -1,0 +1,41 @@
+"""Recorded histories of a kubelet, replayed through `DeviceManager` with in-memory adapters."""
+
+import pytest
+
+from devicecore.domain.model import NumaNode
+from tests import recorded
+from tests.histories import Json, Replay
+
+HISTORIES = list(recorded.lines("histories.jsonl"))
+
+
+@pytest.mark.parametrize("history", HISTORIES, ids=[history["id"] for history in HISTORIES])
+def test_a_history_comes_out_as_it_did_on_a_kubelet(history: Json) -> None:
+    """Every step of every recorded history has the recorded outcome."""
+    replay = Replay(history["numa_nodes"])
+    for number, step in enumerate(history["steps"]):
+        carrying = carrying_nodes(replay)
+        outcome = replay.play(step)
+        expected = step["expect"]
+        if step["op"] == "hints":
+            expected = {name: without_bare_nodes(hints, carrying.get(name, set())) for name, hints in expected.items()}
+        if step["op"] in ("allocate", "allocate_again") and not expected["ok"]:
+            failed = expected["containers"][-1]
+            expected = {"ok": False, "container": failed["name"], "error": failed["error"]}
+        elif step["op"] in ("allocate", "allocate_again"):
+            outcome = {key: outcome[key] for key in expected}
+        assert outcome == expected, f"step {number}: {step['op']}"
+
+
+def carrying_nodes(replay: Replay) -> dict[str, set[NumaNode]]:
+    """The NUMA nodes of the machine that carry devices of each resource."""
+    machine = set(replay.topology.numa_nodes)
+    resources = replay.manager.node.inventory.resources
+    return {name: set(known.report.by_node) & machine for name, known in resources.items() if known.report}
+
+
+def without_bare_nodes(hints: Json, carrying: set[NumaNode]) -> Json:
+    """Recorded hints less the masks with a node that carries no device: kubelets from 1.36 on do not list them."""
+    if not hints or not carrying:
+        return hints
+    return [[mask, preferred] for mask, preferred in hints if set(mask) <= carrying]

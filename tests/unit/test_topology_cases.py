@@ -1,0 +1,107 @@
+"""The rows of the kubelet's cases about topology hints."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from devicecore.domain.inventory import DeviceReport
+from devicecore.domain.ledger import Allocation, Ledger
+from devicecore.domain.model import ContainerKey, DeviceId, NumaNode, PodUid, Receipt, ResourceName
+from devicecore.domain.topology import (
+    NumaMask,
+    Policy,
+    Topology,
+    TopologyHint,
+    container_hints,
+    generate_hints,
+    merge,
+    pod_hints,
+)
+from tests import recorded
+from tests.recorded import Json
+
+ROWS = recorded.cases("topology_hints")
+FILTERING = recorded.cases("topology_hints_filtering")
+GENERATED = FILTERING["generate_device_topology_hints"]
+NODES = FILTERING["device_numa_nodes"]
+MERGED = FILTERING["merge_with_other_providers"]
+
+
+def numa(nodes: Sequence[int]) -> tuple[NumaNode, ...]:
+    """NUMA nodes of a row."""
+    return tuple(map(NumaNode, nodes))
+
+
+def hint(row: Json) -> TopologyHint:
+    """A hint of a row."""
+    return TopologyHint(NumaMask.of(numa(row["mask"])), row["preferred"])
+
+
+def as_sets(hints: Mapping[str, Sequence[TopologyHint] | None]) -> Json:
+    """Hints without their order; no preference stays None."""
+    return {name: None if listed is None else set(listed) for name, listed in hints.items()}
+
+
+def ledger_of(row: Json) -> Ledger:
+    """The holders of a row; reusable devices are those an init container of the pod holds."""
+    held = recorded.ledger(row["allocated"])
+    lent = [
+        Allocation(
+            ContainerKey(PodUid(row["pod"]["uid"]), "lender"),
+            ResourceName(name),
+            {DeviceId(id_): () for id_ in devices},
+            Receipt(b""),
+        )
+        for name, devices in row.get("reusable", {}).items()
+    ]
+    return Ledger.of((*held, *lent))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row["id"] for row in ROWS])
+def test_hints_are_those_of_a_kubelet(row: Json) -> None:
+    """For each resource the same masks, and the same of them preferred."""
+    inventory = recorded.inventory(*(recorded.resource(name, devices) for name, devices in row["devices"].items()))
+    lender = [{"name": "lender", "limits": {}}] if row.get("reusable") else []
+    pod = recorded.pod({**row["pod"], "init_containers": lender + row["pod"].get("init_containers", [])})
+    ledger, machine = ledger_of(row), numa(row["numa_nodes"])
+    if row["scope"] == "pod":
+        hints = pod_hints(pod, inventory, ledger, machine)
+    else:
+        container = pod.containers[row.get("container_index", 0)]
+        hints = container_hints(pod, container, inventory, ledger, machine)
+    expected = {name: listed and tuple(map(hint, listed)) for name, listed in row["expected"].items()}
+    assert as_sets({name: hints[name] for name in expected}) == as_sets(expected)
+
+
+@pytest.mark.parametrize("row", GENERATED, ids=[row["id"] for row in GENERATED])
+def test_hints_are_generated_as_a_kubelet_generates_them(row: Json) -> None:
+    """Only nodes with devices are combined, and every combination that fits is listed once."""
+    report = DeviceReport.of(map(recorded.device, row["devices"]))
+    available = report.index.select(map(DeviceId, row["available"]))
+    reusable = report.index.select(map(DeviceId, row["reusable"]))
+    hints = generate_hints(report, available, reusable, row["request"], numa(row["numa_nodes"]))
+    assert len(set(hints)) == len(hints)
+    assert set(hints) == set(map(hint, row["expected"]))
+
+
+@pytest.mark.parametrize("row", NODES, ids=[row["id"] for row in NODES])
+def test_the_nodes_to_combine_are_those_with_devices_that_the_machine_has(row: Json) -> None:
+    """A request for nothing fits everywhere, so its hints show which nodes are combined."""
+    report = DeviceReport.of(map(recorded.device, row["devices"]))
+    hints = generate_hints(report, report.healthy, report.healthy - report.healthy, 0, numa(row["numa_nodes"]))
+    combined = {node for listed in hints if listed.mask for node in listed.mask}
+    assert sorted(combined) == (row["expected"] or row["numa_nodes"])
+
+
+@pytest.mark.parametrize("row", MERGED, ids=[row["id"] for row in MERGED])
+@pytest.mark.parametrize("policy", ["best-effort", "restricted"])
+def test_device_hints_merge_with_those_of_other_providers(row: Json, policy: str) -> None:
+    """The pod is admitted, aligned with CPUs and memory."""
+    machine = numa(row["numa_nodes"])
+    inventory = recorded.inventory(recorded.resource("gpu", [row["device"]]))
+    pod = recorded.pod({"containers": [{"limits": {"gpu": row["request"]}}]})
+    ours = container_hints(pod, pod.containers[0], inventory, Ledger(), machine)
+    others = [{name: tuple(map(hint, hints))} for name, hints in row["other_providers"].items()]
+    best, admitted = merge(Topology(machine, Policy(policy)), [ours, *others])
+    expected = row["expected"]
+    assert (admitted, best) == (expected["admit"], hint({**expected, "preferred": True}))
