@@ -103,7 +103,9 @@ class DeviceManager:
         self._clock = clock
         self._node = Node()
         self._started = False
-        self._state = threading.Lock()  # held while `_node` is replaced, never while a port is called
+        self._state = threading.Condition(
+            threading.Lock()
+        )  # held while `_node` is replaced, never while a port is called
         self._saving = threading.Lock()  # held while the store is called, so that no older node is saved last
         self._publishing = threading.Lock()  # held while the sink is called, so that no older status is published last
         self._saved: Node | None = None
@@ -152,6 +154,18 @@ class DeviceManager:
     def node(self) -> Node:
         """All that is known now, as a value."""
         return self._node
+
+    def wait_for(self, condition: Callable[[Node], bool], timeout: float) -> Node:
+        """Wait until `condition` holds of `node`, which it is asked after every change; that node.
+
+        Raises:
+            TimeoutError: it did not hold within `timeout` seconds.
+        """
+        with self._state:
+            if not self._state.wait_for(lambda: condition(self._node), timeout):
+                message = f"what was waited for did not come about within {timeout:g} seconds"
+                raise TimeoutError(message)
+            return self._node
 
     # --- pods ---------------------------------------------------------------------------------------------------------
 
@@ -227,6 +241,7 @@ class DeviceManager:
         now = self._clock()
         with self._state:
             removed, self._node = self._node.expire(now)
+            self._state.notify_all()
         if removed:
             self._save_or_log()
         return self._publish(removed)
@@ -318,6 +333,7 @@ class DeviceManager:
                 if isinstance(decision, Settled):
                     if decision.devices:
                         self._node = self._node.reserve(transaction.pod, demand, decision.devices)
+                        self._state.notify_all()
                         transaction.reserved.append(demand)
                     return decision.devices
             preferred = self._transport.get_preferred_allocation(
@@ -412,6 +428,7 @@ class DeviceManager:
     def _replace(self, change: Callable[[Node], Node]) -> None:
         with self._state:
             self._node = change(self._node)
+            self._state.notify_all()
 
     def _save(self, node: Node) -> None:
         """Make `node` durable; the caller holds `_saving`."""

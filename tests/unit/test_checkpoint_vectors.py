@@ -9,8 +9,8 @@ import pytest
 
 from devicecore.domain.checkpoint import (
     CheckpointData,
+    FileVerdict,
     PodDevicesEntry,
-    Verdict,
     checksum,
     decode,
     dump,
@@ -76,7 +76,7 @@ def test_what_a_kubelet_wrote_is_read_as_what_it_meant(case: dict[str, Any]) -> 
 def test_a_file_is_judged_as_the_kubelet_judges_it(case: dict[str, Any]) -> None:
     finding = judge(base64.b64decode(case["file_b64"]))
     if case["verdict"] == "malformed":  # which formats 1 and 0 are to today's kubelet, and not to us
-        assert finding.verdict is Verdict.MALFORMED or finding.format in {0, 1}
+        assert finding.verdict is FileVerdict.MALFORMED or finding.format in {0, 1}
         return
     assert finding.format == 2
     assert finding.verdict.value == case["verdict"]
@@ -93,10 +93,10 @@ def test_the_text_that_is_hashed_is_gos_dump_of_the_data(case: dict[str, Any]) -
 
 
 RECOVERY = {
-    "no file": Verdict.ABSENT,
-    "bad checksum": Verdict.CHECKSUM,
-    "not JSON": Verdict.MALFORMED,
-    "pre-1.20 flat DeviceIDs list": Verdict.OK,
+    "no file": FileVerdict.ABSENT,
+    "bad checksum": FileVerdict.CHECKSUM,
+    "not JSON": FileVerdict.MALFORMED,
+    "pre-1.20 flat DeviceIDs list": FileVerdict.OK,
 }
 
 

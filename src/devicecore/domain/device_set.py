@@ -14,7 +14,7 @@ from attrs import field, frozen
 
 from devicecore.domain.model import DeviceId
 
-_NUMBER = re.compile(r"(\d+)")
+_NUMBER = re.compile(r"(\d{1,999})")  # of longer ones int() may refuse to make a number
 
 
 def natural_key(device: str) -> tuple[tuple[str | int, ...], str]:
@@ -119,12 +119,12 @@ class DeviceSet(AbstractSet[DeviceId]):
         return not mine & ~others
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, AbstractSet):
-            return NotImplemented
+        if not isinstance(other, DeviceSet):
+            return frozenset(self) == other  # of whatever it is a set
         return len(self) == len(other) and self <= other
 
     def __hash__(self) -> int:
-        return hash(tuple(self))
+        return self._hash()  # that of a frozenset, for it may be equal to one
 
     def __contains__(self, device: object) -> bool:
         place = self.index.places.get(device)  # type: ignore[call-overload]  # any object may be asked for

@@ -7,16 +7,16 @@ from devicecore.domain.checkpoint.decoding import Decoded, decode
 from devicecore.domain.checkpoint.encoding import checksum, dump, encode
 from devicecore.domain.checkpoint.entries import NO_TOPOLOGY, CheckpointData, DevicesPerNuma, PodDevicesEntry
 from devicecore.domain.checkpoint.fnv import fnv1a_32
-from devicecore.domain.checkpoint.verdict import Finding, Verdict, judge
+from devicecore.domain.checkpoint.verdict import FileVerdict, Finding, judge
 
 __all__ = [
     "NO_TOPOLOGY",
     "CheckpointData",
     "Decoded",
     "DevicesPerNuma",
+    "FileVerdict",
     "Finding",
     "PodDevicesEntry",
-    "Verdict",
     "checksum",
     "decode",
     "dump",

@@ -24,10 +24,10 @@ from devicecore.domain.checkpoint.go_text import (
 )
 
 NO_TOPOLOGY = -1
-"""The NUMA node under which a checkpoint keeps the devices that have none."""
+"""The NUMA node under which a checkpoint keeps the devices that have none (kubelet: `nodeWithoutTopology`)."""
 
 DevicesPerNuma = Mapping[int, tuple[str, ...] | None]
-"""Device ids by NUMA node (kubelet: `DevicesPerNUMA`); a device on two nodes is under both, one on none under -1."""
+"""Device ids by NUMA node (kubelet: `DevicesPerNUMA`); one on two nodes is under both, one on none under `NO_TOPOLOGY`."""
 
 
 @frozen

@@ -11,7 +11,7 @@ from devicecore.domain.checkpoint.decoding import decode
 from devicecore.domain.errors import CorruptCheckpointError, MalformedCheckpointError
 
 
-class Verdict(Enum):
+class FileVerdict(Enum):
     """Can the file be used?"""
 
     OK = "ok"
@@ -24,7 +24,7 @@ class Verdict(Enum):
 class Finding:
     """A verdict and its grounds. What cannot be known is None; `problem` is empty if there is none."""
 
-    verdict: Verdict
+    verdict: FileVerdict
     format: int | None = None
     stored: int | None = None
     computed: int | None = None
@@ -36,16 +36,16 @@ class Finding:
 def judge(blob: bytes | None) -> Finding:
     """Examine what a store has loaded."""
     if blob is None:
-        return Finding(Verdict.ABSENT, problem="there is no checkpoint")
+        return Finding(FileVerdict.ABSENT, problem="there is no checkpoint")
     try:
         found = decode(blob)
     except MalformedCheckpointError as error:
-        return Finding(Verdict.MALFORMED, problem=str(error))
-    verdict, problem = Verdict.OK, ""
+        return Finding(FileVerdict.MALFORMED, problem=str(error))
+    verdict, problem = FileVerdict.OK, ""
     try:
         found.verified()
     except CorruptCheckpointError as error:
-        verdict, problem = Verdict.CHECKSUM, str(error)
+        verdict, problem = FileVerdict.CHECKSUM, str(error)
     return Finding(
         verdict,
         found.format,

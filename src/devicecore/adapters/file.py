@@ -1,0 +1,193 @@
+"""Files on a disk: the checkpoint, and the node's status as JSON.
+
+Law: a file is replaced whole and durably or not at all, whatever fails and whenever the power goes.
+"""
+
+import itertools
+import json
+import os
+import re
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from devicecore.domain.capacity import NodeStatus
+from devicecore.domain.errors import SinkError, StoreError
+from devicecore.domain.model import ResourceName
+
+CHECKPOINT_NAME = "kubelet_internal_checkpoint"
+"""What a kubelet calls its device manager's checkpoint."""
+
+
+_instances = itertools.count(1)
+
+
+class FileStore:
+    """The checkpoint in one file, mode 0600. One process at a time may write it."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._file = _DurableFile(self.path, 0o600)
+
+    @classmethod
+    def in_directory(cls, directory: str | os.PathLike[str]) -> "FileStore":
+        """Find the checkpoint where a kubelet keeps it: in the plugin directory."""
+        return cls(Path(directory) / CHECKPOINT_NAME)
+
+    def load(self) -> bytes | None:
+        """Read the file; None if there is none.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        with self._blaming("read"):
+            return self._file.read()
+
+    def save(self, blob: bytes) -> None:
+        """Replace the file; on return the disk has it.
+
+        Raises:
+            StoreError: it cannot be written; the old file is still there.
+        """
+        with self._blaming("write"):
+            self._file.write(blob)
+
+    def set_aside(self) -> str | None:
+        """Rename the file to `<name>.corrupt-<when it was last written>`; the new path, None if there is no file.
+
+        Raises:
+            StoreError: it cannot be renamed.
+        """
+        with self._blaming("set aside"):
+            return self._file.set_aside()
+
+    @contextmanager
+    def _blaming(self, action: str) -> Generator[None, None, None]:
+        try:
+            yield
+        except OSError as error:
+            raise StoreError(self.path.name, action, f"{self.path}: {error.strerror or error}") from error
+
+
+class JsonFileSink:
+    """The node's status in a JSON file `{"capacity": {...}, "allocatable": {...}}`, which others may add to."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._file = _DurableFile(self.path, 0o644)
+
+    def publish(self, status: NodeStatus) -> None:
+        """Merge `status` into the file. A removed resource stays with 0, to tell it from one that never was (8.2).
+
+        Raises:
+            SinkError: the file cannot be written, or holds something else; it is as it was.
+        """
+        removed = dict.fromkeys(status.removed, 0)
+        try:
+            node = json.loads(self._file.read() or b"{}")
+            _merge(node, "capacity", {**removed, **status.capacity})
+            _merge(node, "allocatable", {**removed, **status.allocatable})
+            self._file.write(json.dumps(node, indent=2).encode() + b"\n")
+        except OSError as error:
+            raise SinkError(str(self.path), error.strerror or str(error)) from error
+        except (ValueError, TypeError, AttributeError) as error:
+            raise SinkError(str(self.path), f"it holds no node status: {error}") from error
+
+
+def _merge(node: dict[str, object], key: str, counts: dict[ResourceName, int]) -> None:
+    section = node.setdefault(key, {})
+    if not isinstance(section, dict):
+        problem = f"{key!r} is no object"
+        raise TypeError(problem)
+    section.update(counts)
+
+
+class _DurableFile:
+    """One file, replaced by renaming. It lets the OS's errors through."""
+
+    def __init__(self, path: Path, mode: int) -> None:
+        self._path = path
+        self._mode = mode
+        # Nobody else's names, so that a second writer, who should not be, can spoil an attempt but never the file.
+        beside = f".{path.name}.{os.getpid()}-{next(_instances)}"
+        self._new, self._old = path.with_name(f"{beside}.new"), path.with_name(f"{beside}.old")
+        self._lock = threading.Lock()
+        self._swept = False
+
+    def read(self) -> bytes | None:
+        try:
+            return self._path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write(self, blob: bytes) -> None:
+        with self._lock:
+            if not self._swept:
+                self._sweep()
+            try:
+                _write_new(self._new, blob, self._mode)
+                go_back = self._keep_old()
+                self._new.replace(self._path)
+                try:
+                    _sync_directory(self._path.parent)
+                except OSError:
+                    with suppress(OSError):
+                        go_back()
+                    raise
+            finally:
+                for leftover in (self._new, self._old):
+                    with suppress(OSError):
+                        leftover.unlink()
+
+    def set_aside(self) -> str | None:
+        with self._lock:
+            try:
+                written = datetime.fromtimestamp(self._path.stat().st_mtime, UTC)
+            except FileNotFoundError:
+                return None
+            name = f"{self._path.name}.corrupt-{written:%Y%m%dT%H%M%SZ}"
+            names = itertools.chain([name], (f"{name}.{number}" for number in itertools.count(2)))
+            aside = next(path for path in map(self._path.with_name, names) if not os.path.lexists(path))
+            self._path.rename(aside)
+            _sync_directory(self._path.parent)
+            return str(aside)
+
+    def _sweep(self) -> None:
+        """Delete what a crash between two steps of `write` has left."""
+        ours = re.compile(rf"\.{re.escape(self._path.name)}\.\d+-\d+\.(new|old)")
+        for entry in self._path.parent.iterdir():
+            if ours.fullmatch(entry.name):
+                entry.unlink(missing_ok=True)
+        self._swept = True
+
+    def _keep_old(self) -> Callable[[], object]:
+        """Keep the old file under a second name until the new one is safe; how to go back to it."""
+        try:
+            self._old.hardlink_to(self._path)
+        except FileNotFoundError:
+            return self._path.unlink
+        except OSError:
+            return lambda: None  # a file system without second names
+        return lambda: self._old.replace(self._path)
+
+
+def _write_new(path: Path, blob: bytes, mode: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        rest = memoryview(blob)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_directory(path: Path) -> None:
+    """Make a rename durable, which fsync of the file does not."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

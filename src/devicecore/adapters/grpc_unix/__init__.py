@@ -1,0 +1,10 @@
+"""Device plugins over gRPC on unix sockets, as between kubelets and plugins: both sides of it.
+
+Read `server` for a plugin's life as the kubelet sees it, `client` for the connection to one plugin, `transport` for the
+synchronous face of the two, `plugin_server` for the plugin's own side, and `directory` for the place where they meet.
+"""
+
+from devicecore.adapters.grpc_unix.plugin_server import ServedPlugin, default_endpoint, serve_plugin
+from devicecore.adapters.grpc_unix.transport import GrpcUnixTransport
+
+__all__ = ["GrpcUnixTransport", "ServedPlugin", "default_endpoint", "serve_plugin"]

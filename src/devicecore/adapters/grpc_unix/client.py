@@ -1,0 +1,131 @@
+"""One connected plugin instance.
+
+Law: an instance has one connection, which is never made again once it is lost (reference 3.2).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TypeVar
+
+import grpc
+import grpc.aio
+from attrs import frozen
+from google.protobuf.message import Message
+
+from devicecore.adapters.grpc_unix import rpc
+from devicecore.adapters.grpc_unix.directory import SocketIdentity, socket_identity
+from devicecore.domain.errors import (
+    DeviceCoreError,
+    PluginCallError,
+    PluginConnectError,
+    PluginOptionsError,
+    PluginStoppedError,
+)
+from devicecore.domain.model import PluginId, PluginOptions
+from devicecore.wire import deviceplugin
+from devicecore.wire.conversion import to_options
+
+Request = TypeVar("Request", bound=Message)
+Response = TypeVar("Response", bound=Message)
+
+
+@frozen
+class Limits:
+    """How long a plugin may take, in seconds, and how much it may say at once."""
+
+    dial: float
+    options: float
+    allocate: float
+    preferred_allocation: float
+    pre_start: float
+    message_bytes: int
+
+
+class PluginClient:
+    """The connection to one plugin instance. Only the event loop's thread uses it."""
+
+    def __init__(self, plugin: PluginId, limits: Limits) -> None:
+        self.plugin = plugin
+        self.identity: SocketIdentity | None = None
+        self.introduced: asyncio.Future[DeviceCoreError | None] = asyncio.get_running_loop().create_future()
+        """Done when the plugin is registered, or is not and why."""
+        self.asked_again_at = float("-inf")
+        """Loop time of the last Register call that found this instance alive."""
+        self._limits = limits
+        self._channel: grpc.aio.Channel | None = None
+
+    async def connect(self) -> PluginOptions:
+        """Dial, and ask for the options.
+
+        Raises:
+            PluginConnectError: nobody answers at the socket.
+            PluginOptionsError: the call failed.
+        """
+        try:
+            async with asyncio.timeout(self._limits.dial):
+                channel = await self._dial()
+        except TimeoutError:
+            cause = "context deadline exceeded"
+            raise PluginConnectError(self.plugin.resource, self.plugin.socket, cause) from None
+        try:
+            options = await rpc.unary(
+                channel, rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), self._limits.options
+            )
+        except grpc.RpcError as error:
+            raise PluginOptionsError(self.plugin.resource, rpc.go_text(error)) from error
+        return to_options(options)
+
+    async def reports(self) -> AsyncIterator[deviceplugin.ListAndWatchResponse]:
+        """Yield each list the plugin sends, until its stream ends.
+
+        Raises:
+            grpc.RpcError: the stream broke.
+        """
+        assert self._channel is not None, "connect comes first"  # noqa: S101  # for mypy
+        stream = self._channel.unary_stream(
+            rpc.LIST_AND_WATCH.path,
+            request_serializer=rpc.LIST_AND_WATCH.request.SerializeToString,
+            response_deserializer=rpc.LIST_AND_WATCH.response.FromString,
+        )
+        async for message in stream(deviceplugin.Empty()):
+            yield message
+
+    async def call(self, method: rpc.Method[Request, Response], request: Request, seconds: float) -> Response:
+        """Call the plugin.
+
+        Raises:
+            PluginStoppedError: the instance has gone; nothing was sent.
+            PluginCallError: the call failed.
+        """
+        channel = self._channel
+        if channel is None:
+            raise PluginStoppedError(self.plugin.resource)
+        try:
+            return await rpc.unary(channel, method, request, seconds)
+        except grpc.RpcError as error:
+            raise PluginCallError(self.plugin.resource, method.name, rpc.go_text(error)) from error
+        except asyncio.CancelledError:
+            if self._channel is channel:
+                raise  # not the plugin's end
+            cause = "rpc error: code = Canceled desc = grpc: the client connection is closing"
+            raise PluginCallError(self.plugin.resource, method.name, cause) from None
+
+    async def close(self) -> None:
+        """Let go of the plugin. Calls in flight fail; later ones are not sent."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+
+    async def _dial(self) -> grpc.aio.Channel:
+        """Connect, and know to which socket file: the one that was there before and after."""
+        path = self.plugin.socket
+        while True:
+            self.identity = socket_identity(path)
+            if self.identity is None:
+                cause = f"dial unix {path}: connect: no such file or directory"
+                raise PluginConnectError(self.plugin.resource, path, cause)
+            self._channel = rpc.channel(path, self._limits.message_bytes)
+            await self._channel.channel_ready()
+            if socket_identity(path) == self.identity:
+                return self._channel
+            await self.close()

@@ -1,0 +1,163 @@
+"""The directory where kubelet and plugins find each other's sockets.
+
+Law: one owner at a time, and of what lies in it only sockets are ever deleted.
+"""
+
+import fcntl
+import logging
+import os
+import socket
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from devicecore.domain.errors import (
+    DirectoryError,
+    DirectoryInUseError,
+    InvalidEndpointError,
+    SocketPathTooLongError,
+)
+
+LONGEST_SOCKET_PATH = 107  # bytes: sun_path has 108, and one is for the NUL
+LOCK_NAME = ".devicecore.lock"
+
+logger = logging.getLogger(__name__)
+
+
+class SocketIdentity(NamedTuple):
+    """Which file a path names. A socket that is deleted and bound anew may get its old inode number back."""
+
+    device: int
+    inode: int
+    created_ns: int  # nothing changes a socket's mtime later; its ctime follows chmod, which plugins do after binding
+
+
+def socket_identity(path: str) -> SocketIdentity | None:
+    """Which socket lies at `path`; None if nothing does, or something else."""
+    try:
+        found = Path(path).lstat()
+    except OSError:
+        return None
+    return SocketIdentity(found.st_dev, found.st_ino, found.st_mtime_ns) if stat.S_ISSOCK(found.st_mode) else None
+
+
+def check_socket_path(path: str) -> None:
+    """Refuse a path that cannot be bound.
+
+    Raises:
+        SocketPathTooLongError: it has too many bytes.
+    """
+    if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
+        raise SocketPathTooLongError(path, LONGEST_SOCKET_PATH)
+
+
+class SocketDirectory:
+    """The plugin directory, from the kubelet's side."""
+
+    def __init__(self, path: Path, socket_name: str) -> None:
+        self.path = path
+        self.socket = str(path / socket_name)
+        self._lock_path = path / LOCK_NAME
+        self._lock: int | None = None
+
+    def claim(self) -> None:
+        """Make the directory if need be, become its only owner, and clean it as a starting kubelet does (2.3).
+
+        Raises:
+            SocketPathTooLongError: its name is so long that no socket in it can be bound.
+            DirectoryError: it cannot be made, locked or cleaned.
+            DirectoryInUseError: it has an owner.
+        """
+        check_socket_path(self.socket)
+        try:
+            with suppress(FileExistsError):
+                self.path.mkdir(0o750)
+            self._lock = self._take_lock()
+            try:
+                self._refuse_a_living_owner()
+                self._clean()
+            except BaseException:
+                self.release()
+                raise
+        except OSError as error:
+            raise DirectoryError(str(self.path), error.strerror or str(error)) from error
+
+    def release(self) -> None:
+        """Let others claim the directory. Twice is no error."""
+        if self._lock is not None:
+            with suppress(OSError):
+                self._lock_path.unlink()
+            os.close(self._lock)
+            self._lock = None
+
+    def endpoint(self, name: str) -> str:
+        """Where the plugin's socket called `name` is.
+
+        Raises:
+            InvalidEndpointError: `name` would leave the directory, or what it names is no socket.
+        """
+        if not name or "/" in name or "\0" in name or name in (".", ".."):
+            raise InvalidEndpointError(name, "it is not the name of a file in the plugin directory")
+        path = str(self.path / name)
+        if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
+            raise InvalidEndpointError(name, f"its path has more than {LONGEST_SOCKET_PATH} bytes")
+        with suppress(OSError):  # nothing there, or not for us: dialling will tell
+            mode = Path(path).lstat().st_mode
+            if stat.S_ISLNK(mode):
+                raise InvalidEndpointError(name, "it is a symbolic link")
+            if not stat.S_ISSOCK(mode):
+                raise InvalidEndpointError(name, "it is not a socket")
+        return path
+
+    def _take_lock(self) -> int:
+        while True:
+            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(lock), self._lock_path.lstat()):
+                    return lock
+            except BlockingIOError:
+                os.close(lock)
+                raise DirectoryInUseError(str(self.path)) from None
+            except FileNotFoundError:
+                pass  # the owner before us deleted it between our opening and our locking
+            except BaseException:
+                os.close(lock)
+                raise
+            os.close(lock)
+
+    def _refuse_a_living_owner(self) -> None:
+        """A real kubelet does not know our lock, but it answers."""
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(1)
+            try:
+                probe.connect(self.socket)
+            except (FileNotFoundError, ConnectionRefusedError):
+                return
+            except (BlockingIOError, TimeoutError):
+                pass  # it has too much to do to answer
+        raise DirectoryInUseError(str(self.path))
+
+    def _clean(self) -> None:
+        problems = []
+        # All are looked at before any is deleted, else a link and the socket it leads to depend on their order.
+        for entry in [entry for entry in self.path.iterdir() if _leads_to_a_socket(entry)]:
+            try:
+                entry.unlink()
+            except FileNotFoundError:
+                pass  # its plugin was faster
+            except OSError as error:
+                problems.append(f"{entry.name}: {error.strerror}")
+        if problems:
+            raise DirectoryError(str(self.path), "; ".join(problems))
+        if os.path.lexists(self.socket):
+            raise DirectoryError(str(self.path), f"{Path(self.socket).name} is in the way and is not a socket")
+
+
+def _leads_to_a_socket(entry: Path) -> bool:
+    try:
+        return stat.S_ISSOCK(entry.stat().st_mode)  # follows links, as the kubelet does: the link will be deleted
+    except OSError as error:
+        logger.info("not cleaning up %s: %s", entry, error.strerror)
+        return False

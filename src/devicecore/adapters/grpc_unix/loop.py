@@ -1,0 +1,108 @@
+"""The one event loop, in one thread, that everything in this process shares that speaks gRPC.
+
+Law: nothing on it blocks. Listeners and plugins, which may, run in worker threads.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, ClassVar, TypeVar
+
+Result = TypeVar("Result")
+Close = Callable[[], Awaitable[None]]
+
+logger = logging.getLogger(__name__)
+
+
+class LoopStoppedError(Exception):
+    """The loop ended before it could give an answer."""
+
+
+class LoopThread:
+    """An event loop in a thread of its own. Get one from `acquire`, give it back with `release`.
+
+    One loop for all, for grpc.aio wakes every loop of a process for every event of any of them.
+    """
+
+    _guard: ClassVar[threading.Lock] = threading.Lock()
+    _shared: ClassVar["LoopThread | None"] = None
+
+    def __init__(self) -> None:
+        self._users: set[Close] = set()
+        self._submitting = threading.Lock()
+        self._stopping = False
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), name="devicecore-grpc")
+        self._thread.start()
+        self._started.wait()
+
+    @classmethod
+    def acquire(cls, close: Close) -> "LoopThread":
+        """Give the running loop, started if need be. `close` is for the end of a program that forgets to `release`."""
+        with cls._guard:
+            shared = cls._shared
+            if shared is None or shared._stopping:  # noqa: SLF001  # it is our own class
+                cls._shared = shared = cls()
+            shared._users.add(close)
+            return shared
+
+    def release(self, close: Close) -> None:
+        """Give the loop back. When nobody uses it any more its thread has ended on return."""
+        with self._guard:
+            self._users.discard(close)
+            if self._users:
+                return
+            with self._submitting:
+                self._stopping = True
+                with suppress(RuntimeError):  # ended already, with the program
+                    self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join()
+            if LoopThread._shared is self:
+                LoopThread._shared = None
+
+    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Run `coroutine` on the loop and wait for it. To be called from any other thread.
+
+        Raises:
+            LoopStoppedError: the loop has ended, or ended meanwhile.
+        """
+        with self._submitting:  # what is submitted before the stop is cancelled by it, not forgotten
+            if self._stopping:
+                coroutine.close()
+                raise LoopStoppedError
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except CancelledError:
+            raise LoopStoppedError from None
+        except BaseException:
+            future.cancel()  # the waiting was interrupted from the keyboard
+            raise
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called on the loop, from any thread; in vain when the loop has ended."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback)
+
+    async def in_worker(self, function: Callable[..., Result], *arguments: object) -> Result:
+        """Run `function`, which may block, in a worker thread."""
+        return await self._loop.run_in_executor(self._workers, function, *arguments)
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        self._workers = ThreadPoolExecutor(8, thread_name_prefix="devicecore-plugin")
+        self._started.set()
+        # Our thread is no daemon, for grpc must not be cut off in mid-air at the interpreter's end; so it has to see
+        # for itself that the program has ended without stopping what it started.
+        while not self._stop.is_set() and threading.main_thread().is_alive():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), 0.2)
+        with self._submitting:
+            self._stopping = True
+        for close in tuple(self._users):
+            await close()
+        self._workers.shutdown(wait=False, cancel_futures=True)  # a plugin that never returns must not keep us

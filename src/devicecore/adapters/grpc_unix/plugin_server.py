@@ -1,0 +1,349 @@
+"""The plugin's side: offer a `DevicePlugin` to a kubelet, and come back whenever the kubelet does.
+
+Law: serve first, then register; a kubelet that restarts or cleans its directory finds the plugin again by itself.
+"""
+
+import asyncio
+import hashlib
+import logging
+import os
+import re
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import grpc
+import grpc.aio
+
+from devicecore.adapters.grpc_unix import rpc
+from devicecore.adapters.grpc_unix.directory import SocketIdentity, check_socket_path, socket_identity
+from devicecore.adapters.grpc_unix.loop import LoopStoppedError, LoopThread
+from devicecore.domain.errors import DeviceCoreError, DirectoryError, KubeletUnreachableError
+from devicecore.domain.model import DeviceId, ResourceName
+from devicecore.ports.plugin import DevicePlugin
+from devicecore.wire import deviceplugin
+from devicecore.wire.conversion import from_devices, from_options, from_response
+
+KUBELET_DIRECTORY = "/var/lib/kubelet/device-plugins"
+VERSION = "v1beta1"
+REGISTER_TIMEOUT = 15.0  # seconds; a kubelet may take 10 to dial back
+LONGEST_BACKOFF = 16  # times the poll interval
+STOP_GRACE = 1.0  # seconds for calls in flight
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Result = TypeVar("Result")
+
+logger = logging.getLogger(__name__)
+
+
+def default_endpoint(resource: ResourceName) -> str:
+    """Name a socket for `resource`: readable, short, the same after a restart, another for every resource."""
+    readable = re.sub(r"[^-A-Za-z0-9_]", "-", resource.rpartition("/")[2])[:20]
+    return f"{readable}-{hashlib.sha256(resource.encode()).hexdigest()[:8]}.sock"
+
+
+def serve_plugin(
+    plugin: DevicePlugin,
+    directory: str | os.PathLike[str] = KUBELET_DIRECTORY,
+    *,
+    endpoint: str | None = None,
+    kubelet_socket: str = "kubelet.sock",
+    poll_interval: float = 1.0,
+    max_message_bytes: int = 4 * 1024 * 1024,
+) -> "ServedPlugin":
+    """Serve `plugin` on the socket `endpoint` in `directory`, and keep it registered there, until stopped.
+
+    It registers again when the kubelet has restarted or dropped it, or when its own socket was deleted; it looks every
+    `poll_interval` seconds. While no kubelet takes it, it keeps trying, and logs.
+
+    Raises:
+        SocketPathTooLongError: `directory` and `endpoint` make too long a path.
+        DirectoryError: `directory` is none, or no socket can be made in it.
+    """
+    path = Path(directory).absolute()
+    served = ServedPlugin(
+        plugin,
+        str(path / (endpoint or default_endpoint(plugin.resource))),
+        str(path / kubelet_socket),
+        poll_interval,
+        max_message_bytes,
+    )
+    served.start()
+    return served
+
+
+class ServedPlugin:
+    """A plugin being served: a context manager that stops it at its end. `serve_plugin` makes and starts it."""
+
+    def __init__(
+        self, plugin: DevicePlugin, socket: str, kubelet_socket: str, poll_interval: float, max_message_bytes: int
+    ) -> None:
+        self.plugin = plugin
+        self.socket = socket
+        self.kubelet_socket = kubelet_socket
+        self._poll_interval = poll_interval
+        self._max_message_bytes = max_message_bytes
+        self._loop: LoopThread | None = None
+        self._unsubscribe: Callable[[], None] = lambda: None
+        # What follows belongs to the event loop.
+        self._service: _Service | None = None
+        self._server: grpc.aio.Server | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._bound: SocketIdentity | None = None
+        self._registered_with: SocketIdentity | None = None
+        self._refused_by: SocketIdentity | None = None
+        self._backoff = self._retry_at = 0.0
+        self._problem = "not tried yet"
+        self._attempted = threading.Condition()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Begin to serve, and to look for the kubelet.
+
+        Raises:
+            SocketPathTooLongError: one of the two sockets has too long a path.
+            DirectoryError: no socket can be made there.
+        """
+        check_socket_path(self.socket)
+        check_socket_path(self.kubelet_socket)
+        self._loop = loop = LoopThread.acquire(self._close)
+        try:
+            loop.run(self._open())
+            self._unsubscribe = self.plugin.subscribe(lambda: loop.call_soon(self._changed))
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End all streams, stop serving and remove the socket. Twice is no error."""
+        loop, self._loop = self._loop, None
+        if loop is None:
+            return
+        self._unsubscribe()
+        with suppress(LoopStoppedError):  # the program is ending, and the loop has seen to it
+            loop.run(self._close())
+        loop.release(self._close)
+
+    @property
+    def registered(self) -> bool:
+        """Whether the kubelet that is there now has accepted the plugin and can find its socket."""
+        kubelet = self._registered_with
+        return (
+            kubelet is not None
+            and kubelet == socket_identity(self.kubelet_socket)
+            and self._bound == socket_identity(self.socket)
+        )
+
+    def wait_registered(self, timeout: float | None = None) -> None:
+        """Wait until the plugin is `registered`.
+
+        Raises:
+            KubeletUnreachableError: it is not after `timeout` seconds, for the reason the last attempt gave.
+        """
+        with self._attempted:
+            if not self._attempted.wait_for(lambda: self.registered, timeout):
+                raise KubeletUnreachableError(self.kubelet_socket, self._problem)
+
+    async def _open(self) -> None:
+        await self._serve()
+        self._keeper = asyncio.create_task(self._keep_registered())
+
+    async def _close(self) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait([self._keeper])
+        await self._end_service()
+
+    async def _serve(self) -> None:
+        await self._end_service()  # first, for a grpc server that stops deletes whatever is at its path
+        assert self._loop is not None, "this runs on it"  # noqa: S101  # for mypy
+        _check_bindable(self.socket)
+        self._service = _Service(self.plugin, self._loop, self._dropped)
+        try:
+            self._server = rpc.server(self._service.methods(), self.socket, self._max_message_bytes)
+        except RuntimeError as error:
+            raise DirectoryError(str(Path(self.socket).parent), str(error)) from error
+        await self._server.start()
+        self._bound = socket_identity(self.socket)
+        self._registered_with = self._refused_by = None
+
+    async def _end_service(self) -> None:
+        if self._service is not None:
+            self._service.end()  # streams that end by themselves leave no traceback in grpc's log
+        if self._server is not None:
+            await self._server.stop(STOP_GRACE)
+            self._server = None
+
+    def _changed(self) -> None:
+        if self._service is not None:
+            self._service.changed()
+
+    def _dropped(self) -> None:
+        """No stream is left: the kubelet has gone, or thinks that we have."""
+        self._registered_with = None
+
+    async def _keep_registered(self) -> None:
+        while True:
+            try:
+                await self._look()
+            except Exception as error:  # noqa: BLE001  # whatever it is, it may be over the next time
+                self._tried(str(error))
+            await asyncio.sleep(self._poll_interval)
+
+    async def _look(self) -> None:
+        """Look at both sockets, and do what they call for; the only place that decides it."""
+        own = socket_identity(self.socket)
+        if own is None:
+            logger.info("%s has been deleted: serving it anew", self.socket)
+            await self._serve()
+        elif own != self._bound:
+            self._tried(f"another plugin has taken {self.socket}")
+            return
+        kubelet = socket_identity(self.kubelet_socket)
+        if kubelet is None:
+            self._tried("there is no such socket")
+        elif not self.registered and (kubelet != self._refused_by or self._now() >= self._retry_at):
+            await self._register(kubelet)
+
+    async def _register(self, kubelet: SocketIdentity) -> None:
+        request = deviceplugin.RegisterRequest(
+            version=VERSION,
+            endpoint=Path(self.socket).name,
+            resource_name=self.plugin.resource,
+            options=from_options(self.plugin.options),
+        )
+        async with rpc.channel(self.kubelet_socket, self._max_message_bytes) as channel:
+            try:
+                await rpc.unary(channel, rpc.REGISTER, request, REGISTER_TIMEOUT)
+            except grpc.RpcError as error:
+                self._backoff = min(max(2 * self._backoff, self._poll_interval), LONGEST_BACKOFF * self._poll_interval)
+                self._refused_by, self._retry_at = kubelet, self._now() + self._backoff
+                self._tried(rpc.go_text(error))
+                return
+        self._registered_with = kubelet
+        self._refused_by, self._backoff = None, 0.0
+        self._tried("")
+
+    def _tried(self, problem: str) -> None:
+        if not problem:
+            logger.info("%s registered with %s", self.plugin.resource, self.kubelet_socket)
+        elif problem != self._problem:  # once, not every second
+            logger.warning("%s cannot register with %s: %s", self.plugin.resource, self.kubelet_socket, problem)
+        with self._attempted:
+            self._problem = problem
+            self._attempted.notify_all()
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+
+def _check_bindable(socket: str) -> None:
+    """Say what grpc does not say when it cannot bind."""
+    path = Path(socket)
+    if not path.parent.is_dir():
+        raise DirectoryError(str(path.parent), "it is not a directory")
+    if path.is_symlink() or (path.exists() and not path.is_socket()):
+        raise DirectoryError(str(path.parent), f"{path.name} is in the way and is not a socket")
+
+
+class _Service:
+    """The five methods of one bound server, answered by the plugin in worker threads."""
+
+    def __init__(self, plugin: DevicePlugin, loop: LoopThread, dropped: Callable[[], None]) -> None:
+        self._plugin = plugin
+        self._loop = loop
+        self._dropped = dropped
+        self._streams: set[asyncio.Event] = set()
+        self._ending = False
+
+    def methods(self) -> dict[rpc.Method[Any, Any], rpc.Behaviour]:
+        return {
+            rpc.GET_DEVICE_PLUGIN_OPTIONS: self._unary(self._get_device_plugin_options),
+            rpc.LIST_AND_WATCH: self._list_and_watch,
+            rpc.GET_PREFERRED_ALLOCATION: self._unary(self._get_preferred_allocation),
+            rpc.ALLOCATE: self._unary(self._allocate),
+            rpc.PRE_START_CONTAINER: self._unary(self._pre_start_container),
+        }
+
+    def changed(self) -> None:
+        """Have every stream send the list as it is now; changes that come too fast become one."""
+        for stream in self._streams:
+            stream.set()
+
+    def end(self) -> None:
+        """Let every stream end."""
+        self._ending = True
+        self.changed()
+
+    async def _list_and_watch(
+        self, _: deviceplugin.Empty, context: Context
+    ) -> AsyncIterator[deviceplugin.ListAndWatchResponse]:
+        wake = asyncio.Event()
+        wake.set()  # the first list is due at once
+        self._streams.add(wake)
+        try:
+            while True:
+                await wake.wait()
+                if self._ending:
+                    return
+                wake.clear()
+                yield await self._ask(context, lambda: from_devices(self._plugin.devices()))
+        finally:
+            self._streams.discard(wake)
+            if not self._streams and not self._ending:
+                self._dropped()
+
+    def _unary(self, answer: Callable[[Any], Result]) -> rpc.Behaviour:
+        async def behaviour(request: object, context: Context) -> Result:
+            return await self._ask(context, lambda: answer(request))
+
+        return behaviour
+
+    async def _ask(self, context: Context, question: Callable[[], Result]) -> Result:
+        try:
+            return await self._loop.in_worker(question)
+        except Exception as error:  # whatever a plugin raises is its answer to the kubelet
+            unexpected = not isinstance(error, DeviceCoreError)
+            logger.warning("%s failed: %s", self._plugin.resource, error, exc_info=unexpected)
+            await context.abort(grpc.StatusCode.UNKNOWN, str(error) or type(error).__name__)
+
+    def _get_device_plugin_options(self, _: deviceplugin.Empty) -> deviceplugin.DevicePluginOptions:
+        return from_options(self._plugin.options)
+
+    def _get_preferred_allocation(
+        self, request: deviceplugin.PreferredAllocationRequest
+    ) -> deviceplugin.PreferredAllocationResponse:
+        response = deviceplugin.PreferredAllocationResponse()
+        for container in request.container_requests:
+            preferred = self._plugin.get_preferred_allocation(
+                [DeviceId(device) for device in container.available_deviceIDs],
+                [DeviceId(device) for device in container.must_include_deviceIDs],
+                container.allocation_size,
+            )
+            response.container_responses.add(deviceIDs=preferred)
+        return response
+
+    def _allocate(self, request: deviceplugin.AllocateRequest) -> deviceplugin.AllocateResponse:
+        return deviceplugin.AllocateResponse(
+            container_responses=[
+                from_response(self._plugin.allocate([DeviceId(device) for device in container.devices_ids]))
+                for container in request.container_requests
+            ]
+        )
+
+    def _pre_start_container(
+        self, request: deviceplugin.PreStartContainerRequest
+    ) -> deviceplugin.PreStartContainerResponse:
+        self._plugin.pre_start_container([DeviceId(device) for device in request.devices_ids])
+        return deviceplugin.PreStartContainerResponse()

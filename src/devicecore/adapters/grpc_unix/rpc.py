@@ -1,0 +1,123 @@
+"""The methods on the wire, how to offer and how to call them, and errors in the words a kubelet would print."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
+
+import grpc
+import grpc.aio
+from attrs import frozen
+from google.protobuf.message import Message
+
+from devicecore.wire import deviceplugin
+
+Request = TypeVar("Request", bound=Message)
+Response = TypeVar("Response", bound=Message)
+
+REGISTRATION = "v1beta1.Registration"
+DEVICE_PLUGIN = "v1beta1.DevicePlugin"
+
+
+@frozen
+class Method(Generic[Request, Response]):
+    """One rpc of a service."""
+
+    service: str
+    name: str
+    request: type[Request]
+    response: type[Response]
+
+    @property
+    def path(self) -> str:
+        """What goes over the wire as `:path`."""
+        return f"/{self.service}/{self.name}"
+
+
+REGISTER = Method(REGISTRATION, "Register", deviceplugin.RegisterRequest, deviceplugin.Empty)
+GET_DEVICE_PLUGIN_OPTIONS = Method(
+    DEVICE_PLUGIN, "GetDevicePluginOptions", deviceplugin.Empty, deviceplugin.DevicePluginOptions
+)
+LIST_AND_WATCH = Method(DEVICE_PLUGIN, "ListAndWatch", deviceplugin.Empty, deviceplugin.ListAndWatchResponse)
+GET_PREFERRED_ALLOCATION = Method(
+    DEVICE_PLUGIN,
+    "GetPreferredAllocation",
+    deviceplugin.PreferredAllocationRequest,
+    deviceplugin.PreferredAllocationResponse,
+)
+ALLOCATE = Method(DEVICE_PLUGIN, "Allocate", deviceplugin.AllocateRequest, deviceplugin.AllocateResponse)
+PRE_START_CONTAINER = Method(
+    DEVICE_PLUGIN, "PreStartContainer", deviceplugin.PreStartContainerRequest, deviceplugin.PreStartContainerResponse
+)
+
+Behaviour = Callable[[Any, Any], Any]
+"""A coroutine function of request and context, or for `LIST_AND_WATCH` an asynchronous generator function."""
+
+
+def target(path: str) -> str:
+    """Spell a unix socket's path for grpc, which reads it as a URI."""
+    return "unix:" + quote(path)
+
+
+def channel(path: str, max_message_bytes: int) -> grpc.aio.Channel:
+    """Open a channel to the unix socket at `path`; nothing is dialled yet."""
+    return grpc.aio.insecure_channel(
+        target(path),
+        options=[
+            ("grpc.default_authority", "localhost"),  # strict servers refuse a path there
+            ("grpc.max_receive_message_length", max_message_bytes),
+            ("grpc.use_local_subchannel_pool", 1),  # else a new instance gets the old one's connection
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 1000),
+        ],
+    )
+
+
+def server(methods: Mapping[Method[Any, Any], Behaviour], path: str, max_message_bytes: int) -> grpc.aio.Server:
+    """Make a server of `methods`, all of one service, bound to the unix socket at `path` but not yet started.
+
+    Raises:
+        RuntimeError: grpc could not bind; it does not say why.
+    """
+    result = grpc.aio.server(options=[("grpc.max_receive_message_length", max_message_bytes)])
+    (service,) = {method.service for method in methods}
+    handlers = {method.name: _handler(method, behaviour) for method, behaviour in methods.items()}
+    result.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+    result.add_insecure_port(target(path))
+    return result
+
+
+def _handler(method: Method[Any, Any], behaviour: Behaviour) -> "grpc.RpcMethodHandler[Any, Any]":
+    kind = grpc.unary_stream_rpc_method_handler if method is LIST_AND_WATCH else grpc.unary_unary_rpc_method_handler
+    return kind(
+        behaviour,
+        request_deserializer=method.request.FromString,
+        response_serializer=method.response.SerializeToString,
+    )
+
+
+async def unary(
+    channel: grpc.aio.Channel, method: Method[Request, Response], request: Request, seconds: float
+) -> Response:
+    """Call `method` and wait for its one answer.
+
+    Raises:
+        grpc.RpcError: the status is not OK, or its time is over.
+    """
+    call = channel.unary_unary(
+        method.path,
+        request_serializer=method.request.SerializeToString,
+        response_deserializer=method.response.FromString,
+    )
+    response: Response = await call(request, timeout=seconds)
+    return response
+
+
+def go_text(error: grpc.RpcError) -> str:
+    """Spell a failed call as Go's `err.Error()` does, which is what every kubelet log shows."""
+    if not isinstance(error, grpc.aio.AioRpcError):
+        return str(error)
+    code, details = error.code(), error.details()
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED and details == "Deadline Exceeded":
+        details = "context deadline exceeded"  # said by our own side, in Go's words
+    name = "Canceled" if code is grpc.StatusCode.CANCELLED else code.name.title().replace("_", "")
+    return f"rpc error: code = {name} desc = {details}"

@@ -1,0 +1,182 @@
+"""The registration service, and everybody who has registered.
+
+Law: one instance's whole life is one task, so its events come in order, one at a time; and no instance's end touches
+another instance, be it of the same resource or on the same path.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import grpc
+import grpc.aio
+
+from devicecore.adapters.grpc_unix import rpc
+from devicecore.adapters.grpc_unix.client import Limits, PluginClient
+from devicecore.adapters.grpc_unix.directory import SocketDirectory, socket_identity
+from devicecore.domain.errors import (
+    DeviceCoreError,
+    DirectoryError,
+    PluginConnectError,
+    PluginStoppedError,
+    UnsupportedVersionError,
+)
+from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
+from devicecore.domain.model import PluginId, ResourceName, resource_name
+from devicecore.wire import deviceplugin
+from devicecore.wire.conversion import to_devices
+
+SUPPORTED_VERSIONS = ("v1beta1",)
+STOP_GRACE = 1.0  # seconds for a Register handler to end by itself
+SAME_MOMENT = 1.0  # seconds
+
+Tell = Callable[[Callable[[], Event]], Awaitable[None]]
+"""Build an event and tell the listener, both where they may take their time. Only `PluginRegistered` can be refused."""
+
+logger = logging.getLogger(__name__)
+
+
+class RegistrationServer:
+    """The kubelet's end of all plugins. Only the event loop's thread uses it, except for `find`."""
+
+    def __init__(
+        self, directory: SocketDirectory, limits: Limits, tell: Tell, next_generation: Callable[[], int]
+    ) -> None:
+        self._directory = directory
+        self._limits = limits
+        self._tell = tell
+        self._next_generation = next_generation
+        self._clients: dict[PluginId, PluginClient] = {}
+        self._newest: dict[tuple[ResourceName, str], PluginClient] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = False
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self) -> None:
+        """Serve.
+
+        Raises:
+            DirectoryError: the socket cannot be bound.
+        """
+        try:
+            self._server = rpc.server(
+                {rpc.REGISTER: self._register}, self._directory.socket, self._limits.message_bytes
+            )
+        except RuntimeError as error:
+            raise DirectoryError(str(self._directory.path), str(error)) from error
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Let go of all plugins and stop serving, without a word to the listener. Twice is no error."""
+        self._stopping = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._server is not None:
+            await self._server.stop(STOP_GRACE)
+
+    def find(self, plugin: PluginId) -> PluginClient:
+        """Find the connection to `plugin`; any thread may ask.
+
+        Raises:
+            PluginStoppedError: it has ended.
+        """
+        client = self._clients.get(plugin)
+        if client is None:
+            raise PluginStoppedError(plugin.resource)
+        return client
+
+    async def _register(
+        self,
+        request: deviceplugin.RegisterRequest,
+        context: grpc.aio.ServicerContext[deviceplugin.RegisterRequest, deviceplugin.Empty],
+    ) -> deviceplugin.Empty:
+        try:
+            await self._tell(partial(RegistrationRequested, request.resource_name))
+            await self._admit(request)
+        except DeviceCoreError as refusal:
+            logger.warning("registration of %s at %s refused: %s", request.resource_name, request.endpoint, refusal)
+            await context.abort(grpc.StatusCode.UNKNOWN, str(refusal))  # a plain error of a Go handler is UNKNOWN
+        return deviceplugin.Empty()
+
+    async def _admit(self, request: deviceplugin.RegisterRequest) -> None:
+        if request.version not in SUPPORTED_VERSIONS:
+            raise UnsupportedVersionError(request.version, SUPPORTED_VERSIONS)
+        resource = resource_name(request.resource_name)
+        path = self._directory.endpoint(request.endpoint)
+        client = self._newest.get((resource, path))
+        if client is not None and client.identity == socket_identity(path):
+            # The very server we talk to, or are about to: nothing to dial (kubernetes #139765).
+            client.asked_again_at = asyncio.get_running_loop().time()
+        else:
+            client = self._begin(resource, path)
+        # The introduction goes on when this caller gives up: others may wait for it, and it has limits of its own.
+        refusal = await asyncio.shield(client.introduced)
+        if refusal is not None:
+            raise refusal
+
+    def _begin(self, resource: ResourceName, path: str) -> PluginClient:
+        client = PluginClient(PluginId(resource, path, self._next_generation()), self._limits)
+        if self._stopping:
+            client.introduced.set_result(_stopping(client.plugin))
+            return client
+        client.identity = socket_identity(path)
+        self._clients[client.plugin] = self._newest[resource, path] = client
+        task = asyncio.create_task(self._attend(client))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return client
+
+    async def _attend(self, client: PluginClient) -> None:
+        """Dial, announce, report, mourn: one instance from beginning to end."""
+        plugin = client.plugin
+        refusal: DeviceCoreError | None = _stopping(plugin)  # unless it comes to anything else
+        try:
+            refusal = await self._introduce(client)
+            if refusal is None:
+                client.introduced.set_result(None)
+                await self._follow(client)
+        finally:
+            self._forget(client)
+            await client.close()
+            if not client.introduced.done():
+                client.introduced.set_result(refusal)
+        if refusal is None:
+            await self._tell(partial(PluginLost, plugin))
+            if asyncio.get_running_loop().time() - client.asked_again_at < SAME_MOMENT:
+                # It ended its stream and registered again, and we saw it in the other order.
+                self._begin(plugin.resource, plugin.socket)
+
+    async def _introduce(self, client: PluginClient) -> DeviceCoreError | None:
+        try:
+            options = await client.connect()
+            await self._tell(partial(PluginRegistered, client.plugin, options))
+        except DeviceCoreError as refusal:
+            return refusal
+        return None
+
+    async def _follow(self, client: PluginClient) -> None:
+        plugin = client.plugin
+        logger.info("%s registered at %s", plugin.resource, plugin.socket)
+        try:
+            async for message in client.reports():
+                await self._tell(partial(_reported, plugin, message))
+            reason = "it ended its stream"
+        except grpc.RpcError as error:
+            reason = rpc.go_text(error)
+        logger.warning("%s at %s lost: %s", plugin.resource, plugin.socket, reason)
+
+    def _forget(self, client: PluginClient) -> None:
+        plugin = client.plugin
+        self._clients.pop(plugin, None)
+        if self._newest.get((plugin.resource, plugin.socket)) is client:
+            del self._newest[plugin.resource, plugin.socket]
+
+
+def _reported(plugin: PluginId, message: deviceplugin.ListAndWatchResponse) -> DevicesReported:
+    return DevicesReported(plugin, to_devices(message))
+
+
+def _stopping(plugin: PluginId) -> PluginConnectError:
+    return PluginConnectError(plugin.resource, plugin.socket, "the kubelet is stopping")

@@ -1,0 +1,219 @@
+"""The synchronous face of the gRPC transport: ports on the outside, one event loop on the inside."""
+
+import asyncio
+import itertools
+import logging
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from devicecore.adapters.grpc_unix import rpc
+from devicecore.adapters.grpc_unix.client import Limits
+from devicecore.adapters.grpc_unix.directory import SocketDirectory
+from devicecore.adapters.grpc_unix.loop import LoopStoppedError, LoopThread
+from devicecore.adapters.grpc_unix.server import RegistrationServer
+from devicecore.domain.container_options import ContainerAllocateResponse
+from devicecore.domain.errors import (
+    DeviceCoreError,
+    DirectoryInUseError,
+    EmptyAllocateResponseError,
+    PluginConnectError,
+    PluginStoppedError,
+)
+from devicecore.domain.events import Event, PluginRegistered
+from devicecore.domain.model import DeviceId, PluginId, Receipt
+from devicecore.ports.transport import Listener
+from devicecore.wire import deviceplugin
+from devicecore.wire.conversion import read_receipt, to_receipt
+
+Request = TypeVar("Request", bound=Message)
+Response = TypeVar("Response", bound=Message)
+
+_LISTENER_THREADS = 8
+_LISTENER_THREAD_NAME = "devicecore-listener"
+
+logger = logging.getLogger(__name__)
+
+
+class GrpcUnixTransport:
+    """Plugins over gRPC on unix sockets in one directory: the kubelet's `v1beta1` API.
+
+    All limits are in seconds or bytes. `listener` calls happen in worker threads; a slow one delays nobody else.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        socket_name: str = "kubelet.sock",
+        dial_timeout: float = 10.0,
+        options_timeout: float = 30.0,
+        allocate_timeout: float = 30.0,
+        preferred_allocation_timeout: float = 30.0,
+        pre_start_timeout: float = 30.0,
+        max_message_bytes: int = 4 * 1024 * 1024,
+    ) -> None:
+        self._directory = SocketDirectory(Path(directory).absolute(), socket_name)
+        self._limits = Limits(
+            dial=dial_timeout,
+            options=options_timeout,
+            allocate=allocate_timeout,
+            preferred_allocation=preferred_allocation_timeout,
+            pre_start=pre_start_timeout,
+            message_bytes=max_message_bytes,
+        )
+        self._generations = itertools.count(1)
+        self._changing = threading.Lock()  # start and stop exclude each other
+        self._running: _Running | None = None
+
+    def start(self, listener: Listener) -> None:
+        """Claim and clean the directory, then serve registrations in it.
+
+        Raises:
+            SocketPathTooLongError: the directory's name is too long for a socket in it.
+            DirectoryError: the directory is missing its parent, is none, or cannot be used.
+            DirectoryInUseError: it belongs to another kubelet, or this transport is started already.
+        """
+        with self._changing:
+            if self._running is not None:
+                raise DirectoryInUseError(str(self._directory.path))
+            self._directory.claim()
+            running = _Running(self._directory, self._limits, listener, self._generations.__next__)
+            try:
+                self._running = running  # from its first event on, a listener may call
+                running.start()
+            except BaseException:
+                self._end(running)
+                raise
+
+    def stop(self) -> None:
+        """Let go of all plugins, remove the socket, and wait for listeners that are being called.
+
+        Do not hold a lock here that a listener waits for.
+        """
+        with self._changing:
+            running = self._running
+            if running is None:
+                return
+            self._end(running)
+        running.wait_for_listeners()  # without the lock: one of them may be about to call stop
+
+    def allocate(self, plugin: PluginId, devices: Sequence[DeviceId]) -> Receipt:
+        """Ask `plugin` to prepare `devices` for one container.
+
+        Raises:
+            PluginStoppedError: this instance has gone; nothing was sent.
+            EmptyAllocateResponseError: it answered for no container.
+            PluginCallError: the call failed or took too long.
+        """
+        request = deviceplugin.AllocateRequest(
+            container_requests=[deviceplugin.ContainerAllocateRequest(devices_ids=devices)]
+        )
+        response = self._call(plugin, rpc.ALLOCATE, request, self._limits.allocate)
+        if not response.container_responses:
+            raise EmptyAllocateResponseError(plugin.resource)
+        return to_receipt(response.container_responses[0])
+
+    def get_preferred_allocation(
+        self, plugin: PluginId, available: Sequence[DeviceId], must_include: Sequence[DeviceId], size: int
+    ) -> tuple[DeviceId, ...]:
+        """Ask `plugin` which `size` of `available` it would give away; nothing if it answers for no container.
+
+        Raises:
+            PluginStoppedError: this instance has gone; nothing was sent.
+            PluginCallError: the call failed or took too long.
+        """
+        container = deviceplugin.ContainerPreferredAllocationRequest(
+            available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size
+        )
+        request = deviceplugin.PreferredAllocationRequest(container_requests=[container])
+        response = self._call(plugin, rpc.GET_PREFERRED_ALLOCATION, request, self._limits.preferred_allocation)
+        if not response.container_responses:
+            return ()
+        return tuple(DeviceId(device) for device in response.container_responses[0].deviceIDs)
+
+    def pre_start_container(self, plugin: PluginId, devices: Sequence[DeviceId]) -> None:
+        """Tell `plugin` that a container with `devices` is about to start.
+
+        Raises:
+            PluginStoppedError: this instance has gone; nothing was sent.
+            PluginCallError: the call failed or took too long.
+        """
+        request = deviceplugin.PreStartContainerRequest(devices_ids=devices)
+        self._call(plugin, rpc.PRE_START_CONTAINER, request, self._limits.pre_start)
+
+    def read(self, receipt: Receipt) -> ContainerAllocateResponse:
+        """What a receipt says.
+
+        Raises:
+            UnreadableReceiptError: it is not a ContainerAllocateResponse.
+        """
+        return read_receipt(receipt)
+
+    def _call(
+        self, plugin: PluginId, method: rpc.Method[Request, Response], request: Request, seconds: float
+    ) -> Response:
+        running = self._running
+        if running is None:
+            raise PluginStoppedError(plugin.resource)
+        client = running.server.find(plugin)
+        try:
+            return running.loop.run(client.call(method, request, seconds))
+        except LoopStoppedError:
+            raise PluginStoppedError(plugin.resource) from None
+
+    def _end(self, running: "_Running") -> None:
+        self._running = None
+        running.stop()
+        self._directory.release()
+
+
+class _Running:
+    """What exists between start and stop."""
+
+    def __init__(
+        self, directory: SocketDirectory, limits: Limits, listener: Listener, next_generation: Callable[[], int]
+    ) -> None:
+        self._listener = listener
+        self._listeners = ThreadPoolExecutor(_LISTENER_THREADS, thread_name_prefix=_LISTENER_THREAD_NAME)
+        self.server = RegistrationServer(directory, limits, self._tell, next_generation)
+        self.loop = LoopThread.acquire(self.server.stop)
+
+    def start(self) -> None:
+        self.loop.run(self.server.start())
+
+    def stop(self) -> None:
+        with suppress(LoopStoppedError):  # the program is ending, and the loop has seen to it
+            self.loop.run(self.server.stop())
+        self.loop.release(self.server.stop)
+        self._listeners.shutdown(wait=False, cancel_futures=True)
+
+    def wait_for_listeners(self) -> None:
+        a_listener_calls = threading.current_thread().name.startswith(_LISTENER_THREAD_NAME)
+        self._listeners.shutdown(wait=not a_listener_calls)
+
+    async def _tell(self, event: Callable[[], Event]) -> None:
+        try:
+            told = asyncio.get_running_loop().run_in_executor(self._listeners, self._tell_now, event)
+        except RuntimeError:
+            return  # the program is ending without having stopped us, and nobody listens any more
+        await told
+
+    def _tell_now(self, make_event: Callable[[], Event]) -> None:
+        """Build the event here too: 50,000 devices take longer than a loop should pause."""
+        event = make_event()
+        try:
+            self._listener(event)
+        except Exception as error:
+            if isinstance(error, DeviceCoreError) and isinstance(event, PluginRegistered):
+                raise  # who calls Register is told, and logged
+            logger.exception("the listener failed on %s", type(event).__name__)
+            if isinstance(event, PluginRegistered):  # who does not know the plugin cannot hear of its devices
+                plugin = event.plugin
+                raise PluginConnectError(plugin.resource, plugin.socket, f"the listener failed: {error}") from error

@@ -1,0 +1,197 @@
+"""`devicecore checkpoint`: examine the file in which a kubelet keeps who has which device."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from devicecore.cli.output import complain, json_option, print_json, print_table
+
+if TYPE_CHECKING:
+    from devicecore.domain.checkpoint import CheckpointData, Finding, PodDevicesEntry
+    from devicecore.domain.container_options import ContainerAllocateResponse
+
+_NEGATIVE = 1
+_UNUSABLE = 2
+_WITH_NODES = 2  # the format that tells NUMA nodes; of one that does not, a kubelet takes everything to be on node 0
+
+
+@click.group()
+def checkpoint() -> None:
+    """Examine the file in which a kubelet keeps who has which device.
+
+    \b
+      devicecore checkpoint verify /var/lib/kubelet/device-plugins
+    """
+
+
+@checkpoint.command()
+@json_option
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+def verify(*, as_json: bool, files: tuple[str, ...]) -> int:
+    """Say of each FILE whether a kubelet can use it: ok, checksum (not what was written), malformed or absent.
+
+    A directory stands for the kubelet_internal_checkpoint in it, and - for standard input. Exit status 1 if any FILE is
+    not ok.
+
+    \b
+      devicecore checkpoint verify --json /backup/*/kubelet_internal_checkpoint
+    """
+    from attrs import asdict
+
+    from devicecore.domain.checkpoint import FileVerdict, judge
+    from devicecore.domain.errors import StoreError
+
+    status = 0
+    findings = []
+    for file in files:
+        path = _path(file)
+        try:
+            findings.append((path, judge(_load(path))))
+        except StoreError as error:
+            complain("devicecore checkpoint verify", str(error))
+            status = _UNUSABLE
+    if as_json:
+        print_json([{"file": file, **asdict(found), "verdict": found.verdict.value} for file, found in findings])
+    else:
+        for file, found in findings:
+            click.echo(f"{file}: {_sentence(found)}")
+    return status or (_NEGATIVE if any(found.verdict is not FileVerdict.OK for _, found in findings) else 0)
+
+
+@checkpoint.command()
+@json_option
+@click.argument("file")
+def show(*, as_json: bool, file: str) -> int:
+    """Show who has which devices, what their containers are given, and which devices there are.
+
+    FILE is one for `checkpoint verify`. Exit status 1 if it is not ok; what can be read of it is shown all the same.
+
+    \b
+      devicecore checkpoint show /var/lib/kubelet/device-plugins
+    """
+    from devicecore.domain.checkpoint import CheckpointData, FileVerdict, decode, judge
+
+    file = _path(file)
+    blob = _load(file)
+    found = judge(blob)
+    readable = blob is not None and found.verdict in {FileVerdict.OK, FileVerdict.CHECKSUM}
+    data = decode(blob or b"").data if readable else CheckpointData()
+    if as_json:
+        print_json(_document(file, found, data))
+    elif readable:
+        click.echo(f"{file}: {_sentence(found)}")
+        _print_tables(found, data)
+    if found.verdict is FileVerdict.OK:
+        return 0
+    complain("devicecore checkpoint show", f"{file}: {found.problem}")
+    return _NEGATIVE
+
+
+def _path(file: str) -> str:
+    """The file that is meant."""
+    from devicecore.adapters.file import CHECKPOINT_NAME
+
+    return str(Path(file) / CHECKPOINT_NAME) if Path(file).is_dir() else file
+
+
+def _load(path: str) -> bytes | None:
+    from devicecore.adapters.file import FileStore
+
+    return sys.stdin.buffer.read() if path == "-" else FileStore(path).load()
+
+
+def _sentence(found: "Finding") -> str:
+    verdict = found.verdict.value
+    if found.problem:
+        return f"{verdict}: {found.problem}"
+    checksum = "no checksum" if found.stored is None else f"checksum {found.stored}"
+    return f"{verdict} (format {found.format}, {found.entries} entries, {found.resources} resources, {checksum})"
+
+
+# --- show, for programs -----------------------------------------------------------------------------------------------
+
+
+def _document(file: str, found: "Finding", data: "CheckpointData") -> dict[str, object]:
+    return {
+        "file": file,
+        "verdict": found.verdict.value,
+        "format": found.format,
+        "stored": found.stored,
+        "computed": found.computed,
+        "problem": found.problem,
+        "entries": None if data.entries is None else [_entry(entry) for entry in data.entries],
+        "registered": data.registered_devices,
+    }
+
+
+def _entry(entry: "PodDevicesEntry") -> dict[str, object]:
+    """One entry; `given` is None where the plugin's answer cannot be read. NUMA node -1 is the kubelet's for none."""
+    from attrs import asdict
+
+    given = _given(entry)
+    return {
+        "pod": entry.pod_uid,
+        "container": entry.container_name,
+        "resource": entry.resource_name,
+        "devices": entry.device_ids,
+        "given": None if given is None else asdict(given),
+    }
+
+
+def _given(entry: "PodDevicesEntry") -> "ContainerAllocateResponse | None":
+    from devicecore.domain.errors import UnreadableReceiptError
+    from devicecore.domain.model import Receipt
+    from devicecore.wire.conversion import read_receipt
+
+    try:
+        return read_receipt(Receipt(entry.alloc_resp or b""))
+    except UnreadableReceiptError:
+        return None
+
+
+# --- show, for people -------------------------------------------------------------------------------------------------
+
+
+def _print_tables(found: "Finding", data: "CheckpointData") -> None:
+    entries = data.entries or ()
+    if entries:
+        with_nodes = found.format == _WITH_NODES
+        devices = (row for entry in entries for row in _device_rows(entry, with_nodes=with_nodes))
+        click.echo()
+        print_table(("POD", "CONTAINER", "RESOURCE", "NUMA", "DEVICES"), devices)
+        click.echo()
+        print_table(("POD", "CONTAINER", "GIVEN", "WHAT"), (row for entry in entries for row in _given_rows(entry)))
+    if data.registered_devices:
+        registered = ((name, str(len(ids or ())), ", ".join(ids or ())) for name, ids in data.registered_devices.items())
+        click.echo()
+        print_table(("RESOURCE", "COUNT", "REGISTERED DEVICES"), registered)
+
+
+def _device_rows(entry: "PodDevicesEntry", *, with_nodes: bool) -> Iterator[tuple[str, ...]]:
+    from devicecore.domain.checkpoint import NO_TOPOLOGY
+
+    for node, devices in sorted((entry.device_ids or {}).items()):
+        names = (entry.pod_uid, entry.container_name, entry.resource_name)
+        yield *names, str(node) if with_nodes and node != NO_TOPOLOGY else "-", ", ".join(devices or ())
+
+
+def _given_rows(entry: "PodDevicesEntry") -> Iterator[tuple[str, ...]]:
+    for kind, what in _given_pairs(entry):
+        yield entry.pod_uid, entry.container_name, kind, what
+
+
+def _given_pairs(entry: "PodDevicesEntry") -> Iterator[tuple[str, str]]:
+    given = _given(entry)
+    if given is None:
+        yield "?", f"what the plugin of {entry.resource_name} answered cannot be read"
+        return
+    yield from (("env", f"{name}={value}") for name, value in given.envs.items())
+    for mount in given.mounts:
+        yield "mount", f"{mount.host_path} on {mount.container_path} {'read-only' if mount.read_only else 'writable'}"
+    for spec in given.devices:
+        yield "device", f"{spec.host_path} as {spec.container_path} {spec.permissions}"
+    yield from (("annotation", f"{name}={value}") for name, value in given.annotations.items())
+    yield from (("CDI", name) for name in given.cdi_devices)

@@ -1,0 +1,37 @@
+"""The tree of commands."""
+
+import click
+
+from devicecore.cli.checkpoint import checkpoint
+from devicecore.cli.demo import demo
+from devicecore.cli.plugin import plugin
+
+
+def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - how click calls it
+    from importlib import metadata
+
+    if wanted:
+        try:
+            click.echo(f"devicecore {metadata.version('devicecore')}")
+        except metadata.PackageNotFoundError:
+            click.echo("devicecore, not installed")
+        context.exit()
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Say which.")
+def devicecore() -> None:
+    """The device manager of a Kubernetes node: see it work, play a device plugin, examine its checkpoint.
+
+    Start with the whole story, on this machine, in a few seconds:
+
+    \b
+      devicecore demo
+
+    Exit status: 0 good, 1 a negative finding, 2 wrong usage or something that cannot be used.
+    """
+
+
+devicecore.add_command(demo)
+devicecore.add_command(plugin)
+devicecore.add_command(checkpoint)

@@ -1,0 +1,59 @@
+"""Where the command begins, and where every error of it ends as one sentence.
+
+Law: exit status 0 is good, 1 a negative finding, 2 wrong usage or something that cannot be used; 128 and the signal's
+number after a signal. Commands return it, or raise.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from devicecore.cli.output import complain
+
+UNUSABLE = 2
+_EXTRA = {"click", "rich", "yaml"}  # what the extra `cli` installs, by the names under which it is imported
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `devicecore` with `arguments`, those of the process if None, and give its exit status."""
+    try:
+        status = _run(arguments)
+        sys.stdout.flush()  # while somebody is here to be told that it cannot be
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _EXTRA:
+            raise
+        complain("devicecore", f"the command needs {error.name}: run pip install 'devicecore[cli]'")
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. Python would complain of it once more at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        complain("devicecore", str(error))
+    except Exception as error:
+        from devicecore.domain.errors import DeviceCoreError
+
+        if not isinstance(error, DeviceCoreError):
+            raise  # a bug: its traceback is wanted
+        complain("devicecore", str(error))
+    else:
+        return status
+    return UNUSABLE
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    import click
+
+    from devicecore.cli.commands import devicecore
+
+    try:
+        status: int | None = devicecore.main(arguments, prog_name="devicecore", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return UNUSABLE
+    except click.Abort:
+        return 128 + signal.SIGINT
+    except click.ClickException as error:
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        complain(context.command_path if context else "devicecore", error.format_message())
+        return UNUSABLE
+    return status or 0
