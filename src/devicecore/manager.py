@@ -21,6 +21,7 @@ from devicecore.domain.checkpoint import CheckpointData, decode, encode
 from devicecore.domain.container_options import ContainerOptions
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.errors import (
+    AdmissionTimeoutError,
     CheckpointError,
     DeviceCoreError,
     EndpointNotFoundError,
@@ -78,6 +79,7 @@ class DeviceManager:
         metrics: who counts registrations and the duration of Allocate calls.
         topology: the machine's NUMA nodes and the policy for them.
         hint_providers: who else has a say in NUMA nodes, in the order in which they are asked.
+        admission_budget: seconds that all plugins together may take for one admission.
         clock: monotonic seconds.
     """
 
@@ -91,6 +93,7 @@ class DeviceManager:
         metrics: Metrics | None = None,
         topology: Topology = Topology(),
         hint_providers: Sequence[HintProvider] = (),
+        admission_budget: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._transport = transport
@@ -100,6 +103,7 @@ class DeviceManager:
         self._metrics = metrics
         self._topology = topology
         self._hint_providers = tuple(hint_providers)
+        self._budget = admission_budget
         self._clock = clock
         self._node = Node()
         self._started = False
@@ -265,16 +269,18 @@ class DeviceManager:
         with self._alone(pod.uid):
             self.update_allocated_devices()
             unhandled = self._node.unhandled(pod)
-            transaction = _Transaction(pod)
+            transaction = _Transaction(pod, self._clock() + self._budget)
             at: Container | None = None
             try:
                 for at, nodes in self._affinities(pod, containers, affinity):
-                    key = pod.key(at)
                     for resource, size in self._node.requests(pod, at):
-                        self._allocate(transaction, Demand(key, resource, size, nodes, self._is_running(key)))
+                        demand = Demand(pod.key(at), resource, size, nodes, self._is_already_running(pod, at))
+                        self._allocate(transaction, demand)
                 self._commit(transaction)
             except BaseException as error:
                 self._release(transaction)
+                if isinstance(error, StoreError):
+                    self._save_or_log()  # the store may hold what it could not make durable
                 if isinstance(error, DeviceCoreError):
                     return self._verdict(error, at)
                 raise
@@ -315,7 +321,8 @@ class DeviceManager:
             return
         began = self._clock()
         try:
-            receipt = self._transport.allocate(self._plugin(demand.resource).id, tuple(devices))
+            plugin = self._plugin(demand.resource).id
+            receipt = self._transport.allocate(plugin, tuple(devices), timeout=self._time_left(transaction))
         finally:
             if self._metrics:
                 self._metrics.device_plugin_alloc_duration(demand.resource, self._clock() - began)
@@ -341,12 +348,14 @@ class DeviceManager:
                 tuple(decision.candidates),
                 tuple(decision.must_include),
                 decision.size,
+                timeout=self._time_left(transaction),
             )
 
     def _commit(self, transaction: "_Transaction") -> None:
         """Turn the reservations into allocations: on disk first, then here."""
         if not transaction.reserved:
             return
+        self._time_left(transaction)  # what comes too late is not taken
 
         def confirmed(node: Node) -> Node:
             for demand, receipt in zip(transaction.reserved, transaction.receipts, strict=True):
@@ -370,7 +379,7 @@ class DeviceManager:
         container = at.name if at else None
         if isinstance(error, UnregisteredDeviceError | NoHealthyDevicesError):
             resource = self._node.inventory.resources.get(ResourceName(error.resource))
-            if resource and resource.awaited:
+            if resource and (resource.awaited or resource.report is None):
                 return NotReady(error, resource.name, container)
         return Refused(error, container)
 
@@ -408,9 +417,23 @@ class DeviceManager:
     def _is_active(self, pod: PodUid) -> bool:
         return pod in (self._pods.active_pods() if self._pods else self._node.ledger.allocations)
 
-    def _is_running(self, key: ContainerKey) -> bool:
-        """Whether the container runs from before a restart, and its pod may not be listed yet (reference 4.5)."""
-        return key in self._running and self._pods is not None and not self._pods.sources_ready()
+    def _is_already_running(self, pod: Pod, container: Container) -> bool:
+        """Whether the container runs from before a restart, and not all pods are known again (reference 4.5).
+
+        So does an init container that has ended, since one after it runs; a kubelet refuses the pod (#138446).
+        """
+        if self._pods is None or self._pods.sources_ready():
+            return False
+        if pod.key(container) in self._running:
+            return True
+        later = pod.in_start_order[pod.in_start_order.index(container) + 1 :]
+        return pod.lends(container) and any(pod.key(other) in self._running for other in later)
+
+    def _time_left(self, transaction: "_Transaction") -> float:
+        left = transaction.deadline - self._clock()
+        if left <= 0:
+            raise AdmissionTimeoutError(transaction.pod.uid, self._budget)
+        return left
 
     # --- state, disk and sink -----------------------------------------------------------------------------------------
 
@@ -492,5 +515,6 @@ class _Transaction:
     """What one admission has done so far: reserved for each demand, and been given a receipt for each but the last."""
 
     pod: Pod
+    deadline: float
     reserved: list[Demand] = field(factory=list)
     receipts: list[Receipt] = field(factory=list)

@@ -1,8 +1,9 @@
 """What a device manager does when something goes wrong, and what it says."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
+from attrs import evolve
 
 from devicecore import (
     Admitted,
@@ -22,6 +23,7 @@ from devicecore import (
     Refused,
     Scope,
     Topology,
+    Verdict,
     resource_name,
 )
 from devicecore.adapters.memory import MemoryMetrics, MemoryPods, MemorySink, MemoryStore, MemoryTransport
@@ -175,6 +177,60 @@ def test_a_pod_is_not_ready_until_the_plugin_is_back() -> None:
         assert str(verdict) == "no healthy devices present; cannot allocate unhealthy devices example.com/gpu"
         transport.connect(gpus())
         assert isinstance(manager.admit(a_pod("q")), Admitted)
+
+
+def test_a_pod_is_not_ready_while_its_plugin_has_registered_but_not_reported() -> None:
+    """Between Register and the first list a pod does not slip through without its devices."""
+
+    class Shy(SimulatedPlugin):
+        def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
+            verdicts.append(manager.admit(a_pod("p")))
+            return super().subscribe(changed)
+
+    verdicts: list[Verdict] = []
+    transport = MemoryTransport()
+    with DeviceManager(transport, MemoryStore(), MemorySink()) as manager:
+        transport.connect(Shy(GPU, simulated_devices("gpu", 1)))
+        assert isinstance(verdicts[0], NotReady)
+        assert str(verdicts[0]) == "cannot allocate unregistered device example.com/gpu"
+        assert isinstance(manager.admit(a_pod("p")), Admitted)
+
+
+def test_an_answer_that_comes_after_the_budget_is_not_taken() -> None:
+    """However late the plugin is, the pod is refused and nothing is in use."""
+
+    class Slow(SimulatedPlugin):
+        def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
+            now[0] += 20.0
+            return super().allocate(devices)
+
+    now = [0.0]
+    store, transport = MemoryStore(), MemoryTransport()
+    with DeviceManager(transport, store, MemorySink(), admission_budget=30.0, clock=lambda: now[0]) as manager:
+        transport.connect(Slow(GPU, simulated_devices("gpu", 4)))
+        before, blob = manager.node, store.blob
+        assert isinstance(manager.admit(a_pod("p")), Admitted)
+        manager.evict([PodUid("p")])
+        main = Container("main", {GPU: 1})
+        verdict = manager.admit(Pod(PodUid("q"), containers=(main, evolve(main, name="helper"))))
+        assert str(verdict) == 'admission of pod "q" took longer than 30 seconds'
+        assert (manager.node.ledger, store.blob) == (before.ledger, blob)
+
+
+def test_an_init_container_that_has_ended_is_not_asked_for_again() -> None:
+    """After a restart, a pod whose app container runs is admitted although its plugin is not back (#138446)."""
+    init, main = Container("init", {GPU: 1}), Container("main", {GPU: 1})
+    pod = Pod(PodUid("p"), init_containers=(init,), containers=(main,))
+    store, transport = MemoryStore(), MemoryTransport()
+    with DeviceManager(transport, store, MemorySink()) as manager:
+        transport.connect(gpus())
+        manager.admit(pod)
+    pods = MemoryPods(ready=False, running={pod.key(main)})
+    with DeviceManager(MemoryTransport(), store, MemorySink(), pods=pods) as manager:
+        assert isinstance(manager.admit(pod), Admitted)
+    pods = MemoryPods(ready=False, running={pod.key(init)})
+    with DeviceManager(MemoryTransport(), store, MemorySink(), pods=pods) as manager:
+        assert isinstance(manager.admit(pod), NotReady)
 
 
 def test_a_plugin_that_reports_nothing_healthy_is_a_no() -> None:

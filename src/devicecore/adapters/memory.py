@@ -23,7 +23,11 @@ Answer = TypeVar("Answer")
 
 
 class MemoryTransport:
-    """A `PluginTransport` to plugins that are objects of this process. Calls run in the caller's thread."""
+    """A `PluginTransport` to plugins that are objects of this process.
+
+    Calls run in the caller's thread, so a plugin's method that does not return is not interrupted: the one sentence of
+    the port that this adapter cannot keep. `devicecore.testing.faults` simulates plugins that never answer.
+    """
 
     def __init__(self) -> None:
         self._listener: Listener | None = None
@@ -58,12 +62,18 @@ class MemoryTransport:
         connection.open()
         return connection
 
-    def allocate(self, plugin: PluginId, devices: Sequence[DeviceId]) -> Receipt:
+    def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:  # noqa: ARG002  # see the class
         """Ask the plugin to prepare `devices`."""
         return write_receipt(self._call(plugin, "Allocate", lambda live: live.allocate(tuple(devices))))
 
     def get_preferred_allocation(
-        self, plugin: PluginId, available: Sequence[DeviceId], must_include: Sequence[DeviceId], size: int
+        self,
+        plugin: PluginId,
+        available: Sequence[DeviceId],
+        must_include: Sequence[DeviceId],
+        size: int,
+        *,
+        timeout: float | None = None,  # noqa: ARG002  # see the class
     ) -> tuple[DeviceId, ...]:
         """Ask the plugin which devices it would give away."""
 
@@ -72,7 +82,13 @@ class MemoryTransport:
 
         return self._call(plugin, "GetPreferredAllocation", ask)
 
-    def pre_start_container(self, plugin: PluginId, devices: Sequence[DeviceId]) -> None:
+    def pre_start_container(
+        self,
+        plugin: PluginId,
+        devices: Sequence[DeviceId],
+        *,
+        timeout: float | None = None,  # noqa: ARG002  # see the class
+    ) -> None:
         """Tell the plugin of a start."""
         self._call(plugin, "PreStartContainer", lambda live: live.pre_start_container(tuple(devices)))
 

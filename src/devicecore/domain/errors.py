@@ -102,6 +102,17 @@ class TopologyAffinityError(AdmissionError):
 
 
 @frozen
+class AdmissionTimeoutError(AdmissionError):
+    """Plugins took so long that the admission was given up. `budget` is in seconds, for all of them together."""
+
+    pod: str
+    budget: float
+
+    def __str__(self) -> str:
+        return f'admission of pod "{self.pod}" took longer than {self.budget:g} seconds'
+
+
+@frozen
 class DeviceHeldError(DeviceCoreError):
     """A device was about to get a second owner. The manager never lets it come to this; other callers may."""
 

@@ -72,9 +72,12 @@ class Node:
                 return evolve(self, inventory=self.inventory.disconnect(plugin, now))
 
     def knows(self, resource: str) -> bool:
-        """Whether the resource is a device plugin's: registered, or held by somebody (reference 4.1)."""
+        """Whether the resource is a device plugin's: one has registered it, or somebody holds it (reference 4.1).
+
+        A kubelet waits for the first list, and until then lets a pod pass without its devices.
+        """
         name = ResourceName(resource)
-        return self.inventory.registered(name) is not None or name in self.ledger.resources
+        return name in self.inventory.resources or name in self.ledger.resources
 
     def requests(self, pod: Pod, container: Container) -> tuple[tuple[ResourceName, int], ...]:
         """The device resources a container asks for, and how many of each, by name (reference 5.3)."""

@@ -157,7 +157,7 @@ def reusable_devices(pod: Pod, key: ContainerKey, resource: ResourceName, ledger
             kept |= held.get(container.name, _NONE)
         elif is_before:
             lent |= held.get(container.name, _NONE)
-    return lent - kept
+    return lent - kept - ledger.contested(resource)
 
 
 def _fill(taken: DeviceSet, size: int, *tiers: DeviceSet) -> DeviceSet:

@@ -17,8 +17,8 @@ When it raises a `DeviceCoreError` on `PluginRegistered`, the registration is re
 class PluginTransport(Protocol):
     """The way to the plugins: they register and report through it, and are called through it.
 
-    Every call to a plugin ends within a finite time that the adapter is told at construction, and raises
-    `PluginCallError` when that time is over.
+    Every call to a plugin ends within a finite time that the adapter is told at construction, or within `timeout`
+    seconds where that is less, and raises `PluginCallError` when the time is over. An answer that comes later is lost.
     """
 
     def start(self, listener: Listener) -> None:
@@ -31,7 +31,7 @@ class PluginTransport(Protocol):
     def stop(self) -> None:
         """Let go of every plugin, without `PluginLost` events. Stopping twice, or before the start, is no error."""
 
-    def allocate(self, plugin: PluginId, devices: Sequence[DeviceId]) -> Receipt:
+    def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
         """Ask `plugin` to prepare `devices` for one container; its answer, as a receipt this transport can `read`.
 
         Raises:
@@ -41,7 +41,13 @@ class PluginTransport(Protocol):
         """
 
     def get_preferred_allocation(
-        self, plugin: PluginId, available: Sequence[DeviceId], must_include: Sequence[DeviceId], size: int
+        self,
+        plugin: PluginId,
+        available: Sequence[DeviceId],
+        must_include: Sequence[DeviceId],
+        size: int,
+        *,
+        timeout: float | None = None,
     ) -> tuple[DeviceId, ...]:
         """Ask `plugin` which `size` of `available` it would give away, in its order, unchecked.
 
@@ -50,7 +56,9 @@ class PluginTransport(Protocol):
             PluginCallError: the call failed.
         """
 
-    def pre_start_container(self, plugin: PluginId, devices: Sequence[DeviceId]) -> None:
+    def pre_start_container(
+        self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None
+    ) -> None:
         """Tell `plugin` that a container with `devices` is about to start.
 
         Raises:

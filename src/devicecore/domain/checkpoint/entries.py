@@ -27,7 +27,7 @@ NO_TOPOLOGY = -1
 """The NUMA node under which a checkpoint keeps the devices that have none (kubelet: `nodeWithoutTopology`)."""
 
 DevicesPerNuma = Mapping[int, tuple[str, ...] | None]
-"""Device ids by NUMA node (kubelet: `DevicesPerNUMA`); one on two nodes is under both, one on none under `NO_TOPOLOGY`."""
+"""Device ids by NUMA node (kubelet: `DevicesPerNUMA`): on two nodes is under both, on none under `NO_TOPOLOGY`."""
 
 
 @frozen
