@@ -1,6 +1,6 @@
 """Write `wire/descriptors.binpb` and the stubs beside the message modules anew from `wire/proto/*.proto`.
 
-Run it with grpcio-tools installed: `python tools/make_protos.py`.
+Run it with grpcio-tools installed: `python tools/make_protos.py [DIRECTORY]`.
 """
 
 import sys
@@ -36,4 +36,4 @@ def make_protos(target: Path) -> None:
 
 
 if __name__ == "__main__":
-    make_protos(WIRE)
+    make_protos(Path(sys.argv[1]) if sys.argv[1:] else WIRE)

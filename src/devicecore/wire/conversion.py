@@ -105,5 +105,5 @@ def read_receipt(receipt: Receipt) -> ContainerAllocateResponse:
     """
     try:
         return to_response(deviceplugin.ContainerAllocateResponse.FromString(receipt))
-    except DecodeError as error:
+    except (DecodeError, UnicodeDecodeError) as error:  # the second from protobuf's pure Python implementation
         raise UnreadableReceiptError(str(error)) from error

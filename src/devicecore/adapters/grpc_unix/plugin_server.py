@@ -108,12 +108,14 @@ class ServedPlugin:
         self.stop()
 
     def start(self) -> None:
-        """Begin to serve, and to look for the kubelet.
+        """Begin to serve, and to look for the kubelet. Twice is no error.
 
         Raises:
             SocketPathTooLongError: one of the two sockets has too long a path.
             DirectoryError: no socket can be made there.
         """
+        if self._loop is not None:
+            return
         check_socket_path(self.socket)
         check_socket_path(self.kubelet_socket)
         self._loop = loop = LoopThread.acquire(self._close)
@@ -129,10 +131,13 @@ class ServedPlugin:
         loop, self._loop = self._loop, None
         if loop is None:
             return
-        self._unsubscribe()
-        with suppress(LoopStoppedError):  # the program is ending, and the loop has seen to it
-            loop.run(self._close())
-        loop.release(self._close)
+        unsubscribe, self._unsubscribe = self._unsubscribe, lambda: None
+        try:
+            unsubscribe()
+        finally:
+            with suppress(LoopStoppedError):  # the program is ending, and the loop has seen to it
+                loop.run(self._close())
+            loop.release(self._close)
 
     @property
     def registered(self) -> bool:
@@ -152,7 +157,7 @@ class ServedPlugin:
         """
         with self._attempted:
             if not self._attempted.wait_for(lambda: self.registered, timeout):
-                raise KubeletUnreachableError(self.kubelet_socket, self._problem)
+                raise KubeletUnreachableError(self.kubelet_socket, self._problem or "it has gone a moment ago")
 
     async def _open(self) -> None:
         await self._serve()
@@ -162,6 +167,7 @@ class ServedPlugin:
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
+        self._problem = "the plugin has been stopped"
         await self._end_service()
 
     async def _serve(self) -> None:

@@ -108,7 +108,8 @@ async def unary(
         request_serializer=method.request.SerializeToString,
         response_deserializer=method.response.FromString,
     )
-    response: Response = await call(request, timeout=seconds)
+    # grpc.aio takes 0 for no limit at all, and a negative number for a deadline that is over.
+    response: Response = await call(request, timeout=seconds if seconds > 0 else -1.0)
     return response
 
 

@@ -73,6 +73,9 @@ class RegistrationServer:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for client in tuple(self._clients.values()):  # a task that was cancelled before it began did nothing at all
+            self._forget(client)
+            client.introduced.set_result(_stopping(client.plugin))
         if self._server is not None:
             await self._server.stop(STOP_GRACE)
 

@@ -104,7 +104,7 @@ class GrpcUnixTransport:
             self._end(running)
         running.wait_for_listeners()  # without the lock: one of them may be about to call stop
 
-    def allocate(self, plugin: PluginId, devices: Sequence[DeviceId]) -> Receipt:
+    def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
         """Ask `plugin` to prepare `devices` for one container.
 
         Raises:
@@ -115,13 +115,19 @@ class GrpcUnixTransport:
         request = deviceplugin.AllocateRequest(
             container_requests=[deviceplugin.ContainerAllocateRequest(devices_ids=devices)]
         )
-        response = self._call(plugin, rpc.ALLOCATE, request, self._limits.allocate)
+        response = self._call(plugin, rpc.ALLOCATE, request, self._limits.allocate, timeout)
         if not response.container_responses:
             raise EmptyAllocateResponseError(plugin.resource)
         return to_receipt(response.container_responses[0])
 
     def get_preferred_allocation(
-        self, plugin: PluginId, available: Sequence[DeviceId], must_include: Sequence[DeviceId], size: int
+        self,
+        plugin: PluginId,
+        available: Sequence[DeviceId],
+        must_include: Sequence[DeviceId],
+        size: int,
+        *,
+        timeout: float | None = None,
     ) -> tuple[DeviceId, ...]:
         """Ask `plugin` which `size` of `available` it would give away; nothing if it answers for no container.
 
@@ -133,12 +139,14 @@ class GrpcUnixTransport:
             available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size
         )
         request = deviceplugin.PreferredAllocationRequest(container_requests=[container])
-        response = self._call(plugin, rpc.GET_PREFERRED_ALLOCATION, request, self._limits.preferred_allocation)
+        response = self._call(plugin, rpc.GET_PREFERRED_ALLOCATION, request, self._limits.preferred_allocation, timeout)
         if not response.container_responses:
             return ()
         return tuple(DeviceId(device) for device in response.container_responses[0].deviceIDs)
 
-    def pre_start_container(self, plugin: PluginId, devices: Sequence[DeviceId]) -> None:
+    def pre_start_container(
+        self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None
+    ) -> None:
         """Tell `plugin` that a container with `devices` is about to start.
 
         Raises:
@@ -146,7 +154,7 @@ class GrpcUnixTransport:
             PluginCallError: the call failed or took too long.
         """
         request = deviceplugin.PreStartContainerRequest(devices_ids=devices)
-        self._call(plugin, rpc.PRE_START_CONTAINER, request, self._limits.pre_start)
+        self._call(plugin, rpc.PRE_START_CONTAINER, request, self._limits.pre_start, timeout)
 
     def read(self, receipt: Receipt) -> ContainerAllocateResponse:
         """What a receipt says.
@@ -157,14 +165,19 @@ class GrpcUnixTransport:
         return read_receipt(receipt)
 
     def _call(
-        self, plugin: PluginId, method: rpc.Method[Request, Response], request: Request, seconds: float
+        self,
+        plugin: PluginId,
+        method: rpc.Method[Request, Response],
+        request: Request,
+        limit: float,
+        timeout: float | None,
     ) -> Response:
         running = self._running
         if running is None:
             raise PluginStoppedError(plugin.resource)
         client = running.server.find(plugin)
         try:
-            return running.loop.run(client.call(method, request, seconds))
+            return running.loop.run(client.call(method, request, limit if timeout is None else min(limit, timeout)))
         except LoopStoppedError:
             raise PluginStoppedError(plugin.resource) from None
 

@@ -1,0 +1,279 @@
+"""Who a transport or a plugin meets in these tests: real listeners, real plugins, real sockets.
+
+The plugins here use grpc's other API, the synchronous one, so that both sides do not share one misunderstanding.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import Queue, SimpleQueue
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import grpc
+
+from devicecore.adapters.grpc_unix import GrpcUnixTransport
+from devicecore.domain.container_options import ContainerAllocateResponse
+from devicecore.domain.errors import DeviceCoreError, DeviceRefusedError
+from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered
+from devicecore.domain.model import Device, DeviceId, PluginId, PluginOptions, resource_name
+from devicecore.ports.plugin import DevicePlugin
+from devicecore.wire import deviceplugin
+
+ROOT = Path(__file__).parent.parent.parent
+PATIENCE = 10.0
+"""Seconds until a test gives up on something that should come at once."""
+
+E = TypeVar("E")
+
+
+class Recorder:
+    """A listener that remembers everything, and can be told to refuse."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.refusal: DeviceCoreError | None = None
+        self._changed = threading.Condition()
+
+    def __call__(self, event: Event) -> None:
+        with self._changed:
+            self.events.append(event)
+            self._changed.notify_all()
+        if self.refusal is not None and isinstance(event, PluginRegistered):
+            raise self.refusal
+
+    def wait_for(self, predicate: Callable[[list[Event]], bool], timeout: float = PATIENCE) -> None:
+        """Wait until the events so far satisfy `predicate`."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: predicate(self.events), timeout), self.events
+
+    def wait(self, kind: type[E], number: int = 1) -> list[E]:
+        """Wait for the first `number` events of `kind`."""
+        self.wait_for(lambda _: len(self.of(kind)) >= number)
+        return self.of(kind)
+
+    def of(self, kind: type[E]) -> list[E]:
+        """Every event of `kind`."""
+        return [event for event in tuple(self.events) if isinstance(event, kind)]
+
+    def about(self, plugin: PluginId) -> list[Event]:
+        """Every event about `plugin`."""
+        return [event for event in tuple(self.events) if getattr(event, "plugin", None) == plugin]
+
+    def plugin(self, number: int = 1) -> PluginId:
+        """The plugin that registered as the `number`-th."""
+        return self.wait(PluginRegistered, number)[number - 1].plugin
+
+    def lists(self, plugin: PluginId, number: int = 1) -> list[tuple[str, ...]]:
+        """The ids in each list of `plugin`, once there are `number` of them."""
+
+        def lists() -> list[tuple[str, ...]]:
+            reports = [event for event in self.of(DevicesReported) if event.plugin == plugin]
+            return [tuple(device.id for device in report.devices) for report in reports]
+
+        self.wait_for(lambda _: len(lists()) >= number)
+        return lists()
+
+    def wait_lost(self, plugin: PluginId) -> None:
+        """Wait until `plugin` is lost."""
+        self.wait_for(lambda events: PluginLost(plugin) in events)
+
+
+class Gpus(DevicePlugin):
+    """A plugin by the book."""
+
+    def __init__(self, *devices: str, resource: str = "acme.io/gpu", options: PluginOptions | None = None) -> None:
+        self.resource = resource_name(resource)
+        self.options = options or PluginOptions()
+        self.calls: list[tuple[str, tuple[str, ...]]] = []
+        self._devices = tuple(Device(DeviceId(device)) for device in devices)
+        self._subscribers: list[Callable[[], None]] = []
+
+    def devices(self) -> Sequence[Device]:
+        return self._devices
+
+    def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
+        self.calls.append(("allocate", tuple(devices)))
+        for device in devices:
+            if device not in {known.id for known in self._devices}:
+                raise DeviceRefusedError(self.resource, device)
+        return ContainerAllocateResponse(envs={"GPUS": ",".join(devices)})
+
+    def get_preferred_allocation(
+        self, available: Sequence[DeviceId], must_include: Sequence[DeviceId], size: int
+    ) -> Sequence[DeviceId]:
+        self.calls.append(("prefer", (*available, "|", *must_include, "|", str(size))))
+        return list(reversed(available))[:size]
+
+    def pre_start_container(self, devices: Sequence[DeviceId]) -> None:
+        self.calls.append(("pre-start", tuple(devices)))
+
+    def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
+        self._subscribers.append(changed)
+        return lambda: self._subscribers.remove(changed)
+
+    @property
+    def subscribers(self) -> int:
+        return len(self._subscribers)
+
+    def become(self, *devices: Device) -> None:
+        """Have other devices from now on."""
+        self._devices = devices
+        for changed in self._subscribers:
+            changed()
+
+
+class RawPlugin:
+    """A plugin that does exactly what its test says: override the methods that matter."""
+
+    def __init__(self, path: Path, *lists: Sequence[str], threads: int = 4) -> None:
+        self.path = path
+        self.lists: SimpleQueue[deviceplugin.ListAndWatchResponse | None] = SimpleQueue()
+        for ids in lists:
+            self.report(*ids)
+        self.authorities: list[str] = []
+        self._open = threading.Event()
+        self._server = grpc.server(ThreadPoolExecutor(threads))
+        answers: dict[str, tuple[Callable[..., Any], Any]] = {
+            "GetDevicePluginOptions": (self.get_device_plugin_options, deviceplugin.Empty),
+            "GetPreferredAllocation": (self.get_preferred_allocation, deviceplugin.PreferredAllocationRequest),
+            "Allocate": (self.allocate, deviceplugin.AllocateRequest),
+            "PreStartContainer": (self.pre_start_container, deviceplugin.PreStartContainerRequest),
+        }
+        handlers: dict[str, Any] = {
+            name: grpc.unary_unary_rpc_method_handler(behaviour, request.FromString, _serialize)
+            for name, (behaviour, request) in answers.items()
+        }
+        handlers["ListAndWatch"] = grpc.unary_stream_rpc_method_handler(
+            self.list_and_watch, deviceplugin.Empty.FromString, _serialize
+        )
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", handlers),))
+        self._server.add_insecure_port(f"unix:{path}")
+        self._server.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the stream and stop serving."""
+        self.end_stream()
+        self._server.stop(0.5).wait()
+
+    def report(self, *ids: str) -> None:
+        """Send a list of healthy devices."""
+        self.lists.put(deviceplugin.ListAndWatchResponse(devices=[{"ID": id_, "health": "Healthy"} for id_ in ids]))
+
+    def end_stream(self) -> None:
+        """Let ListAndWatch return."""
+        self.lists.put(None)
+
+    def get_device_plugin_options(
+        self, _: deviceplugin.Empty, context: grpc.ServicerContext
+    ) -> deviceplugin.DevicePluginOptions:
+        self.authorities.extend(str(value) for key, value in context.invocation_metadata() if key == ":authority")
+        return deviceplugin.DevicePluginOptions()
+
+    def list_and_watch(
+        self, _: deviceplugin.Empty, __: grpc.ServicerContext
+    ) -> Iterator[deviceplugin.ListAndWatchResponse]:
+        while (message := self.lists.get()) is not None:
+            yield message
+
+    def allocate(self, _: deviceplugin.AllocateRequest, __: grpc.ServicerContext) -> deviceplugin.AllocateResponse:
+        return deviceplugin.AllocateResponse()
+
+    def get_preferred_allocation(
+        self, _: deviceplugin.PreferredAllocationRequest, __: grpc.ServicerContext
+    ) -> deviceplugin.PreferredAllocationResponse:
+        return deviceplugin.PreferredAllocationResponse()
+
+    def pre_start_container(
+        self, _: deviceplugin.PreStartContainerRequest, __: grpc.ServicerContext
+    ) -> deviceplugin.PreStartContainerResponse:
+        return deviceplugin.PreStartContainerResponse()
+
+
+class RawKubelet:
+    """A kubelet that takes every registration, deletes nothing and calls nobody."""
+
+    def __init__(self, directory: Path) -> None:
+        self.requests: Queue[deviceplugin.RegisterRequest] = Queue()
+        self._server = grpc.server(ThreadPoolExecutor(2))
+        handler = grpc.unary_unary_rpc_method_handler(
+            self.register, deviceplugin.RegisterRequest.FromString, _serialize
+        )
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler("v1beta1.Registration", {"Register": handler}),)
+        )
+        self._server.add_insecure_port(f"unix:{directory}/kubelet.sock")
+        self._server.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._server.stop(0.5).wait()
+
+    def register(self, request: deviceplugin.RegisterRequest, _: grpc.ServicerContext) -> deviceplugin.Empty:
+        self.requests.put(request)
+        return deviceplugin.Empty()
+
+
+def environment(*folders: Path) -> dict[str, str]:
+    """Let a child import devicecore, these tests, and what lies in `folders`."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [*folders, ROOT / "src", ROOT]))}
+
+
+def register(
+    directory: Path,
+    endpoint: str,
+    resource: str = "acme.io/gpu",
+    *,
+    version: str = "v1beta1",
+    method: str = "/v1beta1.Registration/Register",
+) -> tuple[grpc.StatusCode, str]:
+    """Call Register as a plugin does; status and text of the answer."""
+    request = deviceplugin.RegisterRequest(version=version, endpoint=endpoint, resource_name=resource)
+    with grpc.insecure_channel(f"unix:{directory}/kubelet.sock") as channel:
+        call = channel.unary_unary(method, _serialize, deviceplugin.Empty.FromString)
+        try:
+            call(request, timeout=PATIENCE)
+        except grpc.RpcError as error:
+            return error.code(), error.details() or ""
+    return grpc.StatusCode.OK, ""
+
+
+def running(directory: Path, listener: Callable[[Event], None], **settings: float) -> "Running":
+    """A started transport, for a `with`."""
+    return Running(GrpcUnixTransport(directory, **settings), listener)  # type: ignore[arg-type]  # of float only
+
+
+class Running:
+    """A transport, started and stopped by a `with`."""
+
+    def __init__(self, transport: GrpcUnixTransport, listener: Callable[[Event], None]) -> None:
+        self.transport = transport
+        self.listener = listener
+
+    def __enter__(self) -> GrpcUnixTransport:
+        self.transport.start(self.listener)
+        return self.transport
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.transport.stop()
+
+
+def _serialize(message: Any) -> bytes:  # noqa: ANN401  # any message
+    data: bytes = message.SerializeToString()
+    return data

@@ -1,0 +1,224 @@
+"""Files on a real disk, and what becomes of them when writing fails or the process dies."""
+
+import errno
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from devicecore.adapters.file import CHECKPOINT_NAME, FileStore, JsonFileSink
+from devicecore.domain.capacity import NodeStatus
+from devicecore.domain.errors import SinkError, StoreError
+from devicecore.domain.model import resource_name
+from tests.adapters.peers import environment
+
+GPU, FPGA, NIC = (resource_name(f"acme.io/{name}") for name in ("gpu", "fpga", "nic"))
+
+
+def names(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()}
+
+
+@pytest.fixture
+def store(directory: Path) -> FileStore:
+    return FileStore.in_directory(directory)
+
+
+class TestFileStore:
+    def test_a_store_that_never_saved_is_empty(self, store: FileStore, directory: Path) -> None:
+        assert store.load() is None
+        assert store.set_aside() is None
+        assert FileStore(directory / "missing" / "file").load() is None
+
+    def test_what_was_saved_last_is_there(self, store: FileStore, directory: Path) -> None:
+        for blob in (b"first", b"", bytes(range(256)) * 5000):
+            store.save(blob)
+            assert store.load() == FileStore.in_directory(directory).load() == blob
+        assert store.path == directory / CHECKPOINT_NAME
+        assert names(directory) == {"kubelet_internal_checkpoint"}
+        assert stat.S_IMODE(store.path.stat().st_mode) == 0o600
+
+    def test_setting_aside_keeps_the_file_under_the_time_it_was_written(
+        self, store: FileStore, directory: Path
+    ) -> None:
+        aside = [f"{CHECKPOINT_NAME}.corrupt-20090213T233130Z{suffix}" for suffix in ("", ".2", ".3")]
+        for name in aside:
+            store.save(name.encode())
+            os.utime(store.path, (0, 1234567890.25))
+            assert store.set_aside() == str(directory / name)
+            assert store.load() is None
+        assert names(directory) == set(aside)
+        assert all((directory / name).read_bytes() == name.encode() for name in aside)
+
+    def test_what_a_crash_left_behind_is_deleted_and_nothing_else(self, directory: Path) -> None:
+        ours = {f".{CHECKPOINT_NAME}.123-4.new", f".{CHECKPOINT_NAME}.123-4.old"}
+        foreign = {f".{CHECKPOINT_NAME}.swp", f"{CHECKPOINT_NAME}.corrupt-1", f".other.{CHECKPOINT_NAME}.123-4.new"}
+        for name in ours | foreign:
+            (directory / name).touch()
+        FileStore.in_directory(directory).save(b"blob")
+        assert names(directory) == foreign | {CHECKPOINT_NAME}
+
+    def test_the_disks_own_words_say_what_is_wrong(self, store: FileStore, directory: Path) -> None:
+        store.path.mkdir()
+        with pytest.raises(StoreError) as failed:
+            store.load()
+        assert failed.value.args == (CHECKPOINT_NAME, "read", f"{store.path}: Is a directory")
+        with pytest.raises(StoreError) as failed:
+            store.save(b"blob")
+        assert failed.value.args == (CHECKPOINT_NAME, "write", f"{store.path}: Is a directory")
+        missing = FileStore(directory / "missing" / "file")
+        with pytest.raises(StoreError) as failed:
+            missing.save(b"blob")
+        assert failed.value.args == ("file", "write", f"{missing.path}: No such file or directory")
+        (directory / "plain").touch()
+        with pytest.raises(StoreError) as failed:
+            FileStore(directory / "plain" / "file").set_aside()
+        assert failed.value.action == "set aside"
+        assert names(directory) == {CHECKPOINT_NAME, "plain"}
+
+    def test_a_disk_that_fills_up_keeps_the_old_blob_whole(self, store: FileStore, directory: Path) -> None:
+        """The limit makes the kernel write less than it was asked to, and then nothing."""
+        store.save(b"old")
+        script = (
+            "import resource, sys\n"
+            "from devicecore.adapters.file import FileStore\n"
+            "from devicecore.domain.errors import StoreError\n"
+            "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+            "store = FileStore(sys.argv[1])\n"
+            "store.save(b'n' * 1000)\n"
+            "try:\n"
+            "    store.save(b'x' * 1001)\n"
+            "except StoreError as error:\n"
+            "    print(error)\n"
+        )
+        assert run(script, store.path) == (
+            f'failed to write checkpoint file "{CHECKPOINT_NAME}": {store.path}: File too large\n'
+        )
+        assert store.load() == b"n" * 1000
+        assert names(directory) == {CHECKPOINT_NAME}
+
+    @pytest.mark.parametrize("failing", [1, 2], ids=["the file", "the directory"])
+    @pytest.mark.parametrize("old", [b"old", None])
+    @pytest.mark.parametrize("links", [True, False], ids=["", "no hard links"])
+    def test_what_cannot_be_made_durable_was_not_saved(
+        self,
+        store: FileStore,
+        directory: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        failing: int,
+        old: bytes | None,
+        links: bool,
+    ) -> None:
+        if old is not None:
+            store.save(old)
+        fails_the_nth_time(monkeypatch, "fsync", failing)
+        if not links:
+            fails_the_nth_time(monkeypatch, "link", 1)
+        with pytest.raises(StoreError, match="Input/output error"):
+            store.save(b"new")
+        lost = failing == 2 and old is not None and not links  # such a file system cannot do better
+        assert store.load() == (b"new" if lost else old) or (old is None and not links)
+        assert names(directory) <= {CHECKPOINT_NAME}
+        store.save(b"newer")
+        assert store.load() == b"newer"
+
+    def test_a_killed_process_leaves_the_old_or_the_new_blob(self, store: FileStore, directory: Path) -> None:
+        script = (
+            "import sys\n"
+            "from devicecore.adapters.file import FileStore\n"
+            "store = FileStore(sys.argv[1])\n"
+            "number = 0\n"
+            "while True:\n"
+            "    number += 1\n"
+            "    store.save(b'%09d' % number * 20000)\n"
+            "    print(number, flush=True)\n"
+        )
+        for nap in (0.0, 0.001, 0.003, 0.007, 0.011):
+            with subprocess.Popen(
+                [sys.executable, "-c", script, store.path], stdout=subprocess.PIPE, env=environment()
+            ) as child:
+                assert child.stdout is not None
+                child.stdout.readline()
+                time.sleep(nap)  # any moment of a save is as good as any other
+                child.send_signal(signal.SIGKILL)
+                told = child.stdout.read().split()
+            blob = store.load()
+            assert blob is not None
+            assert blob == blob[:9] * 20000
+            assert int(blob[:9]) >= max(map(int, told), default=1)
+        store.save(b"after")
+        assert names(directory) == {CHECKPOINT_NAME}
+
+    def test_two_who_save_at_once_never_mix(self, directory: Path) -> None:
+        blobs = {bytes([number]) * 100_000 for number in range(8)}
+        stores = [FileStore.in_directory(directory) for _ in blobs]
+        for each in stores:
+            each.save(b"")  # from here on nobody looks for leftovers
+        with ThreadPoolExecutor(8) as writers:
+            list(writers.map(lambda pair: [pair[0].save(pair[1]) for _ in range(5)], zip(stores, blobs, strict=True)))
+        assert stores[0].load() in blobs
+        assert names(directory) == {CHECKPOINT_NAME}
+
+
+class TestJsonFileSink:
+    def test_a_status_is_merged_into_what_others_wrote(self, directory: Path) -> None:
+        path = directory / "node.json"
+        sink = JsonFileSink(path)
+        sink.publish(NodeStatus({GPU: 4, FPGA: 1}, {GPU: 3, FPGA: 0}))
+        node = json.loads(path.read_text())
+        assert node == {"capacity": {GPU: 4, FPGA: 1}, "allocatable": {GPU: 3, FPGA: 0}}
+        node["capacity"]["cpu"] = "8"
+        node["conditions"] = ["Ready"]
+        path.write_text(json.dumps(node))
+        sink.publish(NodeStatus({NIC: 2}, {NIC: 2}, (GPU,)))
+        assert json.loads(path.read_text()) == {
+            "capacity": {GPU: 0, FPGA: 1, NIC: 2, "cpu": "8"},
+            "allocatable": {GPU: 0, FPGA: 0, NIC: 2},
+            "conditions": ["Ready"],
+        }
+        assert names(directory) == {"node.json"}
+
+    @pytest.mark.parametrize(
+        "text", ["[]", "{", '{"capacity": 3}', '{"capacity": []}', "\xff", '{"allocatable": null}']
+    )
+    def test_a_file_that_is_something_else_is_left_alone(self, directory: Path, text: str) -> None:
+        path = directory / "node.json"
+        path.write_text(text, encoding="latin-1")
+        with pytest.raises(SinkError) as refused:
+            JsonFileSink(path).publish(NodeStatus({GPU: 1}))
+        assert refused.value.sink == str(path)
+        assert path.read_text(encoding="latin-1") == text
+
+    def test_a_file_that_cannot_be_written_is_named(self, directory: Path) -> None:
+        with pytest.raises(SinkError) as refused:
+            JsonFileSink(directory / "missing" / "node.json").publish(NodeStatus())
+        assert refused.value.args == (str(directory / "missing" / "node.json"), "No such file or directory")
+
+
+def fails_the_nth_time(monkeypatch: pytest.MonkeyPatch, name: str, number: int) -> None:
+    """Have one call to the OS fail: there is no way to ask a healthy disk for it."""
+    real: Callable[..., None] = getattr(os, name)
+    calls = 0
+
+    def call(*arguments: object, **options: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == number:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(*arguments, **options)
+
+    monkeypatch.setattr(os, name, call)
+
+
+def run(script: str, *arguments: Path) -> str:
+    child = [sys.executable, "-c", script, *map(str, arguments)]
+    done = subprocess.run(child, stdout=subprocess.PIPE, text=True, check=True, env=environment())
+    return done.stdout

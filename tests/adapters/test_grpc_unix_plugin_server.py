@@ -1,0 +1,294 @@
+"""The plugin's side over real sockets: it is found, it pushes, it comes back, and it goes."""
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import grpc
+import pytest
+
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, ServedPlugin, default_endpoint, serve_plugin
+from devicecore.domain.container_options import ContainerAllocateResponse
+from devicecore.domain.errors import (
+    DirectoryError,
+    KubeletUnreachableError,
+    PluginCallError,
+    PluginConnectError,
+    SocketPathTooLongError,
+)
+from devicecore.domain.events import Event, PluginLost, PluginRegistered, RegistrationRequested
+from devicecore.domain.model import Device, DeviceId, Health, PluginOptions, resource_name
+from devicecore.wire import deviceplugin
+from tests.adapters.peers import PATIENCE, Gpus, RawKubelet, RawPlugin, Recorder, running
+
+D0 = DeviceId("d0")
+SOON = 0.05
+"""Seconds between two looks at the sockets, so that nothing here takes long."""
+
+
+def call(path: str, method: str, request: deviceplugin.AllocateRequest | deviceplugin.Empty) -> bytes:
+    """Call a plugin as a kubelet does; the answer as it came, or the name of the status."""
+    with grpc.insecure_channel(f"unix:{path}", [("grpc.default_authority", "localhost")]) as channel:
+        try:
+            return channel.unary_unary(f"/v1beta1.DevicePlugin/{method}", bytes, bytes)(
+                request.SerializeToString(), timeout=PATIENCE
+            )
+        except grpc.RpcError as error:
+            return error.code().name.encode()
+
+
+def test_a_plugin_serves_before_it_registers(directory: Path) -> None:
+    with serve_plugin(Gpus("d0"), directory, endpoint="p.sock", poll_interval=SOON) as served:
+        assert served.socket == str(directory / "p.sock")
+        assert not served.registered
+        request = deviceplugin.AllocateRequest(container_requests=[{"devices_ids": ["d0"]}, {"devices_ids": []}])
+        answer = deviceplugin.AllocateResponse.FromString(call(served.socket, "Allocate", request))
+        assert [dict(response.envs) for response in answer.container_responses] == [{"GPUS": "d0"}, {"GPUS": ""}]
+    assert list(directory.iterdir()) == []
+
+
+def test_a_change_reaches_the_kubelet(directory: Path, recorder: Recorder) -> None:
+    gpus = Gpus("d0")
+    with running(directory, recorder), serve_plugin(gpus, directory, poll_interval=SOON) as served:
+        served.wait_registered(PATIENCE)
+        assert served.registered
+        plugin = recorder.plugin()
+        assert recorder.lists(plugin) == [("d0",)]
+        gpus.become(Device(D0, Health.UNHEALTHY), Device(DeviceId("d1")))
+        assert recorder.lists(plugin, 2)[1] == ("d0", "d1")
+        gpus.become()
+        assert recorder.lists(plugin, 3)[2] == ()
+        assert gpus.subscribers == 1
+        served.stop()
+        served.stop()
+        recorder.wait_lost(plugin)
+        assert gpus.subscribers == 0
+        gpus.become(Device(D0))
+
+
+def test_many_changes_at_once_end_with_the_last_one(directory: Path, recorder: Recorder) -> None:
+    gpus = Gpus()
+    with running(directory, recorder), serve_plugin(gpus, directory, poll_interval=SOON):
+        plugin = recorder.plugin()
+        for number in range(200):
+            gpus.become(Device(DeviceId(f"d{number}")))
+        recorder.wait_for(lambda _: recorder.lists(plugin)[-1] == ("d199",))
+
+
+def test_a_plugin_comes_back_when_the_kubelet_has_restarted_and_deleted_its_socket(directory: Path) -> None:
+    with serve_plugin(Gpus("d0"), directory, poll_interval=SOON) as served:
+        for _ in range(5):
+            recorder = Recorder()
+            with running(directory, recorder) as transport:
+                plugin = recorder.plugin()
+                served.wait_registered(PATIENCE)
+                assert recorder.lists(plugin) == [("d0",)]
+                assert transport.read(transport.allocate(plugin, [D0])).envs == {"GPUS": "d0"}
+            assert not served.registered
+
+
+def test_a_plugin_comes_back_when_the_kubelet_has_restarted_and_deleted_nothing(directory: Path) -> None:
+    with serve_plugin(Gpus("d0"), directory, endpoint="p.sock", poll_interval=SOON) as served:
+        inode = Path(served.socket).stat().st_ino
+        for _ in range(5):
+            with RawKubelet(directory) as kubelet:
+                request = kubelet.requests.get(timeout=PATIENCE)
+                served.wait_registered(PATIENCE)
+            assert (request.version, request.endpoint, request.resource_name) == ("v1beta1", "p.sock", "acme.io/gpu")
+            assert not served.registered
+        assert Path(served.socket).stat().st_ino == inode
+
+
+def test_a_plugin_whose_socket_was_deleted_makes_a_new_one(directory: Path, recorder: Recorder) -> None:
+    with running(directory, recorder), serve_plugin(Gpus("d0"), directory, poll_interval=SOON) as served:
+        first = recorder.plugin()
+        served.wait_registered(PATIENCE)
+        Path(served.socket).unlink()
+        second = recorder.plugin(2)
+        recorder.wait_lost(first)
+        served.wait_registered(PATIENCE)
+        assert recorder.lists(second) == [("d0",)]
+
+
+def test_a_plugin_that_the_kubelet_dropped_registers_again(directory: Path, recorder: Recorder) -> None:
+    class Failing(Gpus):
+        failures = 0
+
+        def devices(self) -> Sequence[Device]:
+            if self.failures:
+                self.failures -= 1
+                raise OSError("the driver is away")
+            return super().devices()
+
+    gpus = Failing("d0")
+    with running(directory, recorder), serve_plugin(gpus, directory, poll_interval=SOON):
+        first = recorder.plugin()
+        recorder.lists(first)
+        gpus.failures = 1
+        gpus.become(Device(DeviceId("d1")))
+        recorder.wait_lost(first)
+        assert recorder.lists(recorder.plugin(2)) == [("d1",)]
+
+
+def test_a_refused_plugin_keeps_trying(directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture) -> None:
+    recorder.refusal = PluginConnectError("acme.io/gpu", "p.sock", "we are closed")
+    with running(directory, recorder), serve_plugin(Gpus("d0"), directory, poll_interval=SOON) as served:
+        recorder.wait(RegistrationRequested, 3)
+        with pytest.raises(KubeletUnreachableError) as refused:
+            served.wait_registered(0)
+        assert "code = Unknown desc = failed to dial device plugin: we are closed" in str(refused.value)
+        recorder.refusal = None
+        served.wait_registered(PATIENCE)
+    told = [record for record in caplog.records if "cannot register" in record.message]
+    assert len(told) <= 2  # "no such socket", perhaps, and this; not once for every attempt
+
+
+def test_a_plugin_without_a_kubelet_says_so_and_waits(directory: Path, recorder: Recorder) -> None:
+    with serve_plugin(Gpus("d0"), directory, poll_interval=SOON) as served:
+        with pytest.raises(KubeletUnreachableError) as unreachable:
+            served.wait_registered(3 * SOON)
+        assert unreachable.value.args == (str(directory / "kubelet.sock"), "there is no such socket")
+        with running(directory, recorder):
+            served.wait_registered(PATIENCE)
+
+
+def test_a_plugin_whose_place_was_taken_leaves_it_to_the_other(directory: Path, recorder: Recorder) -> None:
+    with running(directory, recorder):
+        served = serve_plugin(Gpus("old"), directory, endpoint="p.sock", poll_interval=SOON)
+        recorder.lists(recorder.plugin())
+        with RawPlugin(directory / "p.sock", ["new"]):
+            while (why := problem(served)) in ("it has gone a moment ago", None):
+                pass  # it has not looked yet
+            assert why == f"another plugin has taken {directory / 'p.sock'}"
+            assert len(recorder.of(RegistrationRequested)) == 1
+            served.stop()
+
+
+def problem(served: ServedPlugin) -> str | None:
+    """Why it is not registered, a short while from now."""
+    try:
+        served.wait_registered(SOON)
+    except KubeletUnreachableError as error:
+        return error.cause
+    return None
+
+
+def test_what_a_plugin_raises_is_the_callers_error(directory: Path, recorder: Recorder) -> None:
+    class Broken(Gpus):
+        def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
+            if len(devices) > 1:
+                raise ValueError
+            return ContainerAllocateResponse(envs={"A": 1})  # type: ignore[dict-item]  # a mistake that plugins make
+
+    with running(directory, recorder) as transport, serve_plugin(Broken("d0"), directory):
+        with pytest.raises(PluginCallError, match="code = Unknown desc = ValueError"):
+            transport.allocate(recorder.plugin(), [D0, D0])
+        with pytest.raises(PluginCallError, match="code = Unknown desc = bad argument type"):
+            transport.allocate(recorder.plugin(), [D0])
+
+
+def test_a_call_that_hangs_delays_neither_the_list_nor_the_stop(directory: Path, recorder: Recorder) -> None:
+    asked, released = threading.Event(), threading.Event()
+
+    class Hanging(Gpus):
+        def pre_start_container(self, devices: Sequence[DeviceId]) -> None:
+            asked.set()
+            released.wait(PATIENCE)
+
+    gpus = Hanging("d0")
+    with running(directory, recorder, pre_start_timeout=0.3) as transport, serve_plugin(gpus, directory) as served:
+        plugin = recorder.plugin()
+        caller = threading.Thread(target=ignoring(PluginCallError, lambda: transport.pre_start_container(plugin, [])))
+        caller.start()
+        assert asked.wait(PATIENCE)
+        gpus.become(Device(DeviceId("d1")))
+        recorder.wait_for(lambda _: recorder.lists(plugin)[-1] == ("d1",))
+        caller.join()
+        served.stop()
+        recorder.wait_lost(plugin)
+        released.set()
+
+
+def ignoring(error: type[Exception], function: Callable[[], None]) -> Callable[[], None]:
+    def run() -> None:
+        with pytest.raises(error):
+            function()
+
+    return run
+
+
+def test_options_count_only_where_the_kubelet_asks_for_them(directory: Path, recorder: Recorder) -> None:
+    options = PluginOptions(pre_start_required=True)
+    with running(directory, recorder), serve_plugin(Gpus(options=options), directory) as served:
+        answer = call(served.socket, "GetDevicePluginOptions", deviceplugin.Empty())
+        assert answer == b"\x08\x01"
+        assert recorder.wait(PluginRegistered)[0].options == options
+
+
+def test_a_method_nobody_has_is_unimplemented(directory: Path) -> None:
+    with serve_plugin(Gpus(), directory) as served:
+        assert call(served.socket, "Deallocate", deviceplugin.Empty()) == b"UNIMPLEMENTED"
+
+
+def test_several_plugins_of_one_process_share_one_kubelet(directory: Path, recorder: Recorder) -> None:
+    names = ["acme.io/gpu", "acme.io/fpga", "other.org/gpu"]
+    with running(directory, recorder):
+        served = [serve_plugin(Gpus("d0", resource=name), directory) for name in names]
+        assert {event.plugin.resource for event in recorder.wait(PluginRegistered, 3)} == set(names)
+        served[0].stop()
+        (lost,) = recorder.wait(PluginLost)
+        assert lost.plugin.resource == "acme.io/gpu"
+        for each in served[1:]:
+            each.wait_registered(PATIENCE)
+            each.stop()
+
+
+def test_a_plugin_can_be_started_again(directory: Path, recorder: Recorder) -> None:
+    with running(directory, recorder), serve_plugin(Gpus("d0"), directory) as served:
+        recorder.plugin(1)
+        served.stop()
+        with pytest.raises(KubeletUnreachableError, match="the plugin has been stopped"):
+            served.wait_registered(0)
+        served.start()
+        served.start()
+        assert recorder.lists(recorder.plugin(2)) == [("d0",)]
+
+
+def test_where_it_cannot_serve_it_says_why(directory: Path) -> None:
+    (directory / "p.sock").touch()
+    with pytest.raises(SocketPathTooLongError):
+        serve_plugin(Gpus(), directory / ("x" * 100))
+    with pytest.raises(DirectoryError) as refused:
+        serve_plugin(Gpus(), directory / "missing")
+    assert refused.value.args == (str(directory / "missing"), "it is not a directory")
+    with pytest.raises(DirectoryError) as refused:
+        serve_plugin(Gpus(), directory, endpoint="p.sock")
+    assert refused.value.args == (str(directory), "p.sock is in the way and is not a socket")
+
+
+def test_a_plugin_that_cannot_be_subscribed_to_is_not_left_serving(directory: Path) -> None:
+    class Deaf(Gpus):
+        def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
+            raise LookupError("nothing to watch")
+
+    with pytest.raises(LookupError):
+        serve_plugin(Deaf(), directory)
+    assert list(directory.iterdir()) == []
+
+
+def test_default_endpoints_are_short_stable_and_differ_between_resources() -> None:
+    names = ["acme.io/gpu", "other.org/gpu", "acme.io/" + "x" * 63, "acme.io/a.b", "acme.io/a_b"]
+    endpoints = [default_endpoint(resource_name(name)) for name in names]
+    assert len(set(endpoints)) == len(names)
+    assert max(map(len, endpoints)) <= 34
+    assert endpoints[0] == default_endpoint(resource_name("acme.io/gpu"))
+    assert endpoints[0].startswith("gpu-")
+
+
+def test_a_plugin_finds_a_transport_under_another_socket_name(directory: Path, recorder: Recorder) -> None:
+    transport = GrpcUnixTransport(directory, socket_name="other.sock")
+    transport.start(recorder)
+    with serve_plugin(Gpus("d0"), directory, kubelet_socket="other.sock", poll_interval=SOON):
+        heard: list[Event] = [recorder.wait(PluginRegistered)[0]]
+        transport.stop()
+    assert len(heard) == 1

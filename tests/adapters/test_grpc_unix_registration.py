@@ -1,0 +1,661 @@
+"""The kubelet's side over real sockets: who may register, what is heard of it, and what calls give."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc import StatusCode
+
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
+from devicecore.domain.errors import (
+    DirectoryError,
+    DirectoryInUseError,
+    EmptyAllocateResponseError,
+    PluginCallError,
+    PluginConnectError,
+    PluginStoppedError,
+    SocketPathTooLongError,
+    UnreadableReceiptError,
+)
+from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
+from devicecore.domain.model import Device, DeviceId, Health, NumaNode, PluginOptions, Receipt
+from devicecore.wire import deviceplugin
+from tests.adapters.peers import PATIENCE, Gpus, RawPlugin, Recorder, environment, register, running
+
+OK = (StatusCode.OK, "")
+D0, D1 = DeviceId("d0"), DeviceId("d1")
+
+
+@pytest.fixture
+def transport(directory: Path, recorder: Recorder) -> Iterator[GrpcUnixTransport]:
+    with running(directory, recorder, dial_timeout=2.0) as transport:
+        yield transport
+
+
+# --- Register ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("transport")
+class TestRegister:
+    def test_a_plugin_is_announced_and_then_heard_in_order(self, directory: Path, recorder: Recorder) -> None:
+        with RawPlugin(directory / "p.sock", [], ["d1", "d0"], ["d1", "d0"]) as raw:
+            assert register(directory, "p.sock") == OK
+            plugin = recorder.plugin()
+            assert recorder.lists(plugin, 3) == [(), ("d1", "d0"), ("d1", "d0")]
+        recorder.wait_lost(plugin)
+        assert recorder.events[:2] == [RegistrationRequested("acme.io/gpu"), PluginRegistered(plugin, PluginOptions())]
+        assert [type(event) for event in recorder.about(plugin)[1:]] == [*[DevicesReported] * 3, PluginLost]
+        assert plugin.socket == str(directory / "p.sock")
+        assert raw.authorities in ([], ["localhost"])  # grpc's server does not always tell
+
+    def test_topology_and_health_arrive_as_they_were_sent(self, directory: Path, recorder: Recorder) -> None:
+        devices = (
+            Device(DeviceId("none")),
+            Device(DeviceId("empty"), Health.UNHEALTHY, ()),
+            Device(DeviceId("zero"), topology=(NumaNode(0),)),
+            Device(DeviceId("two"), topology=(NumaNode(1), NumaNode(0))),
+        )
+        plugin = Gpus()
+        plugin.become(*devices)
+        with serve_plugin(plugin, directory):
+            assert recorder.wait(DevicesReported)[0].devices == devices
+
+    def test_an_unsupported_version_is_refused_in_the_kubelets_words(self, directory: Path, recorder: Recorder) -> None:
+        text = 'requested API version "v1alpha" is not supported by kubelet. Supported version is ["v1beta1"]'
+        assert register(directory, "p.sock", version="v1alpha") == (StatusCode.UNKNOWN, text)
+        assert recorder.events == [RegistrationRequested("acme.io/gpu")]
+
+    def test_an_invalid_name_is_refused_after_the_version(self, directory: Path, recorder: Recorder) -> None:
+        refusal = (StatusCode.UNKNOWN, 'the ResourceName "cpu" is invalid')
+        assert register(directory, "p.sock", "cpu") == refusal
+        assert "version" in register(directory, "p.sock", "cpu", version="v0")[1]
+        assert recorder.events == [RegistrationRequested("cpu")] * 2
+
+    def test_a_socket_that_is_not_there_is_an_error_to_the_caller_at_once(self, directory: Path) -> None:
+        status, text = register(directory, "missing.sock")
+        assert status is StatusCode.UNKNOWN
+        assert text.startswith("failed to dial device plugin:")
+        assert "no such file" in text
+
+    def test_a_socket_where_nobody_listens_is_dialled_until_the_time_is_over(self, directory: Path) -> None:
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(str(directory / "p.sock"))
+        assert register(directory, "p.sock") == (
+            StatusCode.UNKNOWN,
+            "failed to dial device plugin: context deadline exceeded",
+        )
+
+    def test_a_server_that_comes_while_it_is_dialled_is_found(self, directory: Path, recorder: Recorder) -> None:
+        with socket.socket(socket.AF_UNIX) as stale:
+            stale.bind(str(directory / "p.sock"))
+        with ThreadPoolExecutor(1) as caller:
+            answer = caller.submit(register, directory, "p.sock")
+            recorder.wait(RegistrationRequested)
+            with RawPlugin(directory / "new.sock", ["d0"]):
+                (directory / "new.sock").rename(directory / "p.sock")  # there is no moment without a socket
+                assert answer.result() == OK
+                assert register(directory, "p.sock") == OK
+                assert recorder.lists(recorder.plugin()) == [("d0",)]
+        assert len(recorder.of(PluginRegistered)) == 1
+
+    @pytest.mark.parametrize("endpoint", ["../p.sock", "", ".", "..", "/p.sock", "a/b", "x" * 120, "nul\0"])
+    def test_an_endpoint_is_the_name_of_a_file_in_the_directory(
+        self, directory: Path, recorder: Recorder, endpoint: str
+    ) -> None:
+        with RawPlugin(directory.parent / f"{directory.name}.sock"):
+            status, text = register(directory, endpoint.replace("p.sock", f"{directory.name}.sock"))
+        assert status is StatusCode.UNKNOWN
+        assert "is refused" in text
+        assert not recorder.of(PluginRegistered)
+
+    @pytest.mark.parametrize("kind", ["link", "file", "fifo", "directory"])
+    def test_an_endpoint_is_a_socket_and_no_link_to_one(self, directory: Path, recorder: Recorder, kind: str) -> None:
+        endpoint = directory / "p.sock"
+        with RawPlugin(directory / "real.sock"):
+            match kind:
+                case "link":
+                    endpoint.symlink_to("real.sock")
+                case "file":
+                    endpoint.touch()
+                case "fifo":
+                    os.mkfifo(endpoint)
+                case _:
+                    endpoint.mkdir()
+            status, text = register(directory, "p.sock")
+        assert status is StatusCode.UNKNOWN
+        assert ("a symbolic link" if kind == "link" else "not a socket") in text
+        assert not recorder.of(PluginRegistered)
+
+    @pytest.mark.parametrize("endpoint", ["dp.1795220680", "amd.com_gpu", "gdp-c3F1YXQ==-17.sock", "100%#?ü .sock"])
+    def test_any_file_name_is_an_endpoint(self, directory: Path, recorder: Recorder, endpoint: str) -> None:
+        with RawPlugin(directory / "p.sock", ["d0"]):
+            (directory / "p.sock").rename(directory / endpoint)
+            assert register(directory, endpoint) == OK
+            assert recorder.lists(recorder.plugin()) == [("d0",)]
+
+    def test_a_plugin_that_fails_to_tell_its_options_is_refused(self, directory: Path, recorder: Recorder) -> None:
+        class Failing(RawPlugin):
+            def get_device_plugin_options(
+                self, _: deviceplugin.Empty, context: grpc.ServicerContext
+            ) -> deviceplugin.DevicePluginOptions:
+                context.abort(StatusCode.UNKNOWN, "boom")
+
+        with Failing(directory / "p.sock"):
+            assert register(directory, "p.sock") == (
+                StatusCode.UNKNOWN,
+                "failed to get device plugin options: rpc error: code = Unknown desc = boom",
+            )
+        assert not recorder.of(PluginRegistered)
+
+    def test_a_listener_can_refuse_a_plugin(self, directory: Path, recorder: Recorder) -> None:
+        recorder.refusal = PluginConnectError("acme.io/gpu", "p.sock", "we are closed")
+        with RawPlugin(directory / "p.sock", ["d0"]):
+            refused = register(directory, "p.sock")
+            assert refused == (StatusCode.UNKNOWN, "failed to dial device plugin: we are closed")
+            recorder.refusal = None
+            assert register(directory, "p.sock") == OK
+            assert recorder.lists(recorder.plugin(2)) == [("d0",)]
+        recorder.wait_lost(recorder.plugin(2))
+        assert recorder.about(recorder.plugin(1)) == [PluginRegistered(recorder.plugin(1), PluginOptions())]
+
+    def test_the_api_of_2017_is_not_implemented(self, directory: Path) -> None:
+        status, _ = register(directory, "p.sock", method="/deviceplugin.Registration/Register")
+        assert status is StatusCode.UNIMPLEMENTED
+
+
+# --- instances --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("transport")
+class TestInstances:
+    def test_registering_twice_at_once_is_registering_once(self, directory: Path, recorder: Recorder) -> None:
+        with RawPlugin(directory / "p.sock", ["d0"]), ThreadPoolExecutor(8) as callers:
+            answers = list(callers.map(lambda _: register(directory, "p.sock"), range(8)))
+            assert answers == [OK] * 8
+            assert recorder.lists(recorder.plugin()) == [("d0",)]
+            assert register(directory, "p.sock") == OK
+        recorder.wait_lost(recorder.plugin())
+        assert len(recorder.of(PluginRegistered)) == 1
+        assert len(recorder.of(RegistrationRequested)) == 9
+
+    def test_a_server_that_took_over_a_path_is_another_instance(self, directory: Path, recorder: Recorder) -> None:
+        path = directory / "p.sock"
+        with RawPlugin(path, ["old"]) as old:
+            assert register(directory, "p.sock") == OK
+            with RawPlugin(path, ["new"]):
+                assert register(directory, "p.sock") == OK
+                first, second = recorder.plugin(1), recorder.plugin(2)
+                assert (first.socket, first.resource) == (second.socket, second.resource)
+                assert first.generation < second.generation
+                assert recorder.lists(second) == [("new",)]
+                old.end_stream()
+                recorder.wait_lost(first)
+                assert register(directory, "p.sock") == OK  # the old one's late end has not touched the new one
+                assert len(recorder.of(PluginRegistered)) == 2
+                assert PluginLost(second) not in recorder.events
+
+    def test_two_sockets_of_one_resource_live_side_by_side(self, directory: Path, recorder: Recorder) -> None:
+        with RawPlugin(directory / "a.sock", ["a"]) as a, RawPlugin(directory / "b.sock", ["b"]):
+            assert [register(directory, "a.sock"), register(directory, "b.sock")] == [OK, OK]
+            assert recorder.lists(recorder.plugin(1)) == [("a",)]
+            assert recorder.lists(recorder.plugin(2)) == [("b",)]
+            a.end_stream()
+            recorder.wait_lost(recorder.plugin(1))
+            assert PluginLost(recorder.plugin(2)) not in recorder.events
+
+    def test_a_register_that_overtakes_the_end_of_the_old_stream_is_not_lost_with_it(
+        self, directory: Path, recorder: Recorder
+    ) -> None:
+        with RawPlugin(directory / "p.sock", ["d0"]) as raw:
+            assert register(directory, "p.sock") == OK
+            assert register(directory, "p.sock") == OK
+            raw.end_stream()
+            first, second = recorder.plugin(1), recorder.plugin(2)
+            assert recorder.about(first)[-1] == PluginLost(first)
+            raw.report("d1")
+            assert recorder.lists(second) == [("d1",)]
+            raw.end_stream()
+            recorder.wait_lost(second)
+            assert register(directory, "p.sock") == OK
+            assert len(recorder.of(PluginRegistered)) == 3
+
+    def test_a_killed_plugin_is_lost(self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport) -> None:
+        with child_plugin(directory) as child:
+            plugin = recorder.plugin()
+            recorder.lists(plugin)
+            child.send_signal(signal.SIGKILL)
+            recorder.wait_lost(plugin)
+            with pytest.raises(PluginStoppedError) as stopped:
+                transport.allocate(plugin, [D0])
+        assert str(stopped.value) == "endpoint acme.io/gpu has been stopped"
+        assert recorder.of(PluginLost) == [PluginLost(plugin)]
+
+    def test_a_list_that_is_too_long_loses_the_plugin_and_the_log_says_why(
+        self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with RawPlugin(directory / "p.sock", ["d" * 1000] * 5000):
+            assert register(directory, "p.sock") == OK
+            recorder.wait_lost(recorder.plugin())
+        assert not recorder.of(DevicesReported)
+        assert "ResourceExhausted" in caplog.text
+        assert str(4 * 1024 * 1024) in caplog.text
+
+    def test_a_slow_listener_delays_nobody_else(self, directory: Path) -> None:
+        released, recorder = threading.Event(), Recorder()
+
+        def listener(event: Event) -> None:
+            if isinstance(event, DevicesReported) and event.plugin.resource == "acme.io/slow":
+                released.wait(PATIENCE)
+            recorder(event)
+
+        elsewhere = directory / "other"
+        with (
+            running(elsewhere, listener),
+            RawPlugin(elsewhere / "s.sock", ["s0"], ["s1"]),
+            RawPlugin(elsewhere / "p.sock", ["d0"]),
+        ):
+            assert register(elsewhere, "s.sock", "acme.io/slow") == OK
+            assert register(elsewhere, "p.sock") == OK
+            assert recorder.lists(recorder.plugin(2)) == [("d0",)]
+            released.set()
+            assert recorder.lists(recorder.plugin(1), 2) == [("s0",), ("s1",)]
+
+    def test_a_listener_that_fails_refuses_a_plugin_but_not_a_list(
+        self, directory: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        recorder = Recorder()
+        fails_on: tuple[type[Event], ...] = (PluginRegistered,)
+
+        def listener(event: Event) -> None:
+            recorder(event)
+            if isinstance(event, fails_on):
+                raise LookupError("bug")  # noqa: TRY004 - no error of ours, whatever the type
+
+        elsewhere = directory / "other"
+        with running(elsewhere, listener), RawPlugin(elsewhere / "p.sock", ["d0"], ["d1"]):
+            refusal = "failed to dial device plugin: the listener failed: bug"
+            assert register(elsewhere, "p.sock") == (StatusCode.UNKNOWN, refusal)
+            fails_on = (RegistrationRequested, DevicesReported)
+            assert register(elsewhere, "p.sock") == OK
+            assert recorder.lists(recorder.plugin(2), 2) == [("d0",), ("d1",)]
+        assert "LookupError" in caplog.text
+
+
+def child_plugin(directory: Path) -> "subprocess.Popen[bytes]":
+    """A plugin in a process of its own."""
+    script = (
+        "import signal, sys\n"
+        "from devicecore.adapters.grpc_unix import serve_plugin\n"
+        "from tests.adapters.peers import Gpus\n"
+        "with serve_plugin(Gpus('d0'), sys.argv[1]):\n"
+        "    signal.pause()\n"
+    )
+    return subprocess.Popen([sys.executable, "-c", script, str(directory)], env=environment())
+
+
+# --- calls ------------------------------------------------------------------------------------------------------------
+
+
+class TestCalls:
+    def test_what_a_plugin_answers_comes_back(
+        self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport
+    ) -> None:
+        options = PluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
+        gpus = Gpus("d0", "d1", options=options)
+        with serve_plugin(gpus, directory):
+            plugin = recorder.plugin()
+            assert recorder.wait(PluginRegistered)[0].options == options
+            assert transport.read(transport.allocate(plugin, [D1, D0])).envs == {"GPUS": "d1,d0"}
+            assert transport.get_preferred_allocation(plugin, [D0, D1], [D0], 2) == (D1, D0)
+            transport.pre_start_container(plugin, [D0])
+        assert gpus.calls == [
+            ("allocate", ("d1", "d0")),
+            ("prefer", ("d0", "d1", "|", "d0", "|", "2")),
+            ("pre-start", ("d0",)),
+        ]
+
+    def test_what_a_plugin_raises_comes_back_in_gos_words(
+        self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport
+    ) -> None:
+        with serve_plugin(Gpus("d0"), directory), pytest.raises(PluginCallError) as failed:
+            transport.allocate(recorder.plugin(), [DeviceId("d7")])
+        assert failed.value.args == (
+            "acme.io/gpu",
+            "Allocate",
+            "rpc error: code = Unknown desc = invalid allocation request for acme.io/gpu: unknown device: d7",
+        )
+
+    def test_the_first_response_is_the_answer_and_unknown_fields_stay_in_it(
+        self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport
+    ) -> None:
+        future = deviceplugin.ContainerAllocateResponse.FromString(b"\xfa\x01\x03new")
+
+        class Newer(RawPlugin):
+            def allocate(
+                self, _: deviceplugin.AllocateRequest, __: grpc.ServicerContext
+            ) -> deviceplugin.AllocateResponse:
+                second = deviceplugin.ContainerAllocateResponse(envs={"A": "B"})
+                return deviceplugin.AllocateResponse(container_responses=[future, second])
+
+        with Newer(directory / "p.sock"):
+            assert register(directory, "p.sock") == OK
+            receipt = transport.allocate(recorder.plugin(), [D0])
+        assert receipt == b"\xfa\x01\x03new"
+        assert transport.read(receipt).envs == {}
+
+    def test_no_response_at_all_is_an_error(
+        self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport
+    ) -> None:
+        with RawPlugin(directory / "p.sock"):
+            assert register(directory, "p.sock") == OK
+            with pytest.raises(EmptyAllocateResponseError):
+                transport.allocate(recorder.plugin(), [D0])
+            assert transport.get_preferred_allocation(recorder.plugin(), [D0], [], 1) == ()
+
+    def test_an_rpc_a_plugin_does_not_have_is_unimplemented(
+        self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport
+    ) -> None:
+        class Old(RawPlugin):
+            def pre_start_container(
+                self, _: deviceplugin.PreStartContainerRequest, context: grpc.ServicerContext
+            ) -> deviceplugin.PreStartContainerResponse:
+                context.abort(StatusCode.UNIMPLEMENTED, "not here")
+
+        with Old(directory / "p.sock"):
+            assert register(directory, "p.sock") == OK
+            with pytest.raises(PluginCallError) as failed:
+                transport.pre_start_container(recorder.plugin(), [D0])
+        assert str(failed.value) == (
+            "device plugin PreStartContainer rpc failed with err: rpc error: code = Unimplemented desc = not here"
+        )
+
+    @pytest.mark.parametrize("over", ["deadline", "time", "plugin", "transport"])
+    def test_no_call_outlives_its_deadline_its_time_its_plugin_or_its_transport(
+        self, directory: Path, recorder: Recorder, over: str
+    ) -> None:
+        asked, released = threading.Event(), threading.Event()
+
+        class Silent(RawPlugin):
+            def allocate(
+                self, _: deviceplugin.AllocateRequest, __: grpc.ServicerContext
+            ) -> deviceplugin.AllocateResponse:
+                asked.set()
+                released.wait(PATIENCE)
+                return deviceplugin.AllocateResponse()
+
+        seconds = 0.2 if over == "deadline" else PATIENCE
+        with (
+            running(directory, recorder, allocate_timeout=seconds) as transport,
+            Silent(directory / "p.sock") as plugin,
+            ThreadPoolExecutor(1) as caller,
+        ):
+            assert register(directory, "p.sock") == OK
+            started = time.monotonic()
+            timeout = 0.2 if over == "time" else None
+            call = caller.submit(transport.allocate, recorder.plugin(), [D0], timeout=timeout)
+            assert asked.wait(PATIENCE)
+            if over == "plugin":
+                plugin.end_stream()
+            if over == "transport":
+                transport.stop()
+            with pytest.raises((PluginCallError, PluginStoppedError)) as failed:
+                call.result()
+            assert time.monotonic() - started < 5
+            if over in ("deadline", "time"):
+                assert "code = DeadlineExceeded desc = context deadline exceeded" in str(failed.value)
+            if over == "plugin":
+                assert "code = Canceled" in str(failed.value)
+            released.set()
+
+    @pytest.mark.parametrize("timeout", [0.0, -1.0])
+    def test_a_call_whose_time_is_over_fails_at_once(
+        self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport, timeout: float
+    ) -> None:
+        with serve_plugin(Gpus("d0"), directory), pytest.raises(PluginCallError, match="context deadline exceeded"):
+            transport.allocate(recorder.plugin(), [D0], timeout=timeout)
+
+    def test_a_receipt_may_come_from_anywhere(self, directory: Path) -> None:
+        transport = GrpcUnixTransport(directory)
+        assert transport.read(Receipt(b"\n\x06\n\x01A\x12\x01B")).envs == {"A": "B"}
+        with pytest.raises(UnreadableReceiptError):
+            transport.read(Receipt(b"\xff"))
+
+
+# --- start and stop ---------------------------------------------------------------------------------------------------
+
+
+class TestStartAndStop:
+    def test_a_missing_directory_is_made(self, directory: Path, recorder: Recorder) -> None:
+        with running(directory / "new", recorder):
+            assert (directory / "new").stat().st_mode & 0o777 == 0o750
+            assert (directory / "new" / "kubelet.sock").is_socket()
+        assert list((directory / "new").iterdir()) == []
+
+    def test_a_name_too_long_for_a_socket_is_refused_before_anything_happens(
+        self, directory: Path, recorder: Recorder
+    ) -> None:
+        deep = directory / ("x" * 100)
+        with pytest.raises(SocketPathTooLongError) as refused:
+            GrpcUnixTransport(deep).start(recorder)
+        assert refused.value.args == (str(deep / "kubelet.sock"), 107)
+        assert not deep.exists()
+        fits = directory / ("x" * (107 - len(str(directory)) - len("//kubelet.sock")))
+        with running(fits, recorder):
+            assert len(str(fits / "kubelet.sock")) == 107
+
+    def test_a_directory_must_be_usable(self, directory: Path, recorder: Recorder) -> None:
+        (directory / "file").touch()
+        (directory / "kubelet.sock").touch()
+        for path, cause in (
+            (directory / "a" / "b", "No such file or directory"),
+            (directory / "file", "Not a directory"),
+            (directory, "kubelet.sock is in the way and is not a socket"),
+        ):
+            with pytest.raises(DirectoryError) as refused:
+                GrpcUnixTransport(path).start(recorder)
+            assert refused.value.args == (str(path), cause)
+        assert sorted(path.name for path in directory.iterdir()) == ["file", "kubelet.sock"]
+
+    def test_only_sockets_are_cleaned_away(self, directory: Path, recorder: Recorder) -> None:
+        for name in ("kubelet.sock", "nvidia-gpu.sock", ".hidden.sock"):
+            with socket.socket(socket.AF_UNIX) as stale:
+                stale.bind(str(directory / name))
+        for name in ("kubelet_internal_checkpoint", "DEPRECATION", "notes.txt"):
+            (directory / name).touch()
+        (directory / "sample").mkdir()
+        (directory / "link.sock").symlink_to("nvidia-gpu.sock")
+        (directory / "dangling").symlink_to("nothing")
+        elsewhere = directory / "sample" / "other.sock"
+        with socket.socket(socket.AF_UNIX) as other:
+            other.bind(str(elsewhere))
+        (directory / "elsewhere.sock").symlink_to(elsewhere)
+        with running(directory, recorder):
+            pass
+        kept = {"kubelet_internal_checkpoint", "DEPRECATION", "notes.txt", "sample", "dangling"}
+        assert {path.name for path in directory.iterdir()} == kept
+        assert elsewhere.is_socket()
+
+    def test_one_directory_has_one_kubelet(self, directory: Path, recorder: Recorder) -> None:
+        with running(directory, recorder) as transport, RawPlugin(directory / "p.sock", ["d0"]):
+            assert register(directory, "p.sock") == OK
+            for second in (transport, GrpcUnixTransport(directory)):
+                with pytest.raises(DirectoryInUseError):
+                    second.start(recorder)
+            assert (directory / "p.sock").is_socket()
+            assert register(directory, "p.sock") == OK
+
+    def test_a_kubelet_that_knows_no_lock_file_owns_its_directory_too(
+        self, directory: Path, recorder: Recorder
+    ) -> None:
+        with socket.socket(socket.AF_UNIX) as kubelet:
+            kubelet.bind(str(directory / "kubelet.sock"))
+            kubelet.listen(0)
+            for _ in ("it answers", "it is too busy to answer another one"):
+                with pytest.raises(DirectoryInUseError):
+                    GrpcUnixTransport(directory).start(recorder)
+        with running(directory, recorder):
+            pass
+
+    def test_the_directory_of_a_killed_kubelet_can_be_taken(self, directory: Path, recorder: Recorder) -> None:
+        script = (
+            "import os, signal, sys\n"
+            "from devicecore.adapters.grpc_unix import GrpcUnixTransport\n"
+            "GrpcUnixTransport(sys.argv[1]).start(print)\n"
+            "os.kill(os.getpid(), signal.SIGKILL)\n"
+        )
+        subprocess.run([sys.executable, "-c", script, str(directory)], env=environment(), check=False)
+        assert {path.name for path in directory.iterdir()} == {"kubelet.sock", ".devicecore.lock"}
+        with running(directory, recorder), RawPlugin(directory / "p.sock", ["d0"]):
+            assert register(directory, "p.sock") == OK
+
+    def test_stopping_is_silent_and_may_be_done_twice(self, directory: Path, recorder: Recorder) -> None:
+        transport = GrpcUnixTransport(directory)
+        transport.stop()
+        transport.start(recorder)
+        with RawPlugin(directory / "p.sock", ["d0"]) as plugin:
+            assert register(directory, "p.sock") == OK
+            assert recorder.lists(recorder.plugin()) == [("d0",)]
+            heard = len(recorder.events)
+            transport.stop()
+            transport.stop()
+            plugin.report("d1")
+            with pytest.raises(PluginStoppedError):
+                transport.allocate(recorder.plugin(), [D0])
+        assert len(recorder.events) == heard
+        assert not (directory / "kubelet.sock").exists()
+
+    def test_stopping_does_not_wait_for_a_plugin_that_is_being_dialled(
+        self, directory: Path, recorder: Recorder
+    ) -> None:
+        with running(directory, recorder) as transport, ThreadPoolExecutor(1) as caller:
+            with socket.socket(socket.AF_UNIX) as stale:
+                stale.bind(str(directory / "p.sock"))
+            answer = caller.submit(register, directory, "p.sock")
+            recorder.wait(RegistrationRequested)
+            started = time.monotonic()
+            transport.stop()
+            assert time.monotonic() - started < 2
+            status, text = answer.result()
+        assert status is StatusCode.UNAVAILABLE or text.endswith("the kubelet is stopping")
+        assert recorder.events == [RegistrationRequested("acme.io/gpu")]
+
+    def test_of_many_who_want_a_directory_one_at_a_time_gets_it(self, directory: Path) -> None:
+        owners = threading.Semaphore(1)
+        counts = {"owned": 0, "refused": 0}
+
+        def compete(_: int) -> None:
+            for _ in range(10):
+                transport = GrpcUnixTransport(directory)
+                try:
+                    transport.start(Recorder())
+                except DirectoryInUseError:
+                    counts["refused"] += 1
+                    continue
+                assert owners.acquire(blocking=False)
+                counts["owned"] += 1
+                owners.release()
+                transport.stop()
+
+        with ThreadPoolExecutor(8) as competitors:
+            list(competitors.map(compete, range(8)))
+        assert counts["owned"] + counts["refused"] == 80
+        assert counts["owned"] > 1
+        assert list(directory.iterdir()) == []
+
+    def test_generations_go_on_after_a_restart(self, directory: Path, recorder: Recorder) -> None:
+        transport = GrpcUnixTransport(directory)
+        for number in (1, 2):
+            transport.start(recorder)
+            with RawPlugin(directory / "p.sock", ["d0"]):
+                assert register(directory, "p.sock") == OK
+                assert recorder.plugin(number).generation == number
+                transport.stop()
+
+    def test_a_listener_may_call_the_plugin_and_may_stop_the_transport(self, directory: Path) -> None:
+        recorder = Recorder()
+        answers: list[Receipt] = []
+
+        def listener(event: Event) -> None:
+            if isinstance(event, PluginRegistered):
+                answers.append(own.allocate(event.plugin, [D0]))
+            if isinstance(event, DevicesReported):
+                own.stop()
+                recorder(event)
+
+        own = GrpcUnixTransport(directory)
+        own.start(listener)
+        with serve_plugin(Gpus("d0"), directory):
+            recorder.wait(DevicesReported)
+        assert [own.read(answer).envs for answer in answers] == [{"GPUS": "d0"}]
+
+    def test_a_program_that_stops_says_nothing_and_one_that_forgets_to_ends_too(self, directory: Path) -> None:
+        script = (
+            "import sys, threading\n"
+            "from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin\n"
+            "from devicecore.domain.events import DevicesReported\n"
+            "from tests.adapters.peers import Gpus\n"
+            "heard = threading.Event()\n"
+            "transport = GrpcUnixTransport(sys.argv[1])\n"
+            "transport.start(lambda event: isinstance(event, DevicesReported) and heard.set())\n"
+            "served = serve_plugin(Gpus('d0'), sys.argv[1])\n"
+            "assert heard.wait(10)\n"
+            "if sys.argv[2] == 'transport first':\n"
+            "    transport.stop()\n"
+            "    served.stop()\n"
+            "if sys.argv[2] == 'plugin first':\n"
+            "    served.stop()\n"
+            "    transport.stop()\n"
+        )
+        for way in ("transport first", "plugin first", "neither"):
+            child = [sys.executable, "-c", script, str(directory), way]
+            run = subprocess.run(child, env=environment(), capture_output=True, text=True, timeout=20, check=True)
+            lines = [line for line in run.stderr.splitlines() if "lost:" not in line and "cannot register" not in line]
+            assert lines == [], way
+
+
+# --- how much it takes ------------------------------------------------------------------------------------------------
+
+
+def test_two_hundred_plugins_need_few_threads(directory: Path, recorder: Recorder) -> None:
+    with running(directory, recorder) as transport:
+        served = [serve_plugin(Gpus("d0", resource=f"acme.io/gpu{number}"), directory) for number in range(200)]
+        plugins = [event.plugin for event in recorder.wait(PluginRegistered, 200)]
+        recorder.wait(DevicesReported, 200)
+        with ThreadPoolExecutor(8) as callers:
+            receipts = list(callers.map(lambda plugin: transport.allocate(plugin, [D0]), plugins))
+        assert [transport.read(receipt).envs for receipt in receipts] == [{"GPUS": "d0"}] * 200
+        assert threading.active_count() <= 32
+        assert len(list(Path("/proc/self/task").iterdir())) <= 64  # with grpc's own
+        for each in served:
+            each.stop()
+        recorder.wait(PluginLost, 200)
+
+
+def test_fifty_starts_and_stops_leave_nothing_behind(directory: Path) -> None:
+    def once() -> None:
+        recorder = Recorder()
+        with running(directory, recorder), serve_plugin(Gpus("d0"), directory):
+            recorder.wait(DevicesReported)
+
+    def held() -> tuple[int, int]:
+        return threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
+
+    for _ in range(3):
+        once()
+    before = held()
+    for _ in range(50):
+        once()
+    deadline = time.monotonic() + PATIENCE
+    while held() > before and time.monotonic() < deadline:
+        time.sleep(0.05)  # idle workers end by themselves, soon
+    assert held() <= before
+    assert list(directory.iterdir()) == []

@@ -1,0 +1,169 @@
+"""Messages as a kubelet knows them, in a pool of their own, and domain values to and from them."""
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from google.protobuf import descriptor_pool
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devicecore import wire
+from devicecore.domain.container_options import ContainerAllocateResponse, DeviceSpec, Mount
+from devicecore.domain.errors import UnreadableReceiptError
+from devicecore.domain.model import Device, DeviceId, Health, NumaNode, PluginOptions, Receipt
+from devicecore.wire import conversion, deviceplugin, podresources
+from tests.adapters.peers import ROOT, environment
+
+WIRE = Path(wire.__file__).parent
+MODULES = ["deviceplugin", "pluginregistration", "podresources", "podresources_v1alpha1"]
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+responses = st.builds(
+    ContainerAllocateResponse,
+    envs=st.dictionaries(text, text),
+    mounts=st.lists(st.builds(Mount, text, text, st.booleans())).map(tuple),
+    devices=st.lists(st.builds(DeviceSpec, text, text, text)).map(tuple),
+    annotations=st.dictionaries(text, text),
+    cdi_devices=st.lists(text).map(tuple),
+)
+nodes = st.integers(-(2**63), 2**63 - 1).map(NumaNode)
+devices = st.builds(
+    Device, text.map(DeviceId), st.sampled_from(Health), st.none() | st.lists(nodes, max_size=3).map(tuple)
+)
+
+
+class TestMessages:
+    def test_what_is_checked_in_is_what_the_protos_say(self, tmp_path: Path) -> None:
+        pytest.importorskip("grpc_tools")
+        subprocess.run([sys.executable, ROOT / "tools" / "make_protos.py", tmp_path], check=True)
+        made = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        assert set(made) == {"descriptors.binpb", *(f"{module}.pyi" for module in MODULES)}
+        assert made == {name: (WIRE / name).read_bytes() for name in made}
+
+    @pytest.mark.parametrize("name", MODULES)
+    def test_a_module_holds_what_its_stub_promises(self, name: str) -> None:
+        stub = ast.parse((WIRE / f"{name}.pyi").read_text())
+        promised = {node.name for node in stub.body if isinstance(node, ast.ClassDef)}
+        module = importlib.import_module(f"devicecore.wire.{name}")
+        held = {key for key, value in vars(module).items() if isinstance(value, type)}
+        assert promised == held == set(module.DESCRIPTOR.message_types_by_name)
+
+    def test_the_fields_have_the_kubelets_names_and_numbers(self) -> None:
+        def fields(message: type) -> dict[str, int]:
+            return {field.name: field.number for field in message.DESCRIPTOR.fields}  # type: ignore[attr-defined]  # every message has one
+
+        assert fields(deviceplugin.RegisterRequest) == {
+            "version": 1, "endpoint": 2, "resource_name": 3, "options": 4,
+        }  # fmt: skip  # as a table
+        assert fields(deviceplugin.DevicePluginOptions) == {
+            "pre_start_required": 1, "get_preferred_allocation_available": 2,
+        }  # fmt: skip  # as a table
+        assert fields(deviceplugin.Device) == {"ID": 1, "health": 2, "topology": 3}
+        assert fields(deviceplugin.ContainerPreferredAllocationRequest) == {
+            "available_deviceIDs": 1, "must_include_deviceIDs": 2, "allocation_size": 3,
+        }  # fmt: skip  # as a table
+        assert fields(deviceplugin.ContainerPreferredAllocationResponse) == {"deviceIDs": 1}
+        assert fields(deviceplugin.ContainerAllocateRequest) == {"devices_ids": 1}
+        assert fields(deviceplugin.ContainerAllocateResponse) == {
+            "envs": 1, "mounts": 2, "devices": 3, "annotations": 4, "cdi_devices": 5,
+        }  # fmt: skip  # as a table
+        assert fields(deviceplugin.Mount) == {"container_path": 1, "host_path": 2, "read_only": 3}
+        assert fields(deviceplugin.DeviceSpec) == {"container_path": 1, "host_path": 2, "permissions": 3}
+        assert fields(podresources.PodResources) == {
+            "name": 1, "namespace": 2, "containers": 3, "cpu_ids": 4, "memory": 5,
+        }  # fmt: skip  # as a table
+        assert fields(podresources.DynamicResource) == {"claim_name": 2, "claim_namespace": 3, "claim_resources": 4}
+        assert deviceplugin.Device.DESCRIPTOR.full_name == "v1beta1.Device"
+        assert podresources.PodResources.DESCRIPTOR.full_name == "v1.PodResources"
+        assert podresources.ClaimResource.DESCRIPTOR.fields_by_name["share_id"].has_presence
+
+    def test_nothing_is_registered_where_others_register(self) -> None:
+        assert deviceplugin.DESCRIPTOR.pool is not descriptor_pool.Default()
+        assert podresources.DESCRIPTOR.pool is deviceplugin.DESCRIPTOR.pool
+
+    def test_a_process_may_have_its_own_generated_copy_of_the_api(self, tmp_path: Path, directory: Path) -> None:
+        """It is what every plugin author has: a module made of `api.proto`, in which a stranger's text may differ."""
+        pytest.importorskip("grpc_tools")
+        proto = (WIRE / "proto" / "deviceplugin.proto").read_text()
+        (tmp_path / "api.proto").write_text(proto.replace("bool read_only = 3", "bool read_only = 3; string more = 9"))
+        options = [f"--proto_path={tmp_path}", f"--python_out={tmp_path}", f"--grpc_python_out={tmp_path}"]
+        subprocess.run([sys.executable, "-m", "grpc_tools.protoc", *options, "api.proto"], check=True)
+        script = Path(__file__).with_name("generated_plugin.py")
+        run = subprocess.run(
+            [sys.executable, script, directory],
+            env=environment(tmp_path),
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        assert run.stdout.split() == ["registered", "g0", "allocated", "d0", "served", "d0"]
+
+
+class TestDevices:
+    @given(devices)
+    def test_a_device_survives_the_wire(self, device: Device) -> None:
+        """from_device then to_device, through bytes, is identity."""
+        data = conversion.from_device(device).SerializeToString()
+        assert conversion.to_device(deviceplugin.Device.FromString(data)) == device
+
+    @pytest.mark.parametrize(
+        ("data", "topology"),
+        [
+            (b"\n\x01a", None),
+            (b"\n\x01a\x1a\x00", ()),
+            (b"\n\x01a\x1a\x02\n\x00", (NumaNode(0),)),
+            (b"\n\x01a\x1a\x06\n\x02\x08\x03\n\x00", (NumaNode(3), NumaNode(0))),
+        ],
+        ids=["no topology", "no nodes", "a node without a number", "two nodes"],
+    )
+    def test_what_a_plugin_leaves_out_makes_a_difference(
+        self, data: bytes, topology: tuple[NumaNode, ...] | None
+    ) -> None:
+        assert conversion.to_device(deviceplugin.Device.FromString(data)).topology == topology
+
+    @pytest.mark.parametrize("health", ["Unhealthy", "healthy", "", "Degraded"])
+    def test_any_other_word_than_healthy_is_unhealthy(self, health: str) -> None:
+        assert conversion.to_device(deviceplugin.Device(ID="a", health=health)).health is Health.UNHEALTHY
+
+    @given(st.lists(devices).map(tuple))
+    def test_a_list_keeps_its_order_and_its_repetitions(self, listed: tuple[Device, ...]) -> None:
+        """from_devices then to_devices is identity."""
+        assert conversion.to_devices(conversion.from_devices(listed)) == listed
+
+    @given(st.builds(PluginOptions, st.booleans(), st.booleans()))
+    def test_options_survive_the_wire(self, options: PluginOptions) -> None:
+        """from_options then to_options is identity."""
+        assert conversion.to_options(conversion.from_options(options)) == options
+
+
+class TestReceipts:
+    @given(responses)
+    def test_a_receipt_reads_as_it_was_written(self, response: ContainerAllocateResponse) -> None:
+        """write_receipt then read_receipt is identity."""
+        assert conversion.read_receipt(conversion.write_receipt(response)) == response
+
+    @given(st.dictionaries(text, text, min_size=2))
+    def test_equal_answers_make_equal_receipts(self, envs: dict[str, str]) -> None:
+        """The order in which a mapping was filled does not show."""
+        backwards = dict(reversed(envs.items()))
+        receipt = conversion.write_receipt(ContainerAllocateResponse(envs=envs))
+        assert conversion.write_receipt(ContainerAllocateResponse(envs=backwards)) == receipt
+
+    def test_fields_of_a_later_version_are_kept(self) -> None:
+        data = b"\n\x06\n\x01A\x12\x01B\xfa\x01\x03new"
+        message = deviceplugin.ContainerAllocateResponse.FromString(data)
+        assert conversion.to_receipt(message) == data
+        assert conversion.read_receipt(Receipt(data)) == ContainerAllocateResponse(envs={"A": "B"})
+
+    def test_an_empty_receipt_is_an_answer_that_gives_nothing(self) -> None:
+        assert conversion.read_receipt(Receipt(b"")) == ContainerAllocateResponse()
+
+    @pytest.mark.parametrize("data", [b"\xff", b"\n\x05ab", b"\n\x03\n\x01\xff"], ids=["tag", "length", "utf-8"])
+    def test_what_is_no_answer_is_unreadable(self, data: bytes) -> None:
+        with pytest.raises(UnreadableReceiptError) as unreadable:
+            conversion.read_receipt(Receipt(data))
+        assert unreadable.value.cause
