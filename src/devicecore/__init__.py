@@ -1,30 +1,35 @@
 """The kubelet's device manager as a library: which devices a node has, who holds them, and which to hand out next.
 
 Pure values and functions in `domain`, what they need of the world in `ports`, implementations in `adapters`. Importing
-this package loads no adapter, and neither gRPC nor protobuf.
+this package loads next to nothing: each name below is fetched when it is first used, and none of them needs gRPC or
+protobuf.
 """
 
-from devicecore.domain.admission import Admitted, NotReady, Refused, Verdict
-from devicecore.domain.capacity import Insufficient, NodeStatus, insufficient
-from devicecore.domain.container_options import ContainerAllocateResponse, ContainerOptions, DeviceSpec, Mount
-from devicecore.domain.errors import DeviceCoreError
-from devicecore.domain.model import (
-    Container,
-    ContainerKey,
-    Device,
-    DeviceId,
-    Health,
-    NumaNode,
-    PluginOptions,
-    Pod,
-    PodUid,
-    ResourceName,
-    resource_name,
-)
-from devicecore.domain.node import Node
-from devicecore.domain.topology import Policy, Scope, Topology
-from devicecore.manager import DeviceManager
-from devicecore.ports.plugin import DevicePlugin
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from devicecore.domain.admission import Admitted, NotReady, Refused, Verdict
+    from devicecore.domain.capacity import Insufficient, NodeStatus, insufficient
+    from devicecore.domain.container_options import ContainerAllocateResponse, ContainerOptions, DeviceSpec, Mount
+    from devicecore.domain.errors import DeviceCoreError
+    from devicecore.domain.model import (
+        Container,
+        ContainerKey,
+        Device,
+        DeviceId,
+        Health,
+        NumaNode,
+        PluginOptions,
+        Pod,
+        PodUid,
+        ResourceName,
+        resource_name,
+    )
+    from devicecore.domain.node import Node
+    from devicecore.domain.topology import Policy, Scope, Topology
+    from devicecore.manager import DeviceManager
+    from devicecore.ports.plugin import DevicePlugin
 
 __all__ = [
     "Admitted",
@@ -57,3 +62,37 @@ __all__ = [
     "insufficient",
     "resource_name",
 ]
+
+_HOMES = {
+    "Admitted": "domain.admission",
+    "ContainerAllocateResponse": "domain.container_options",
+    "ContainerOptions": "domain.container_options",
+    "DeviceCoreError": "domain.errors",
+    "DeviceManager": "manager",
+    "DevicePlugin": "ports.plugin",
+    "DeviceSpec": "domain.container_options",
+    "Insufficient": "domain.capacity",
+    "Mount": "domain.container_options",
+    "Node": "domain.node",
+    "NodeStatus": "domain.capacity",
+    "NotReady": "domain.admission",
+    "Policy": "domain.topology",
+    "Refused": "domain.admission",
+    "Scope": "domain.topology",
+    "Topology": "domain.topology",
+    "Verdict": "domain.admission",
+    "insufficient": "domain.capacity",
+}
+
+if not TYPE_CHECKING:  # what a type checker sees is above
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            message = f"module {__name__!r} has no attribute {name!r}"
+            raise AttributeError(message)
+        value = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'domain.model')}"), name)
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return [*globals(), *__all__]

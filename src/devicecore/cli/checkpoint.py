@@ -1,5 +1,6 @@
 """`devicecore checkpoint`: examine the file in which a kubelet keeps who has which device."""
 
+import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from devicecore.cli.output import complain, json_option, print_json, print_table
+from devicecore.cli.output import complain, json_option, print_json, print_pairs, printable
 
 if TYPE_CHECKING:
     from devicecore.domain.checkpoint import CheckpointData, Finding, PodDevicesEntry
@@ -20,10 +21,9 @@ _WITH_NODES = 2  # the format that tells NUMA nodes; of one that does not, a kub
 
 @click.group()
 def checkpoint() -> None:
-    """Examine the file in which a kubelet keeps who has which device.
+    """Examine a kubelet's checkpoint of who has which devices.
 
-    \b
-      devicecore checkpoint verify /var/lib/kubelet/device-plugins
+    $ devicecore checkpoint verify /var/lib/kubelet/device-plugins
     """
 
 
@@ -31,13 +31,12 @@ def checkpoint() -> None:
 @json_option
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 def verify(*, as_json: bool, files: tuple[str, ...]) -> int:
-    """Say of each FILE whether a kubelet can use it: ok, checksum (not what was written), malformed or absent.
+    """Say whether a kubelet can use a checkpoint.
 
-    A directory stands for the kubelet_internal_checkpoint in it, and - for standard input. Exit status 1 if any FILE is
-    not ok.
+    The verdict on each FILE is ok, checksum (it is not what was written), malformed or absent. A directory stands for
+    the kubelet_internal_checkpoint in it, and - for standard input. Exit status 1 if one of them is not ok.
 
-    \b
-      devicecore checkpoint verify --json /backup/*/kubelet_internal_checkpoint
+    $ devicecore checkpoint verify --json /backup/*/kubelet_internal_checkpoint
     """
     from attrs import asdict
 
@@ -57,7 +56,7 @@ def verify(*, as_json: bool, files: tuple[str, ...]) -> int:
         print_json([{"file": file, **asdict(found), "verdict": found.verdict.value} for file, found in findings])
     else:
         for file, found in findings:
-            click.echo(f"{file}: {_sentence(found)}")
+            click.echo(printable(f"{file}: {_sentence(found)}"))
     return status or (_NEGATIVE if any(found.verdict is not FileVerdict.OK for _, found in findings) else 0)
 
 
@@ -65,12 +64,12 @@ def verify(*, as_json: bool, files: tuple[str, ...]) -> int:
 @json_option
 @click.argument("file")
 def show(*, as_json: bool, file: str) -> int:
-    """Show who has which devices, what their containers are given, and which devices there are.
+    """Show who has which devices.
 
-    FILE is one for `checkpoint verify`. Exit status 1 if it is not ok; what can be read of it is shown all the same.
+    Shows for each container its devices, by NUMA node, and what else its plugins gave it; then the devices that are
+    registered. FILE is one for `checkpoint verify`. If it is not ok, what can be read is shown, with exit status 1.
 
-    \b
-      devicecore checkpoint show /var/lib/kubelet/device-plugins
+    $ devicecore checkpoint show /var/lib/kubelet/device-plugins
     """
     from devicecore.domain.checkpoint import CheckpointData, FileVerdict, decode, judge
 
@@ -82,8 +81,8 @@ def show(*, as_json: bool, file: str) -> int:
     if as_json:
         print_json(_document(file, found, data))
     elif readable:
-        click.echo(f"{file}: {_sentence(found)}")
-        _print_tables(found, data)
+        click.echo(printable(f"{file}: {_sentence(found)}"))
+        _print(found, data)
     if found.verdict is FileVerdict.OK:
         return 0
     complain("devicecore checkpoint show", f"{file}: {found.problem}")
@@ -155,38 +154,32 @@ def _given(entry: "PodDevicesEntry") -> "ContainerAllocateResponse | None":
 # --- show, for people -------------------------------------------------------------------------------------------------
 
 
-def _print_tables(found: "Finding", data: "CheckpointData") -> None:
-    entries = data.entries or ()
-    if entries:
-        with_nodes = found.format == _WITH_NODES
-        devices = (row for entry in entries for row in _device_rows(entry, with_nodes=with_nodes))
+def _print(found: "Finding", data: "CheckpointData") -> None:
+    by_container = itertools.groupby(data.entries or (), lambda entry: (entry.pod_uid, entry.container_name))
+    for (pod, container), entries in by_container:
         click.echo()
-        print_table(("POD", "CONTAINER", "RESOURCE", "NUMA", "DEVICES"), devices)
-        click.echo()
-        print_table(("POD", "CONTAINER", "GIVEN", "WHAT"), (row for entry in entries for row in _given_rows(entry)))
+        rows = [*entries]
+        held = (pair for entry in rows for pair in _devices(entry, with_nodes=found.format == _WITH_NODES))
+        given = (pair for entry in rows for pair in _given_things(entry))
+        print_pairs(f"pod {pod}, container {container}", itertools.chain(held, given))
     if data.registered_devices:
-        registered = ((name, str(len(ids or ())), ", ".join(ids or ())) for name, ids in data.registered_devices.items())
+        registered = data.registered_devices.items()
         click.echo()
-        print_table(("RESOURCE", "COUNT", "REGISTERED DEVICES"), registered)
+        print_pairs("registered", ((f"{len(ids or ())} {name}", ", ".join(ids or ())) for name, ids in registered))
 
 
-def _device_rows(entry: "PodDevicesEntry", *, with_nodes: bool) -> Iterator[tuple[str, ...]]:
+def _devices(entry: "PodDevicesEntry", *, with_nodes: bool) -> Iterator[tuple[str, str]]:
     from devicecore.domain.checkpoint import NO_TOPOLOGY
 
-    for node, devices in sorted((entry.device_ids or {}).items()):
-        names = (entry.pod_uid, entry.container_name, entry.resource_name)
-        yield *names, str(node) if with_nodes and node != NO_TOPOLOGY else "-", ", ".join(devices or ())
+    for node, ids in sorted((entry.device_ids or {}).items()):
+        where = f" NUMA {node}" if with_nodes and node != NO_TOPOLOGY else ""
+        yield f"{len(ids or ())} {entry.resource_name}{where}", ", ".join(ids or ())
 
 
-def _given_rows(entry: "PodDevicesEntry") -> Iterator[tuple[str, ...]]:
-    for kind, what in _given_pairs(entry):
-        yield entry.pod_uid, entry.container_name, kind, what
-
-
-def _given_pairs(entry: "PodDevicesEntry") -> Iterator[tuple[str, str]]:
+def _given_things(entry: "PodDevicesEntry") -> Iterator[tuple[str, str]]:
     given = _given(entry)
     if given is None:
-        yield "?", f"what the plugin of {entry.resource_name} answered cannot be read"
+        yield "given", f"what the plugin of {entry.resource_name} answered cannot be read"
         return
     yield from (("env", f"{name}={value}") for name, value in given.envs.items())
     for mount in given.mounts:
@@ -194,4 +187,4 @@ def _given_pairs(entry: "PodDevicesEntry") -> Iterator[tuple[str, str]]:
     for spec in given.devices:
         yield "device", f"{spec.host_path} as {spec.container_path} {spec.permissions}"
     yield from (("annotation", f"{name}={value}") for name, value in given.annotations.items())
-    yield from (("CDI", name) for name in given.cdi_devices)
+    yield from (("CDI device", name) for name in given.cdi_devices)

@@ -19,14 +19,15 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Say which.")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print the version."
+)
 def devicecore() -> None:
     """The device manager of a Kubernetes node: see it work, play a device plugin, examine its checkpoint.
 
     Start with the whole story, on this machine, in a few seconds:
 
-    \b
-      devicecore demo
+    $ devicecore demo
 
     Exit status: 0 good, 1 a negative finding, 2 wrong usage or something that cannot be used.
     """

@@ -21,9 +21,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = _run(arguments)
         sys.stdout.flush()  # while somebody is here to be told that it cannot be
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _EXTRA:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in _EXTRA:
             raise
-        complain("devicecore", f"the command needs {error.name}: run pip install 'devicecore[cli]'")
+        complain("devicecore", f"the command needs {missing}: run pip install 'devicecore[cli]'")
     except BrokenPipeError:
         # Whoever read our output has seen enough. Python would complain of it once more at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -4,9 +4,11 @@ Law: a file's content cannot play tricks on a terminal, and what is not read on 
 """
 
 import json
+import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+import textwrap
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, ParamSpec, TextIO, TypeVar
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -14,9 +16,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_UNFOLDED = 10_000  # columns
-_NARROW = 120
-_HALF_A_UID = 18
+_UNFOLDED = sys.maxsize  # columns
+_LEAST_WIDTH = 20  # on a terminal that is too narrow for anything
+_PIECE = re.compile(r"[^\s,=]*[\s,=]+|[^\s,=]+")
 
 
 def complain(who: str, sentence: str) -> None:
@@ -26,7 +28,7 @@ def complain(who: str, sentence: str) -> None:
 
 def print_json(document: object) -> None:
     """Print the one document of a command."""
-    sys.stdout.write(f"{json.dumps(document, indent=2)}\n")
+    sys.stdout.write(f"{json.dumps(document, indent=2, default=str)}\n")
 
 
 def json_option(function: Callable[P, R]) -> Callable[P, R]:
@@ -43,26 +45,34 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print rows under `headings`, folded to fit the terminal; what is not read on one is as wide as it is."""
-    from rich.table import Table
-    from rich.text import Text
-
-    console = stdout_console()
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for heading in headings:
-        folded = heading == "POD" and console.width < _NARROW
-        table.add_column(heading, overflow="fold", max_width=_HALF_A_UID if folded else None)
-    for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
-    with console.capture() as capture:
-        console.print(table)
-    for line in capture.get().splitlines():
-        sys.stdout.write(f"{line.rstrip()}\n")
+def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
+    """Print a title and, below it, names with their values in a column of their own."""
+    console = console_on(sys.stdout)
+    known = [(printable(name), printable(value)) for name, value in pairs]
+    indent = max((len(name) for name, _ in known), default=0) + 4
+    console.print(printable(title), style="bold", soft_wrap=True)
+    for name, value in known:
+        text = textwrap.indent(fold(value, console.width - indent), " " * indent)
+        console.print(f"  {name}{text[len(name) + 2 :]}", soft_wrap=True)
 
 
-def stdout_console() -> "Console":
-    """The terminal, if standard output is one."""
+def fold(text: str, width: int) -> str:
+    """Break `text` into lines of at most `width`: after a comma, a space or a `=` if there is one, else anywhere."""
+    width = max(width, _LEAST_WIDTH)
+    if len(text) <= width:
+        return text
+    lines = [""]
+    for piece in _PIECE.findall(text):
+        if lines[-1] and len(lines[-1]) + len(piece.rstrip()) > width:
+            lines.append("")
+        whole = lines[-1] + piece
+        lines[-1:] = [whole[start : start + width] for start in range(0, len(whole.rstrip()) or 1, width)]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def console_on(file: TextIO) -> "Console":
+    """A console that prints what it is told as it is told, in colour on terminals that have it."""
     from rich.console import Console
 
-    return Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else _UNFOLDED)
+    width = None if file.isatty() else _UNFOLDED
+    return Console(file=file, width=width, highlight=False, markup=False, emoji=False)

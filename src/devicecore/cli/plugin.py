@@ -1,6 +1,8 @@
 """`devicecore plugin`: play a device plugin, for a kubelet or for whoever tests one."""
 
+import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -13,13 +15,16 @@ import click
 if TYPE_CHECKING:
     from devicecore.plugins.simulated import SimulatedPlugin
 
+_log = logging.getLogger(__name__)
+
+_NUMBER = re.compile("[0-9]{1,9}")
 _ENDING = {signal.SIGINT, signal.SIGTERM}
 
 
 def _numbers(context: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:
     """Read whole numbers, separated by commas."""
     words = [word.strip() for word in text.split(",")] if text else []
-    if not all(word.isascii() and word.isdigit() for word in words):
+    if not all(_NUMBER.fullmatch(word) for word in words):
         message = f"{text!r} is not a list of numbers such as 0,1."
         raise click.BadParameter(message, context, option)
     return tuple(map(int, words))
@@ -37,8 +42,7 @@ def _endpoint(context: click.Context, option: click.Parameter, name: str | None)
 def plugin() -> None:
     """Play a device plugin.
 
-    \b
-      devicecore plugin simulated --resource example.com/gpu
+    $ devicecore plugin simulated --resource example.com/gpu
     """
 
 
@@ -52,11 +56,21 @@ def plugin() -> None:
     metavar="DIR",
     help="Where the kubelet's socket is, and the plugin's will be.",
 )
-@click.option("--endpoint", metavar="NAME", callback=_endpoint, help="The plugin's socket in that directory.")
-@click.option("--numa-nodes", metavar="N,N", default="", callback=_numbers, help="Attach the devices to these NUMA nodes in turn.")
-@click.option("--unhealthy", metavar="N,N", default="", callback=_numbers, help="Which devices are unhealthy at first, by number.")
-@click.option("--variable", metavar="NAME", help="List a container's devices in this environment variable.")
-@click.option("--commands", is_flag=True, help="Take commands from standard input, and end when it does.")
+@click.option(
+    "--endpoint", metavar="NAME", callback=_endpoint, help="The plugin's socket in it; by default made of the resource."
+)
+@click.option(
+    "--numa-nodes", metavar="N,N", default="", callback=_numbers, help="Attach the devices to these NUMA nodes in turn."
+)
+@click.option(
+    "--unhealthy", metavar="N,N", default="", callback=_numbers, help="Which devices are unhealthy at first, by number."
+)
+@click.option(
+    "--variable",
+    metavar="NAME",
+    help="Where a container finds its devices; by default NVIDIA_VISIBLE_DEVICES/RESOURCE.",
+)
+@click.option("--commands", is_flag=True, help="Obey lines on standard input.")
 def simulated(
     *,
     resource: str,
@@ -68,21 +82,16 @@ def simulated(
     variable: str | None,
     commands: bool,
 ) -> int:
-    """Offer devices that do not exist to a kubelet, until SIGTERM or SIGINT.
+    """Offer devices that do not exist to a kubelet.
 
-    The devices of example.com/gpu are example.com/gpu-0, example.com/gpu-1, and so on. A container that is given some
-    finds them listed in its environment. Where there is no kubelet yet, the plugin waits; when the kubelet restarts, it
-    registers again.
+    The devices of example.com/gpu are example.com/gpu-0, example.com/gpu-1, and so on. Where there is no kubelet yet,
+    the plugin waits; when the kubelet restarts, it registers again. SIGTERM or SIGINT ends it.
 
-    With --commands, a line on standard input changes a device, named by its id or its number:
+    $ devicecore plugin simulated --resource example.com/gpu --count 4 --unhealthy 3
 
-    \b
-      $ devicecore plugin simulated --resource example.com/gpu --count 4 --commands
-      unhealthy 3
-      healthy example.com/gpu-3
+    With --commands, lines on standard input change devices: `unhealthy example.com/gpu-3`, or `healthy 3` for short.
+    The plugin ends with its input, and so with the program that started it.
     """
-    import logging
-
     from devicecore.adapters.grpc_unix import serve_plugin
     from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 
@@ -93,11 +102,11 @@ def simulated(
     devices = simulated_devices(resource, count, numa_nodes=numa_nodes, unhealthy=unhealthy)
     offered = SimulatedPlugin(resource, devices, variable)
     with _ending_signals_held(), serve_plugin(offered, socket_dir, endpoint=endpoint) as served:
-        logging.info("serving %d devices of %s on %s", count, resource, served.socket)
+        _log.info("serving %d devices of %s on %s", count, resource, served.socket)
         if commands:
             threading.Thread(target=_obey_standard_input, args=(offered,), daemon=True).start()
         ended_by = signal.sigwait(_ENDING)
-        logging.info("ended by %s", signal.Signals(ended_by).name)
+        _log.info("ended by %s", signal.Signals(ended_by).name)
     return 0
 
 
@@ -112,13 +121,11 @@ def _ending_signals_held() -> Iterator[None]:
 
 
 def _obey_standard_input(plugin: "SimulatedPlugin") -> None:
-    import logging
-
     # A buffered reader would be locked while it waits, and Python waits for that lock when it exits.
     with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as lines:
         for line in lines:
             if words := line.decode(errors="replace").split():
-                logging.info("%s", _obey(plugin, words))
+                _log.info("%s", _obey(plugin, words))
     os.kill(os.getpid(), signal.SIGTERM)  # the process as a whole, where the main thread waits for it
 
 

@@ -69,11 +69,8 @@ class SimulatedPlugin(DevicePlugin):
 
     def set_devices(self, devices: Iterable[Device]) -> None:
         """Have these devices from now on."""
-        with self._lock:
-            self._devices = {device.id: device for device in devices}
-            subscribers = tuple(self._subscribers)
-        for changed in subscribers:
-            changed()
+        listed = {device.id: device for device in devices}
+        self._change(lambda _: listed)
 
     def set_health(self, device: str, health: Health) -> None:
         """Change one device's health.
@@ -81,10 +78,17 @@ class SimulatedPlugin(DevicePlugin):
         Raises:
             DeviceRefusedError: the device is not ours.
         """
-        known = self._devices.get(DeviceId(device))
-        if known is None:
+        id_ = DeviceId(device)
+        if id_ not in self._devices:
             raise DeviceRefusedError(self.resource, device)
-        self.set_devices({**self._devices, known.id: evolve(known, health=health)}.values())
+        self._change(lambda devices: {**devices, id_: evolve(devices[id_], health=health)})
+
+    def _change(self, change: Callable[[dict[DeviceId, Device]], dict[DeviceId, Device]]) -> None:
+        with self._lock:
+            self._devices = change(self._devices)
+            subscribers = tuple(self._subscribers)
+        for changed in subscribers:
+            changed()
 
 
 def simulated_devices(

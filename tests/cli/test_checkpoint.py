@@ -1,0 +1,181 @@
+"""`devicecore checkpoint`: verdicts on files, and what is in them."""
+
+import base64
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode
+from devicecore.domain.container_options import ContainerAllocateResponse, DeviceSpec, Mount
+from devicecore.wire.conversion import write_receipt
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+DATA = Path(__file__).parent.parent / "data" / "checkpoint"
+GOOD, AS_PRINTED, EMPTY = (str(DATA / f"v1.13-{name}.json") for name in ("two-pods", "one-pod", "empty"))
+FIELDS = ["file", "verdict", "format", "stored", "computed", "entries", "resources", "problem"]
+
+
+@pytest.fixture
+def rich_file(tmp_path: Path) -> str:
+    """A checkpoint with everything in it, and one answer that cannot be read."""
+    answer = ContainerAllocateResponse(
+        envs={"VISIBLE": "gpu-2,gpu-10"},
+        mounts=(Mount("/opt/lib", "/usr/lib/gpu", read_only=True), Mount("/scratch", "/tmp/scratch")),  # noqa: S108 - nobody makes it
+        devices=(DeviceSpec("/dev/gpu2", "/dev/gpu2", "rw"),),
+        annotations={"cdi.k8s.io/gpu": "two"},
+        cdi_devices=("example.com/gpu=2",),
+    )
+    entries = (
+        PodDevicesEntry("uid-1", "main", "example.com/gpu", {0: ("gpu-2",), 1: ("gpu-10",)}, write_receipt(answer)),
+        PodDevicesEntry("uid-1", "main", "example.com/nic", {-1: ("nic-\x1b[31m",)}, b"\xff"),
+    )
+    file = tmp_path / "rich"
+    file.write_bytes(encode(CheckpointData(entries, {"example.com/gpu": ("gpu-2", "gpu-10"), "example.com/nic": ()})))
+    return str(file)
+
+
+# --- verify -----------------------------------------------------------------------------------------------------------
+
+
+def test_verify_says_what_kubelets_said(devicecore: Run, tmp_path: Path) -> None:
+    """Every recorded file has the recorded verdict; only formats 0 and 1 are ours besides."""
+    recorded = [json.loads(line) for line in (DATA / "decode.jsonl").read_text().splitlines()]
+    files = [tmp_path / str(number) for number in range(len(recorded))]
+    for file, record in zip(files, recorded, strict=True):
+        file.write_bytes(base64.b64decode(record["file_b64"]))
+    ran = devicecore("checkpoint", "verify", "--json", *map(str, files))
+    findings = json.loads(ran.stdout)
+    assert ran.returncode == 1
+    for file, found, record in zip(files, findings, recorded, strict=True):
+        assert (list(found), found["file"]) == (FIELDS, str(file))
+        if record["verdict"] == "malformed":
+            assert found["verdict"] == "malformed" or found["format"] in {0, 1}, record["id"]
+        else:
+            known = [record[name] for name in ("verdict", "stored", "computed", "entries", "resources")]
+            assert [found[name] for name in ("verdict", "stored", "computed", "entries", "resources")] == known
+
+
+@pytest.mark.parametrize(
+    ("file", "status", "line"),
+    [
+        (EMPTY, 0, f"{EMPTY}: ok (format 2, 0 entries, 0 resources, checksum 3467439661)"),
+        (GOOD, 0, f"{GOOD}: ok (format 1, 3 entries, 2 resources, checksum 3285376913)"),
+        (
+            AS_PRINTED,
+            1,
+            f"{AS_PRINTED}: checksum: checkpoint is corrupted: checksum is 82159178, the file says 3602853121",
+        ),
+        ("/nowhere", 1, "/nowhere: absent: there is no checkpoint"),
+        (str(DATA), 1, f"{DATA}/kubelet_internal_checkpoint: absent: there is no checkpoint"),
+    ],
+)
+def test_verify_prints_a_line_for_each_file(devicecore: Run, file: str, status: int, line: str) -> None:
+    """The first seed's files are valid, invalid as printed, and valid; what is not there is absent."""
+    ran = devicecore("checkpoint", "verify", file)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (status, f"{line}\n", "")
+
+
+def test_one_bad_file_makes_the_status_bad(devicecore: Run) -> None:
+    """Good files do not hide a bad one."""
+    ran = devicecore("checkpoint", "verify", GOOD, AS_PRINTED, EMPTY)
+    assert (ran.returncode, [line.split()[1] for line in ran.stdout.splitlines()]) == (1, ["ok", "checksum:", "ok"])
+
+
+def test_a_directory_is_its_checkpoint(devicecore: Run, tmp_path: Path) -> None:
+    """A plugin directory stands for the kubelet_internal_checkpoint in it."""
+    file = tmp_path / "kubelet_internal_checkpoint"
+    file.write_bytes(Path(EMPTY).read_bytes())
+    ran = devicecore("checkpoint", "verify", "--json", str(tmp_path))
+    (found,) = json.loads(ran.stdout)
+    assert (ran.returncode, found["file"], found["verdict"]) == (0, str(file), "ok")
+
+
+@pytest.mark.parametrize(("text", "status", "verdict"), [(Path(GOOD).read_text(), 0, "ok"), ("", 1, "malformed")])
+def test_a_dash_is_standard_input(devicecore: Run, text: str, status: int, verdict: str) -> None:
+    """What is piped in is judged as a file is; nothing at all is malformed, not absent."""
+    ran = devicecore("checkpoint", "verify", "--json", "-", stdin=text)
+    (found,) = json.loads(ran.stdout)
+    assert (ran.returncode, found["file"], found["verdict"]) == (status, "-", verdict)
+
+
+def test_a_file_that_cannot_be_read_hides_no_verdict(devicecore: Run) -> None:
+    """It is one sentence and status 2, and the other files are judged all the same."""
+    ran = devicecore("checkpoint", "verify", f"{GOOD}/below", EMPTY)
+    assert (ran.returncode, len(ran.stdout.splitlines())) == (2, 1)
+    assert ran.stderr.endswith(f"{GOOD}/below: Not a directory\n")
+
+
+# --- show -------------------------------------------------------------------------------------------------------------
+
+
+def test_show_tells_programs_everything(devicecore: Run, rich_file: str) -> None:
+    """The JSON has each entry's devices by NUMA node and the plugin's answer, None where that cannot be read."""
+    ran = devicecore("checkpoint", "show", "--json", rich_file)
+    shown = json.loads(ran.stdout)
+    gpu, nic = shown["entries"]
+    assert (ran.returncode, shown["verdict"], shown["format"]) == (0, "ok", 2)
+    assert shown["registered"] == {"example.com/gpu": ["gpu-2", "gpu-10"], "example.com/nic": []}
+    assert (gpu["pod"], gpu["container"], gpu["resource"]) == ("uid-1", "main", "example.com/gpu")
+    assert gpu["devices"] == {"0": ["gpu-2"], "1": ["gpu-10"]}
+    assert gpu["given"]["envs"] == {"VISIBLE": "gpu-2,gpu-10"}
+    assert gpu["given"]["mounts"][0]["host_path"] == "/usr/lib/gpu"
+    assert nic["given"] is None
+
+
+def test_show_tells_people_everything(devicecore: Run, rich_file: str) -> None:
+    """One line for each fact, and nothing that moves a terminal's cursor or changes its colours."""
+    ran = devicecore("checkpoint", "show", rich_file)
+    assert (ran.returncode, ran.stderr, "\x1b" in ran.stdout) == (0, "", False)
+    lines = [" ".join(line.split()) for line in ran.stdout.splitlines()]
+    assert lines[2:] == [
+        "pod uid-1, container main",
+        "1 example.com/gpu NUMA 0 gpu-2",
+        "1 example.com/gpu NUMA 1 gpu-10",
+        r"1 example.com/nic nic-\x1b[31m",
+        "env VISIBLE=gpu-2,gpu-10",
+        "mount /usr/lib/gpu on /opt/lib read-only",
+        "mount /tmp/scratch on /scratch writable",
+        "device /dev/gpu2 as /dev/gpu2 rw",
+        "annotation cdi.k8s.io/gpu=two",
+        "CDI device example.com/gpu=2",
+        "given what the plugin of example.com/nic answered cannot be read",
+        "",
+        "registered",
+        "2 example.com/gpu gpu-2, gpu-10",
+        "0 example.com/nic",
+    ]
+
+
+def test_format_1_knows_no_numa_nodes(devicecore: Run) -> None:
+    """A node that a kubelet makes up when it reads an old file is not shown as if the file said it."""
+    ran = devicecore("checkpoint", "show", GOOD)
+    assert ran.returncode == 0
+    assert "  2 nicktming.com/gpu    nicktming.com/gpu-0, nicktming.com/gpu-4\n" in ran.stdout
+    assert "NUMA" not in ran.stdout
+
+
+def test_a_corrupt_file_is_shown_with_a_warning(devicecore: Run) -> None:
+    """What can be read is shown, and status 1 says that it is not what was written."""
+    ran = devicecore("checkpoint", "show", AS_PRINTED)
+    assert (ran.returncode, len(ran.stderr.splitlines())) == (1, 1)
+    assert "podtest-8" in ran.stdout
+    assert "checkpoint is corrupted" in ran.stderr
+
+
+@pytest.mark.parametrize(("text", "verdict"), [("{", "malformed"), (None, "absent")])
+def test_what_is_no_checkpoint_cannot_be_shown(devicecore: Run, tmp_path: Path, text: str | None, verdict: str) -> None:
+    """People get one sentence, programs the verdict as well, and both status 1."""
+    file = tmp_path / "file"
+    if text is not None:
+        file.write_text(text)
+    ran, for_programs = (
+        devicecore("checkpoint", "show", str(file)),
+        devicecore("checkpoint", "show", "--json", str(file)),
+    )
+    assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (1, "", 1)
+    shown = json.loads(for_programs.stdout)
+    assert (for_programs.returncode, shown["verdict"], shown["entries"]) == (1, verdict, None)

@@ -1,0 +1,179 @@
+"""`devicecore demo`: the whole story, told once by the real command."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devicecore.cli.cluster import Cluster, schedule
+from devicecore.domain.model import Container, Pod, PodUid
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Json = Any  # what the command prints, whose shape these tests check
+
+FIRST, SECOND = "172.21.0.16", "172.21.0.12"
+GPU, RDMA = "nicktming.com/gpu", "nicktming.com/rdma"
+
+
+class Told:
+    """One run: its status, its steps by name, and what it left in its temporary directory."""
+
+    def __init__(self, ran: "subprocess.CompletedProcess[str]", directory: Path) -> None:
+        self.status = ran.returncode
+        self.steps: dict[str, Json] = {step["name"]: step for step in json.loads(ran.stdout)}
+        self.progress = ran.stderr
+        self.left = left_by(directory)
+
+    def counts(self, step: str, node: str, resource: str) -> tuple[int | None, int | None]:
+        """Capacity and allocatable in a step."""
+        status = self.steps[step]["nodes"][node]
+        return status["capacity"].get(resource), status["allocatable"].get(resource)
+
+
+def left_by(directory: Path) -> list[str]:
+    """The files in `directory`, and the processes that were told of it."""
+    told = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    mentions = [command.decode() for command in told if os.fsencode(directory) in command]
+    return [*map(str, directory.iterdir()), *mentions]
+
+
+@pytest.fixture(scope="module")
+def told(devicecore: Run) -> Iterator[Told]:
+    """The one run that most tests look at."""
+    with tempfile.TemporaryDirectory(prefix="dc-") as directory:
+        yield Told(devicecore("demo", "--json", TMPDIR=directory), Path(directory))
+
+
+def test_every_step_comes_out_as_told(told: Told) -> None:
+    """All steps are good, with at least one check each, and the status is 0."""
+    assert told.status == 0
+    assert len(told.steps) == 14
+    assert [name for name, step in told.steps.items() if not step["ok"] or not step["checks"]] == []
+
+
+def test_progress_goes_to_stderr(told: Told) -> None:
+    """With --json, every step's title is told while it lasts."""
+    titles = [line.partition("  ")[2] for line in told.progress.splitlines()]
+    assert titles[:-1] == [step["title"] for step in told.steps.values()]
+
+
+def test_a_plugin_brings_devices_to_its_node_only(told: Told) -> None:
+    """Capacity and allocatable go from nothing to 10, and what is not a plugin's stays as it was."""
+    assert told.counts("two_nodes", FIRST, GPU) == (None, None)
+    assert told.counts("a_plugin_registers", FIRST, GPU) == (10, 10)
+    assert told.counts("a_plugin_registers", SECOND, GPU) == (None, None)
+    before, after = (told.steps[step]["nodes"][FIRST]["capacity"] for step in ("two_nodes", "a_plugin_registers"))
+    assert after == {**before, GPU: 10}
+
+
+def test_the_pending_pod_waits_for_the_second_node(told: Told) -> None:
+    """The scheduler's sentence is kube-scheduler's own, and the pod lands where the next plugin starts."""
+    pending = told.steps["a_pod_is_pending"]
+    assert pending["message"] == "0/2 nodes are available: 2 Insufficient nicktming.com/gpu."
+    landed = told.steps["the_pending_pod_lands"]
+    assert (landed["pod"], landed["node"]) == (pending["pod"], SECOND)
+
+
+def test_a_container_of_two_resources_finds_both_in_its_environment(told: Told) -> None:
+    """Each resource has its own variable, which lists the devices."""
+    step = told.steps["a_pod_takes_both"]
+    environment = step["containers"]["testpod-gpu2-rdma10"]["environment"]
+    counts = {name: len(value.split(",")) for name, value in environment.items()}
+    assert counts == {f"NVIDIA_VISIBLE_DEVICES/{GPU}": 2, f"NVIDIA_VISIBLE_DEVICES/{RDMA}": 10}
+
+
+def test_no_device_has_two_owners(told: Told) -> None:
+    """The three containers hold 8, 3 and 2 gpu; those on one node are different ones."""
+    first = told.steps["the_kubelet_restarts"]["containers"]
+    gpus = [device for given in first.values() for device in given["devices"][GPU]]
+    assert (len(gpus), len(set(gpus))) == (10, 10)
+
+
+def test_the_checkpoint_is_sound(told: Told) -> None:
+    """It is of format 2, and its checksum is that of its data."""
+    step = told.steps["the_checkpoint"]
+    assert (step["verdict"], step["format"], step["entries"]) == ("ok", 2, 3)
+    assert step["stored"] == step["computed"]
+
+
+def test_a_restart_loses_nothing(told: Told) -> None:
+    """After it, containers have what they were given when they came."""
+    after = told.steps["the_kubelet_restarts"]["containers"]
+    for step in ("a_pod_runs", "a_pod_takes_both"):
+        for container, given in told.steps[step]["containers"].items():
+            assert after[container] == given
+
+
+def test_capacity_outlives_its_plugin(told: Told) -> None:
+    """A dead plugin costs what is allocatable, not capacity; a broken device costs one."""
+    steps = ("a_plugin_dies", "it_comes_back", "a_device_turns_unhealthy")
+    assert [told.counts(step, FIRST, GPU) for step in steps] == [(10, 0), (10, 10), (10, 9)]
+
+
+def test_nothing_is_left_behind(told: Told) -> None:
+    """Neither by its own account nor by ours."""
+    end = told.steps["nothing_is_left"]
+    assert (end["plugins"], end["threads"], end["sockets"], end["directories"]) == ([-9, 0, 0, 0], [], [], [])
+    assert told.left == []
+
+
+def test_people_read_it_on_80_columns(devicecore: Run, short_path: Path) -> None:
+    """Piped, it has no colours and no long lines, and tells the seed's sentence whole."""
+    ran = devicecore("demo", TMPDIR=str(short_path))
+    assert (ran.returncode, ran.stderr, "\x1b" in ran.stdout) == (0, "", False)
+    assert [line for line in ran.stdout.splitlines() if len(line) > 80] == []
+    assert "0/2 nodes are available: 2 Insufficient nicktming.com/gpu.\n" in ran.stdout
+
+
+def test_a_step_that_fails_is_told(devicecore: Run, short_path: Path, tmp_path: Path) -> None:
+    """On a machine where no plugin can start: status 1, which step, what was expected, what came, and why."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\nif 'plugin' in sys.orig_argv: os.write(2, b'no plugins today\\n'); os._exit(3)\n"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    told = Told(ran := devicecore("demo", "--json", TMPDIR=str(short_path), PYTHONPATH=path), short_path)
+    (failed,) = (step for step in told.steps.values() if not step["ok"])
+    assert (told.status, told.left, len(told.steps)) == (1, [], 2)
+    assert (failed["name"], failed["expected"], failed["came"]) == ("a_plugin_registers", [10, 10], [None, None])
+    assert ran.stderr.endswith("no plugins today\ndevicecore demo: step a_plugin_registers did not come out as told\n")
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_and_nothing_is_left(short_path: Path, ending: signal.Signals) -> None:
+    """Wherever it is in its story, it clears away before it ends, with 128 and the signal's number as its status."""
+    command = [sys.executable, "-m", "devicecore", "demo"]
+    environment = {**os.environ, "TMPDIR": str(short_path)}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        next(line for line in process.stdout if line.startswith(" 5/14"))
+        process.send_signal(ending)
+        assert process.stderr.read() == f"devicecore demo: ended by {ending.name}, and nothing is left behind\n"
+    assert (process.returncode, left_by(short_path)) == (128 + ending, [])
+
+
+def test_a_long_temporary_path_leaves_room_for_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the machine's temporary directory has too long a name, the cluster goes elsewhere."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("x" * 60)))
+    with Cluster({}) as cluster:
+        assert len(os.fsencode(cluster.root)) < 60
+    assert not cluster.root.exists()
+
+
+def test_the_scheduler_counts_what_each_node_lacks() -> None:
+    """Reasons are counted over the nodes and sorted, as in kube-scheduler's own sentence."""
+    rdma = {"capacity": {RDMA: 4}, "allocatable": {RDMA: 4}}
+    pod = Pod(PodUid("uid"), containers=(Container("main", {GPU: 1, RDMA: 2, "cpu": 9}),))
+    with Cluster({"one": {"capacity": {}, "allocatable": {}}, "two": rdma}) as cluster:
+        assert schedule(pod, cluster.kubelets) == (
+            f"0/2 nodes are available: 1 Insufficient {RDMA}, 2 Insufficient {GPU}."
+        )

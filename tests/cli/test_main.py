@@ -1,0 +1,92 @@
+"""The command as such: help, errors, and what it does not load."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def run_python(script: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    "command", ["", "demo", "plugin", "plugin simulated", "checkpoint", "checkpoint verify", "checkpoint show"]
+)
+def test_every_command_explains_itself_with_an_example(devicecore: Run, command: str) -> None:
+    """`--help` prints a usage and a line to copy, and exits 0."""
+    ran = devicecore(*command.split(), "--help")
+    assert ran.returncode == 0
+    assert ran.stdout.startswith(f"Usage: devicecore {command}".rstrip())
+    assert "\n  $ devicecore " in ran.stdout
+
+
+def test_the_version_is_told(devicecore: Run) -> None:
+    """`--version` prints the name and a version on one line."""
+    ran = devicecore("--version")
+    assert (ran.returncode, ran.stdout.split()[0], len(ran.stdout.splitlines())) == (0, "devicecore", 1)
+
+
+@pytest.mark.parametrize("group", ["", "plugin", "checkpoint"])
+def test_without_a_command_there_is_help_and_status_2(devicecore: Run, group: str) -> None:
+    """Nothing to do is wrong usage, answered with the help."""
+    ran = devicecore(*group.split())
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("Usage: devicecore")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("dmeo", "devicecore: No such command 'dmeo'."),
+        ("demo --jsno", "devicecore demo: No such option '--jsno'."),
+        ("demo now", "devicecore demo: Got unexpected extra argument (now)"),
+        ("checkpoint verify", "devicecore checkpoint verify: Missing argument 'FILE...'."),
+        ("checkpoint show a b", "devicecore checkpoint show: Got unexpected extra argument (b)"),
+        ("plugin simulated --resource a.b/c --count few", "is not a valid integer range"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_and_status_2(devicecore: Run, arguments: str, sentence: str) -> None:
+    """Whatever is wrong with the usage, stderr has one line on it, and stdout nothing."""
+    ran = devicecore(*arguments.split())
+    assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (2, "", 1)
+    assert sentence in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("missing", "arguments"), [("click", ["--help"]), ("rich", ["demo"]), ("rich", ["demo", "--json"])]
+)
+def test_without_its_extra_the_command_says_what_to_install(missing: str, arguments: list[str]) -> None:
+    """A library that is not installed is one sentence with the command to run, and status 2."""
+    begin = f"import sys; sys.modules[{missing!r}] = None; from devicecore.cli.main import main"
+    ran = run_python(f"{begin}; sys.exit(main({arguments}))")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == f"devicecore: the command needs {missing}: run pip install 'devicecore[cli]'\n"
+
+
+def test_another_missing_module_is_a_bug_and_shows_its_traceback() -> None:
+    """Only what the extra installs is the user's to install."""
+    ran = run_python("import sys; sys.modules['grpc'] = None; from devicecore.cli.main import main; main(['demo'])")
+    assert ran.returncode == 1
+    assert "ModuleNotFoundError" in ran.stderr
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """Whoever asks for help waits for neither gRPC nor protobuf nor rich."""
+    ran = run_python("import sys; from devicecore.cli.main import main; main(['--help']); print(*sys.modules)")
+    loaded = set(ran.stdout.splitlines()[-1].split())
+    assert not loaded & {"grpc", "google.protobuf", "rich", "yaml", "hypothesis"}
+    assert "click" in loaded
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    """Output into a closed pipe ends the command without a word."""
+    command = [sys.executable, "-m", "devicecore", "checkpoint", "verify", "nowhere"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""

@@ -1,0 +1,207 @@
+"""`devicecore plugin simulated`: a real process, and a transport in the kubelet's place."""
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from devicecore.adapters.grpc_unix import GrpcUnixTransport
+from devicecore.domain.events import DevicesReported, Event
+from devicecore.domain.model import DeviceId, Health
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Start = Callable[..., "subprocess.Popen[str]"]
+
+SOON = 20.0  # seconds, for a machine that has other things to do
+
+
+class Kubelet:
+    """Hears what plugins report."""
+
+    def __init__(self, directory: Path) -> None:
+        self.transport = GrpcUnixTransport(directory)
+        self._events: queue.Queue[Event] = queue.Queue()
+
+    def start(self) -> None:
+        self.transport.start(self._events.put)
+
+    def report(self) -> DevicesReported:
+        """The next list of devices."""
+        while True:
+            event = self._events.get(timeout=SOON)
+            if isinstance(event, DevicesReported):
+                return event
+
+
+@pytest.fixture
+def kubelet(short_path: Path) -> Iterator[Kubelet]:
+    """A kubelet that is not started yet."""
+    kubelet = Kubelet(short_path)
+    yield kubelet
+    kubelet.transport.stop()
+
+
+@pytest.fixture
+def start(short_path: Path) -> Iterator[Start]:
+    """Start a plugin in that directory; at the end none of them runs any more."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str, **environment: str) -> "subprocess.Popen[str]":
+        command = [
+            sys.executable,
+            "-m",
+            "devicecore",
+            "plugin",
+            "simulated",
+            "--socket-dir",
+            str(short_path),
+            *arguments,
+        ]
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            env={**os.environ, **environment},
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        with process:  # waits for it, and closes its pipes
+            pass
+
+
+def read_until(process: "subprocess.Popen[str]", text: str) -> str:
+    """The first line of the plugin's log with `text` in it."""
+    assert process.stderr is not None
+    return next(line for line in process.stderr if text in line)
+
+
+def tell(process: "subprocess.Popen[str]", line: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(f"{line}\n")
+
+
+def test_it_reports_what_it_was_told_to_have(kubelet: Kubelet, start: Start) -> None:
+    """Count, NUMA nodes in turn and health are those of the command line."""
+    kubelet.start()
+    start("--resource", "example.com/gpu", "--count", "3", "--numa-nodes", "0,1", "--unhealthy", "2")
+    report = kubelet.report()
+    assert report.plugin.resource == "example.com/gpu"
+    assert [(device.id, device.health, device.nodes) for device in report.devices] == [
+        ("example.com/gpu-0", Health.HEALTHY, (0,)),
+        ("example.com/gpu-1", Health.HEALTHY, (1,)),
+        ("example.com/gpu-2", Health.UNHEALTHY, (0,)),
+    ]
+
+
+def test_the_environment_may_name_the_resource(kubelet: Kubelet, start: Start, short_path: Path) -> None:
+    """As in the first seed, `resourcename` says it where the command line does not; the endpoint is as told."""
+    kubelet.start()
+    start("--endpoint", "rdma.sock", resourcename="nicktming.com/rdma")
+    report = kubelet.report()
+    assert (report.plugin.resource, len(report.devices)) == ("nicktming.com/rdma", 10)
+    assert report.plugin.socket == str(short_path / "rdma.sock")
+
+
+@pytest.mark.parametrize(
+    ("options", "variable"), [((), "NVIDIA_VISIBLE_DEVICES/example.com/gpu"), (("--variable", "GPUS"), "GPUS")]
+)
+def test_a_container_finds_its_devices_listed(
+    kubelet: Kubelet, start: Start, options: tuple[str, ...], variable: str
+) -> None:
+    """Allocate answers with one environment variable that names the devices."""
+    kubelet.start()
+    start("--resource", "example.com/gpu", *options)
+    plugin = kubelet.report().plugin
+    receipt = kubelet.transport.allocate(plugin, [DeviceId("example.com/gpu-1"), DeviceId("example.com/gpu-4")])
+    assert kubelet.transport.read(receipt).envs == {variable: "example.com/gpu-1,example.com/gpu-4"}
+
+
+def test_it_waits_for_the_kubelet(kubelet: Kubelet, start: Start) -> None:
+    """A plugin may be there first."""
+    plugin = start("--resource", "example.com/gpu")
+    read_until(plugin, "cannot register")
+    kubelet.start()
+    assert len(kubelet.report().devices) == 10
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_and_nothing_is_left(
+    kubelet: Kubelet, start: Start, short_path: Path, ending: signal.Signals
+) -> None:
+    """SIGTERM and SIGINT end it with status 0, its socket removed."""
+    kubelet.start()
+    plugin = start("--resource", "example.com/gpu")
+    socket = Path(kubelet.report().plugin.socket)
+    assert socket.is_socket()
+    plugin.send_signal(ending)
+    assert plugin.wait(SOON) == 0
+    assert [path for path in short_path.iterdir() if path.is_socket()] == [short_path / "kubelet.sock"]
+
+
+def test_it_obeys_standard_input(kubelet: Kubelet, start: Start) -> None:
+    """A line changes one device's health, by id or by number."""
+    kubelet.start()
+    plugin = start("--resource", "example.com/gpu", "--count", "2", "--commands")
+    seen = [kubelet.report()]
+    for line in ("unhealthy example.com/gpu-1", "healthy 1"):
+        tell(plugin, line)
+        seen.append(kubelet.report())
+    assert [report.devices[1].health for report in seen] == [Health.HEALTHY, Health.UNHEALTHY, Health.HEALTHY]
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ("unhealthy 7", "unknown device: example.com/gpu-7"),
+        ("sick 1", "no command: 'sick 1'"),
+        ("healthy", "no command"),
+    ],
+)
+def test_a_line_that_makes_no_sense_changes_nothing(start: Start, line: str, answer: str) -> None:
+    """It is answered in the log, and the next one is obeyed."""
+    plugin = start("--resource", "example.com/gpu", "--count", "2", "--commands")
+    tell(plugin, line)
+    assert answer in read_until(plugin, answer)
+    tell(plugin, "unhealthy 1")
+    assert read_until(plugin, "example.com/gpu-1 is unhealthy")
+
+
+def test_it_ends_with_its_input(start: Start, short_path: Path) -> None:
+    """Whoever started it with `--commands` and is gone takes it along."""
+    plugin = start("--resource", "example.com/gpu", "--commands")
+    read_until(plugin, "serving")
+    assert plugin.stdin is not None
+    plugin.stdin.close()
+    assert (plugin.wait(SOON), list(short_path.iterdir())) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("", "Missing option '--resource'."),
+        ("--resource gpu", 'the ResourceName "gpu" is invalid'),
+        ("--resource a.b/c --count -1", "-1 is not in the range x>=0"),
+        ("--resource a.b/c --numa-nodes 0,-1", "'0,-1' is not a list of numbers such as 0,1."),
+        ("--resource a.b/c --count 3 --unhealthy 3", "--unhealthy 3: there are only 3 devices, numbered from 0."),
+        ("--resource a.b/c --endpoint ../c.sock", "'../c.sock' cannot be the name of a plugin's socket"),
+        ("--resource a.b/c --endpoint kubelet.sock", "'kubelet.sock' cannot be the name of a plugin's socket"),
+        ("--resource a.b/c --socket-dir /nowhere", "cannot use directory '/nowhere'"),
+        (f"--resource a.b/c --socket-dir /tmp/{'x' * 100}", "more than the 107 a unix socket can have"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence_and_status_2(devicecore: Run, arguments: str, sentence: str) -> None:
+    """Wrong usage and a place that cannot be used end it before it begins."""
+    ran = devicecore("plugin", "simulated", *arguments.split())
+    assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (2, "", 1)
+    assert sentence in ran.stderr
