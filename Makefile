@@ -1,0 +1,97 @@
+# Everything that keeps devicecore right. Needs make and Python 3.11 or newer, nothing else: the first target that is
+# called makes the environment, the others find it there until pyproject.toml changes.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check --no-input
+
+.NOTPARALLEL: # two pips must not work on one environment
+.DEFAULT_GOAL := help
+.PHONY: help test lint types imports unit demo format protos clean FORCE
+
+help: ## show this
+	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
+	@echo
+	@echo "  make test PYTHON=python3.13	the same with another interpreter"
+
+test: lint types imports unit ## run every check
+	@echo "== all checks passed"
+
+lint: $(VENV)/.dev ## style: ruff
+	@echo "== ruff check"
+	@$(BIN)/ruff check --quiet
+	@echo "== ruff format --check"
+	@$(BIN)/ruff format --check --quiet
+
+types: $(VENV)/.dev ## types: mypy, strict
+	@echo "== mypy"
+	@$(BIN)/mypy
+
+imports: $(VENV)/.dev ## layers: import-linter
+	@echo "== import-linter"
+	@$(BIN)/lint-imports --no-logo
+
+# What is worth nothing if half tested: nobody's average may hide one of them.
+FULLY_TESTED := domain/* ports/* manager.py
+
+unit: $(VENV)/.dev ## tests, with the examples in README.md and docs/, and their branch coverage
+	@echo "== pytest"
+	@$(BIN)/pytest --quiet --numprocesses=auto --maxprocesses=4 --cov --cov-report=
+	@echo "== branch coverage of everything: $$($(BIN)/coverage report --format=total) %"
+	@set -f; for part in $(FULLY_TESTED); do \
+	  report=$$($(BIN)/coverage report --include="src/devicecore/$$part" --fail-under=95) || { echo "$$report"; exit 1; }; \
+	  echo "== branch coverage of $$part: $$(echo "$$report" | sed -n 's/^TOTAL.* //p')"; \
+	done
+
+demo: $(VENV)/.runtime ## see devicecore at work on this machine
+	@$(BIN)/devicecore demo
+
+format: $(VENV)/.dev ## let ruff write what it can
+	@$(BIN)/ruff check --fix-only --quiet
+	@$(BIN)/ruff format --quiet
+
+protos: $(VENV)/.dev ## compile the .proto files again
+	@$(BIN)/python tools/make_protos.py
+
+clean: ## remove the environment, and everything else that can be made again
+	@if [ -f $(VENV)/pyvenv.cfg ]; then rm -rf $(VENV); fi
+	@rm -rf build dist .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find src tests -name __pycache__ -prune -exec rm -rf {} +
+
+# --- the environment --------------------------------------------------------------------------------------------------
+
+$(VENV)/.dev: pyproject.toml $(VENV)/.made
+	@echo "== installing devicecore and its tools into $(VENV)"
+	@$(PIP) install --upgrade "pip>=25.1" # the first that knows dependency groups
+	@$(PIP) install --editable ".[cli,fast,testing]" --group dev
+	@touch $(VENV)/.runtime $@
+
+$(VENV)/.runtime: pyproject.toml $(VENV)/.made
+	@echo "== installing devicecore into $(VENV)"
+	@$(PIP) install --editable ".[cli]"
+	@touch $@
+
+# Asked for by name, it has to be this interpreter: an environment of another one is made again.
+ifneq ($(origin PYTHON),file)
+ifneq ($(PYTHON),$(shell cat $(VENV)/.made 2>/dev/null))
+$(VENV)/.made: FORCE
+endif
+endif
+
+$(VENV)/.made:
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "There is no $(PYTHON). Install Python 3.11 or newer, or name one: make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
+	  echo "$(PYTHON) is too old: devicecore needs Python 3.11 or newer. Name another: make PYTHON=..." >&2; exit 1; }
+	@echo "== making $(VENV) with $$($(PYTHON) --version)"
+	@clear=$$(test ! -f $(VENV)/pyvenv.cfg || echo --clear); \
+	if $(PYTHON) -c "import ensurepip, venv" 2>/dev/null; then \
+	  $(PYTHON) -m venv $$clear $(VENV); \
+	elif $(PYTHON) -c "import pip, venv" 2>/dev/null; then \
+	  $(PYTHON) -m venv $$clear --without-pip $(VENV) && $(PYTHON) -m pip -qq --python $(BIN)/python install pip; \
+	else \
+	  echo "$(PYTHON) cannot make environments. Install what is missing (Debian, Ubuntu: apt install python3-venv)," \
+	    "or name another: make PYTHON=..." >&2; exit 1; \
+	fi
+	@echo "$(PYTHON)" > $@

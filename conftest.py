@@ -1,0 +1,6 @@
+"""Runs the Python blocks of README.md and docs/ as tests; the blocks of one document share one namespace."""
+
+from sybil import Sybil
+from sybil.parsers.markdown import PythonCodeBlockParser
+
+pytest_collect_file = Sybil(parsers=[PythonCodeBlockParser()], patterns=["README.md", "docs/**/*.md"]).pytest()

@@ -1,0 +1,65 @@
+"""What no other tool checks about how this repository is written."""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCES = sorted(
+    [
+        *ROOT.glob("*.py"),
+        *(path for folder in ("benchmarks", "src", "tests", "tools") for path in (ROOT / folder).rglob("*.py")),
+    ]
+)
+
+# A comment that switches a check off, and what it must look like: which check, then why.
+EXCUSES = {
+    re.compile(r"#\s*type:\s*ignore"): re.compile(r"# type: ignore\[[a-z, -]+\]\s+# \S.+"),
+    re.compile(r"#.*\bnoqa\b"): re.compile(r"# noqa: [A-Z]+\d+(, [A-Z]+\d+)*\s+[-#] \S.+"),
+    re.compile(r"#\s*pragma:"): re.compile(r"# pragma: no (cover|branch)\s+[-#] \S.+"),
+}
+
+every_source = pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+def identifiers(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and text of every name that code mentions; not what strings and comments say."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                yield from ((node.lineno, alias.name) for alias in aliases)
+                yield node.lineno, getattr(node, "module", None) or ""
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.ClassDef(name=name):
+                yield node.lineno, name
+            case _:
+                pass
+
+
+@every_source
+def test_nothing_is_mocked_for_every_fake_is_an_adapter(path: Path) -> None:
+    mentioned = identifiers(ast.parse(path.read_text(encoding="utf-8")))
+    assert [(line, name) for line, name in mentioned if re.search(r"^mock|Mock|^patch$", name)] == []
+
+
+@every_source
+def test_whoever_silences_a_check_says_which_and_why(path: Path) -> None:
+    tokens = tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
+    comments = [(token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT]
+    assert [
+        (line, comment)
+        for line, comment in comments
+        for silences, excuse in EXCUSES.items()
+        if silences.search(comment) and not excuse.search(comment)
+    ] == []
+
+
+@pytest.mark.parametrize("layer", ["domain", "ports"])
+def test_the_domain_and_the_ports_never_say_any(layer: str) -> None:
+    paths = (path for path in SOURCES if path.is_relative_to(ROOT / "src" / "devicecore" / layer))
+    mentioned = ((path, *name) for path in paths for name in identifiers(ast.parse(path.read_text(encoding="utf-8"))))
+    assert [(path, line) for path, line, name in mentioned if name == "Any"] == []

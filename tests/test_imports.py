@@ -1,0 +1,169 @@
+"""Which module may import what, read from the sources themselves.
+
+import-linter (pyproject.toml) checks the layers as a graph. Here are the allow-lists, so that a new dependency is a
+decision: somebody has to write it down in this file.
+"""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from attrs import frozen
+
+SRC = Path(__file__).parent.parent / "src"
+MODULES = {
+    ".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted((SRC / "devicecore").rglob("*.py"))
+}
+
+
+def names(text: str) -> frozenset[str]:
+    """The words of `text`; a leading dot stands for `devicecore`."""
+    return frozenset(f"devicecore{word}" if word.startswith(".") else word for word in text.split())
+
+
+# Modules of the standard library that compute and do nothing else.
+PURE = names(
+    "abc base64 binascii bisect collections contextlib enum functools heapq itertools json math operator re string "
+    "struct types typing"
+)
+ANY = frozenset(sys.stdlib_module_names)
+
+
+@frozen
+class Layer:
+    """What a module may import at once, and lazily: in a function, where only callers pay, or for its types only."""
+
+    at_once: frozenset[str]
+    lazily: frozenset[str] = frozenset()
+
+
+ADAPTER = ANY | names("attrs .domain .ports .wire")
+TESTING = ANY | names("attrs .domain .ports .manager .plugins .wire .adapters.memory .adapters.file")
+
+# The longest name that fits a module decides. Whatever stands here, a module may import from its own layer, and an
+# adapter only from itself.
+LAYERS = {
+    "devicecore": Layer(PURE | names("importlib .domain .ports .manager")),
+    "devicecore.__main__": Layer(names("sys .cli")),
+    "devicecore.domain": Layer(PURE | names("attrs")),
+    "devicecore.domain.checkpoint": Layer(PURE | names("attrs cattrs fnv_hash_fast orjson")),
+    "devicecore.ports": Layer(PURE | names("attrs .domain")),
+    "devicecore.manager": Layer(PURE | names("attrs logging threading time .domain .ports")),
+    "devicecore.plugins": Layer(ANY | names("attrs .domain .ports")),
+    "devicecore.wire": Layer(PURE | names("attrs google importlib .domain .ports")),
+    "devicecore.adapters": Layer(ADAPTER),
+    "devicecore.adapters.grpc_unix": Layer(ADAPTER | names("google grpc")),
+    "devicecore.adapters.manifests": Layer(ADAPTER | names("yaml")),
+    "devicecore.adapters.pod_resources": Layer(ADAPTER | names("google grpc")),
+    "devicecore.testing": Layer(TESTING | names("hypothesis"), names("grpc .adapters")),
+    "devicecore.testing.pytest_plugin": Layer(TESTING | names("pytest"), names("grpc hypothesis .adapters")),
+    "devicecore.cli": Layer(
+        ANY | names("attrs click rich yaml .domain .ports .manager .plugins .wire .adapters .testing")
+    ),
+}
+
+
+def prefixes(module: str) -> Iterator[str]:
+    """`a.b.c`, `a.b`, `a`."""
+    while module:
+        yield module
+        module = module.rpartition(".")[0]
+
+
+def home(module: str) -> str:
+    """What `module` is a part of: its layer, or its adapter."""
+    parts = module.split(".")
+    return ".".join(parts[: 3 if parts[1:2] == ["adapters"] else 2])
+
+
+def is_allowed(importer: str, imported: str, *, lazy: bool) -> bool:
+    """Whether the table lets `importer` import `imported`."""
+    layer = next(LAYERS[name] for name in prefixes(importer) if name in LAYERS)
+    allowed = layer.at_once | (layer.lazily if lazy else frozenset())
+    if importer != "devicecore":  # which, as a prefix, would be everything
+        allowed |= {home(importer)}
+    return not allowed.isdisjoint(prefixes(imported))
+
+
+def imports_of(source: str) -> Iterator[tuple[int, str, bool]]:
+    """Line, module and laziness of every import; `from a import b` imports `a.b` if that is a module of ours."""
+
+    def walk(node: ast.AST, *, lazy: bool) -> Iterator[tuple[int, str, bool]]:
+        match node:
+            case ast.Import(names=aliases):
+                yield from ((node.lineno, alias.name, lazy) for alias in aliases)
+            case ast.ImportFrom(module=module, names=aliases, level=level):
+                package = "." * level + (module or "")  # no table allows a relative name: write the whole one
+                for alias in aliases:
+                    submodule = f"{package}.{alias.name}"
+                    yield node.lineno, submodule if submodule in MODULES else package, lazy
+            case _:
+                types_only = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+                deferred = types_only or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+                for child in ast.iter_child_nodes(node):
+                    yield from walk(child, lazy=lazy or deferred)
+
+    yield from walk(ast.parse(source), lazy=False)
+
+
+def refused(module: str, source: str) -> list[str]:
+    """The imports in `source` that the table does not let `module` do."""
+    return [
+        f"line {line}: {imported}"
+        for line, imported, lazy in imports_of(source)
+        if not is_allowed(module, imported, lazy=lazy)
+    ]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_imports_only_what_its_layer_may(module: str) -> None:
+    assert refused(module, MODULES[module].read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("devicecore", "from devicecore.adapters.memory import MemoryStore"),
+        ("devicecore", "import grpc"),
+        ("devicecore.domain.ledger", "import time"),
+        ("devicecore.domain.ledger", "def now():\n    import time"),
+        ("devicecore.domain.ledger", "import cattrs"),
+        ("devicecore.domain.ledger", "from devicecore.ports.store import CheckpointStore"),
+        ("devicecore.domain.ledger", "from devicecore import DeviceManager"),
+        ("devicecore.domain.ledger", "from .model import Device"),
+        ("devicecore.domain.checkpoint.text", "from os import path"),
+        ("devicecore.ports.store", "from pathlib import Path"),
+        ("devicecore.manager", "from devicecore.adapters.memory import MemoryStore"),
+        ("devicecore.manager", "from devicecore import wire"),
+        ("devicecore.adapters.file", "from devicecore.adapters import memory"),
+        ("devicecore.adapters.file", "from devicecore.manager import DeviceManager"),
+        ("devicecore.adapters.memory", "import grpc.aio"),
+        ("devicecore.adapters.grpc_unix.server", "import yaml"),
+        ("devicecore.plugins.simulated", "from devicecore.adapters.memory import MemoryTransport"),
+        ("devicecore.wire.messages", "import grpc"),
+        ("devicecore.testing.kubelet", "from devicecore.adapters.grpc_unix import server"),
+        ("devicecore.cli.main", "import grpc"),
+    ],
+)
+def test_the_table_refuses(module: str, source: str) -> None:
+    assert len(refused(module, source)) == 1
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The modules that a fresh interpreter holds after `statement`."""
+    script = f"import sys\n{statement}\nprint(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=True)
+    return set(run.stdout.split())
+
+
+def test_importing_devicecore_loads_nothing_heavy() -> None:
+    heavy = names("click google.protobuf grpc hypothesis rich yaml .adapters .cli .testing .wire")
+    assert not heavy & loaded_by("import devicecore")
+
+
+def test_importing_the_testing_kit_does_not_load_grpc() -> None:
+    assert "grpc" not in loaded_by("import devicecore.testing")
