@@ -3,4 +3,6 @@
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
+pytest_plugins = ["devicecore.testing.pytest_plugin"]
+
 pytest_collect_file = Sybil(parsers=[PythonCodeBlockParser()], patterns=["README.md", "docs/**/*.md"]).pytest()

@@ -17,7 +17,7 @@ from attrs import evolve, field, frozen
 from devicecore.domain import container_options
 from devicecore.domain.admission import Admitted, NotReady, Refused, Verdict
 from devicecore.domain.capacity import NodeStatus
-from devicecore.domain.checkpoint import CheckpointData, decode, encode
+from devicecore.domain.checkpoint import CheckpointData, decode
 from devicecore.domain.container_options import ContainerOptions
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.errors import (
@@ -457,7 +457,7 @@ class DeviceManager:
         """Make `node` durable; the caller holds `_saving`."""
         if node is not self._saved:
             self._saved = None  # until the store says otherwise, nobody knows what it holds
-            self._store.save(encode(node.checkpoint()))
+            self._store.save(node.encoded())
             self._saved = node
 
     def _save_or_log(self) -> None:

@@ -138,8 +138,10 @@ class _DurableFile:
                     raise
             finally:
                 for leftover in (self._new, self._old):
-                    with suppress(OSError):
-                        leftover.unlink()
+                    try:
+                        leftover.unlink(missing_ok=True)
+                    except OSError:
+                        self._swept = False  # else it would be in the way of the next attempt
 
     def set_aside(self) -> str | None:
         with self._lock:

@@ -5,6 +5,7 @@ import click
 from devicecore.cli.checkpoint import checkpoint
 from devicecore.cli.demo import demo
 from devicecore.cli.plugin import plugin
+from devicecore.cli.plugin_directory import directory
 
 
 def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - how click calls it
@@ -35,4 +36,5 @@ def devicecore() -> None:
 
 devicecore.add_command(demo)
 devicecore.add_command(plugin)
+plugin.add_command(directory)
 devicecore.add_command(checkpoint)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _NUMBER = re.compile("[0-9]{1,9}")
-_ENDING = {signal.SIGINT, signal.SIGTERM}
+ENDING = {signal.SIGINT, signal.SIGTERM}
 
 
 def _numbers(context: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:
@@ -30,7 +30,7 @@ def _numbers(context: click.Context, option: click.Parameter, text: str) -> tupl
     return tuple(map(int, words))
 
 
-def _endpoint(context: click.Context, option: click.Parameter, name: str | None) -> str | None:
+def endpoint_name(context: click.Context, option: click.Parameter, name: str | None) -> str | None:
     """Refuse names that would put the socket elsewhere, or over the kubelet's."""
     if name is not None and (name in {"", ".", "..", "kubelet.sock"} or "/" in name):
         message = f"{name!r} cannot be the name of a plugin's socket in the socket directory."
@@ -57,7 +57,10 @@ def plugin() -> None:
     help="Where the kubelet's socket is, and the plugin's will be.",
 )
 @click.option(
-    "--endpoint", metavar="NAME", callback=_endpoint, help="The plugin's socket in it; by default made of the resource."
+    "--endpoint",
+    metavar="NAME",
+    callback=endpoint_name,
+    help="The plugin's socket in it; by default made of the resource.",
 )
 @click.option(
     "--numa-nodes", metavar="N,N", default="", callback=_numbers, help="Attach the devices to these NUMA nodes in turn."
@@ -101,19 +104,19 @@ def simulated(
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
     devices = simulated_devices(resource, count, numa_nodes=numa_nodes, unhealthy=unhealthy)
     offered = SimulatedPlugin(resource, devices, variable)
-    with _ending_signals_held(), serve_plugin(offered, socket_dir, endpoint=endpoint) as served:
+    with ending_signals_held(), serve_plugin(offered, socket_dir, endpoint=endpoint) as served:
         _log.info("serving %d devices of %s on %s", count, resource, served.socket)
         if commands:
             threading.Thread(target=_obey_standard_input, args=(offered,), daemon=True).start()
-        ended_by = signal.sigwait(_ENDING)
+        ended_by = signal.sigwait(ENDING)
         _log.info("ended by %s", signal.Signals(ended_by).name)
     return 0
 
 
 @contextmanager
-def _ending_signals_held() -> Iterator[None]:
+def ending_signals_held() -> Iterator[None]:
     """Let SIGTERM and SIGINT wait until somebody waits for them: every thread started in here inherits that."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         yield
     finally:

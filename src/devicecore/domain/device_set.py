@@ -5,22 +5,51 @@ built on, iteration is always in the natural order of the ids, and no operation 
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from functools import reduce
-from operator import or_
+from itertools import compress
 
 from attrs import field, frozen
 
 from devicecore.domain.model import DeviceId
 
-_NUMBER = re.compile(r"(\d{1,999})")  # of longer ones int() may refuse to make a number
+_LONGEST_NUMBER = 999  # of longer ones int() may refuse to make a number
+_NUMBER = re.compile(rf"(\d{{1,{_LONGEST_NUMBER}}})")
+_DIGITS = "0123456789"
+_TRUTH = bytes.maketrans(b"01", b"\0\1")
+_FEW = 8  # members, up to which one at a time is faster
 
 
 def natural_key(device: str) -> tuple[tuple[str | int, ...], str]:
     """Sort key under which `gpu-2` comes before `gpu-10`; equal-looking ids fall back to plain text order."""
     parts = _NUMBER.split(device)
     return tuple(int(part) if place % 2 else part for place, part in enumerate(parts)), device
+
+
+def in_natural_order(ids: Collection[DeviceId]) -> list[DeviceId]:
+    """`ids`, sorted by `natural_key`: without making the keys where all are one text and a number after it."""
+    if not ids:
+        return []
+    ordered = sorted(ids)
+    start = _common_start(ordered[0], ordered[-1]).rstrip(_DIGITS)
+    numbers = [device[len(start) :] for device in ordered]
+    text = "".join(numbers)
+    lengths = {*map(len, numbers)}
+    if 0 in lengths or max(lengths) > _LONGEST_NUMBER or not (text.isascii() and text.isdigit()):
+        return sorted(ordered, key=natural_key)
+    if len(lengths) == 1:
+        return ordered
+    if any(number[0] == "0" and number != "0" for number in numbers):  # 007 and 7 are one number
+        return sorted(ordered, key=natural_key)
+    return sorted(ordered, key=len)
+
+
+def _common_start(one: str, other: str) -> str:
+    """What both begin with; of the first and the last of sorted texts, what all of them begin with."""
+    for place, (mine, theirs) in enumerate(zip(one, other, strict=False)):
+        if mine != theirs:
+            return one[:place]
+    return one[: len(other)]
 
 
 @frozen(eq=False, repr=False)
@@ -36,18 +65,28 @@ class DeviceIndex:
     @classmethod
     def of(cls, ids: Iterable[DeviceId]) -> "DeviceIndex":
         """An index of exactly `ids`, however often and in whatever order they come."""
-        ordered = tuple(sorted(set(ids), key=natural_key))
-        return cls(ordered, {device: place for place, device in enumerate(ordered)})
+        ordered = tuple(in_natural_order(dict.fromkeys(ids)))  # they nearly always come in order
+        return cls(ordered, dict(zip(ordered, range(len(ordered)), strict=True)))
 
     def covering(self, ids: Iterable[DeviceId]) -> "DeviceIndex":
         """This index if it knows all `ids`, else a new one that knows them besides its own."""
-        missing = [device for device in ids if device not in self.places]
+        missing = set(ids).difference(self.places)
         return DeviceIndex.of((*self.ids, *missing)) if missing else self
 
     def select(self, ids: Iterable[DeviceId]) -> "DeviceSet":
         """The set of those `ids` that this index knows."""
         places = self.places
-        return DeviceSet(self, reduce(or_, (1 << places[device] for device in ids if device in places), 0))
+        known = [places[device] for device in ids if device in places]
+        if len(known) <= _FEW:
+            bits = 0
+            for place in known:
+                bits |= 1 << place
+            return DeviceSet(self, bits)
+        # Bit by bit would copy the whole integer once per member: quadratic on large sets.
+        digits = bytearray(b"0") * len(self.ids)
+        for place in known:
+            digits[-1 - place] = 49  # "1"
+        return DeviceSet(self, int(digits, 2))
 
     @property
     def all(self) -> "DeviceSet":
@@ -132,12 +171,18 @@ class DeviceSet(AbstractSet[DeviceId]):
 
     def __iter__(self) -> Iterator[DeviceId]:
         ids = self.index.ids
+        bits = self.bits
+        if bits == (1 << len(ids)) - 1:
+            yield from ids
+            return
+        if bits.bit_count() <= _FEW:
+            while bits:
+                lowest = bits & -bits
+                yield ids[lowest.bit_length() - 1]
+                bits ^= lowest
+            return
         # Bit by bit from the lowest would shift the whole integer once per member: quadratic on large sets.
-        text = bin(self.bits)[:1:-1]
-        place = text.find("1")
-        while place >= 0:
-            yield ids[place]
-            place = text.find("1", place + 1)
+        yield from compress(ids, bin(bits)[:1:-1].encode().translate(_TRUTH))
 
     def __len__(self) -> int:
         return self.bits.bit_count()

@@ -29,6 +29,30 @@ class InvalidResourceNameError(DeviceCoreError, ValueError):
 
 
 @frozen
+class InvalidQuantityError(DeviceCoreError, ValueError):
+    """A text that is no Kubernetes quantity."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return f'"{self.text}" is not a quantity such as 2, 500m or 1.5Gi'
+
+
+@frozen
+class ManifestError(DeviceCoreError, ValueError):
+    """A pod manifest that cannot be used. `line` counts from 1; `field` is the path to it, empty for the whole."""
+
+    file: str
+    line: int | None
+    field: str
+    problem: str
+
+    def __str__(self) -> str:
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{where}: {self.field}: {self.problem}" if self.field else f"{where}: {self.problem}"
+
+
+@frozen
 class ChangedRequestError(AdmissionError):
     """A container that already holds devices asks for another number of them."""
 
@@ -166,6 +190,22 @@ class InvalidEndpointError(PluginError):
 
     def __str__(self) -> str:
         return f'the endpoint "{self.endpoint}" is refused: {self.problem}'
+
+
+@frozen
+class TooManyRegistrationsError(PluginError):
+    """A resource registers so often that this call was not looked at. `retry_after` is in seconds."""
+
+    resource: str
+    burst: int
+    per_second: float
+    retry_after: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.resource} registers too often, more than {self.burst} times at once and {self.per_second:g} times "
+            f"a second: try again in {self.retry_after:.2g} seconds"
+        )
 
 
 @frozen
@@ -373,6 +413,19 @@ class DirectoryError(SetUpError):
 
     def __str__(self) -> str:
         return f"cannot use directory {self.directory!r}: {self.cause}"
+
+
+@frozen
+class PodResourcesError(DeviceCoreError):
+    """The pod-resources API does not answer, or answers that it cannot. `code` is gRPC's name for it."""
+
+    socket: str
+    method: str
+    code: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"{self.method} at {self.socket!r} failed with {self.code}: {self.cause}"
 
 
 @frozen

@@ -10,6 +10,7 @@ from functools import cached_property
 from attrs import evolve, field, frozen
 
 from devicecore.domain.capacity import NodeStatus
+from devicecore.domain.checkpoint import WrittenDevices
 from devicecore.domain.device_set import DeviceIndex, DeviceSet
 from devicecore.domain.errors import PluginAlreadyConnectedError
 from devicecore.domain.model import Device, DeviceId, Health, NumaNode, PluginId, PluginOptions, ResourceName
@@ -50,6 +51,11 @@ class DeviceReport:
     def healthy_ids(self) -> tuple[DeviceId, ...]:
         """The healthy devices, in natural order, as a checkpoint lists them."""
         return tuple(self.healthy)
+
+    @cached_property
+    def written(self) -> WrittenDevices:
+        """The healthy devices as a checkpoint has them."""
+        return WrittenDevices.of(self.healthy_ids)
 
     @cached_property
     def by_node(self) -> Mapping[NumaNode, DeviceSet]:

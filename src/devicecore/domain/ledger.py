@@ -5,14 +5,16 @@ those after it. Every method here keeps that, and nothing outside can break it. 
 owners is a file in which a kubelet has already written two: it is kept as it stands, and both must go to free it.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property, reduce
+from itertools import chain
 from operator import or_
 
 from attrs import evolve, field, frozen
 
-from devicecore.domain.checkpoint import NO_TOPOLOGY, PodDevicesEntry
-from devicecore.domain.device_set import DeviceIndex, DeviceSet
+from devicecore.domain.checkpoint import NO_TOPOLOGY, PodDevicesEntry, WrittenEntries
+from devicecore.domain.device_set import DeviceIndex, DeviceSet, natural_key
 from devicecore.domain.errors import DeviceHeldError
 from devicecore.domain.model import ContainerKey, DeviceId, NumaNode, PodUid, Receipt, ResourceName
 
@@ -61,7 +63,8 @@ class Allocation:
                 before = nodes.get(device, ())
                 nodes[device] = before if node == NO_TOPOLOGY else (*before, NumaNode(node))
         key = ContainerKey(PodUid(entry.pod_uid), entry.container_name)
-        return cls(key, ResourceName(entry.resource_name), nodes, Receipt(entry.alloc_resp or b""))
+        in_order = {device: nodes[device] for device in sorted(nodes, key=natural_key)}
+        return cls(key, ResourceName(entry.resource_name), in_order, Receipt(entry.alloc_resp or b""))
 
 
 Holding = Reservation | Allocation
@@ -78,6 +81,12 @@ class Ledger:
     reservations: tuple[Reservation, ...] = ()
     _in_use: Mapping[ResourceName, DeviceSet] = field(factory=dict)
     _contested: Mapping[ResourceName, DeviceSet] = field(factory=dict)
+    written: WrittenEntries = field(eq=False, repr=False)
+    """The allocations as a checkpoint has them, in the same order."""
+
+    @written.default
+    def _written(self) -> WrittenEntries:
+        return WrittenEntries.of(allocation.entry for allocation in self)
 
     @classmethod
     def of(cls, allocations: Iterable[Allocation]) -> "Ledger":
@@ -129,10 +138,12 @@ class Ledger:
         taken = devices & (self.in_use(resource) - lent)
         if taken or key.container in of_pod:
             raise DeviceHeldError(resource, tuple(taken or of_pod[key.container]))
-        return evolve(
-            self,
-            reservations=(*self.reservations, Reservation(key, resource, devices)),
-            in_use={**self._in_use, resource: self.in_use(resource) | devices},
+        return Ledger(
+            self.allocations,
+            (*self.reservations, Reservation(key, resource, devices)),
+            {**self._in_use, resource: self.in_use(resource) | devices},
+            self._contested,
+            self.written,
         )
 
     def confirm(
@@ -149,10 +160,12 @@ class Ledger:
         """
         reservation = self._reservation(key, resource)
         allocation = Allocation(key, resource, {device: nodes_of(device) for device in reservation.devices}, receipt)
-        return evolve(
-            self,
-            reservations=_without(self.reservations, reservation),
-            allocations={**self.allocations, key.pod: (*self.allocations.get(key.pod, ()), allocation)},
+        return Ledger(
+            {**self.allocations, key.pod: (*self.allocations.get(key.pod, ()), allocation)},
+            _without(self.reservations, reservation),
+            self._in_use,
+            self._contested,
+            self.written.adding(allocation.entry),
         )
 
     def release(self, key: ContainerKey, resource: ResourceName) -> "Ledger":
@@ -169,8 +182,9 @@ class Ledger:
         gone = dict.fromkeys(pod for pod in pods if pod in self.allocations)
         if not gone:
             return self
-        left = {pod: of_pod for pod, of_pod in self.allocations.items() if pod not in gone}
-        return self._freed([held for pod in gone for held in self.allocations[pod]], evolve(self, allocations=left))
+        allocations = dict(self.allocations)
+        freed = [held for pod in gone for held in allocations.pop(pod)]
+        return self._freed(freed, evolve(self, allocations=allocations, written=self.written.without(gone.keys())))
 
     def indexed(self, resource: ResourceName, index: DeviceIndex) -> "Ledger":
         """The same ledger, with what is in use of a resource on `index`, so that it combines fast with sets on it."""
@@ -199,17 +213,16 @@ class Ledger:
 
 def _counted(ledger: Ledger) -> Ledger:
     """The ledger with what is in use and contested counted from its holdings alone."""
-    of_pods: dict[tuple[PodUid, ResourceName], DeviceSet] = {}
+    of_pods: dict[ResourceName, dict[PodUid, set[DeviceId]]] = {}
     holdings: tuple[Holding, ...] = (*ledger, *ledger.reservations)
     for holding in holdings:
-        owner = holding.key.pod, holding.resource
-        of_pods[owner] = of_pods.get(owner, _NONE) | holding.devices
+        of_pods.setdefault(holding.resource, {}).setdefault(holding.key.pod, set()).update(holding.devices)
     in_use: dict[ResourceName, DeviceSet] = {}
     contested: dict[ResourceName, DeviceSet] = {}
-    for (_, resource), devices in of_pods.items():
-        before = in_use.get(resource, _NONE)
-        contested[resource] = contested.get(resource, _NONE) | (before & devices)
-        in_use[resource] = before | devices
+    for resource, pods in of_pods.items():
+        holders = Counter(chain.from_iterable(pods.values()))
+        in_use[resource] = DeviceSet.of(holders)
+        contested[resource] = in_use[resource].index.select(device for device in holders if holders[device] > 1)
     return evolve(
         ledger,
         in_use={resource: devices for resource, devices in in_use.items() if devices},

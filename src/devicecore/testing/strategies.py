@@ -213,7 +213,7 @@ def ledgers(  # noqa: D417  # Hypothesis passes `draw`
     devices: Mapping[ResourceName, Collection[DeviceId]] | None = None,
     uids: Sequence[PodUid] = PODS,
     contested: bool = False,
-    max_steps: int = 8,
+    max_steps: int = 6,
 ) -> Ledger:
     """Ledgers whose containers hold some of `devices`, reserved or allocated.
 
@@ -229,7 +229,7 @@ def ledgers(  # noqa: D417  # Hypothesis passes `draw`
         return Ledger()
     keys = st.builds(ContainerKey, st.sampled_from(uids), _WORDS)
     names = st.sampled_from(sorted(offered))
-    ledger = Ledger.of(draw(st.lists(_allocations(offered), max_size=4))) if contested else Ledger()
+    ledger = Ledger.of(draw(st.lists(_allocations(offered), max_size=3))) if contested else Ledger()
     for _ in range(draw(st.integers(0, max_steps))):
         key, resource, fate = draw(keys), draw(names), draw(st.sampled_from(("confirm", "keep", "release", "evict")))
         free = [device for device in offered[resource] if device not in ledger.in_use(resource)]
@@ -330,9 +330,12 @@ def nodes(  # noqa: D417  # Hypothesis passes `draw`
     return node
 
 
-def admit(node: Node, pod: Pod, *, confirmed: bool = True) -> Node:
-    """The node once `pod` was given what it asks for, or as much of it as there was; a plugin without an opinion."""
-    for container in pod.in_start_order:
+def admit(node: Node, pod: Pod, containers: Sequence[Container] | None = None, *, confirmed: bool = True) -> Node:
+    """The node once `containers` of `pod`, or all, were given what they ask for, as far as there was enough.
+
+    The plugins have no preference.
+    """
+    for container in pod.in_start_order if containers is None else containers:
         key = pod.key(container)
         for resource, size in node.requests(pod, container):
             demand = Demand(key, resource, size)

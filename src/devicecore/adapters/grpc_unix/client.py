@@ -9,11 +9,11 @@ from typing import TypeVar
 
 import grpc
 import grpc.aio
-from attrs import frozen
 from google.protobuf.message import Message
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.directory import SocketIdentity, socket_identity
+from devicecore.adapters.grpc_unix.limits import Limits
 from devicecore.domain.errors import (
     DeviceCoreError,
     PluginCallError,
@@ -29,18 +29,6 @@ Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
 
 
-@frozen
-class Limits:
-    """How long a plugin may take, in seconds, and how much it may say at once."""
-
-    dial: float
-    options: float
-    allocate: float
-    preferred_allocation: float
-    pre_start: float
-    message_bytes: int
-
-
 class PluginClient:
     """The connection to one plugin instance. Only the event loop's thread uses it."""
 
@@ -53,6 +41,8 @@ class PluginClient:
         """Loop time of the last Register call that found this instance alive."""
         self._limits = limits
         self._channel: grpc.aio.Channel | None = None
+        self._stream: grpc.aio.UnaryStreamCall[Message, deviceplugin.ListAndWatchResponse] | None = None
+        self._hung_up = False
 
     async def connect(self) -> PluginOptions:
         """Dial, and ask for the options.
@@ -87,8 +77,19 @@ class PluginClient:
             request_serializer=rpc.LIST_AND_WATCH.request.SerializeToString,
             response_deserializer=rpc.LIST_AND_WATCH.response.FromString,
         )
-        async for message in stream(deviceplugin.Empty()):
-            yield message
+        self._stream = call = stream(deviceplugin.Empty())
+        try:
+            async for message in call:
+                yield message
+        except asyncio.CancelledError:
+            if not self._hung_up:
+                raise  # it is our task that was cancelled, not the call
+
+    def hang_up(self) -> None:
+        """Let `reports` end, as if the plugin had ended its stream."""
+        if self._stream is not None:  # else nobody has been told of the plugin yet
+            self._hung_up = True
+            self._stream.cancel()
 
     async def call(self, method: rpc.Method[Request, Response], request: Request, seconds: float) -> Response:
         """Call the plugin.

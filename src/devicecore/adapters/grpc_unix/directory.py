@@ -1,6 +1,6 @@
 """The directory where kubelet and plugins find each other's sockets.
 
-Law: one owner at a time, and of what lies in it only sockets are ever deleted.
+Law: one owner at a time, nobody else's sockets, and of what lies in it only sockets are ever deleted.
 """
 
 import fcntl
@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from devicecore.adapters.grpc_unix.limits import shown
 from devicecore.domain.errors import (
     DirectoryError,
     DirectoryInUseError,
@@ -55,8 +56,10 @@ def check_socket_path(path: str) -> None:
 class SocketDirectory:
     """The plugin directory, from the kubelet's side."""
 
-    def __init__(self, path: Path, socket_name: str) -> None:
+    def __init__(self, path: Path, socket_name: str, *, allow_shared: bool = False, wipe: bool = True) -> None:
         self.path = path
+        self._allow_shared = allow_shared
+        self._wipe = wipe
         self.socket = str(path / socket_name)
         self._lock_path = path / LOCK_NAME
         self._lock: int | None = None
@@ -66,13 +69,15 @@ class SocketDirectory:
 
         Raises:
             SocketPathTooLongError: its name is so long that no socket in it can be bound.
-            DirectoryError: it cannot be made, locked or cleaned.
+            DirectoryError: it cannot be made, locked or cleaned, or others may write into it.
             DirectoryInUseError: it has an owner.
         """
         check_socket_path(self.socket)
         try:
             with suppress(FileExistsError):
                 self.path.mkdir(0o750)
+            if not self._allow_shared:
+                self._refuse_what_others_may_write()
             self._lock = self._take_lock()
             try:
                 self._refuse_a_living_owner()
@@ -97,18 +102,20 @@ class SocketDirectory:
         Raises:
             InvalidEndpointError: `name` would leave the directory, or what it names is no socket.
         """
-        if not name or "/" in name or "\0" in name or name in (".", ".."):
-            raise InvalidEndpointError(name, "it is not the name of a file in the plugin directory")
         path = str(self.path / name)
-        if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
-            raise InvalidEndpointError(name, f"its path has more than {LONGEST_SOCKET_PATH} bytes")
-        with suppress(OSError):  # nothing there, or not for us: dialling will tell
-            mode = Path(path).lstat().st_mode
-            if stat.S_ISLNK(mode):
-                raise InvalidEndpointError(name, "it is a symbolic link")
-            if not stat.S_ISSOCK(mode):
-                raise InvalidEndpointError(name, "it is not a socket")
+        if problem := _problem(name, path):
+            raise InvalidEndpointError(shown(name, LONGEST_SOCKET_PATH), problem)
         return path
+
+    def _refuse_what_others_may_write(self) -> None:
+        """Who may write here can pass for any plugin, and a sticky bit, as `/tmp` has, does not change that."""
+        mode = self.path.stat().st_mode
+        if stat.S_ISDIR(mode) and mode & (stat.S_IWGRP | stat.S_IWOTH):
+            cause = (
+                f"its mode is {stat.S_IMODE(mode):04o}, so others may put sockets there: `chmod go-w` it, choose "
+                "another one, or allow it with allow_shared_directory=True"
+            )
+            raise DirectoryError(str(self.path), cause)
 
     def _take_lock(self) -> int:
         while True:
@@ -142,7 +149,8 @@ class SocketDirectory:
     def _clean(self) -> None:
         problems = []
         # All are looked at before any is deleted, else a link and the socket it leads to depend on their order.
-        for entry in [entry for entry in self.path.iterdir() if _leads_to_a_socket(entry)]:
+        entries = self.path.iterdir() if self._wipe else [Path(self.socket)]
+        for entry in [entry for entry in entries if _leads_to_a_socket(entry)]:
             try:
                 entry.unlink()
             except FileNotFoundError:
@@ -153,6 +161,23 @@ class SocketDirectory:
             raise DirectoryError(str(self.path), "; ".join(problems))
         if os.path.lexists(self.socket):
             raise DirectoryError(str(self.path), f"{Path(self.socket).name} is in the way and is not a socket")
+
+
+def _problem(name: str, path: str) -> str | None:
+    """Why `name` is no endpoint, `path` being where it would be; None if it is one, or nothing is there."""
+    if not name or "/" in name or "\0" in name or name in (".", ".."):
+        return "it is not the name of a file in the plugin directory"
+    if not name.isprintable():
+        return "it has characters that cannot be printed"  # it will stand in logs
+    if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
+        return f"its path has more than {LONGEST_SOCKET_PATH} bytes"
+    with suppress(OSError):  # nothing there, or not for us: dialling will tell
+        mode = Path(path).lstat().st_mode
+        if stat.S_ISLNK(mode):
+            return "it is a symbolic link"
+        if not stat.S_ISSOCK(mode):
+            return "it is not a socket"
+    return None
 
 
 def _leads_to_a_socket(entry: Path) -> bool:

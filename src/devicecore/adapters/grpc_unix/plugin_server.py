@@ -8,6 +8,7 @@ import hashlib
 import logging
 import os
 import re
+import signal
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
@@ -24,10 +25,11 @@ from devicecore.adapters.grpc_unix.loop import LoopStoppedError, LoopThread
 from devicecore.domain.errors import DeviceCoreError, DirectoryError, KubeletUnreachableError
 from devicecore.domain.model import DeviceId, ResourceName
 from devicecore.ports.plugin import DevicePlugin
-from devicecore.wire import deviceplugin
+from devicecore.wire import deviceplugin, pluginregistration
 from devicecore.wire.conversion import from_devices, from_options, from_response
 
 KUBELET_DIRECTORY = "/var/lib/kubelet/device-plugins"
+REGISTRY = "/var/lib/kubelet/plugins_registry"
 VERSION = "v1beta1"
 REGISTER_TIMEOUT = 15.0  # seconds; a kubelet may take 10 to dial back
 LONGEST_BACKOFF = 16  # times the poll interval
@@ -49,6 +51,7 @@ def serve_plugin(
     plugin: DevicePlugin,
     directory: str | os.PathLike[str] = KUBELET_DIRECTORY,
     *,
+    registry: str | os.PathLike[str] | None = None,
     endpoint: str | None = None,
     kubelet_socket: str = "kubelet.sock",
     poll_interval: float = 1.0,
@@ -59,15 +62,18 @@ def serve_plugin(
     It registers again when the kubelet has restarted or dropped it, or when its own socket was deleted; it looks every
     `poll_interval` seconds. While no kubelet takes it, it keeps trying, and logs.
 
+    With `registry`, usually `REGISTRY`, the socket is made there instead, for the kubelet's plugin watcher: the kubelet
+    finds the plugin, asks who it is, and says whether it took it. `directory` and `kubelet_socket` do not matter then.
+
     Raises:
         SocketPathTooLongError: `directory` and `endpoint` make too long a path.
         DirectoryError: `directory` is none, or no socket can be made in it.
     """
-    path = Path(directory).absolute()
+    path = Path(directory if registry is None else registry).absolute()
     served = ServedPlugin(
         plugin,
         str(path / (endpoint or default_endpoint(plugin.resource))),
-        str(path / kubelet_socket),
+        str(path / kubelet_socket) if registry is None else None,
         poll_interval,
         max_message_bytes,
     )
@@ -76,10 +82,18 @@ def serve_plugin(
 
 
 class ServedPlugin:
-    """A plugin being served: a context manager that stops it at its end. `serve_plugin` makes and starts it."""
+    """A plugin being served: a context manager that stops it at its end. `serve_plugin` makes and starts it.
+
+    `kubelet_socket` is where it registers; None if a kubelet's plugin watcher is to find it.
+    """
 
     def __init__(
-        self, plugin: DevicePlugin, socket: str, kubelet_socket: str, poll_interval: float, max_message_bytes: int
+        self,
+        plugin: DevicePlugin,
+        socket: str,
+        kubelet_socket: str | None,
+        poll_interval: float,
+        max_message_bytes: int,
     ) -> None:
         self.plugin = plugin
         self.socket = socket
@@ -94,6 +108,7 @@ class ServedPlugin:
         self._keeper: asyncio.Task[None] | None = None
         self._bound: SocketIdentity | None = None
         self._registered_with: SocketIdentity | None = None
+        self._taken_by_a_watcher = False
         self._refused_by: SocketIdentity | None = None
         self._backoff = self._retry_at = 0.0
         self._problem = "not tried yet"
@@ -117,7 +132,8 @@ class ServedPlugin:
         if self._loop is not None:
             return
         check_socket_path(self.socket)
-        check_socket_path(self.kubelet_socket)
+        if self.kubelet_socket is not None:
+            check_socket_path(self.kubelet_socket)
         self._loop = loop = LoopThread.acquire(self._close)
         try:
             loop.run(self._open())
@@ -139,15 +155,33 @@ class ServedPlugin:
                 loop.run(self._close())
             loop.release(self._close)
 
+    def wait_for_signal(self) -> signal.Signals:
+        """Serve until SIGTERM or SIGINT comes; which. Call it in the main thread, and stop afterwards."""
+        came: list[int] = []
+        ended = threading.Event()
+
+        def end(number: int, _: object) -> None:
+            came.append(number)
+            ended.set()
+
+        before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            while not ended.wait(1):
+                pass  # the signal may have come to another thread, which cannot wake us
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        return signal.Signals(came[0])
+
     @property
     def registered(self) -> bool:
         """Whether the kubelet that is there now has accepted the plugin and can find its socket."""
+        if self._bound != socket_identity(self.socket):
+            return False
+        if self.kubelet_socket is None:
+            return self._taken_by_a_watcher
         kubelet = self._registered_with
-        return (
-            kubelet is not None
-            and kubelet == socket_identity(self.kubelet_socket)
-            and self._bound == socket_identity(self.socket)
-        )
+        return kubelet is not None and kubelet == socket_identity(self.kubelet_socket)
 
     def wait_registered(self, timeout: float | None = None) -> None:
         """Wait until the plugin is `registered`.
@@ -157,7 +191,9 @@ class ServedPlugin:
         """
         with self._attempted:
             if not self._attempted.wait_for(lambda: self.registered, timeout):
-                raise KubeletUnreachableError(self.kubelet_socket, self._problem or "it has gone a moment ago")
+                raise KubeletUnreachableError(
+                    self.kubelet_socket or self.socket, self._problem or "it has gone a moment ago"
+                )
 
     async def _open(self) -> None:
         await self._serve()
@@ -176,12 +212,14 @@ class ServedPlugin:
         _check_bindable(self.socket)
         self._service = _Service(self.plugin, self._loop, self._dropped)
         try:
-            self._server = rpc.server(self._service.methods(), self.socket, self._max_message_bytes)
+            methods = {**self._service.methods(), **(self._for_the_watcher() if self.kubelet_socket is None else {})}
+            self._server = rpc.server(methods, self.socket, self._max_message_bytes)
         except RuntimeError as error:
             raise DirectoryError(str(Path(self.socket).parent), str(error)) from error
         await self._server.start()
         self._bound = socket_identity(self.socket)
         self._registered_with = self._refused_by = None
+        self._taken_by_a_watcher = False
 
     async def _end_service(self) -> None:
         if self._service is not None:
@@ -197,6 +235,7 @@ class ServedPlugin:
     def _dropped(self) -> None:
         """No stream is left: the kubelet has gone, or thinks that we have."""
         self._registered_with = None
+        self._taken_by_a_watcher = False
 
     async def _keep_registered(self) -> None:
         while True:
@@ -215,20 +254,24 @@ class ServedPlugin:
         elif own != self._bound:
             self._tried(f"another plugin has taken {self.socket}")
             return
+        if self.kubelet_socket is None:
+            if not self.registered and not self._problem:
+                self._tried("no kubelet has asked yet")
+            return
         kubelet = socket_identity(self.kubelet_socket)
         if kubelet is None:
             self._tried("there is no such socket")
         elif not self.registered and (kubelet != self._refused_by or self._now() >= self._retry_at):
-            await self._register(kubelet)
+            await self._register(self.kubelet_socket, kubelet)
 
-    async def _register(self, kubelet: SocketIdentity) -> None:
+    async def _register(self, socket: str, kubelet: SocketIdentity) -> None:
         request = deviceplugin.RegisterRequest(
             version=VERSION,
             endpoint=Path(self.socket).name,
             resource_name=self.plugin.resource,
             options=from_options(self.plugin.options),
         )
-        async with rpc.channel(self.kubelet_socket, self._max_message_bytes) as channel:
+        async with rpc.channel(socket, self._max_message_bytes) as channel:
             try:
                 await rpc.unary(channel, rpc.REGISTER, request, REGISTER_TIMEOUT)
             except grpc.RpcError as error:
@@ -240,11 +283,29 @@ class ServedPlugin:
         self._refused_by, self._backoff = None, 0.0
         self._tried("")
 
+    def _for_the_watcher(self) -> dict[rpc.Method[Any, Any], rpc.Behaviour]:
+        """The two methods of the plugin watcher's API: who we are, and what became of it."""
+
+        async def get_info(_: pluginregistration.InfoRequest, __: Context) -> pluginregistration.PluginInfo:
+            return pluginregistration.PluginInfo(
+                type="DevicePlugin", name=self.plugin.resource, endpoint=self.socket, supported_versions=[VERSION]
+            )
+
+        async def notify(
+            status: pluginregistration.RegistrationStatus, _: Context
+        ) -> pluginregistration.RegistrationStatusResponse:
+            self._taken_by_a_watcher = status.plugin_registered
+            self._tried("" if status.plugin_registered else status.error or "the kubelet refuses, and does not say why")
+            return pluginregistration.RegistrationStatusResponse()
+
+        return {rpc.GET_INFO: get_info, rpc.NOTIFY_REGISTRATION_STATUS: notify}
+
     def _tried(self, problem: str) -> None:
+        where = self.kubelet_socket or f"a kubelet that watches {Path(self.socket).parent}"
         if not problem:
-            logger.info("%s registered with %s", self.plugin.resource, self.kubelet_socket)
+            logger.info("%s registered with %s", self.plugin.resource, where)
         elif problem != self._problem:  # once, not every second
-            logger.warning("%s cannot register with %s: %s", self.plugin.resource, self.kubelet_socket, problem)
+            logger.warning("%s cannot register with %s: %s", self.plugin.resource, where, problem)
         with self._attempted:
             self._problem = problem
             self._attempted.notify_all()

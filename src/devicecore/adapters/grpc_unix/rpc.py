@@ -9,13 +9,14 @@ import grpc.aio
 from attrs import frozen
 from google.protobuf.message import Message
 
-from devicecore.wire import deviceplugin
+from devicecore.wire import deviceplugin, pluginregistration
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
 
 REGISTRATION = "v1beta1.Registration"
 DEVICE_PLUGIN = "v1beta1.DevicePlugin"
+PLUGIN_WATCHER = "pluginregistration.Registration"
 
 
 @frozen
@@ -48,6 +49,13 @@ ALLOCATE = Method(DEVICE_PLUGIN, "Allocate", deviceplugin.AllocateRequest, devic
 PRE_START_CONTAINER = Method(
     DEVICE_PLUGIN, "PreStartContainer", deviceplugin.PreStartContainerRequest, deviceplugin.PreStartContainerResponse
 )
+GET_INFO = Method(PLUGIN_WATCHER, "GetInfo", pluginregistration.InfoRequest, pluginregistration.PluginInfo)
+NOTIFY_REGISTRATION_STATUS = Method(
+    PLUGIN_WATCHER,
+    "NotifyRegistrationStatus",
+    pluginregistration.RegistrationStatus,
+    pluginregistration.RegistrationStatusResponse,
+)
 
 Behaviour = Callable[[Any, Any], Any]
 """A coroutine function of request and context, or for `LIST_AND_WATCH` an asynchronous generator function."""
@@ -73,15 +81,19 @@ def channel(path: str, max_message_bytes: int) -> grpc.aio.Channel:
 
 
 def server(methods: Mapping[Method[Any, Any], Behaviour], path: str, max_message_bytes: int) -> grpc.aio.Server:
-    """Make a server of `methods`, all of one service, bound to the unix socket at `path` but not yet started.
+    """Make a server of `methods`, bound to the unix socket at `path` but not yet started.
 
     Raises:
         RuntimeError: grpc could not bind; it does not say why.
     """
     result = grpc.aio.server(options=[("grpc.max_receive_message_length", max_message_bytes)])
-    (service,) = {method.service for method in methods}
-    handlers = {method.name: _handler(method, behaviour) for method, behaviour in methods.items()}
-    result.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+    for service in sorted({method.service for method in methods}):
+        handlers = {
+            method.name: _handler(method, behaviour)
+            for method, behaviour in methods.items()
+            if method.service == service
+        }
+        result.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
     result.add_insecure_port(target(path))
     return result
 

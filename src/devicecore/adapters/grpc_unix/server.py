@@ -13,11 +13,20 @@ import grpc
 import grpc.aio
 
 from devicecore.adapters.grpc_unix import rpc
-from devicecore.adapters.grpc_unix.client import Limits, PluginClient
-from devicecore.adapters.grpc_unix.directory import SocketDirectory, socket_identity
+from devicecore.adapters.grpc_unix.client import PluginClient
+from devicecore.adapters.grpc_unix.directory import LONGEST_SOCKET_PATH, SocketDirectory, socket_identity
+from devicecore.adapters.grpc_unix.limits import (
+    LONGEST_RESOURCE_NAME,
+    LONGEST_VERSION,
+    Limits,
+    ListCheck,
+    RegistrationRate,
+    shown,
+)
 from devicecore.domain.errors import (
     DeviceCoreError,
     DirectoryError,
+    InvalidResourceNameError,
     PluginConnectError,
     PluginStoppedError,
     UnsupportedVersionError,
@@ -41,10 +50,16 @@ class RegistrationServer:
     """The kubelet's end of all plugins. Only the event loop's thread uses it, except for `find`."""
 
     def __init__(
-        self, directory: SocketDirectory, limits: Limits, tell: Tell, next_generation: Callable[[], int]
+        self,
+        directory: SocketDirectory,
+        limits: Limits,
+        rate: RegistrationRate | None,
+        tell: Tell,
+        next_generation: Callable[[], int],
     ) -> None:
         self._directory = directory
         self._limits = limits
+        self._rate = rate
         self._tell = tell
         self._next_generation = next_generation
         self._clients: dict[PluginId, PluginClient] = {}
@@ -95,18 +110,22 @@ class RegistrationServer:
         request: deviceplugin.RegisterRequest,
         context: grpc.aio.ServicerContext[deviceplugin.RegisterRequest, deviceplugin.Empty],
     ) -> deviceplugin.Empty:
+        name = shown(request.resource_name, LONGEST_RESOURCE_NAME)
         try:
-            await self._tell(partial(RegistrationRequested, request.resource_name))
+            await self._tell(partial(RegistrationRequested, name))
             await self._admit(request)
         except DeviceCoreError as refusal:
-            logger.warning("registration of %s at %s refused: %s", request.resource_name, request.endpoint, refusal)
+            endpoint = shown(request.endpoint, LONGEST_SOCKET_PATH)
+            logger.warning("registration of %s at %s refused: %s", name, endpoint, refusal)
             await context.abort(grpc.StatusCode.UNKNOWN, str(refusal))  # a plain error of a Go handler is UNKNOWN
         return deviceplugin.Empty()
 
     async def _admit(self, request: deviceplugin.RegisterRequest) -> None:
         if request.version not in SUPPORTED_VERSIONS:
-            raise UnsupportedVersionError(request.version, SUPPORTED_VERSIONS)
-        resource = resource_name(request.resource_name)
+            raise UnsupportedVersionError(shown(request.version, LONGEST_VERSION), SUPPORTED_VERSIONS)
+        resource = _parsed(request.resource_name)
+        if self._rate is not None:
+            self._rate.take(resource)
         path = self._directory.endpoint(request.endpoint)
         client = self._newest.get((resource, path))
         if client is not None and client.identity == socket_identity(path):
@@ -161,10 +180,11 @@ class RegistrationServer:
 
     async def _follow(self, client: PluginClient) -> None:
         plugin = client.plugin
+        check = ListCheck(plugin, self._limits.message_bytes)
         logger.info("%s registered at %s", plugin.resource, plugin.socket)
         try:
             async for message in client.reports():
-                await self._tell(partial(_reported, plugin, message))
+                await self._tell(partial(_reported, plugin, message, check))
             reason = "it ended its stream"
         except grpc.RpcError as error:
             reason = rpc.go_text(error)
@@ -177,8 +197,17 @@ class RegistrationServer:
             del self._newest[plugin.resource, plugin.socket]
 
 
-def _reported(plugin: PluginId, message: deviceplugin.ListAndWatchResponse) -> DevicesReported:
-    return DevicesReported(plugin, to_devices(message))
+def _parsed(name: str) -> ResourceName:
+    try:
+        return resource_name(name)
+    except InvalidResourceNameError:
+        raise InvalidResourceNameError(shown(name, LONGEST_RESOURCE_NAME)) from None
+
+
+def _reported(plugin: PluginId, message: deviceplugin.ListAndWatchResponse, check: ListCheck) -> DevicesReported:
+    devices = to_devices(message)
+    check.look(message, devices)
+    return DevicesReported(plugin, devices)
 
 
 def _stopping(plugin: PluginId) -> PluginConnectError:

@@ -5,6 +5,7 @@ import itertools
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -14,8 +15,8 @@ from typing import TypeVar
 from google.protobuf.message import Message
 
 from devicecore.adapters.grpc_unix import rpc
-from devicecore.adapters.grpc_unix.client import Limits
 from devicecore.adapters.grpc_unix.directory import SocketDirectory
+from devicecore.adapters.grpc_unix.limits import Limits, RegistrationRate
 from devicecore.adapters.grpc_unix.loop import LoopStoppedError, LoopThread
 from devicecore.adapters.grpc_unix.server import RegistrationServer
 from devicecore.domain.container_options import ContainerAllocateResponse
@@ -44,7 +45,22 @@ logger = logging.getLogger(__name__)
 class GrpcUnixTransport:
     """Plugins over gRPC on unix sockets in one directory: the kubelet's `v1beta1` API.
 
-    All limits are in seconds or bytes. `listener` calls happen in worker threads; a slow one delays nobody else.
+    `listener` calls happen in worker threads; a slow one delays nobody else.
+
+    Args:
+        directory: where kubelet and plugins find each other's sockets; made, if only its last part is missing.
+        socket_name: the kubelet's socket in it.
+        allow_shared_directory: whether its group or others may write there. Whoever may can pass for a plugin.
+        wipe: whether a start deletes all sockets there, as a kubelet's does, so that plugins notice; else only its own.
+        dial_timeout: seconds for a plugin's socket to answer.
+        options_timeout: seconds for GetDevicePluginOptions.
+        allocate_timeout: seconds for Allocate.
+        preferred_allocation_timeout: seconds for GetPreferredAllocation.
+        pre_start_timeout: seconds for PreStartContainer.
+        max_message_bytes: how long a plugin's message may be. A plugin whose list is longer is lost.
+        registrations_per_second: how often one resource may register in the long run; None for no limit.
+        registration_burst: how often it may register at once.
+        clock: monotonic seconds, for that.
     """
 
     def __init__(
@@ -52,14 +68,26 @@ class GrpcUnixTransport:
         directory: str | os.PathLike[str],
         *,
         socket_name: str = "kubelet.sock",
+        allow_shared_directory: bool = False,
+        wipe: bool = True,
         dial_timeout: float = 10.0,
         options_timeout: float = 30.0,
         allocate_timeout: float = 30.0,
         preferred_allocation_timeout: float = 30.0,
         pre_start_timeout: float = 30.0,
         max_message_bytes: int = 4 * 1024 * 1024,
+        registrations_per_second: float | None = 50.0,
+        registration_burst: int = 200,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._directory = SocketDirectory(Path(directory).absolute(), socket_name)
+        self._directory = SocketDirectory(
+            Path(directory).absolute(), socket_name, allow_shared=allow_shared_directory, wipe=wipe
+        )
+        self._rate = (
+            RegistrationRate(registrations_per_second, registration_burst, clock)
+            if registrations_per_second is not None
+            else None
+        )
         self._limits = Limits(
             dial=dial_timeout,
             options=options_timeout,
@@ -77,14 +105,14 @@ class GrpcUnixTransport:
 
         Raises:
             SocketPathTooLongError: the directory's name is too long for a socket in it.
-            DirectoryError: the directory is missing its parent, is none, or cannot be used.
+            DirectoryError: the directory is missing its parent, is none, cannot be used, or others may write there.
             DirectoryInUseError: it belongs to another kubelet, or this transport is started already.
         """
         with self._changing:
             if self._running is not None:
                 raise DirectoryInUseError(str(self._directory.path))
             self._directory.claim()
-            running = _Running(self._directory, self._limits, listener, self._generations.__next__)
+            running = _Running(self._directory, self._limits, self._rate, listener, self._generations.__next__)
             try:
                 self._running = running  # from its first event on, a listener may call
                 running.start()
@@ -103,6 +131,13 @@ class GrpcUnixTransport:
                 return
             self._end(running)
         running.wait_for_listeners()  # without the lock: one of them may be about to call stop
+
+    def disconnect(self, plugin: PluginId) -> None:
+        """Let go of `plugin`, as if it had ended its stream: `PluginLost` follows, unless it had gone already."""
+        running = self._running
+        if running is not None:
+            with suppress(PluginStoppedError):
+                running.loop.call_soon(running.server.find(plugin).hang_up)
 
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
         """Ask `plugin` to prepare `devices` for one container.
@@ -191,11 +226,16 @@ class _Running:
     """What exists between start and stop."""
 
     def __init__(
-        self, directory: SocketDirectory, limits: Limits, listener: Listener, next_generation: Callable[[], int]
+        self,
+        directory: SocketDirectory,
+        limits: Limits,
+        rate: RegistrationRate | None,
+        listener: Listener,
+        next_generation: Callable[[], int],
     ) -> None:
         self._listener = listener
         self._listeners = ThreadPoolExecutor(_LISTENER_THREADS, thread_name_prefix=_LISTENER_THREAD_NAME)
-        self.server = RegistrationServer(directory, limits, self._tell, next_generation)
+        self.server = RegistrationServer(directory, limits, rate, self._tell, next_generation)
         self.loop = LoopThread.acquire(self.server.stop)
 
     def start(self) -> None:

@@ -1,6 +1,6 @@
 """The kubelet's checkpoint file, both ways: what is in it, how Go writes it, and its checksum.
 
-`decode` and `encode` are all that most need; `judge` is for those who only want to know whether a file is sound.
+`decode` and `encode` are all that most need; `encode_written` is for those who save after every change, and `judge` is for those who only want to know whether a file is sound.
 """
 
 from devicecore.domain.checkpoint.decoding import Decoded, decode
@@ -8,6 +8,7 @@ from devicecore.domain.checkpoint.encoding import checksum, dump, encode
 from devicecore.domain.checkpoint.entries import NO_TOPOLOGY, CheckpointData, DevicesPerNuma, PodDevicesEntry
 from devicecore.domain.checkpoint.fnv import fnv1a_32
 from devicecore.domain.checkpoint.verdict import FileVerdict, Finding, judge
+from devicecore.domain.checkpoint.written import WrittenDevices, WrittenEntries, encode_written
 
 __all__ = [
     "NO_TOPOLOGY",
@@ -17,10 +18,13 @@ __all__ = [
     "FileVerdict",
     "Finding",
     "PodDevicesEntry",
+    "WrittenDevices",
+    "WrittenEntries",
     "checksum",
     "decode",
     "dump",
     "encode",
+    "encode_written",
     "fnv1a_32",
     "judge",
 ]

@@ -11,9 +11,11 @@ from devicecore.domain.checkpoint.go_text import json_text, resource_dump, utf8
 NEWEST = 2
 """The format of kubelets since 1.20: devices by NUMA node. Format 1 has them flat; format 0 is only ever read."""
 
-_BEFORE_ENTRIES = b"(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)"
-_BEFORE_REGISTERED = b" RegisteredDevices:(map[string][]string)"
-_NIL = b"<nil>"
+BEFORE_ENTRIES = b"(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)"
+BEFORE_REGISTERED = b" RegisteredDevices:(map[string][]string)"
+NIL = b"<nil>"
+AFTER_ENTRIES = b',"RegisteredDevices":'
+AFTER_DATA = b'},"Checksum":%d}'
 
 
 def encode(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 - what else would one call it
@@ -36,11 +38,11 @@ def encode(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 -
 def dump(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 - as above
     """The text that is hashed: Go's dump of the data."""
     _check(format)
-    entries = _NIL
+    entries = NIL
     if data.entries is not None:
         fragments = [entry.dump if format == NEWEST else entry.flat_dump for entry in data.entries]
         entries = b"[%b]" % b" ".join(fragments)
-    return b"".join((_BEFORE_ENTRIES, entries, _BEFORE_REGISTERED, _registered_dump(data), b"}"))
+    return b"".join((BEFORE_ENTRIES, entries, BEFORE_REGISTERED, _registered_dump(data), b"}"))
 
 
 def checksum(data: CheckpointData, format: int = NEWEST) -> int:  # noqa: A002 - as above
@@ -50,7 +52,7 @@ def checksum(data: CheckpointData, format: int = NEWEST) -> int:  # noqa: A002 -
 
 def _registered_dump(data: CheckpointData) -> bytes:
     if data.registered_devices is None:
-        return _NIL
+        return NIL
     resources = [resource_dump(*item) for item in sorted(data.registered_devices.items())]
     return utf8(f"map[{' '.join(resources)}]")
 

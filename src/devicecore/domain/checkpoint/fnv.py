@@ -1,10 +1,13 @@
 """The kubelet's hash: FNV-1a, 32 bit.
 
-Law: hashing is resumable. `fnv1a_32(a + b) == fnv1a_32(b, fnv1a_32(a))`, whichever implementation is at work.
+Law: hashing is resumable. `fnv1a_32(a + b) == fnv1a_32(b, fnv1a_32(a))`, whichever implementation is at work; and what
+is remembered of it is the same.
 """
 
 from collections.abc import Callable
 from contextlib import suppress
+
+from attrs import field, frozen
 
 _installed: Callable[[bytes], int] | None = None
 with suppress(ImportError):  # without the extra `fast`
@@ -16,6 +19,7 @@ OFFSET = 0x811C9DC5
 """The hash of no bytes at all, which is where every hash starts."""
 
 _PRIME = 0x01000193
+_INVERSE = pow(_PRIME, -1, 1 << 32)
 _MASK = 0xFFFFFFFF
 _HASH_OF_NUL = 0x050C5D1F
 
@@ -59,3 +63,45 @@ _fnv1a_32 = resumable(_installed) if _installed is not None and _is_fast else fn
 def fnv1a_32(data: bytes, state: int = OFFSET) -> int:
     """The hash of what was hashed up to `state`, followed by `data`."""
     return _fnv1a_32(data, state)
+
+
+def before(data: bytes, state: int) -> int:
+    """The state from which hashing `data` leads to `state`."""
+    for byte in reversed(data):
+        state = (state * _INVERSE & _MASK) ^ byte
+    return state
+
+
+@frozen(eq=False)
+class Passage:
+    """A text that remembers what hashing it does, so that behind a state it has met the like of it is not read again.
+
+    Of the state before, only the low eight bits meet the text; for a text of n bytes, the state h becomes
+    `prime**n * h + effect[h & 255]`.
+    """
+
+    parts: tuple[bytes, ...]
+    _power: int = field(init=False)
+    _effects: dict[int, int] = field(init=False, factory=dict)
+
+    @_power.default
+    def _prime_to_the_length(self) -> int:
+        return pow(_PRIME, sum(map(len, self.parts)), 1 << 32)
+
+    def hash(self, state: int = OFFSET) -> int:
+        """The hash of what was hashed up to `state`, followed by this."""
+        effect = self._effects.get(state & 0xFF)
+        if effect is None:
+            after = fnv1a_32(b"".join(self.parts), state)
+            self._effects[state & 0xFF] = (after - self._power * state) & _MASK
+            return after
+        return (self._power * state + effect) & _MASK
+
+    def followed_by(self, more: bytes) -> "Passage":
+        """This and `more`; what hashing it did last is known of the new one too, for the price of hashing `more`."""
+        longer = Passage((*self.parts, more))
+        if self._effects:
+            low = next(reversed(self._effects))
+            after = fnv1a_32(more, (self._power * low + self._effects[low]) & _MASK)
+            longer._effects[low] = (after - longer._power * low) & _MASK  # noqa: SLF001 - it is one of us
+        return longer

@@ -42,7 +42,7 @@ def utf8(text: str) -> bytes:
         raise UnencodableCheckpointError(problem=f"{around!a} holds a lone surrogate") from None
 
 
-def json_text(value: JsonObject | Strings) -> bytes:
+def json_text(value: JsonObject | Strings | str) -> bytes:
     """JSON in the order in which `value` is, with Go's escapes.
 
     Raises:
@@ -54,7 +54,7 @@ def json_text(value: JsonObject | Strings) -> bytes:
     return written
 
 
-def _plain_json(value: JsonObject | Strings) -> bytes:
+def _plain_json(value: JsonObject | Strings | str) -> bytes:
     if _fast_dumps is not None:
         with suppress(TypeError):  # a lone surrogate, but it does not say where: the other way does
             return _fast_dumps(value)
