@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check --no-input
 
 .NOTPARALLEL: # two pips must not work on one environment
 .DEFAULT_GOAL := help
-.PHONY: help test lint types imports unit demo format protos clean FORCE
+.PHONY: help test lint types imports unit simulate bench storm fuzz demo format protos clean FORCE
 
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
@@ -44,6 +44,27 @@ unit: $(VENV)/.dev ## tests, with the examples in README.md and docs/, and their
 	  echo "== branch coverage of $$part: $$(echo "$$report" | sed -n 's/^TOTAL.* //p')"; \
 	done
 
+SEEDS ?= 0-119
+STEPS ?= 1000
+
+simulate: $(VENV)/.dev ## a node from a seed, 120,000 steps of SEEDS (0-119) and STEPS (1000): a minute or two
+	@$(BIN)/python -m devicecore.testing.simulation --seeds $(SEEDS) --steps $(STEPS)
+
+storm: $(VENV)/.dev ## the tests of reliability in full: 10,000 registrations, 1,000 plugins, many crashes; some minutes
+	@STORM=1 $(BIN)/pytest --quiet tests/reliability
+
+FUZZ_SECONDS ?= 600
+
+fuzz: $(VENV)/.dev ## look for input that breaks us, for FUZZ_SECONDS (600); atheris needs Python 3.11 to 3.13
+	@$(BIN)/python -c "import atheris" 2>/dev/null || $(PIP) install atheris==3.0.0
+	@for target in checkpoint wire; do \
+	  echo "== fuzzing $$target for $$(( $(FUZZ_SECONDS) / 2 )) seconds"; \
+	  $(BIN)/python -m tests.reliability.fuzz $$target $$(( $(FUZZ_SECONDS) / 2 )) || exit 1; \
+	done
+
+bench: $(VENV)/.dev ## measure, next to the kubelet's figures; BENCH=--quick for a first look, BENCH=--json to keep the results
+	@$(BIN)/python benchmarks/run.py $(BENCH)
+
 demo: $(VENV)/.runtime ## see devicecore at work on this machine
 	@$(BIN)/devicecore demo
 
@@ -64,7 +85,7 @@ clean: ## remove the environment, and everything else that can be made again
 $(VENV)/.dev: pyproject.toml $(VENV)/.made
 	@echo "== installing devicecore and its tools into $(VENV)"
 	@$(PIP) install --upgrade "pip>=25.1" # the first that knows dependency groups
-	@$(PIP) install --editable ".[cli,fast,testing]" --group dev
+	@$(PIP) install --editable ".[cli,fast,kubernetes,prometheus,testing]" --group dev
 	@touch $(VENV)/.runtime $@
 
 $(VENV)/.runtime: pyproject.toml $(VENV)/.made

@@ -5,4 +5,7 @@ from sybil.parsers.markdown import PythonCodeBlockParser
 
 pytest_plugins = ["devicecore.testing.pytest_plugin"]
 
-pytest_collect_file = Sybil(parsers=[PythonCodeBlockParser()], patterns=["README.md", "docs/**/*.md"]).pytest()
+pytest_collect_file = Sybil(
+    parsers=[PythonCodeBlockParser()],
+    patterns=["README.md", "docs/*.md", "docs/**/*.md"],  # before Python 3.13, ** stands for exactly one folder
+).pytest()

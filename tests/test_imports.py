@@ -27,8 +27,8 @@ def names(text: str) -> frozenset[str]:
 
 # Modules of the standard library that compute and do nothing else.
 PURE = names(
-    "abc base64 binascii bisect collections contextlib enum functools heapq itertools json math operator re string "
-    "struct types typing"
+    "abc base64 binascii bisect collections contextlib decimal enum functools heapq itertools json math operator re "
+    "string struct types typing"
 )
 ANY = frozenset(sys.stdlib_module_names)
 
@@ -57,9 +57,12 @@ LAYERS = {
     "devicecore.wire": Layer(PURE | names("attrs google importlib .domain .ports")),
     "devicecore.adapters": Layer(ADAPTER),
     "devicecore.adapters.grpc_unix": Layer(ADAPTER | names("google grpc")),
+    "devicecore.adapters.kube_api": Layer(ADAPTER | names("httpx2 lightkube")),
     "devicecore.adapters.manifests": Layer(ADAPTER | names("yaml")),
     "devicecore.adapters.pod_resources": Layer(ADAPTER | names("google grpc")),
+    "devicecore.adapters.prometheus": Layer(ADAPTER | names("prometheus_client")),
     "devicecore.testing": Layer(TESTING | names("hypothesis"), names("grpc .adapters")),
+    "devicecore.testing.conformance": Layer(TESTING | names("google grpc .adapters")),
     "devicecore.testing.pytest_plugin": Layer(TESTING | names("pytest"), names("grpc hypothesis .adapters")),
     "devicecore.cli": Layer(
         ANY | names("attrs click rich yaml .domain .ports .manager .plugins .wire .adapters .testing")
@@ -143,6 +146,8 @@ def test_a_module_imports_only_what_its_layer_may(module: str) -> None:
         ("devicecore.adapters.file", "from devicecore.manager import DeviceManager"),
         ("devicecore.adapters.memory", "import grpc.aio"),
         ("devicecore.adapters.grpc_unix.server", "import yaml"),
+        ("devicecore.adapters.kube_api.sink", "import prometheus_client"),
+        ("devicecore.adapters.prometheus", "import lightkube"),
         ("devicecore.plugins.simulated", "from devicecore.adapters.memory import MemoryTransport"),
         ("devicecore.wire.messages", "import grpc"),
         ("devicecore.testing.kubelet", "from devicecore.adapters.grpc_unix import server"),
@@ -161,7 +166,8 @@ def loaded_by(statement: str) -> set[str]:
 
 
 def test_importing_devicecore_loads_nothing_heavy() -> None:
-    heavy = names("click google.protobuf grpc hypothesis rich yaml .adapters .cli .testing .wire")
+    heavy = names("click google.protobuf grpc httpx2 hypothesis lightkube prometheus_client rich yaml")
+    heavy |= names(".adapters .cli .testing .wire")
     assert not heavy & loaded_by("import devicecore")
 
 

@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
@@ -33,14 +34,17 @@ from devicecore.domain.errors import (
     UnreadableReceiptError,
     UnregisteredDeviceError,
 )
-from devicecore.domain.events import Event, PluginRegistered, RegistrationRequested
+from devicecore.domain.events import DevicesReported, Event, PluginRegistered, RegistrationRequested
+from devicecore.domain.health import pods_with_news
 from devicecore.domain.inventory import Plugin
 from devicecore.domain.model import Container, ContainerKey, DeviceId, NumaNode, Pod, PodUid, Receipt, ResourceName
+from devicecore.domain.news import Allocated, HealthChanged, News, Released
 from devicecore.domain.node import Node
 from devicecore.domain.selection import Consult, Demand, Settled
 from devicecore.domain.topology import Hints, Policy, Scope, Topology, container_hints, merge, pod_hints
 from devicecore.ports.hints import HintProvider
 from devicecore.ports.metrics import Metrics
+from devicecore.ports.observer import Observer
 from devicecore.ports.pods import PodSource
 from devicecore.ports.sink import NodeStatusSink
 from devicecore.ports.store import CheckpointStore
@@ -79,6 +83,7 @@ class DeviceManager:
         metrics: who counts registrations and the duration of Allocate calls.
         topology: the machine's NUMA nodes and the policy for them.
         hint_providers: who else has a say in NUMA nodes, in the order in which they are asked.
+        observers: who hears of allocations, releases and health.
         admission_budget: seconds that all plugins together may take for one admission.
         clock: monotonic seconds.
     """
@@ -93,6 +98,7 @@ class DeviceManager:
         metrics: Metrics | None = None,
         topology: Topology = Topology(),
         hint_providers: Sequence[HintProvider] = (),
+        observers: Iterable[Observer] = (),
         admission_budget: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -103,6 +109,7 @@ class DeviceManager:
         self._metrics = metrics
         self._topology = topology
         self._hint_providers = tuple(hint_providers)
+        self._observers = tuple(observers)
         self._budget = admission_budget
         self._clock = clock
         self._node = Node()
@@ -136,6 +143,7 @@ class DeviceManager:
             return
         self._running = frozenset(self._pods.running_containers()) if self._pods else frozenset()
         self._restore()
+        self._tell(Allocated(held.key.pod, held) for held in self._node.ledger)
         self._transport.start(self._on_event)
         self._started = True
         self._publish()
@@ -159,7 +167,7 @@ class DeviceManager:
         """All that is known now, as a value."""
         return self._node
 
-    def wait_for(self, condition: Callable[[Node], bool], timeout: float) -> Node:
+    def wait_for(self, condition: Callable[[Node], object], timeout: float) -> Node:
         """Wait until `condition` holds of `node`, which it is asked after every change; that node.
 
         Raises:
@@ -191,18 +199,13 @@ class DeviceManager:
 
     def evict(self, pods: Iterable[PodUid]) -> None:
         """Forget pods that are no longer active: their devices are free, and the checkpoint no longer names them."""
-        gone = tuple(pods)
-        self._replace(lambda node: evolve(node, ledger=node.ledger.evict(gone)))
+        self._forget(tuple(pods))
         self._save_or_log()
 
     def update_allocated_devices(self) -> None:
         """Forget the pods that the pod source no longer lists (kubelet: `UpdateAllocatedDevices`, reference 5.3)."""
-        if self._pods is None or not self._pods.sources_ready():
-            return
-        with self._turn:
-            active = {*self._pods.active_pods(), *self._admitting}
-        if gone := [pod for pod in self._node.ledger.allocations if pod not in active]:
-            self.evict(gone)
+        if self._sweep():
+            self._save_or_log()
 
     def container_options(self, pod: Pod, container: str) -> ContainerOptions | None:
         """What a container is to be given, asked before each of its starts; None if it has no devices.
@@ -263,27 +266,56 @@ class DeviceManager:
         self.update_allocated_devices()
         return self._hints(pod, None if container is None else pod.container(container))
 
+    def _sweep(self) -> bool:
+        """Forget the pods that are no longer active; whether there were any. Saving that is the caller's business."""
+        if self._pods is None or not self._pods.sources_ready():
+            return False
+        held = (
+            self._node.ledger.allocations.keys()
+        )  # before asking who is active: a pod admitted since then is not in it
+        with self._turn:
+            listed = self._pods.active_pods()
+            admitting = frozenset(self._admitting)
+        active = listed if isinstance(listed, AbstractSet) else frozenset(listed)
+        if held <= active:
+            return False
+        gone = [pod for pod in held if pod not in active and pod not in admitting]
+        if gone:
+            self._forget(gone)
+        return bool(gone)
+
+    def _forget(self, gone: Sequence[PodUid]) -> None:
+        """Free what pods hold. It is told before it is so, hence before it is saved and before anybody gets it next."""
+        told = [held for pod in gone for held in self._node.ledger.allocations.get(pod, ())]
+        self._tell(Released(held.key.pod, held) for held in told)
+        before, _ = self._replace(lambda node: evolve(node, ledger=node.ledger.evict(gone)))
+        late = [held for pod in gone for held in before.ledger.allocations.get(pod, ()) if held not in told]
+        self._tell(Released(held.key.pod, held) for held in late)
+
     # --- admission ----------------------------------------------------------------------------------------------------
 
     def _admit(self, pod: Pod, containers: Sequence[Container], affinity: Affinity) -> Verdict:
         with self._alone(pod.uid):
-            self.update_allocated_devices()
-            unhandled = self._node.unhandled(pod)
+            is_saved = not self._sweep()
+            node = self._node  # what it knows now decides which requests are ours, to the end of the admission
+            unhandled = node.unhandled(pod)
             transaction = _Transaction(pod, self._clock() + self._budget)
             at: Container | None = None
             try:
                 for at, nodes in self._affinities(pod, containers, affinity):
-                    for resource, size in self._node.requests(pod, at):
+                    for resource, size in node.requests(pod, at):
                         demand = Demand(pod.key(at), resource, size, nodes, self._is_already_running(pod, at))
                         self._allocate(transaction, demand)
-                self._commit(transaction)
+                is_saved |= self._commit(transaction)
             except BaseException as error:
                 self._release(transaction)
-                if isinstance(error, StoreError):
-                    self._save_or_log()  # the store may hold what it could not make durable
+                if isinstance(error, StoreError) or not is_saved:  # the store may hold what it could not make durable
+                    self._save_or_log()
                 if isinstance(error, DeviceCoreError):
                     return self._verdict(error, at)
                 raise
+            if not is_saved:
+                self._save_or_log()
             return Admitted(self._node.ledger.allocations.get(pod.uid, ()), unhandled)
 
     def _affinities(
@@ -351,10 +383,10 @@ class DeviceManager:
                 timeout=self._time_left(transaction),
             )
 
-    def _commit(self, transaction: "_Transaction") -> None:
-        """Turn the reservations into allocations: on disk first, then here."""
+    def _commit(self, transaction: "_Transaction") -> bool:
+        """Turn the reservations into allocations: on disk first, then here. Whether there was anything to save."""
         if not transaction.reserved:
-            return
+            return False
         self._time_left(transaction)  # what comes too late is not taken
 
         def confirmed(node: Node) -> Node:
@@ -363,8 +395,22 @@ class DeviceManager:
             return node
 
         with self._saving:
-            self._save(confirmed(self._node))
-            self._replace(confirmed)
+            before = self._node
+            after = confirmed(before)
+            self._save(after)
+            _, after = self._replace(lambda node: after if node is before else confirmed(node))
+        if self._observers:
+            self._tell_allocated(transaction, after)
+        return True
+
+    def _tell_allocated(self, transaction: "_Transaction", after: Node) -> None:
+        pod = transaction.pod.uid
+        demanded = {(demand.key, demand.resource) for demand in transaction.reserved}
+        given = [held for held in after.ledger.allocations[pod] if (held.key, held.resource) in demanded]
+        self._tell(Allocated(pod, held) for held in given)
+        left = self._node.ledger.allocations.get(pod, ())
+        # Who evicts a pod while it is being admitted may have told of the end before the beginning was.
+        self._tell(Released(pod, held) for held in given if held not in left)
 
     def _release(self, transaction: "_Transaction") -> None:
         def released(node: Node) -> Node:
@@ -443,15 +489,35 @@ class DeviceManager:
                 self._metrics.device_plugin_registration(event.resource)
             return
         now = self._clock()
-        self._replace(lambda node: node.apply(event, now))
+        before, after = self._replace(lambda node: node.apply(event, now))
         if not isinstance(event, PluginRegistered):  # registering alone changes nothing that is saved
             self._save_or_log()
         self._publish()
+        if self._observers and isinstance(event, DevicesReported):
+            self._tell_health(event.plugin.resource, before, after)
 
-    def _replace(self, change: Callable[[Node], Node]) -> None:
+    def _tell_health(self, resource: ResourceName, before: Node, after: Node) -> None:
+        old, new = (node.inventory.registered(resource) for node in (before, after))
+        if pods := pods_with_news(resource, old, new, after.ledger):
+            self._tell([HealthChanged(pods)])
+
+    def _tell(self, news: Iterable[News]) -> None:
+        """Tell every observer; the caller holds no lock."""
+        if not self._observers:
+            return
+        for one in news:
+            for observer in self._observers:
+                try:
+                    observer(one)
+                except Exception:  # noqa: BLE001 - somebody else's mistake is not the admission's
+                    _log.exception("%r failed on %s", observer, type(one).__name__)
+
+    def _replace(self, change: Callable[[Node], Node]) -> tuple[Node, Node]:
+        """Replace the node; what it was, and what it is."""
         with self._state:
-            self._node = change(self._node)
+            before, self._node = self._node, change(self._node)
             self._state.notify_all()
+            return before, self._node
 
     def _save(self, node: Node) -> None:
         """Make `node` durable; the caller holds `_saving`."""

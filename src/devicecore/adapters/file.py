@@ -109,10 +109,13 @@ class _DurableFile:
 
     def __init__(self, path: Path, mode: int) -> None:
         self._path = path
+        self._directory = str(path.parent)
         self._mode = mode
         # Nobody else's names, so that a second writer, who should not be, can spoil an attempt but never the file.
         beside = f".{path.name}.{os.getpid()}-{next(_instances)}"
-        self._new, self._old = path.with_name(f"{beside}.new"), path.with_name(f"{beside}.old")
+        # As text: a path object takes as long to become one as the disk takes for the call.
+        self._new, self._old = str(path.with_name(f"{beside}.new")), str(path.with_name(f"{beside}.old"))
+        self._target = str(path)
         self._lock = threading.Lock()
         self._swept = False
 
@@ -126,20 +129,24 @@ class _DurableFile:
         with self._lock:
             if not self._swept:
                 self._sweep()
+            leftovers = [self._new, self._old]
             try:
                 _write_new(self._new, blob, self._mode)
                 go_back = self._keep_old()
-                self._new.replace(self._path)
+                os.replace(self._new, self._target)  # noqa: PTH105 - see __init__
+                leftovers.remove(self._new)
                 try:
-                    _sync_directory(self._path.parent)
+                    _sync_directory(self._directory)
                 except OSError:
                     with suppress(OSError):
                         go_back()
                     raise
             finally:
-                for leftover in (self._new, self._old):
+                for leftover in leftovers:
                     try:
-                        leftover.unlink(missing_ok=True)
+                        os.unlink(leftover)  # noqa: PTH108 - see __init__
+                    except FileNotFoundError:
+                        pass
                     except OSError:
                         self._swept = False  # else it would be in the way of the next attempt
 
@@ -153,7 +160,7 @@ class _DurableFile:
             names = itertools.chain([name], (f"{name}.{number}" for number in itertools.count(2)))
             aside = next(path for path in map(self._path.with_name, names) if not os.path.lexists(path))
             self._path.rename(aside)
-            _sync_directory(self._path.parent)
+            _sync_directory(self._directory)
             return str(aside)
 
     def _sweep(self) -> None:
@@ -167,15 +174,15 @@ class _DurableFile:
     def _keep_old(self) -> Callable[[], object]:
         """Keep the old file under a second name until the new one is safe; how to go back to it."""
         try:
-            self._old.hardlink_to(self._path)
+            os.link(self._target, self._old)
         except FileNotFoundError:
             return self._path.unlink
         except OSError:
             return lambda: None  # a file system without second names
-        return lambda: self._old.replace(self._path)
+        return lambda: os.replace(self._old, self._target)  # noqa: PTH105 - see __init__
 
 
-def _write_new(path: Path, blob: bytes, mode: int) -> None:
+def _write_new(path: str, blob: bytes, mode: int) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         rest = memoryview(blob)
@@ -186,7 +193,7 @@ def _write_new(path: Path, blob: bytes, mode: int) -> None:
         os.close(descriptor)
 
 
-def _sync_directory(path: Path) -> None:
+def _sync_directory(path: str) -> None:
     """Make a rename durable, which fsync of the file does not."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from attrs import define, field
 
-from devicecore.domain.capacity import NodeStatus, merge_into_node
+from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.errors import PluginCallError, PluginStoppedError
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
@@ -64,7 +64,7 @@ class MemoryTransport:
 
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:  # noqa: ARG002  # see the class
         """Ask the plugin to prepare `devices`."""
-        return write_receipt(self._call(plugin, "Allocate", lambda live: live.allocate(tuple(devices))))
+        return self._call(plugin, "Allocate", lambda live: write_receipt(live.allocate(tuple(devices))))
 
     def get_preferred_allocation(
         self,
@@ -181,7 +181,8 @@ class MemorySink:
     def publish(self, status: NodeStatus) -> None:
         """Take the status over."""
         self.published.append(status)
-        self.capacity, self.allocatable = merge_into_node(status, self.capacity, self.allocatable)
+        for shown, counts in ((self.capacity, status.capacity), (self.allocatable, status.allocatable)):
+            shown.update((str(name), counts.get(name, 0)) for name in (*status.removed, *counts))
 
 
 @define

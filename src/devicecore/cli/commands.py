@@ -3,7 +3,9 @@
 import click
 
 from devicecore.cli.checkpoint import checkpoint
+from devicecore.cli.conformance import conformance
 from devicecore.cli.demo import demo
+from devicecore.cli.kubelet import kubelet
 from devicecore.cli.plugin import plugin
 from devicecore.cli.plugin_directory import directory
 
@@ -35,6 +37,8 @@ def devicecore() -> None:
 
 
 devicecore.add_command(demo)
+devicecore.add_command(kubelet)
 devicecore.add_command(plugin)
 plugin.add_command(directory)
+devicecore.add_command(conformance)
 devicecore.add_command(checkpoint)

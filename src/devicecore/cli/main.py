@@ -12,7 +12,14 @@ from collections.abc import Sequence
 from devicecore.cli.output import complain
 
 UNUSABLE = 2
-_EXTRA = {"click", "rich", "yaml"}  # what the extra `cli` installs, by the names under which it is imported
+_EXTRAS = {  # what installs it, by the name under which it is imported
+    "click": "cli",
+    "rich": "cli",
+    "yaml": "cli",
+    "lightkube": "kubernetes",
+    "httpx2": "kubernetes",
+    "prometheus_client": "prometheus",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,9 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()  # while somebody is here to be told that it cannot be
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        if missing not in _EXTRA:
+        if missing not in _EXTRAS:
             raise
-        complain("devicecore", f"the command needs {missing}: run pip install 'devicecore[cli]'")
+        complain("devicecore", f"the command needs {missing}: run pip install 'devicecore[{_EXTRAS[missing]}]'")
     except BrokenPipeError:
         # Whoever read our output has seen enough. Python would complain of it once more at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -70,9 +70,12 @@ def fold(text: str, width: int) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def console_on(file: TextIO) -> "Console":
-    """A console that prints what it is told as it is told, in colour on terminals that have it."""
+def console_on(file: TextIO, unfolded: int = _UNFOLDED) -> "Console":
+    """A console that prints what it is told as it is told, in colour on terminals that have it.
+
+    `unfolded` is how many columns there are where there is no terminal.
+    """
     from rich.console import Console
 
-    width = None if file.isatty() else _UNFOLDED
+    width = None if file.isatty() else unfolded
     return Console(file=file, width=width, highlight=False, markup=False, emoji=False)

@@ -21,7 +21,7 @@ _NUMBER = re.compile("[0-9]{1,9}")
 ENDING = {signal.SIGINT, signal.SIGTERM}
 
 
-def _numbers(context: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:
+def numbers(context: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:
     """Read whole numbers, separated by commas."""
     words = [word.strip() for word in text.split(",")] if text else []
     if not all(_NUMBER.fullmatch(word) for word in words):
@@ -63,10 +63,10 @@ def plugin() -> None:
     help="The plugin's socket in it; by default made of the resource.",
 )
 @click.option(
-    "--numa-nodes", metavar="N,N", default="", callback=_numbers, help="Attach the devices to these NUMA nodes in turn."
+    "--numa-nodes", metavar="N,N", default="", callback=numbers, help="Attach the devices to these NUMA nodes in turn."
 )
 @click.option(
-    "--unhealthy", metavar="N,N", default="", callback=_numbers, help="Which devices are unhealthy at first, by number."
+    "--unhealthy", metavar="N,N", default="", callback=numbers, help="Which devices are unhealthy at first, by number."
 )
 @click.option(
     "--variable",

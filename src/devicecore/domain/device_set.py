@@ -75,6 +75,8 @@ class DeviceIndex:
 
     def select(self, ids: Iterable[DeviceId]) -> "DeviceSet":
         """The set of those `ids` that this index knows."""
+        if ids == self.ids:  # a complete list in natural order, as it nearly always comes
+            return self.all
         places = self.places
         known = [places[device] for device in ids if device in places]
         if len(known) <= _FEW:
@@ -119,10 +121,10 @@ class DeviceSet(AbstractSet[DeviceId]):
 
     def take(self, count: int) -> "DeviceSet":
         """The first `count` members in natural order, or all if there are fewer."""
-        if len(self) <= count:
-            return self
         taken, rest = 0, self.bits
         for _ in range(count):
+            if not rest:
+                return self
             lowest = rest & -rest
             taken |= lowest
             rest ^= lowest
@@ -142,14 +144,23 @@ class DeviceSet(AbstractSet[DeviceId]):
         return index, self.on(index).bits, other.on(index).bits
 
     def __and__(self, other: AbstractSet[DeviceId]) -> "DeviceSet":
+        if other.__class__ is DeviceSet and other.index is self.index:  # nearly always: one resource, one index
+            return DeviceSet(self.index, self.bits & other.bits)
         index, mine, others = self._joint(other)
         return DeviceSet(index, mine & others)
 
     def __or__(self, other: AbstractSet[DeviceId]) -> "DeviceSet":  # type: ignore[override]  # one resource has one id type
+        if other.__class__ is DeviceSet and other.index is self.index:
+            return DeviceSet(self.index, self.bits | other.bits)
         index, mine, others = self._joint(other)
         return DeviceSet(index, mine | others)
 
     def __sub__(self, other: AbstractSet[DeviceId]) -> "DeviceSet":
+        if other.__class__ is DeviceSet:
+            if not other.bits:
+                return self
+            if other.index is self.index:
+                return DeviceSet(self.index, self.bits & ~other.bits)
         index, mine, others = self._joint(other)
         return DeviceSet(index, mine & ~others)
 

@@ -182,6 +182,29 @@ class UnsupportedVersionError(PluginError):
 
 
 @frozen
+class NoSupportedVersionError(PluginError):
+    """A plugin that the plugin watcher found supports no API version of `supported`."""
+
+    supported: tuple[str, ...]
+    offered: tuple[str, ...]
+
+    def __str__(self) -> str:
+        ours, theirs = ", ".join(self.supported), " ".join(self.offered)
+        return f"manager version, {ours}, is not among plugin supported versions [{theirs}]"
+
+
+@frozen
+class UnhandledPluginTypeError(PluginError):
+    """A plugin that the plugin watcher found is no device plugin."""
+
+    type: str
+    socket: str
+
+    def __str__(self) -> str:
+        return f"no handler registered for plugin type: {self.type} at socket {self.socket}"
+
+
+@frozen
 class InvalidEndpointError(PluginError):
     """A plugin registers an endpoint that is not a socket in the plugin directory."""
 

@@ -4,7 +4,7 @@ Law: what one plugin instance says or suffers never changes what another one sai
 that registered last; when that one goes, the latest that is left takes over with its own devices.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 from attrs import evolve, field, frozen
@@ -34,12 +34,24 @@ class DeviceReport:
     def of(cls, devices: Iterable[Device], index: DeviceIndex | None = None) -> "DeviceReport":
         """The report a plugin's list makes; its sets are on `index` as far as that knows the ids."""
         listed = tuple(devices)
-        by_id = {device.id: device for device in listed}
+        ids = tuple([device.id for device in listed])
+        by_id = dict(zip(ids, listed, strict=True))
         index = (index or DeviceIndex.of(by_id)).covering(by_id)
-        return cls(
-            by_id,
-            index.select(device.id for device in listed if device.health is Health.HEALTHY),
-            index.select(device.id for device in listed if device.health is Health.UNHEALTHY),
+        ill = [device.id for device in listed if device.health is Health.UNHEALTHY]
+        if not ill:
+            return cls(by_id, index.select(ids), DeviceSet(index))
+        healthy = [device.id for device in listed if device.health is Health.HEALTHY]
+        return cls(by_id, index.select(healthy), index.select(ill))
+
+    def repeats(self, devices: Sequence[Device]) -> bool:
+        """Whether `devices` is the list it was made of, as heartbeats send it again."""
+        # Field by field: to compare 50,000 devices as values takes ten times as long.
+        mine = self.devices.values()
+        return (
+            len(mine) == len(devices)
+            and [device.health for device in mine] == [device.health for device in devices]
+            and [device.id for device in mine] == [device.id for device in devices]
+            and [device.topology for device in mine] == [device.topology for device in devices]
         )
 
     @property
@@ -65,6 +77,12 @@ class DeviceReport:
             for node in device.nodes:
                 ids.setdefault(node, []).append(device.id)
         return {node: self.index.select(ids[node]) for node in sorted(ids)}
+
+    @cached_property
+    def node_sizes(self) -> Mapping[NumaNode, int] | None:
+        """How many devices each of these NUMA nodes has, if no device is on two: then what nodes have adds up."""
+        sizes = {node: len(devices) for node, devices in self.by_node.items()}
+        return sizes if sum(sizes.values()) == len(self.touching(sizes)) else None
 
     @property
     def has_topology(self) -> bool:
@@ -155,6 +173,14 @@ class Inventory:
         report = DeviceReport.of(devices, index)
         plugins = tuple(evolve(plugin, report=report) if plugin.id == id_ else plugin for plugin in resource.plugins)
         return self._with(evolve(resource, plugins=plugins, report=_believed(plugins, report), awaited=False))
+
+    def is_repeated(self, id_: PluginId, devices: Sequence[Device]) -> bool:
+        """Whether a plugin instance that serves its resource has sent the very list that is believed."""
+        resource = self.resources.get(id_.resource)
+        if resource is None or resource.report is None or not resource.plugins or resource.awaited:
+            return False
+        plugin = resource.plugins[-1]
+        return plugin.id == id_ and plugin.report is resource.report and resource.report.repeats(devices)
 
     def disconnect(self, id_: PluginId, now: float) -> "Inventory":
         """A plugin instance has gone (kubelet: `PluginDisconnected`). One that is not known: no change.

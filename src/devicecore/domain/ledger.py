@@ -7,7 +7,7 @@ owners is a file in which a kubelet has already written two: it is kept as it st
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import cached_property, reduce
+from functools import reduce
 from itertools import chain
 from operator import or_
 
@@ -44,12 +44,12 @@ class Allocation:
         """The devices themselves."""
         return DeviceSet.of(self.nodes)
 
-    @cached_property
+    @property
     def entry(self) -> PodDevicesEntry:
-        """The allocation in a checkpoint; it keeps its text, so that only new ones cost anything to write."""
+        """The allocation in a checkpoint."""
         per_numa: dict[int, list[str]] = {}
-        for device, nodes in self.nodes.items():
-            for node in nodes or (NO_TOPOLOGY,):
+        for device in sorted(self.nodes, key=natural_key):
+            for node in self.nodes[device] or (NO_TOPOLOGY,):
                 per_numa.setdefault(node, []).append(device)
         device_ids = {node: tuple(devices) for node, devices in sorted(per_numa.items())}
         return PodDevicesEntry(self.key.pod, self.key.container, self.resource, device_ids, self.receipt)
@@ -63,8 +63,7 @@ class Allocation:
                 before = nodes.get(device, ())
                 nodes[device] = before if node == NO_TOPOLOGY else (*before, NumaNode(node))
         key = ContainerKey(PodUid(entry.pod_uid), entry.container_name)
-        in_order = {device: nodes[device] for device in sorted(nodes, key=natural_key)}
-        return cls(key, ResourceName(entry.resource_name), in_order, Receipt(entry.alloc_resp or b""))
+        return cls(key, ResourceName(entry.resource_name), nodes, Receipt(entry.alloc_resp or b""))
 
 
 Holding = Reservation | Allocation
@@ -115,11 +114,15 @@ class Ledger:
 
     def allocation(self, key: ContainerKey, resource: ResourceName) -> Allocation | None:
         """What a container was given of a resource; None if it never was, which is not the same as no devices."""
-        found = (held for held in self.allocations.get(key.pod, ()) if (held.key, held.resource) == (key, resource))
-        return next(found, None)
+        for held in self.allocations.get(key.pod, ()):
+            if held.resource == resource and held.key == key:
+                return held
+        return None
 
     def held_by(self, pod: PodUid, resource: ResourceName) -> dict[str, DeviceSet]:
         """What each container of a pod holds of a resource, reserved or allocated."""
+        if pod not in self.allocations and not self.reservations:
+            return {}
         reserved = (holding for holding in self.reservations if holding.key.pod == pod)
         holdings: tuple[Holding, ...] = (*self.allocations.get(pod, ()), *reserved)
         return {holding.key.container: holding.devices for holding in holdings if holding.resource == resource}
@@ -134,7 +137,7 @@ class Ledger:
                 already holds devices of the resource.
         """
         of_pod = self.held_by(key.pod, resource)
-        lent = (reusable & _union(of_pod.values())) - self.contested(resource)
+        lent = (reusable & _union(of_pod.values())) - self.contested(resource) if reusable else _NONE
         taken = devices & (self.in_use(resource) - lent)
         if taken or key.container in of_pod:
             raise DeviceHeldError(resource, tuple(taken or of_pod[key.container]))

@@ -72,7 +72,7 @@ class Health(Enum):
     @classmethod
     def parse(cls, text: str) -> "Health":
         """Read a plugin's word: anything but exactly `Healthy` is unhealthy (reference 3.4)."""
-        return cls.HEALTHY if text == cls.HEALTHY.value else cls.UNHEALTHY
+        return cls.HEALTHY if text == "Healthy" else cls.UNHEALTHY
 
 
 @frozen

@@ -60,7 +60,7 @@ class Node:
             UnencodableCheckpointError: a string is no Unicode text.
         """
         resources = self.inventory.resources.items()
-        registered = {name: resource.report.written for name, resource in resources if resource.report is not None}
+        registered = {str(name): resource.report.written for name, resource in resources if resource.report is not None}
         return encode_written(self.ledger.written, registered)
 
     def apply(self, event: Event, now: float) -> "Node":
@@ -75,6 +75,8 @@ class Node:
             case PluginRegistered(plugin, options):
                 return evolve(self, inventory=self.inventory.connect(plugin, options))
             case DevicesReported(plugin, devices):
+                if self.inventory.is_repeated(plugin, devices):
+                    return self
                 index = self._index(plugin.resource, [device.id for device in devices])
                 inventory = self.inventory.report(plugin, devices, index)
                 return Node(inventory, self.ledger.indexed(plugin.resource, index))
@@ -104,7 +106,7 @@ class Node:
             for container in pod.in_start_order
             for resource, size in sorted(container.limits.items())
             if size and (container.name, resource) not in pod.claimed
-            if is_extended_resource(resource) and not self.knows(resource)
+            if not self.knows(resource) and is_extended_resource(resource)
         )
 
     def devices_to_allocate(self, pod: Pod, demand: Demand) -> Decision:
@@ -115,7 +117,7 @@ class Node:
     def reserve(self, pod: Pod, demand: Demand, devices: DeviceSet) -> "Node":
         """Take `devices` for a container of `pod`; see `Ledger.reserve` for what it raises."""
         reusable = reusable_devices(pod, demand.key, demand.resource, self.ledger)
-        return evolve(self, ledger=self.ledger.reserve(demand.key, demand.resource, devices, reusable))
+        return Node(self.inventory, self.ledger.reserve(demand.key, demand.resource, devices, reusable))
 
     def confirm(self, key: ContainerKey, resource: ResourceName, receipt: Receipt) -> "Node":
         """The plugin has prepared what was reserved. A device it no longer lists is taken to have no topology."""
@@ -125,7 +127,7 @@ class Node:
         def nodes_of(device: DeviceId) -> tuple[NumaNode, ...]:
             return devices[device].nodes if device in devices else ()
 
-        return evolve(self, ledger=self.ledger.confirm(key, resource, receipt, nodes_of))
+        return Node(self.inventory, self.ledger.confirm(key, resource, receipt, nodes_of))
 
     def expire(self, now: float) -> tuple[tuple[ResourceName, ...], "Node"]:
         """The resources whose grace period is over at `now`, and the node without them."""
@@ -143,6 +145,6 @@ class Node:
     def _index(self, resource: ResourceName, ids: Sequence[DeviceId]) -> DeviceIndex:
         """The index for a new report: the one in use if it fits, else one of what is listed or held now."""
         report = self.inventory.registered(resource)
-        if report and all(device in report.index.places for device in ids) and len(report.index.ids) <= 2 * len(ids):
+        if report and len(report.index.ids) <= 2 * len(ids) and report.index.places.keys() >= set(ids):
             return report.index
         return DeviceIndex.of((*ids, *self.ledger.in_use(resource)))

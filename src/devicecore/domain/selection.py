@@ -119,16 +119,16 @@ def _choose(
     aligned, unaligned, no_affinity = filter_by_affinity(report, demand.affinity, available)
     if needed == len(aligned):
         return Settled(taken | aligned)
-    if needed < len(aligned):
-        question = Consult(aligned | taken, taken, demand.size, eligible=aligned, fallbacks=(aligned,))
-    else:
-        taken |= aligned
-        rest = available - aligned
-        question = Consult(available | taken, taken, demand.size, eligible=rest, fallbacks=(unaligned, no_affinity))
     plugin = inventory.resources[demand.resource].plugin
     if plugin is None:
         raise EndpointNotFoundError(demand.resource)
-    return question if plugin.options.get_preferred_allocation_available else question.answer(())
+    if not plugin.options.get_preferred_allocation_available:
+        return Settled(_fill(taken, demand.size, aligned, unaligned, no_affinity))
+    if needed < len(aligned):
+        return Consult(aligned | taken, taken, demand.size, eligible=aligned, fallbacks=(aligned,))
+    taken |= aligned
+    rest = available - aligned
+    return Consult(available | taken, taken, demand.size, eligible=rest, fallbacks=(unaligned, no_affinity))
 
 
 def filter_by_affinity(
@@ -147,9 +147,11 @@ def reusable_devices(pod: Pod, key: ContainerKey, resource: ResourceName, ledger
 
     Init containers that end lend what they hold; what a sidecar or an app container holds is no longer lent.
     """
+    held = ledger.held_by(key.pod, resource)
+    if not held:
+        return _NONE
     lent = kept = _NONE
     is_before = True
-    held = ledger.held_by(key.pod, resource)
     for container in pod.in_start_order:
         if container.name == key.container:
             is_before = False
@@ -162,5 +164,6 @@ def reusable_devices(pod: Pod, key: ContainerKey, resource: ResourceName, ledger
 
 def _fill(taken: DeviceSet, size: int, *tiers: DeviceSet) -> DeviceSet:
     for tier in tiers:
-        taken |= (tier - taken).take(size - len(taken))
+        if (missing := size - len(taken)) > 0:
+            taken |= (tier - taken).take(missing)
     return taken

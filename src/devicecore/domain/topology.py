@@ -4,11 +4,12 @@ Law: a hint says what could be allocated from a set of NUMA nodes, never what wi
 possible hint (an empty tuple) mean opposite things, and stay apart everywhere here.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from functools import reduce
-from itertools import chain, combinations, islice, product
-from operator import and_, or_
+from functools import lru_cache, reduce
+from heapq import nsmallest
+from itertools import chain, combinations, islice
+from operator import or_
 
 from attrs import frozen
 
@@ -16,11 +17,20 @@ from devicecore.domain.capacity import pod_request
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.inventory import DeviceReport, Inventory
 from devicecore.domain.ledger import Ledger
-from devicecore.domain.model import Container, NumaNode, Pod, ResourceName
+from devicecore.domain.model import Container, DeviceId, NumaNode, Pod, ResourceName
 from devicecore.domain.selection import reusable_devices
 
 MOST_MASKS = 10_000
-"""How many sets of NUMA nodes are looked at for one resource: all there are on a machine with up to 13 nodes."""
+"""How many sets of NUMA nodes are all looked at for one resource: those of a machine with up to 13 nodes."""
+
+FOREMOST_MASKS = 1_000
+"""How many are looked at where there are more."""
+
+MOST_PAIRS = 255 * 255
+"""How many pairs of masks are all looked at where hints are merged that nobody prefers: those of up to 8 nodes."""
+
+FOREMOST_PARTNERS = 100
+"""Of how many masks on each side all pairs are looked at where there are more."""
 
 
 @frozen(repr=False)
@@ -146,7 +156,7 @@ def _hints(
     if held:
         return generate_hints(report, held, DeviceSet(), size, numa_nodes) if len(held) == size else ()
     available = report.healthy - ledger.in_use(resource)
-    if len(available | reusable) < size:
+    if len(available | reusable if reusable else available) < size:
         return ()
     return generate_hints(report, available, reusable, size, numa_nodes)
 
@@ -159,48 +169,98 @@ def generate_hints(
     Only nodes that carry devices of the resource are combined. Where that leaves more than `MOST_MASKS` masks, see
     `_masks` for those that are looked at.
     """
-    nodes = [node for node in report.by_node if node in numa_nodes] or list(numa_nodes)
+    nodes = tuple([node for node in report.by_node if node in numa_nodes]) or tuple(numa_nodes)
+    anchored: Sequence[DeviceId] = ()
+    if reusable:
+        listed = (report.devices[device] for device in reusable if device in report.devices)
+        anchored = [device.id for device in listed if device.topology is not None]
+    if anchored or report.node_sizes is None:
+        return _hints_by_sets(report, available, anchored, size, nodes)
+    sizes = {node: report.node_sizes.get(node, 0) for node in nodes}
+    free = {node: len(available & report.by_node[node]) if sizes[node] else 0 for node in nodes}
+    least = _fewest(sizes.values(), size)
+    return tuple(
+        [
+            mask.preferred if len(mask.nodes) == least else mask.other
+            for mask in _masks(nodes, sizes, free, size)
+            if sum([free[node] for node in mask.nodes]) >= size
+        ]
+    )
+
+
+def _hints_by_sets(
+    report: DeviceReport, available: DeviceSet, anchored: Sequence[DeviceId], size: int, nodes: tuple[NumaNode, ...]
+) -> tuple[TopologyHint, ...]:
+    """Hints where devices are on several nodes at once, or some of the pod's own have to be reused."""
     known = {node: report.by_node.get(node, DeviceSet(report.index)) for node in nodes}
-    listed = (report.devices[device] for device in reusable if device in report.devices)
-    anchored = [device.id for device in listed if device.topology is not None]
-    needed = size - len(anchored)
+    sizes = {node: len(devices) for node, devices in known.items()}
+    free = {node: len(available & devices) for node, devices in known.items()}
     least = _fewest_nodes(known, size)
-    found: list[NumaMask] = []
-    for combined in _masks(known, available, size):
-        touched = reduce(or_, (known[node] for node in combined))
-        if len(combined) < least and len(touched) >= size:
-            least = len(combined)
-        if len(available & touched) >= needed and all(device in touched for device in anchored):
-            found.append(NumaMask.of(combined))
-    return tuple(TopologyHint(mask, len(mask) == least) for mask in found)
+    reused = report.index.select(anchored)
+    found: list[_Mask] = []
+    for mask in _masks(nodes, sizes, free, size):
+        touched = reduce(or_, [known[node] for node in mask.nodes])
+        if len(mask.nodes) < least and len(touched) >= size:
+            least = len(mask.nodes)
+        if len(available & touched) >= size - len(anchored) and reused <= touched:
+            found.append(mask)
+    return tuple([mask.preferred if len(mask.nodes) == least else mask.other for mask in found])
 
 
-def _masks(known: Mapping[NumaNode, DeviceSet], available: DeviceSet, size: int) -> Iterator[tuple[NumaNode, ...]]:
+@frozen
+class _Mask:
+    """A set of nodes, and the two hints that may come of it."""
+
+    nodes: tuple[NumaNode, ...]
+    preferred: TopologyHint
+    other: TopologyHint
+
+    @classmethod
+    def of(cls, nodes: tuple[NumaNode, ...]) -> "_Mask":
+        mask = NumaMask.of(nodes)
+        return cls(nodes, TopologyHint(mask, preferred=True), TopologyHint(mask, preferred=False))
+
+
+def _masks(
+    nodes: tuple[NumaNode, ...], sizes: Mapping[NumaNode, int], free: Mapping[NumaNode, int], size: int
+) -> Iterable[_Mask]:
     """The sets of nodes to look at, smallest first.
 
-    All there are, up to `MOST_MASKS`. Beyond that: sizes that cannot hold the request are passed over, nodes with more
-    available devices come first within a size, and when the bound is reached only the set of all nodes is added.
+    All there are, up to `MOST_MASKS`. Where there are more: sizes that cannot hold the request are passed over, nodes
+    with more available devices come first within a size, and after `FOREMOST_MASKS` only that of all nodes is added.
     """
-    nodes = list(known)
-    sizes = range(1, len(nodes) + 1)
     if 1 << len(nodes) <= MOST_MASKS:
-        yield from chain.from_iterable(combinations(nodes, count) for count in sizes)
-        return
-    nodes.sort(key=lambda node: -len(available & known[node]))
-    most = sorted((len(devices) for devices in known.values()), reverse=True)
-    possible = (count for count in sizes[:-1] if sum(most[:count]) >= size)
-    yield from islice(chain.from_iterable(combinations(nodes, count) for count in possible), MOST_MASKS)
-    yield tuple(nodes)
+        return _all_masks(nodes)
+    first = sorted(nodes, key=lambda node: -free[node])
+    possible = range(_fewest(sizes.values(), size), len(nodes))
+    combined = chain.from_iterable(combinations(first, count) for count in possible)
+    return map(_Mask.of, chain(islice(combined, FOREMOST_MASKS), [nodes]))
+
+
+@lru_cache(maxsize=4)
+def _all_masks(nodes: tuple[NumaNode, ...]) -> tuple[_Mask, ...]:
+    sizes = range(1, len(nodes) + 1)
+    return tuple(map(_Mask.of, chain.from_iterable(combinations(nodes, count) for count in sizes)))
 
 
 def _fewest_nodes(known: Mapping[NumaNode, DeviceSet], size: int) -> int:
-    """How many nodes hold `size` devices, taking those with most devices first; all nodes if none do."""
+    """As `_fewest`, where a device may be on several nodes."""
     touched = DeviceSet()
     for count, devices in enumerate(sorted(known.values(), key=len, reverse=True), start=1):
         touched |= devices
         if len(touched) >= size:
             return count
     return len(known)
+
+
+def _fewest(sizes: Collection[int], size: int) -> int:
+    """How many nodes hold `size` devices, taking those with most devices first; all nodes if none do."""
+    held = 0
+    for count, more in enumerate(sorted(sizes, reverse=True), start=1):
+        held += more
+        if held >= size:
+            return count
+    return len(sizes)
 
 
 def merge(topology: Topology, providers: Iterable[Hints]) -> tuple[TopologyHint, bool]:
@@ -228,26 +288,55 @@ def _wish(hints: Sequence[TopologyHint] | None) -> Sequence[TopologyHint]:
 
 
 def _best(everywhere: NumaMask, wishes: Sequence[Sequence[TopologyHint]]) -> TopologyHint:
+    """The best of all hints that come of taking one hint of each wish and what their masks have in common.
+
+    Only what all prefer alike is preferred; so it is looked for first, and without combining anything.
+    """
+    alike = _preferred_by_all(everywhere, wishes)
+    if alike:
+        return min(alike, key=_rank_of_preferred)
     narrowest = [min((len(hint.mask) for hint in wish if hint.mask), default=0) for wish in wishes]
     fitting = max(narrowest, default=0)
-    best: TopologyHint | None = None
-    for members in product(*wishes):
-        masks = [hint.mask for hint in members if hint.mask is not None]
-        preferred = all(hint.preferred for hint in members) and all(mask == masks[0] for mask in masks)
-        merged = TopologyHint(reduce(and_, masks, everywhere), preferred)
-        if merged.mask and (best is None or _rank(merged, fitting) < _rank(best, fitting)):
-            best = merged
-    return best or TopologyHint(everywhere, preferred=False)
+
+    def rank(bits: int) -> tuple[int, ...]:
+        return _rank_of_others(bits, fitting)
+
+    common = {everywhere.bits}
+    for wish in wishes:
+        masks = {everywhere.bits if hint.mask is None else hint.mask.bits & everywhere.bits for hint in wish}
+        if len(common) * len(masks) > MOST_PAIRS:
+            common, masks = _foremost(common, rank), _foremost(masks, rank)
+        common = {one & other for one in common for other in masks} - {0}
+    return TopologyHint(NumaMask(min(common, key=rank)) if common else everywhere, preferred=False)
 
 
-def _rank(hint: TopologyHint, fitting: int) -> tuple[int, ...]:
-    """Sort key of merged hints: the smallest is the best.
+def _preferred_by_all(everywhere: NumaMask, wishes: Sequence[Sequence[TopologyHint]]) -> list[TopologyHint]:
+    """The preferred hints that each wish has, unless it prefers none in particular."""
+    named = [{hint.mask for hint in wish if hint.preferred and hint.mask is not None} for wish in wishes]
+    has_none = [any(hint.preferred and hint.mask is None for hint in wish) for wish in wishes]
+    demanding = [masks for masks, none in zip(named, has_none, strict=True) if not none]
+    # Where nobody insists, a mask that only some prefer is as good as none at all.
+    alike = set.intersection(*demanding) if demanding else {everywhere}.union(*named)
+    return [TopologyHint(mask & everywhere, preferred=True) for mask in alike if (mask & everywhere).bits]
 
-    Preferred before not preferred; of the preferred the narrowest. Of the others those of exactly the `fitting` number
-    of nodes, then the widest below it, then the narrowest above it. The smaller mask value decides between equals.
-    """
+
+def _foremost(masks: set[int], rank: Callable[[int], tuple[int, ...]]) -> set[int]:
+    """So many of the best that all pairs can be looked at, and the widest: it has most in common with any."""
+    return {*nsmallest(FOREMOST_PARTNERS - 1, masks, key=rank), max(masks, key=int.bit_count, default=0)}
+
+
+def _rank_of_preferred(hint: TopologyHint) -> tuple[int, int]:
+    """Sort key: the narrowest is the best; the smaller mask value decides between equals."""
     mask = hint.mask or NumaMask(0)
-    if hint.preferred:
-        return 0, len(mask), mask.bits
-    above = len(mask) > fitting
-    return 1, above, len(mask) if above else fitting - len(mask), mask.bits
+    return len(mask), mask.bits
+
+
+def _rank_of_others(bits: int, fitting: int) -> tuple[bool, int, int]:
+    """Sort key of masks that are not preferred: the smallest is the best.
+
+    Those of exactly the `fitting` number of nodes, then the widest below it, then the narrowest above it. The smaller
+    mask value decides between equals.
+    """
+    width = bits.bit_count()
+    above = width > fitting
+    return above, width if above else -width, bits

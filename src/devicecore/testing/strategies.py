@@ -167,7 +167,10 @@ def pods(
     max_containers: int = 2,
 ) -> Pod:
     """Pods with app containers, init containers and sidecars, each asking for up to `most` of some `resources`."""
-    limits = st.dictionaries(st.sampled_from(resources), st.integers(0, most), max_size=len(resources))
+    count = st.sampled_from((None, *range(1, most + 1), 0))
+    limits = st.fixed_dictionaries(dict.fromkeys(resources, count)).map(
+        lambda asked: {name: size for name, size in asked.items() if size is not None}
+    )
     apps = draw(st.lists(limits, min_size=1, max_size=max_containers))
     inits = draw(st.lists(st.tuples(limits, st.booleans()), max_size=max_init_containers))
     return Pod(

@@ -15,7 +15,7 @@ from devicecore.wire import deviceplugin
 
 def to_device(message: deviceplugin.Device) -> Device:
     """Read a device. No topology, a topology without nodes and one node without a number (0) are three things."""
-    topology = tuple(NumaNode(node.ID) for node in message.topology.nodes) if message.HasField("topology") else None
+    topology = tuple([NumaNode(node.ID) for node in message.topology.nodes]) if message.HasField("topology") else None
     return Device(DeviceId(message.ID), Health.parse(message.health), topology)
 
 
@@ -30,7 +30,7 @@ def from_device(device: Device) -> deviceplugin.Device:
 
 def to_devices(message: deviceplugin.ListAndWatchResponse) -> tuple[Device, ...]:
     """Read a list, in its order."""
-    return tuple(to_device(device) for device in message.devices)
+    return tuple([to_device(device) for device in message.devices])
 
 
 def from_devices(devices: Iterable[Device]) -> deviceplugin.ListAndWatchResponse:

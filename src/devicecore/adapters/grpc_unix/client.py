@@ -39,9 +39,11 @@ class PluginClient:
         """Done when the plugin is registered, or is not and why."""
         self.asked_again_at = float("-inf")
         """Loop time of the last Register call that found this instance alive."""
+        self.attendance: asyncio.Task[None] | None = None
+        """Ends when this instance's life is over and told of."""
         self._limits = limits
         self._channel: grpc.aio.Channel | None = None
-        self._stream: grpc.aio.UnaryStreamCall[Message, deviceplugin.ListAndWatchResponse] | None = None
+        self._stream: grpc.aio.UnaryStreamCall[Message, bytes] | None = None
         self._hung_up = False
 
     async def connect(self) -> PluginOptions:
@@ -65,17 +67,18 @@ class PluginClient:
             raise PluginOptionsError(self.plugin.resource, rpc.go_text(error)) from error
         return to_options(options)
 
-    async def reports(self) -> AsyncIterator[deviceplugin.ListAndWatchResponse]:
-        """Yield each list the plugin sends, until its stream ends.
+    async def reports(self) -> AsyncIterator[bytes]:
+        """Yield each list the plugin sends, unread, until its stream ends.
 
         Raises:
             grpc.RpcError: the stream broke.
         """
         assert self._channel is not None, "connect comes first"  # noqa: S101  # for mypy
-        stream = self._channel.unary_stream(
+        if self._hung_up:
+            return
+        stream: grpc.aio.UnaryStreamMultiCallable[Message, bytes] = self._channel.unary_stream(
             rpc.LIST_AND_WATCH.path,
             request_serializer=rpc.LIST_AND_WATCH.request.SerializeToString,
-            response_deserializer=rpc.LIST_AND_WATCH.response.FromString,
         )
         self._stream = call = stream(deviceplugin.Empty())
         try:
@@ -86,9 +89,9 @@ class PluginClient:
                 raise  # it is our task that was cancelled, not the call
 
     def hang_up(self) -> None:
-        """Let `reports` end, as if the plugin had ended its stream."""
-        if self._stream is not None:  # else nobody has been told of the plugin yet
-            self._hung_up = True
+        """Let `reports` end, as if the plugin had ended its stream; at once, if it has not begun."""
+        self._hung_up = True
+        if self._stream is not None:
             self._stream.cancel()
 
     async def call(self, method: rpc.Method[Request, Response], request: Request, seconds: float) -> Response:
@@ -114,6 +117,7 @@ class PluginClient:
     async def close(self) -> None:
         """Let go of the plugin. Calls in flight fail; later ones are not sent."""
         channel, self._channel = self._channel, None
+        self._stream = None  # it holds on to descriptors
         if channel is not None:
             await channel.close()
 

@@ -100,7 +100,7 @@ class LoopThread:
         # for itself that the program has ended without stopping what it started.
         while not self._stop.is_set() and threading.main_thread().is_alive():
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), 0.2)
+                await asyncio.wait_for(self._stop.wait(), 1)
         with self._submitting:
             self._stopping = True
         for close in tuple(self._users):

@@ -81,6 +81,39 @@ def serve_plugin(
     return served
 
 
+def run_plugin(
+    plugin: DevicePlugin,
+    directory: str | os.PathLike[str] = KUBELET_DIRECTORY,
+    *,
+    registry: str | os.PathLike[str] | None = None,
+    endpoint: str | None = None,
+) -> signal.Signals:
+    """Serve `plugin` as a program of its own does: until SIGTERM or SIGINT comes; which. See `serve_plugin`.
+
+    Only the main thread can call this.
+
+    Raises:
+        SocketPathTooLongError: `directory` and `endpoint` make too long a path.
+        DirectoryError: `directory` is none, or no socket can be made in it.
+    """
+    came: list[int] = []
+    ended = threading.Event()
+
+    def end(number: int, _: object) -> None:
+        came.append(number)
+        ended.set()
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with serve_plugin(plugin, directory, registry=registry, endpoint=endpoint):
+            while not ended.wait(1):
+                pass  # a signal may have come to another thread, which cannot wake us
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return signal.Signals(came[0])
+
+
 class ServedPlugin:
     """A plugin being served: a context manager that stops it at its end. `serve_plugin` makes and starts it.
 
@@ -154,24 +187,6 @@ class ServedPlugin:
             with suppress(LoopStoppedError):  # the program is ending, and the loop has seen to it
                 loop.run(self._close())
             loop.release(self._close)
-
-    def wait_for_signal(self) -> signal.Signals:
-        """Serve until SIGTERM or SIGINT comes; which. Call it in the main thread, and stop afterwards."""
-        came: list[int] = []
-        ended = threading.Event()
-
-        def end(number: int, _: object) -> None:
-            came.append(number)
-            ended.set()
-
-        before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            while not ended.wait(1):
-                pass  # the signal may have come to another thread, which cannot wake us
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-        return signal.Signals(came[0])
 
     @property
     def registered(self) -> bool:

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import grpc
 import grpc.aio
 from attrs import frozen
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from devicecore.wire import deviceplugin, pluginregistration
 
@@ -107,22 +107,36 @@ def _handler(method: Method[Any, Any], behaviour: Behaviour) -> "grpc.RpcMethodH
     )
 
 
+class UnreadableMessageError(grpc.RpcError):
+    """What came is not the message that was expected."""
+
+
+def parse(kind: type[Response], data: bytes) -> Response:
+    """Read a message. grpc.aio, were it told how, would log what is none and go on with None in its place.
+
+    Raises:
+        grpc.RpcError: it is none; in Go's words.
+    """
+    try:
+        return kind.FromString(data)
+    except (DecodeError, UnicodeDecodeError) as error:  # the second from protobuf's pure Python implementation
+        text = f"rpc error: code = Internal desc = grpc: failed to unmarshal the received message: {error}"
+        raise UnreadableMessageError(text) from error
+
+
 async def unary(
     channel: grpc.aio.Channel, method: Method[Request, Response], request: Request, seconds: float
 ) -> Response:
     """Call `method` and wait for its one answer.
 
     Raises:
-        grpc.RpcError: the status is not OK, or its time is over.
+        grpc.RpcError: the status is not OK, its time is over, or the answer cannot be read.
     """
-    call = channel.unary_unary(
-        method.path,
-        request_serializer=method.request.SerializeToString,
-        response_deserializer=method.response.FromString,
+    call: grpc.aio.UnaryUnaryMultiCallable[Request, bytes] = channel.unary_unary(
+        method.path, request_serializer=method.request.SerializeToString
     )
     # grpc.aio takes 0 for no limit at all, and a negative number for a deadline that is over.
-    response: Response = await call(request, timeout=seconds if seconds > 0 else -1.0)
-    return response
+    return parse(method.response, await call(request, timeout=seconds if seconds > 0 else -1.0))
 
 
 def go_text(error: grpc.RpcError) -> str:

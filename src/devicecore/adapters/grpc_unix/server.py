@@ -64,6 +64,7 @@ class RegistrationServer:
         self._next_generation = next_generation
         self._clients: dict[PluginId, PluginClient] = {}
         self._newest: dict[tuple[ResourceName, str], PluginClient] = {}
+        self._attended: set[PluginClient] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._server: grpc.aio.Server | None = None
@@ -126,7 +127,14 @@ class RegistrationServer:
         resource = _parsed(request.resource_name)
         if self._rate is not None:
             self._rate.take(resource)
-        path = self._directory.endpoint(request.endpoint)
+        await self.connect(resource, self._directory.endpoint(request.endpoint))
+
+    async def connect(self, resource: ResourceName, path: str) -> PluginClient:
+        """Take on the plugin at `path`, or wait with who has already begun to.
+
+        Raises:
+            DeviceCoreError: it cannot be reached, or is refused.
+        """
         client = self._newest.get((resource, path))
         if client is not None and client.identity == socket_identity(path):
             # The very server we talk to, or are about to: nothing to dial (kubernetes #139765).
@@ -137,6 +145,14 @@ class RegistrationServer:
         refusal = await asyncio.shield(client.introduced)
         if refusal is not None:
             raise refusal
+        return client
+
+    async def disconnect(self, client: PluginClient) -> None:
+        """Let go of a plugin, as if it had ended its stream, and wait until the listener has been told."""
+        client.asked_again_at = float("-inf")
+        client.hang_up()
+        if client.attendance is not None:
+            await asyncio.wait([client.attendance])
 
     def _begin(self, resource: ResourceName, path: str) -> PluginClient:
         client = PluginClient(PluginId(resource, path, self._next_generation()), self._limits)
@@ -145,9 +161,11 @@ class RegistrationServer:
             return client
         client.identity = socket_identity(path)
         self._clients[client.plugin] = self._newest[resource, path] = client
-        task = asyncio.create_task(self._attend(client))
+        client.attendance = task = asyncio.create_task(self._attend(client))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        self._attended.add(client)
+        task.add_done_callback(lambda _: self._attended.discard(client))
         return client
 
     async def _attend(self, client: PluginClient) -> None:
@@ -166,17 +184,30 @@ class RegistrationServer:
                 client.introduced.set_result(refusal)
         if refusal is None:
             await self._tell(partial(PluginLost, plugin))
-            if asyncio.get_running_loop().time() - client.asked_again_at < SAME_MOMENT:
+            asked_again = asyncio.get_running_loop().time() - client.asked_again_at < SAME_MOMENT
+            if asked_again and (plugin.resource, plugin.socket) not in self._newest:
                 # It ended its stream and registered again, and we saw it in the other order.
                 self._begin(plugin.resource, plugin.socket)
 
     async def _introduce(self, client: PluginClient) -> DeviceCoreError | None:
         try:
             options = await client.connect()
+            for predecessor in self._predecessors(client.plugin):
+                # Its socket was taken over: nobody can reach it any more, and two at one socket would be refused.
+                await self.disconnect(predecessor)
             await self._tell(partial(PluginRegistered, client.plugin, options))
         except DeviceCoreError as refusal:
             return refusal
         return None
+
+    def _predecessors(self, plugin: PluginId) -> list[PluginClient]:
+        """The older instances at the same socket that are not yet mourned."""
+        return [
+            client
+            for client in self._attended
+            if (client.plugin.resource, client.plugin.socket) == (plugin.resource, plugin.socket)
+            and client.plugin.generation < plugin.generation
+        ]
 
     async def _follow(self, client: PluginClient) -> None:
         plugin = client.plugin
@@ -188,6 +219,9 @@ class RegistrationServer:
             reason = "it ended its stream"
         except grpc.RpcError as error:
             reason = rpc.go_text(error)
+        except Exception as error:
+            logger.exception("a list of %s cannot be worked with", plugin.resource)
+            reason = repr(error)  # whatever it is, nobody must believe in a plugin that is no longer heard
         logger.warning("%s at %s lost: %s", plugin.resource, plugin.socket, reason)
 
     def _forget(self, client: PluginClient) -> None:
@@ -204,9 +238,9 @@ def _parsed(name: str) -> ResourceName:
         raise InvalidResourceNameError(shown(name, LONGEST_RESOURCE_NAME)) from None
 
 
-def _reported(plugin: PluginId, message: deviceplugin.ListAndWatchResponse, check: ListCheck) -> DevicesReported:
-    devices = to_devices(message)
-    check.look(message, devices)
+def _reported(plugin: PluginId, message: bytes, check: ListCheck) -> DevicesReported:
+    devices = to_devices(rpc.parse(deviceplugin.ListAndWatchResponse, message))
+    check.look(len(message), devices)
     return DevicesReported(plugin, devices)
 
 

@@ -19,6 +19,7 @@ from devicecore.adapters.grpc_unix.directory import SocketDirectory
 from devicecore.adapters.grpc_unix.limits import Limits, RegistrationRate
 from devicecore.adapters.grpc_unix.loop import LoopStoppedError, LoopThread
 from devicecore.adapters.grpc_unix.server import RegistrationServer
+from devicecore.adapters.grpc_unix.watcher import PluginWatcher
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.errors import (
     DeviceCoreError,
@@ -61,6 +62,8 @@ class GrpcUnixTransport:
         registrations_per_second: how often one resource may register in the long run; None for no limit.
         registration_burst: how often it may register at once.
         clock: monotonic seconds, for that.
+        plugins_registry: where plugins may put their sockets to be found, instead of calling Register; made, if only
+            its last part is missing. None for no plugin watcher.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class GrpcUnixTransport:
         registrations_per_second: float | None = 50.0,
         registration_burst: int = 200,
         clock: Callable[[], float] = time.monotonic,
+        plugins_registry: str | os.PathLike[str] | None = None,
     ) -> None:
         self._directory = SocketDirectory(
             Path(directory).absolute(), socket_name, allow_shared=allow_shared_directory, wipe=wipe
@@ -96,6 +100,7 @@ class GrpcUnixTransport:
             pre_start=pre_start_timeout,
             message_bytes=max_message_bytes,
         )
+        self._registry = None if plugins_registry is None else Path(plugins_registry).absolute()
         self._generations = itertools.count(1)
         self._changing = threading.Lock()  # start and stop exclude each other
         self._running: _Running | None = None
@@ -112,7 +117,9 @@ class GrpcUnixTransport:
             if self._running is not None:
                 raise DirectoryInUseError(str(self._directory.path))
             self._directory.claim()
-            running = _Running(self._directory, self._limits, self._rate, listener, self._generations.__next__)
+            running = _Running(
+                self._directory, self._limits, self._rate, listener, self._generations.__next__, registry=self._registry
+            )
             try:
                 self._running = running  # from its first event on, a listener may call
                 running.start()
@@ -232,20 +239,33 @@ class _Running:
         rate: RegistrationRate | None,
         listener: Listener,
         next_generation: Callable[[], int],
+        *,
+        registry: Path | None,
     ) -> None:
         self._listener = listener
         self._listeners = ThreadPoolExecutor(_LISTENER_THREADS, thread_name_prefix=_LISTENER_THREAD_NAME)
         self.server = RegistrationServer(directory, limits, rate, self._tell, next_generation)
-        self.loop = LoopThread.acquire(self.server.stop)
+        self._watcher = None if registry is None else PluginWatcher(registry, self.server, limits)
+        self.loop = LoopThread.acquire(self._close)
 
     def start(self) -> None:
-        self.loop.run(self.server.start())
+        self.loop.run(self._open())
 
     def stop(self) -> None:
         with suppress(LoopStoppedError):  # the program is ending, and the loop has seen to it
-            self.loop.run(self.server.stop())
-        self.loop.release(self.server.stop)
+            self.loop.run(self._close())
+        self.loop.release(self._close)
         self._listeners.shutdown(wait=False, cancel_futures=True)
+
+    async def _open(self) -> None:
+        await self.server.start()
+        if self._watcher is not None:
+            await self._watcher.start()
+
+    async def _close(self) -> None:
+        if self._watcher is not None:
+            await self._watcher.stop()
+        await self.server.stop()
 
     def wait_for_listeners(self) -> None:
         a_listener_calls = threading.current_thread().name.startswith(_LISTENER_THREAD_NAME)

@@ -1,6 +1,7 @@
 """The kubelet's checkpoint file, both ways: what is in it, how Go writes it, and its checksum.
 
-`decode` and `encode` are all that most need; `encode_written` is for those who save after every change, and `judge` is for those who only want to know whether a file is sound.
+`decode` and `encode` are all that most need. `encode_written` is for whoever saves after every change, `judge` for who
+only wants to know whether a file is sound.
 """
 
 from devicecore.domain.checkpoint.decoding import Decoded, decode

@@ -19,6 +19,7 @@ from attrs import define, field, frozen
 from devicecore.domain.checkpoint.encoding import NEWEST, checksum
 from devicecore.domain.checkpoint.entries import CheckpointData, PodDevicesEntry
 from devicecore.domain.checkpoint.go_json import Json, Literal, Object, kind, parse, unparse
+from devicecore.domain.checkpoint.plain_file import read_plain
 from devicecore.domain.errors import CorruptCheckpointError, MalformedCheckpointError
 
 K = TypeVar("K")
@@ -83,6 +84,10 @@ def decode(blob: bytes) -> Decoded:
     Raises:
         MalformedCheckpointError: it is not a checkpoint.
     """
+    if plain := read_plain(blob):
+        data, stored = plain
+        if stored == checksum(data):
+            return Decoded(NEWEST, data, stored, stored)
     value = parse(blob)
     try:
         return _decode_list(value) if isinstance(value, list) else _decode_file(value)

@@ -2,25 +2,21 @@
 
 Law: these are values of Go. Nil (None) and empty differ in every field, and lists keep their order. That the NUMA node
 -1 means "no topology" is known in here, and where an `Allocation` is turned into this and back, and nowhere else.
-
-An entry renders itself once and keeps the text, so that writing a checkpoint again costs only what is new in it.
 """
 
 from collections.abc import Mapping
-from functools import cached_property
 from itertools import chain
 
 from attrs import frozen
 
 from devicecore.domain.checkpoint.go_text import (
+    JsonObject,
     Strings,
     base64_text,
     bytes_dump,
-    json_text,
     numa_dump,
     numa_json,
     strings_dump,
-    utf8,
 )
 
 NO_TOPOLOGY = -1
@@ -50,43 +46,40 @@ class PodDevicesEntry:
         by_node = (ids or () for _, ids in sorted(self.device_ids.items()))
         return tuple(dict.fromkeys(chain.from_iterable(by_node)))
 
-    @cached_property
-    def json(self) -> bytes:
-        """The entry in a file of format 2."""
+    @property
+    def json(self) -> JsonObject:
+        """What a file of format 2 says of it."""
         return self._json(numa_json(self.device_ids))
 
-    @cached_property
-    def dump(self) -> bytes:
-        """The entry in the dump of format 2."""
+    @property
+    def dump(self) -> str:
+        """What the dump of format 2 says of it."""
         return self._dump(f"(checkpoint.DevicesPerNUMA){numa_dump(self.device_ids)}")
 
     @property
-    def flat_json(self) -> bytes:
-        """The entry in a file of format 1."""
+    def flat_json(self) -> JsonObject:
+        """What a file of format 1 says of it."""
         return self._json(self.flat_device_ids)
 
     @property
-    def flat_dump(self) -> bytes:
-        """The entry in the dump of format 1."""
+    def flat_dump(self) -> str:
+        """What the dump of format 1 says of it."""
         return self._dump(f"([]string){strings_dump(self.flat_device_ids)}")
 
-    def _json(self, device_ids: Mapping[str, Strings | None] | Strings | None) -> bytes:
-        return json_text(
-            {
-                "PodUID": self.pod_uid,
-                "ContainerName": self.container_name,
-                "ResourceName": self.resource_name,
-                "DeviceIDs": device_ids,
-                "AllocResp": base64_text(self.alloc_resp),
-            }
-        )
+    def _json(self, device_ids: Mapping[str, Strings | None] | Strings | None) -> JsonObject:
+        return {
+            "PodUID": self.pod_uid,
+            "ContainerName": self.container_name,
+            "ResourceName": self.resource_name,
+            "DeviceIDs": device_ids,
+            "AllocResp": base64_text(self.alloc_resp),
+        }
 
-    def _dump(self, device_ids: str) -> bytes:
-        text = utf8(
-            f"{{PodUID:(string){self.pod_uid} ContainerName:(string){self.container_name} "
-            f"ResourceName:(string){self.resource_name} DeviceIDs:{device_ids} AllocResp:([]uint8)"
+    def _dump(self, device_ids: str) -> str:
+        return (
+            f"{{PodUID:(string){self.pod_uid} ContainerName:(string){self.container_name} ResourceName:(string)"
+            f"{self.resource_name} DeviceIDs:{device_ids} AllocResp:([]uint8){bytes_dump(self.alloc_resp)}}}"
         )
-        return b"%b%b}" % (text, bytes_dump(self.alloc_resp))
 
 
 @frozen

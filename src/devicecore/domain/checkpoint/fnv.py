@@ -81,8 +81,8 @@ class Passage:
     """
 
     parts: tuple[bytes, ...]
-    _power: int = field(init=False)
-    _effects: dict[int, int] = field(init=False, factory=dict)
+    _power: int = field()
+    _effects: dict[int, int] = field(factory=dict)
 
     @_power.default
     def _prime_to_the_length(self) -> int:
@@ -99,9 +99,10 @@ class Passage:
 
     def followed_by(self, more: bytes) -> "Passage":
         """This and `more`; what hashing it did last is known of the new one too, for the price of hashing `more`."""
-        longer = Passage((*self.parts, more))
+        power = self._power * pow(_PRIME, len(more), 1 << 32) & _MASK
+        effects = {}
         if self._effects:
             low = next(reversed(self._effects))
             after = fnv1a_32(more, (self._power * low + self._effects[low]) & _MASK)
-            longer._effects[low] = (after - longer._power * low) & _MASK  # noqa: SLF001 - it is one of us
-        return longer
+            effects[low] = (after - power * low) & _MASK
+        return Passage((*self.parts, more), power, effects)

@@ -142,7 +142,8 @@ def _depth(value: Json) -> int:
 def _items(container: Json) -> Iterable[Json]:
     if isinstance(container, Object):
         return map(_SECOND, container)
-    return container if isinstance(container, list) else ()
+    # Most of a large file are lists of strings.
+    return container if isinstance(container, list) and not _CONTAINERS.isdisjoint(map(type, container)) else ()
 
 
 # --- deep nesting: the standard library's parser recurses, Go's does not ---------------------------------------------

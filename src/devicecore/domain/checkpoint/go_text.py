@@ -20,9 +20,9 @@ with suppress(ImportError):  # without the extra `fast`
 Strings = Sequence[str]
 JsonObject = Mapping[str, "str | Strings | Mapping[str, Strings | None] | None"]
 
-_INT64 = range(-(2**63), 2**63)
+_LEAST, _MOST = -(2**63), 2**63 - 1  # of int64
 _NIL = "<nil>"
-_DECIMALS = tuple(str(byte).encode() for byte in range(256))
+_DECIMALS = tuple(map(str, range(256)))
 _DUMPS = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
 
 # Characters that Go escapes although JSON does not ask for it, so that a browser may be shown the text.
@@ -42,7 +42,7 @@ def utf8(text: str) -> bytes:
         raise UnencodableCheckpointError(problem=f"{around!a} holds a lone surrogate") from None
 
 
-def json_text(value: JsonObject | Strings | str) -> bytes:
+def json_text(value: JsonObject | Sequence[JsonObject] | Strings | str) -> bytes:
     """JSON in the order in which `value` is, with Go's escapes.
 
     Raises:
@@ -54,10 +54,12 @@ def json_text(value: JsonObject | Strings | str) -> bytes:
     return written
 
 
-def _plain_json(value: JsonObject | Strings | str) -> bytes:
+def _plain_json(value: JsonObject | Sequence[JsonObject] | Strings | str) -> bytes:
     if _fast_dumps is not None:
-        with suppress(TypeError):  # a lone surrogate, but it does not say where: the other way does
+        try:
             return _fast_dumps(value)
+        except TypeError:  # a lone surrogate, but it does not say where: the other way does
+            pass
     return utf8(_DUMPS(value))
 
 
@@ -67,10 +69,10 @@ def numa_nodes(device_ids: Mapping[int, Strings | None]) -> list[int]:
     Raises:
         UnencodableCheckpointError: one is not an int64.
     """
-    nodes = sorted(device_ids)
-    for node in nodes[:1] + nodes[-1:]:
-        if node not in _INT64:
-            raise UnencodableCheckpointError(problem=f"NUMA node {node} has more than 64 bits")
+    nodes = sorted(device_ids) if len(device_ids) > 1 else list(device_ids)
+    if nodes and not _LEAST <= nodes[0] <= nodes[-1] <= _MOST:
+        node = nodes[0] if nodes[0] < _LEAST else nodes[-1]
+        raise UnencodableCheckpointError(problem=f"NUMA node {node} has more than 64 bits")
     return nodes
 
 
@@ -78,6 +80,9 @@ def numa_json(device_ids: Mapping[int, Strings | None] | None) -> dict[str, Stri
     """Devices per NUMA node as JSON wants them: sorted as strings, so that 10 comes before 2."""
     if device_ids is None:
         return None
+    if len(device_ids) == 1:
+        (node,) = numa_nodes(device_ids)
+        return {str(node): device_ids[node]}
     return {str(node): device_ids[node] for node in sorted(numa_nodes(device_ids), key=str)}
 
 
@@ -103,10 +108,10 @@ def resource_dump(name: str, device_ids: Strings | None) -> str:
     return f"{name}:{strings_dump(device_ids)}"
 
 
-def bytes_dump(data: bytes | None) -> bytes:
+def bytes_dump(data: bytes | None) -> str:
     """`[10 0 255]`."""
     if data is None:
-        return _NIL.encode()
+        return _NIL
     if _fast_dumps is not None:
-        return _fast_dumps(list(data)).replace(b",", b" ")
-    return b"[%b]" % b" ".join(map(_DECIMALS.__getitem__, data))
+        return _fast_dumps(list(data)).decode().replace(",", " ")
+    return f"[{' '.join(map(_DECIMALS.__getitem__, data))}]"

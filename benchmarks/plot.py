@@ -1,0 +1,82 @@
+"""Draw `results.json` as `docs/performance.svg`: time against size, devicecore and the kubelet, one panel a row."""
+
+import json
+from itertools import pairwise
+from math import log10
+from pathlib import Path
+
+HERE = Path(__file__).parent
+TARGET = HERE.parent / "docs" / "performance.svg"
+TITLES = {
+    "admit": "admit one more pod",
+    "admit_after_a_pod_has_gone": "... after a pod has gone",
+    "admit_with_hints": "... with hints, 2 NUMA nodes",
+    "hints": "hints alone",
+    "encode_from_scratch": "encode from scratch",
+    "decode_and_verify": "decode and verify",
+    "list_over_grpc": "device list over gRPC",
+    "admit_over_grpc": "admit over gRPC",
+}
+WIDTH, HEIGHT, LEFT, TOP = 270, 210, 46, 34
+ACROSS, DOWN = 190, 130  # of the field in a panel
+DECADES = (-2, 4)  # of milliseconds
+COLOURS = {"devicecore": "#0b6", "kubelet": "#777"}
+
+
+def place(size: int, milliseconds: float) -> tuple[float, float]:
+    """Where in a field a time is; both axes are logarithmic."""
+    low, high = DECADES
+    right = (log10(size) - 1) / (log10(5000) - 1) * ACROSS
+    return LEFT + right, TOP + DOWN - (log10(milliseconds) - low) / (high - low) * DOWN
+
+
+def line(points: list[tuple[float, float]], colour: str) -> list[str]:
+    """A line through points."""
+    drawn = [
+        f'<line x1="{a:.1f}" y1="{b:.1f}" x2="{c:.1f}" y2="{d:.1f}" stroke="{colour}" stroke-width="2"/>'
+        for (a, b), (c, d) in pairwise(points)
+    ]
+    return drawn + [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in points]
+
+
+def panel(title: str, curves: dict[str, dict[int, float]]) -> list[str]:
+    """One row of the table, as a drawing."""
+    drawn = [f'<text x="{LEFT}" y="{TOP - 12}" font-weight="bold">{title}</text>']
+    for decade in range(DECADES[0], DECADES[1] + 1):
+        _, y = place(10, 10**decade)
+        drawn.append(f'<line x1="{LEFT}" y1="{y:.1f}" x2="{LEFT + ACROSS}" y2="{y:.1f}" stroke="#ddd"/>')
+        drawn.append(f'<text x="{LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{10**decade:g}</text>')
+    for size in (10, 100, 1000, 5000):
+        x, _ = place(size, 1)
+        drawn.append(f'<text x="{x:.1f}" y="{TOP + DOWN + 16}" text-anchor="middle">{size:,}</text>')
+    for name, curve in curves.items():
+        drawn += line([place(size, time) for size, time in curve.items()], COLOURS[name])
+    return drawn
+
+
+def main() -> None:
+    """Draw."""
+    results = json.loads((HERE / "results.json").read_text(encoding="utf-8"))
+    unit = results["kubelet"]["unit_ms"]
+    drawn = []
+    for number, (row, title) in enumerate(TITLES.items()):
+        figures = [figure for figure in results["figures"] if figure["row"] == row]
+        curves = {
+            "kubelet": {figure["size"][0]: figure["kubelet_ms"] for figure in figures},
+            "devicecore": {figure["size"][0]: figure["units"] * unit for figure in figures},
+        }
+        x, y = number % 4 * WIDTH, number // 4 * HEIGHT + 24
+        drawn += [f'<g transform="translate({x} {y})">', *panel(title, curves), "</g>"]
+    legend = "milliseconds against pods (ten devices each), both logarithmic; in units of hashing 10 MiB in 12 ms"
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {4 * WIDTH} {2 * HEIGHT + 30}" font-size="11" '
+    key = "".join(
+        f'<text x="{700 + 90 * n}" y="20" fill="{colour}" font-weight="bold">{name}</text>'
+        for n, (name, colour) in enumerate(COLOURS.items())
+    )
+    background = '<rect width="100%" height="100%" fill="white"/>'
+    parts = [head + 'font-family="sans-serif">', background, f'<text x="{LEFT}" y="20">{legend}</text>', key]
+    TARGET.write_text("\n".join([*parts, *drawn, "</svg>"]) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""The rows of the table. Each gives times in seconds, for ever; what is not under the clock is not timed."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from attrs import evolve
+from workload import CONTAINER, Bench, Size, checkpoint, devices, running
+
+from devicecore import NumaNode, Policy, Topology
+from devicecore.adapters.grpc_unix import GrpcUnixTransport
+from devicecore.domain.checkpoint import decode, encode
+from devicecore.domain.device_set import DeviceSet
+from devicecore.domain.inventory import DeviceReport
+from devicecore.domain.topology import generate_hints, merge
+
+Times = Generator[float, None, None]
+TWO_NODES = Topology((NumaNode(0), NumaNode(1)), Policy.BEST_EFFORT)
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds."""
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def _admissions(bench: Bench) -> Times:
+    while True:
+        newcomer = bench.newcomer()
+        bench.pods.active[newcomer.uid] = None
+        yield timed(lambda: bench.admit(newcomer))  # noqa: B023 - called before the next one comes
+        bench.forget(newcomer.uid)
+        bench.manager.update_allocated_devices()
+
+
+def admit(size: Size) -> Times:
+    """Admit one more pod."""
+    with running(size) as bench:
+        yield from _admissions(bench)
+
+
+def admit_after_a_pod_has_gone(size: Size) -> Times:
+    """Admit one more pod, which is when it shows that another has gone."""
+    with running(size) as bench:
+        while True:
+            newcomer = bench.newcomer()
+            bench.forget(bench.any_pod())
+            bench.pods.active[newcomer.uid] = None
+            yield timed(lambda: bench.admit(newcomer))  # noqa: B023 - called before the next one comes
+
+
+def admit_with_hints(size: Size) -> Times:
+    """Admit one more pod where two NUMA nodes are to be respected."""
+    with running(size, TWO_NODES) as bench:
+        yield from _admissions(bench)
+
+
+def hints(size: Size) -> Times:
+    """Ask for hints, and nothing else."""
+    with running(size, TWO_NODES) as bench:
+        newcomer = bench.newcomer()
+        while True:
+            yield timed(lambda: bench.manager.topology_hints(newcomer, CONTAINER))
+
+
+def encode_from_scratch(size: Size) -> Times:
+    """Encode entries that were never encoded before."""
+    data = checkpoint(size)
+    while True:
+        fresh = evolve(data, entries=tuple(evolve(entry) for entry in data.entries or ()))
+        yield timed(lambda: encode(fresh))  # noqa: B023 - called before the next one comes
+
+
+def decode_and_verify(size: Size) -> Times:
+    """Decode a file and see that its checksum is right."""
+    blob = encode(checkpoint(size))
+    while True:
+        yield timed(lambda: decode(blob).verified())
+
+
+def bare_write(size: Size) -> Times:
+    """Write a file of that size, fsync, rename: what no implementation can do without."""
+    with running(size) as bench:
+        blob = bench.path.read_bytes()
+        new, target = f"{bench.path}.bare", f"{bench.path}.target"
+
+        def write() -> None:
+            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            os.write(descriptor, blob)
+            os.fsync(descriptor)
+            os.close(descriptor)
+            os.rename(new, target)  # noqa: PTH104 - bare
+
+        while True:
+            yield timed(write)
+
+
+@contextmanager
+def _over_grpc(size: Size) -> Iterator[tuple[Bench, Callable[[int], float]]]:
+    """Run the manager with a plugin in another process, and how to have that send a list: seconds until it shows."""
+    with (
+        TemporaryDirectory(dir="/tmp") as sockets,
+        running(size, transport=GrpcUnixTransport(sockets, max_message_bytes=64 << 20)) as bench,
+        subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("peer.py")), sockets, str(size.devices)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as peer,
+    ):
+        orders, moments = peer.stdin, peer.stdout
+        assert orders
+        assert moments
+
+        def send(count: int) -> float:
+            print("list", count, file=orders, flush=True)
+            bench.sink.wait_for(count)
+            arrived = time.monotonic_ns()
+            return (arrived - int(moments.readline())) / 1e9
+
+        send(size.devices)
+        try:
+            yield bench, send
+        finally:
+            orders.close()
+
+
+def list_over_grpc(size: Size) -> Times:
+    """A changed list of devices arrives over gRPC, until capacity shows it; one more or one less than before."""
+    with _over_grpc(size) as (_, send):
+        while True:
+            yield send(size.devices - 1)
+            yield send(size.devices)
+
+
+def admit_over_grpc(size: Size) -> Times:
+    """Admit one more pod, its plugin in another process."""
+    with _over_grpc(size) as (bench, _):
+        yield from _admissions(bench)
+
+
+def _settled(nodes: int, per_node: int) -> Times:
+    machine = Topology(tuple(map(NumaNode, range(nodes))), Policy.BEST_EFFORT)
+    report = DeviceReport.of(devices(nodes * per_node, nodes))
+
+    def settle() -> None:
+        wishes = [generate_hints(report, report.healthy, DeviceSet(), size, machine.numa_nodes) for size in (3, 5)]
+        merge(machine, [{"a": wishes[0], "b": wishes[1]}])
+
+    while True:
+        yield timed(settle)
+
+
+def settle_36_nodes(_size: Size) -> Times:
+    """Generate hints for two resources on all of 36 NUMA nodes, and merge them."""
+    yield from _settled(36, 28)
+
+
+def _process(*arguments: str) -> Times:
+    while True:
+        yield timed(lambda: subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL))
+
+
+def python_alone(_size: Size) -> Times:
+    """Run `python -c pass`."""
+    yield from _process("-c", "pass")
+
+
+def import_devicecore(_size: Size) -> Times:
+    """Run `python -c 'import devicecore'`."""
+    yield from _process("-c", "import devicecore")
+
+
+def command_line_help(_size: Size) -> Times:
+    """Run `devicecore --help`."""
+    yield from _process("-m", "devicecore", "--help")

@@ -1,0 +1,179 @@
+"""What is measured: P pods of one container and one device, D devices on two NUMA nodes, an answer of 71 bytes."""
+
+import random
+import threading
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from attrs import define, frozen
+
+from devicecore import (
+    Admitted,
+    Container,
+    ContainerAllocateResponse,
+    ContainerKey,
+    Device,
+    DeviceId,
+    DeviceManager,
+    DevicePlugin,
+    DeviceSpec,
+    Health,
+    NodeStatus,
+    NumaNode,
+    Pod,
+    PodUid,
+    Topology,
+    resource_name,
+)
+from devicecore.adapters.file import FileStore
+from devicecore.adapters.grpc_unix import GrpcUnixTransport
+from devicecore.adapters.memory import MemorySink, MemoryTransport
+from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode
+from devicecore.wire.conversion import write_receipt
+
+RESOURCE = resource_name("example.com/dev")
+CONTAINER = "c0"
+ANSWER = ContainerAllocateResponse(
+    envs={"EXAMPLE_COM_DEV": "dev-000000"}, devices=(DeviceSpec("/dev/device-000", "/dev/device-000", "rw"),)
+)
+RECEIPT = write_receipt(ANSWER)
+assert len(RECEIPT) == 71, len(RECEIPT)
+FAST_DISK = Path("/dev/shm")  # noqa: S108 - the figures to compare with are of a tmpfs
+
+
+@frozen
+class Size:
+    """How many pods are there, and how many devices."""
+
+    pods: int
+    devices: int
+
+    def __str__(self) -> str:
+        return f"{self.pods:,} / {self.devices:,}"
+
+
+def device(number: int, health: Health = Health.HEALTHY, nodes: int = 2) -> Device:
+    """The device of that number."""
+    return Device(DeviceId(f"dev-{number:06d}"), health, (NumaNode(number % nodes),))
+
+
+def devices(count: int, nodes: int = 2) -> tuple[Device, ...]:
+    """All devices, alternating between the NUMA nodes."""
+    return tuple(device(number, nodes=nodes) for number in range(count))
+
+
+def pod(number: int) -> Pod:
+    """The pod of that number: one container that asks for one device."""
+    uid = PodUid(f"{number:08x}-6b1f-4a5e-9c3d-2f8e7a901b4c")
+    return Pod(uid, containers=(Container(CONTAINER, {RESOURCE: 1}),))
+
+
+def checkpoint(size: Size) -> CheckpointData:
+    """What is saved when each of the pods has a device."""
+    entries = tuple(
+        PodDevicesEntry(pod(number).uid, CONTAINER, RESOURCE, {number % 2: (f"dev-{number:06d}",)}, bytes(RECEIPT))
+        for number in range(size.pods)
+    )
+    return CheckpointData(entries, {RESOURCE: tuple(f"dev-{number:06d}" for number in range(size.devices))})
+
+
+class Plugin(DevicePlugin):
+    """Has devices and gives the one answer."""
+
+    resource = RESOURCE
+
+    def __init__(self, count: int) -> None:
+        self.listed = devices(count)
+
+    def devices(self) -> tuple[Device, ...]:
+        return self.listed
+
+    def allocate(self, devices: Collection[DeviceId]) -> ContainerAllocateResponse:
+        return ANSWER
+
+
+@define
+class ActivePods:
+    """A pod source that has the active pods at hand, as a kubelet's pod manager does."""
+
+    active: dict[PodUid, None]
+
+    def active_pods(self) -> Collection[PodUid]:
+        return self.active.keys()
+
+    def sources_ready(self) -> bool:
+        return True
+
+    def running_containers(self) -> Collection[ContainerKey]:
+        return ()
+
+
+class Sink(MemorySink):
+    """A node whose capacity can be waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._changed = threading.Condition()
+
+    def publish(self, status: NodeStatus) -> None:
+        with self._changed:
+            super().publish(status)
+            self._changed.notify_all()
+
+    def wait_for(self, count: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.capacity.get(RESOURCE) == count, 30)
+
+
+@define
+class Bench:
+    """A manager that runs `size` pods, its checkpoint on a tmpfs, its plugin in memory."""
+
+    size: Size
+    manager: DeviceManager
+    pods: ActivePods
+    sink: "Sink"
+    path: Path
+    _next: int
+    _random: random.Random
+
+    def newcomer(self) -> Pod:
+        """A pod that was never here."""
+        self._next += 1
+        return pod(self._next)
+
+    def any_pod(self) -> PodUid:
+        """One of the pods that are here."""
+        return self._random.choice(tuple(self.pods.active))
+
+    def admit(self, newcomer: Pod) -> None:
+        """What is timed."""
+        verdict = self.manager.admit(newcomer)
+        assert isinstance(verdict, Admitted), verdict
+
+    def forget(self, uid: PodUid) -> None:
+        """A pod has gone, and nobody has noticed yet."""
+        del self.pods.active[uid]
+
+
+@contextmanager
+def running(
+    size: Size, topology: Topology | None = None, transport: GrpcUnixTransport | None = None
+) -> Iterator[Bench]:
+    """Run a manager that has all the pods from its checkpoint; with a plugin in memory, unless over `transport`."""
+    with TemporaryDirectory(dir=FAST_DISK if FAST_DISK.is_dir() else None) as directory:
+        path = Path(directory) / "kubelet_internal_checkpoint"
+        path.write_bytes(encode(checkpoint(size)))
+        pods = ActivePods({pod(number).uid: None for number in range(size.pods)})
+        memory = MemoryTransport()
+        sink = Sink()
+        two_nodes = Topology((NumaNode(0), NumaNode(1)))
+        with DeviceManager(
+            transport or memory, FileStore(path), sink, pods=pods, topology=topology or two_nodes
+        ) as manager:
+            if transport is None:
+                memory.connect(Plugin(size.devices))
+            chance = random.Random(4)  # noqa: S311 - the same pods every time
+            yield Bench(size, manager, pods, sink, path, size.pods, chance)

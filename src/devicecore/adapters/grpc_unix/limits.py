@@ -1,0 +1,128 @@
+"""What a plugin may say, how much of it and how often.
+
+Law: whatever breaks a limit is answered in one short sentence, which never repeats all of it.
+"""
+
+import logging
+from collections.abc import Callable
+
+from attrs import frozen
+
+from devicecore.domain.errors import TooManyRegistrationsError
+from devicecore.domain.model import Device, PluginId, ResourceName
+
+LONGEST_VERSION = 63  # characters; the only version there is has 7
+LONGEST_RESOURCE_NAME = 253 + len("/") + 63  # characters, see `resource_name`
+LONGEST_DEVICE_ID = 63  # characters: what the API's comment asks for, and no kubelet checks
+
+_SHOWN = 60  # characters
+_NEARLY_FULL = 0.8  # of a message
+_MANY_BUCKETS = 1000
+
+logger = logging.getLogger(__name__)
+
+
+@frozen
+class Limits:
+    """How long a plugin may take, in seconds, and how much it may say at once."""
+
+    dial: float
+    options: float
+    allocate: float
+    preferred_allocation: float
+    pre_start: float
+    message_bytes: int
+
+
+def shown(text: str, longest: int) -> str:
+    """Spell what a stranger sent for an error or a log: on one line, and cut where it is longer than it may be."""
+    if len(text) > longest:
+        text = f"{text[:_SHOWN]}... ({len(text)} characters, {longest} are allowed)"
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+class RegistrationRate:
+    """How often each resource may register: `burst` times at once, and then `per_second`.
+
+    What is refused costs nothing, so whoever keeps calling gets in as soon as there is room; and no resource's storm is
+    another one's problem.
+    """
+
+    def __init__(self, per_second: float, burst: int, clock: Callable[[], float]) -> None:
+        if per_second <= 0 or burst < 1:
+            problem = f"{per_second:g} registrations per second, {burst} at once: that would refuse every plugin"
+            raise ValueError(problem)
+        self._per_second = per_second
+        self._burst = burst
+        self._clock = clock
+        self._buckets: dict[ResourceName, tuple[float, float]] = {}  # registrations left, and when that was counted
+        self._many = _MANY_BUCKETS
+
+    def take(self, resource: ResourceName) -> None:
+        """Let `resource` register now.
+
+        Raises:
+            TooManyRegistrationsError: not now; it says when.
+        """
+        now = self._clock()
+        if len(self._buckets) >= self._many:
+            self._forget_full_buckets(now)
+        left = self._left(resource, now)
+        if left < 1:
+            wait = (1 - left) / self._per_second
+            raise TooManyRegistrationsError(resource, self._burst, self._per_second, wait)
+        self._buckets[resource] = (left - 1, now)
+
+    def _left(self, resource: ResourceName, now: float) -> float:
+        left, counted = self._buckets.get(resource, (float(self._burst), now))
+        return min(self._burst, left + (now - counted) * self._per_second)
+
+    def _forget_full_buckets(self, now: float) -> None:
+        """Whoever makes up new names all the time must not fill our memory with them."""
+        full = [resource for resource in self._buckets if self._left(resource, now) >= self._burst]
+        for resource in full:
+            del self._buckets[resource]
+        self._many = max(_MANY_BUCKETS, 2 * len(self._buckets))
+
+
+class ListCheck:
+    """Looks at the lists of one plugin instance, and reports what is odd about them in the log, once."""
+
+    def __init__(self, plugin: PluginId, message_bytes: int) -> None:
+        self._plugin = plugin
+        self._limit = message_bytes
+        self._long_ids_told = self._size_told = False
+
+    def look(self, size: int, devices: tuple[Device, ...]) -> None:
+        """Look at the next list, which came in `size` bytes."""
+        if not self._long_ids_told:
+            self._look_at_ids(devices)
+        if not self._size_told:
+            self._look_at_size(size, len(devices))
+
+    def _look_at_ids(self, devices: tuple[Device, ...]) -> None:
+        long = [device.id for device in devices if len(device.id) > LONGEST_DEVICE_ID]
+        if long:
+            self._long_ids_told = True
+            logger.warning(
+                "%s at %s has %d device ids of more than %d characters, against the device plugin API, such as %s",
+                self._plugin.resource,
+                self._plugin.socket,
+                len(long),
+                LONGEST_DEVICE_ID,
+                shown(long[0], LONGEST_DEVICE_ID),
+            )
+
+    def _look_at_size(self, size: int, devices: int) -> None:
+        if size > _NEARLY_FULL * self._limit:
+            self._size_told = True
+            logger.warning(
+                "%s at %s lists %d devices in %d bytes, and a message may have %d: with more than about %d devices "
+                "the plugin will be lost, unless max_message_bytes is raised",
+                self._plugin.resource,
+                self._plugin.socket,
+                devices,
+                size,
+                self._limit,
+                devices * self._limit // size,
+            )

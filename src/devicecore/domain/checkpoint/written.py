@@ -1,0 +1,141 @@
+"""Checkpoints in the making: what is rendered and hashed already is neither rendered nor hashed again.
+
+Law: `encode_written` gives, byte for byte, what `encode` gives for the same data. How the data came about never shows.
+
+Entries stand in blocks, in their order. A block is rendered once, and a `Passage` remembers what hashing it does. One
+entry more makes a new last block out of the text of the old one; entries that go leave all other blocks as they are.
+What stands behind them meets another state, though, and is hashed again unless it has met the like of it before.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from attrs import frozen
+
+from devicecore.domain.checkpoint.encoding import AFTER_DATA, AFTER_ENTRIES, BEFORE_ENTRIES, BEFORE_REGISTERED, NIL
+from devicecore.domain.checkpoint.entries import PodDevicesEntry
+from devicecore.domain.checkpoint.fnv import Passage, before, fnv1a_32
+from devicecore.domain.checkpoint.go_text import Strings, json_text, strings_dump, utf8
+
+_PODS = 128  # in a block: so many fit that rendering one anew and walking all of them cost little at any size
+_FEW_PODS = _PODS // 2  # in two blocks together: they become one
+
+# In a block, every entry is behind its separator. So hashing starts where a space leads to what "[" leads to.
+_START = before(b" ", fnv1a_32(BEFORE_ENTRIES + b"["))
+_WITHOUT_ENTRIES = fnv1a_32(BEFORE_ENTRIES + NIL + BEFORE_REGISTERED + b"map[")
+_BETWEEN = b"]" + BEFORE_REGISTERED + b"map["
+
+
+_Text = tuple[bytes, bytes]
+"""The entries of one pod, each behind its separator: in the file, and in the dump."""
+
+
+@frozen(eq=False)
+class _Block:
+    """The entries of some pods, at least of one: of each pod, and of all together."""
+
+    pods: Mapping[str, _Text]
+    json: bytes
+    dump: Passage
+
+    @classmethod
+    def of(cls, pods: Mapping[str, _Text]) -> "_Block":
+        return cls(
+            pods, b"".join([json for json, _ in pods.values()]), Passage(tuple([dump for _, dump in pods.values()]))
+        )
+
+    def adding(self, pod: str, text: _Text) -> "_Block":
+        """With an entry of a pod more, behind those it has, else behind all."""
+        json, dump = text
+        if pod in self.pods:
+            before = self.pods[pod]
+            return _Block.of({**self.pods, pod: (before[0] + json, before[1] + dump)})
+        return _Block({**self.pods, pod: text}, self.json + json, self.dump.followed_by(dump))
+
+
+@frozen(eq=False)
+class WrittenEntries:
+    """The entries of a checkpoint: pods in the order in which they came, and each pod's entries likewise."""
+
+    _blocks: tuple[_Block, ...] = ()
+
+    @classmethod
+    def of(cls, entries: Iterable[PodDevicesEntry]) -> "WrittenEntries":
+        """Render them all."""
+        pods: dict[str, _Text] = {}
+        for entry in entries:
+            json, dump = pods.get(entry.pod_uid, (b"", b""))
+            more_json, more_dump = _text(entry)
+            pods[entry.pod_uid] = json + more_json, dump + more_dump
+        uids = tuple(pods)
+        portions = [uids[start : start + _PODS] for start in range(0, len(uids), _PODS)]
+        return cls(tuple([_Block.of({uid: pods[uid] for uid in portion}) for portion in portions]))
+
+    def adding(self, entry: PodDevicesEntry) -> "WrittenEntries":
+        """With one entry more, behind those its pod has, else behind all."""
+        blocks, pod, text = self._blocks, entry.pod_uid, _text(entry)
+        for place, block in enumerate(blocks):
+            if pod in block.pods:
+                return WrittenEntries((*blocks[:place], block.adding(pod, text), *blocks[place + 1 :]))
+        if blocks and len(blocks[-1].pods) < _PODS:
+            return WrittenEntries((*blocks[:-1], blocks[-1].adding(pod, text)))
+        return WrittenEntries((*blocks, _Block.of({pod: text})))
+
+    def without(self, gone: Collection[str]) -> "WrittenEntries":
+        """Without what some pods have."""
+        blocks: list[_Block] = []
+        for block in self._blocks:
+            left = block
+            if not block.pods.keys().isdisjoint(gone):
+                left = _Block.of({pod: text for pod, text in block.pods.items() if pod not in gone})
+            if blocks and len(blocks[-1].pods) + len(left.pods) <= _FEW_PODS:
+                left = _Block.of({**blocks.pop().pods, **left.pods})
+            blocks.append(left)
+        return WrittenEntries(tuple([block for block in blocks if block.pods]))
+
+    def json(self) -> list[bytes]:
+        """What the file says of them, in pieces."""
+        if not self._blocks:
+            return [b"null"]  # a kubelet without pods writes no []
+        first, *others = self._blocks
+        return [b"[", first.json[1:], *[block.json for block in others], b"]"]
+
+    def hash(self) -> int:
+        """The hash of the dump up to the registered devices."""
+        if not self._blocks:
+            return _WITHOUT_ENTRIES
+        state = _START
+        for block in self._blocks:
+            state = block.dump.hash(state)
+        return fnv1a_32(_BETWEEN, state)
+
+
+@frozen(eq=False)
+class WrittenDevices:
+    """A list of device ids as the file has it, and as the dump has it."""
+
+    json: bytes
+    dump: Passage
+
+    @classmethod
+    def of(cls, ids: Strings) -> "WrittenDevices":
+        """Render them."""
+        return cls(json_text(ids), Passage((utf8(strings_dump(ids)),)))
+
+
+def encode_written(entries: WrittenEntries, registered: Mapping[str, WrittenDevices]) -> bytes:
+    """The file of format 2 that a kubelet would write.
+
+    Raises:
+        UnencodableCheckpointError: a resource's name is no Unicode text.
+    """
+    pieces = [b'{"Data":{"PodDeviceEntries":', *entries.json(), AFTER_ENTRIES, b"{"]
+    state = entries.hash()
+    for place, (name, devices) in enumerate(sorted(registered.items())):
+        pieces += (b"," if place else b"", json_text(name), b":", devices.json)
+        state = devices.dump.hash(fnv1a_32(b"%b%b:" % (b" " if place else b"", utf8(name)), state))
+    pieces.append(b"}" + AFTER_DATA % fnv1a_32(b"]}", state))
+    return b"".join(pieces)
+
+
+def _text(entry: PodDevicesEntry) -> _Text:
+    return b"," + json_text(entry.json), utf8(f" {entry.dump}")

@@ -1,0 +1,41 @@
+"""Kubernetes quantities: `2`, `500m`, `1.5Gi`, `3e2`.
+
+Law: what the grammar of `k8s.io/apimachinery` does not derive is refused, and the whole number is never closer to zero
+than what was written: a tenth of a device is a device.
+"""
+
+import re
+from decimal import ROUND_CEILING, Context, Decimal
+
+from devicecore.domain.errors import InvalidQuantityError
+
+MOST = 2**63 - 1
+"""The largest quantity, and what every larger one counts as."""
+
+LONGEST = 200
+"""Characters. The API server has no limit, but what is longer is a mistake or an attack."""
+
+_QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:[eE]([+-]?[0-9]+)|([KEPTGM]i|[numkMGTPE]?))")
+_TENS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_TWOS = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_EXACT = Context(prec=LONGEST + 20)  # digits: as many as can be written, and those of 2**60
+
+
+def whole_quantity(text: str) -> int:
+    """Parse a quantity and round it away from zero to a whole number (Go: `Quantity.Value`).
+
+    >>> whole_quantity("1500m"), whole_quantity("2Ki"), whole_quantity("1e3")
+    (2, 2048, 1000)
+
+    Raises:
+        InvalidQuantityError: `text` is no quantity.
+    """
+    matched = _QUANTITY.fullmatch(text) if len(text) <= LONGEST else None
+    if matched is None:
+        raise InvalidQuantityError(text[:LONGEST])
+    number, exponent, suffix = matched.groups(default="")
+    value = _EXACT.multiply(abs(Decimal(number)), 2 ** _TWOS.get(suffix, 0))
+    tens = int(exponent) if exponent else _TENS.get(suffix, 0)
+    value = value.scaleb(min(max(tens, -2 * LONGEST), 2 * LONGEST), _EXACT)  # beyond that it is nothing, or too much
+    whole = MOST if value > MOST else int(value.to_integral_value(ROUND_CEILING))
+    return -whole if number.startswith("-") else whole

@@ -1,0 +1,12 @@
+"""The checks of `devicecore conformance`: what is expected of a device plugin, whatever it is written in.
+
+`checks` has every check, each with its severity and the sentence of the API it follows from; `run` puts a plugin to
+them. Like all that talks gRPC, this package is imported by those who need it and not by `devicecore.testing`.
+"""
+
+from devicecore.testing.conformance.checks import CHECKS
+from devicecore.testing.conformance.model import Check, Report, Result, Severity, Verdict, check
+from devicecore.testing.conformance.runner import run
+from devicecore.testing.conformance.subject import Settings, Subject
+
+__all__ = ["CHECKS", "Check", "Report", "Result", "Settings", "Severity", "Subject", "Verdict", "check", "run"]

@@ -1,0 +1,742 @@
+"""Every check, in the order in which they are made.
+
+Law: a check looks at one thing. To add one, write a function below where it belongs, and name it in `CHECKS`.
+"""
+
+import time
+from collections.abc import Sequence
+
+from devicecore.adapters.grpc_unix import rpc
+from devicecore.domain.model import is_extended_resource
+from devicecore.testing.conformance.model import Check, Failure, Severity, Skip, check
+from devicecore.testing.conformance.peer import VERSION, CallFailedError
+from devicecore.testing.conformance.subject import Subject, health_of
+from devicecore.wire import deviceplugin
+
+LONGEST_ID = 63  # characters
+MESSAGE_LIMIT = 4 * 1024 * 1024  # bytes: what a kubelet's gRPC takes
+UNKNOWN_DEVICE = "no-such-device-of-devicecore"
+DIALLING = 60.0  # seconds, but the kubelet gives up before
+BUSY = 0.25  # of one processor
+FAST = 10.0  # registrations a second
+HEALTHS = ("Healthy", "Unhealthy")
+
+_SHOWN = 5
+
+MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
+
+
+def some(ids: Sequence[str]) -> str:
+    """The first of many, for a sentence."""
+    more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
+    return ", ".join(ids[:_SHOWN]) + more
+
+
+def require(condition: object, came: str) -> None:
+    """See that something holds.
+
+    Raises:
+        Failure: it does not; `came` says what does.
+    """
+    if not condition:
+        raise Failure(came)
+
+
+# --- registration -----------------------------------------------------------------------------------------------------
+
+
+@check(
+    MUST,
+    expected="Register is called, and while it waits for its answer the plugin can be reached on its own socket",
+    clause="A plugin MUST start serving gRPC service before registering itself with kubelet for successful "
+    "registration. (kubernetes.io, Device Plugins)",
+)
+def serves_before_it_registers(plugin: Subject) -> str:
+    """A kubelet is started; when Register comes, it dials the plugin before it answers."""
+    began = time.monotonic()
+    plugin.wait(lambda: plugin.peer.registrations, plugin.settings.first)
+    plugin.wait(lambda: not plugin.peer.registrations or plugin.first.problem or plugin.first.answered, DIALLING)
+    if not plugin.peer.registrations:
+        others = f", only {', '.join(sorted(plugin.peer.others))}" if plugin.peer.others else ""
+        exits = f"; {plugin.exits[-1]}" if plugin.exits else ""
+        waited = time.monotonic() - began
+        resource = plugin.peer.resource or "any resource"
+        came = f"in {waited:.0f} seconds nobody called Register for {resource}{others}{exits}"
+        raise Failure(came)
+    first = plugin.first
+    require(first.stage != "dial", f"Register came after {first.at - began:.1f} seconds, but then: {first.problem}")
+    return f"Register came after {first.at - began:.1f} seconds, and the plugin was reached at once"
+
+
+@check(
+    MUST,
+    expected=f"the version is {VERSION}",
+    clause="RegisterRequest.version: Version of the API the Device Plugin was built against (api.proto). "
+    f"A kubelet supports {VERSION} and no other.",
+)
+def registers_a_supported_version(plugin: Subject) -> str:
+    """The version in the call of Register is read."""
+    version = plugin.first.request.version
+    require(version == VERSION, f"the version is {version!r}")
+    return f"the version is {version}"
+
+
+@check(
+    MUST,
+    expected="it is a bare file name, and with the directory it fits into a unix socket's path",
+    clause="RegisterRequest.endpoint: Name of the unix socket the device plugin is listening on; "
+    "PATH = path.Join(DevicePluginPath, endpoint) (api.proto)",
+)
+def registers_an_endpoint_in_the_directory(plugin: Subject) -> str:
+    """The endpoint in the call of Register is read."""
+    endpoint = plugin.first.request.endpoint
+    problem = plugin.peer.endpoint_problem(endpoint)
+    require(not problem, f"the endpoint is {endpoint!r}: {problem}")
+    return f"the endpoint is {endpoint}"
+
+
+@check(
+    MUST,
+    expected="it is an extended resource name: a domain that is not Kubernetes' own, a slash, a name",
+    clause="The ResourceName it wants to advertise. Here ResourceName needs to follow the extended resource naming "
+    "scheme as vendor-domain/resourcetype. (kubernetes.io, Device Plugins)",
+)
+def registers_an_extended_resource_name(plugin: Subject) -> str:
+    """The resource name in the call of Register is read."""
+    name = plugin.first.request.resource_name
+    require(is_extended_resource(name), f"the resource name is {name!r}")
+    return f"the resource is {name}"
+
+
+@check(
+    MUST,
+    expected="an answer in time, while Register waits for its own",
+    clause="GetDevicePluginOptions returns options to be communicated with Device Manager. (api.proto)",
+)
+def answers_options(plugin: Subject) -> str:
+    """GetDevicePluginOptions is called before Register is answered, as a kubelet does."""
+    first = plugin.first
+    require(first.stage != "options", first.problem)
+    options = plugin.connected().options
+    wants = [
+        name
+        for name, wanted in (
+            ("PreStartContainer", options.pre_start_required),
+            ("GetPreferredAllocation", options.get_preferred_allocation_available),
+        )
+        if wanted
+    ]
+    return f"it answers, and wants {' and '.join(wants) or 'neither PreStartContainer nor GetPreferredAllocation'}"
+
+
+@check(
+    INFO,
+    expected="the same options in both, if Register has any",
+    clause="RegisterRequest.options: Options to be communicated with Device Manager (api.proto). A kubelet takes them "
+    "from GetDevicePluginOptions alone.",
+)
+def registers_the_options_it_answers(plugin: Subject) -> str:
+    """The options in Register are compared with those of GetDevicePluginOptions."""
+    connection = plugin.connected()
+    request = plugin.first.request
+    if not request.HasField("options"):
+        return "Register has none, and none are needed"
+    require(
+        request.options == connection.options,
+        f"Register says {_options(request.options)}, GetDevicePluginOptions {_options(connection.options)}",
+    )
+    return "they are the same"
+
+
+# --- the list ---------------------------------------------------------------------------------------------------------
+
+
+@check(
+    MUST,
+    expected="a first list, even an empty one, in time",
+    clause="ListAndWatch returns a stream of List of Devices. (api.proto)",
+)
+def lists_devices_in_time(plugin: Subject) -> str:
+    """ListAndWatch is called as soon as the plugin has registered."""
+    connection = plugin.connected()
+    plugin.wait(lambda: connection.lists or connection.ended, plugin.settings.timeout)
+    why = f"the stream has ended ({connection.ended})" if connection.ended else "the stream is open and silent"
+    require(connection.lists, f"no list after {plugin.settings.timeout:g} seconds: {why}")
+    took = connection.list_times[0] - connection.opened
+    return f"a list of {len(connection.lists[0].devices)} devices after {took:.2f} seconds"
+
+
+@check(
+    MUST,
+    expected="every id is there once",
+    clause="Device.ID: A unique ID assigned by the device plugin used to identify devices during the communication "
+    "(api.proto)",
+)
+def lists_unique_ids(plugin: Subject) -> str:
+    """The ids of the list are compared."""
+    ids = [device.ID for device in plugin.devices]
+    twice = sorted({id_ for id_ in ids if ids.count(id_) > 1}) if len(set(ids)) < len(ids) else []
+    require(not twice, f"listed more than once: {some(twice)}")
+    return f"{len(ids)} ids, all different"
+
+
+@check(
+    MUST,
+    expected=f"every id has 1 to {LONGEST_ID} characters",
+    clause=f"Device.ID: Max length of this field is {LONGEST_ID} characters (api.proto)",
+)
+def lists_short_ids(plugin: Subject) -> str:
+    """The ids of the list are measured."""
+    ids = [device.ID for device in plugin.devices]
+    require("" not in ids, "an id is empty")
+    long = [f"{id_} ({len(id_)})" for id_ in ids if len(id_) > LONGEST_ID]
+    require(not long, f"too long: {some(long)}")
+    return f"the longest id has {max(map(len, ids), default=0)} characters"
+
+
+@check(
+    SHOULD,
+    expected="Healthy or Unhealthy, spelled like that",
+    clause="Device.health: Health of the device, can be Healthy or Unhealthy, see constants.go (api.proto). A kubelet "
+    "takes everything else for unhealthy.",
+)
+def lists_known_health(plugin: Subject) -> str:
+    """The health of each device is read."""
+    health = health_of(plugin.devices)
+    odd = [f"{id_} is {said!r}" for id_, said in health.items() if said not in HEALTHS]
+    require(not odd, some(odd))
+    return f"{sum(said == HEALTHS[0] for said in health.values())} of {len(health)} devices are healthy"
+
+
+@check(
+    MUST,
+    expected=f"at most {MESSAGE_LIMIT} bytes",
+    clause="A kubelet's gRPC connection has the default limits: a message of more than 4 MiB ends it, and with it the "
+    "resource.",
+)
+def lists_fit_into_a_message(plugin: Subject) -> str:
+    """The longest list so far is measured."""
+    plugin.first_list()
+    size = max(message.ByteSize() for message in plugin.connected().lists)
+    devices = len(plugin.devices)
+    require(size <= MESSAGE_LIMIT, f"the list of {devices} devices has {size} bytes")
+    room = f", room for about {devices * MESSAGE_LIMIT // size}" if size else ""
+    return f"{size} bytes for {devices} devices{room}"
+
+
+@check(
+    MUST,
+    expected="the stream stays open",
+    clause="Whenever a Device state change or a Device disappears, ListAndWatch returns the new list. (api.proto) A "
+    "kubelet takes the end of the stream for the end of the plugin.",
+)
+def keeps_its_stream_open(plugin: Subject) -> str:
+    """The stream of lists is watched for a second after its first list."""
+    connection = plugin.connected()
+    plugin.settle(connection)
+    open_for = time.monotonic() - connection.opened
+    require(not connection.ended, f"it ended ({connection.ended})")
+    return f"it is open since {open_for:.1f} seconds, {len(connection.lists)} lists came"
+
+
+# --- Allocate ---------------------------------------------------------------------------------------------------------
+
+ALLOCATE = (
+    "Allocate is called during container creation so that the Device Plugin can run device specific operations and "
+    "instruct Kubelet of the steps to make the Device available in the container. (api.proto)"
+)
+
+
+@check(MUST, expected="an answer for each", clause=ALLOCATE)
+def allocates_each_device(plugin: Subject) -> str:
+    """Allocate is called for each healthy device alone, for up to 64 of them."""
+    refused = []
+    for device in plugin.healthy:
+        try:
+            answers = plugin.allocate([device])
+        except CallFailedError as error:
+            refused.append(f"{device}: {error}")
+        else:
+            if not answers:
+                refused.append(f"{device}: an answer for no container")
+    require(not refused, some(refused))
+    return f"{len(plugin.healthy)} devices, one by one"
+
+
+@check(MUST, expected="an answer", clause=f"{ALLOCATE} A container may ask for as many as there are.")
+def allocates_all_devices(plugin: Subject) -> str:
+    """Allocate is called for one container with all healthy devices, or 64 of them."""
+    ids = plugin.healthy
+    try:
+        plugin.allocate(ids)
+    except CallFailedError as error:
+        came = f"for {len(ids)} devices: {error}"
+        raise Failure(came) from None
+    return f"{len(ids)} devices together"
+
+
+@check(
+    MUST,
+    expected="one answer, however many devices the container has",
+    clause="AllocateResponse.container_responses is one ContainerAllocateResponse for each of "
+    "AllocateRequest.container_requests (api.proto). A kubelet reads the first.",
+)
+def answers_once_per_container(plugin: Subject) -> str:
+    """Allocate is called for one container with two devices."""
+    first, second = plugin.two_devices()
+    answers = _allocate_or_skip(plugin, [first, second])
+    require(len(answers) == 1, f"{len(answers)} answers for one container with 2 devices")
+    return "one answer"
+
+
+@check(
+    SHOULD,
+    expected="two answers, the first for the first container, the second for the second",
+    clause="AllocateRequest.container_requests is repeated (api.proto). Kubelets of today ask for one container in a "
+    "call, but need not.",
+)
+def answers_each_of_two_containers(plugin: Subject) -> str:
+    """Allocate is called for two containers at once, with one device each."""
+    first, second = plugin.two_devices()
+    one, other = plugin.alone(first), plugin.alone(second)
+    try:
+        answers = plugin.allocate([first], [second])
+    except CallFailedError as error:
+        raise Failure(str(error)) from None
+    require(len(answers) == 2, f"{len(answers)} answers for 2 containers")  # noqa: PLR2004 - it says so
+    require(
+        one == other or answers[1] != one,
+        f"the second container, with {second}, is given what {first} gives: its answer repeats the first one's",
+    )
+    return "two answers, each for its own container"
+
+
+@check(
+    SHOULD,
+    expected="an empty answer or an error, and a plugin that is there as before",
+    clause="ContainerAllocateRequest.devices_ids is repeated (api.proto), so it may be empty, even though no kubelet "
+    "sends it so.",
+)
+def survives_a_request_for_no_devices(plugin: Subject) -> str:
+    """Allocate is called for one container without devices, and then GetDevicePluginOptions."""
+    connection = plugin.connected()
+    try:
+        came = f"{len(plugin.allocate([]))} answers"
+    except CallFailedError as error:
+        came = str(error)
+    try:
+        connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), plugin.settings.timeout)
+    except CallFailedError as error:
+        after = f"{came}, and after that {error}"
+        raise Failure(after) from None
+    return came
+
+
+@check(
+    MUST,
+    expected="an error: the container must not start",
+    clause="Failure Handling: [...] The Device plugin should send a ListAndWatch update and fail the Allocation "
+    "request (api.proto). A kubelet that has not yet heard that a device has gone does ask for it. Many plugins answer "
+    "all the same.",
+)
+def refuses_an_unknown_device(plugin: Subject) -> str:
+    """Allocate is called for an id that was never listed."""
+    plugin.connected()
+    try:
+        (*_,) = answers = plugin.allocate([UNKNOWN_DEVICE])
+    except CallFailedError as error:
+        require(error.code not in {"DEADLINE_EXCEEDED", "UNAVAILABLE"}, f"it does not refuse it, it fails: {error}")
+        return str(error)
+    given = ", ".join(_given(answer) for answer in answers) or "no answer"
+    came = f"it gives {UNKNOWN_DEVICE!r} away, with {given}"
+    raise Failure(came)
+
+
+@check(
+    MUST,
+    expected="no device node of one device comes with another, but for those that come with every device; and all of "
+    "them together come with no node that none has alone",
+    clause=f"{ALLOCATE} The kubelet gives each device to one container, so its node is for that container alone. "
+    "Several ids for one chip (time slicing) are the exception: leave this check out.",
+)
+def gives_each_device_its_own_nodes(plugin: Subject) -> str:
+    """The host paths of the device nodes in the answers for single devices, and for all of them, are compared."""
+    plugin.two_devices()
+    nodes = {device: _nodes(plugin.alone(device)) for device in plugin.healthy}
+    common = frozenset.intersection(*nodes.values())
+    owners: dict[str, str] = {}
+    for device, own in nodes.items():
+        for node in sorted(own - common):
+            other = owners.setdefault(node, device)
+            require(other == device, f"{node} is given with {other} and with {device}")
+    together = frozenset(node for answer in _allocate_or_skip(plugin, list(nodes)) for node in _nodes(answer))
+    strange = sorted(together - frozenset().union(*nodes.values()))
+    require(
+        not strange,
+        f"all devices together come with {some(strange)}, which no device has alone: the node depends on the position "
+        "in the request, not on the id",
+    )
+    if not together:
+        why = "the plugin gives no device nodes"
+        raise Skip(why)
+    return f"{len(owners)} nodes for {len(nodes)} devices, {len(common)} more come with every one"
+
+
+@check(
+    MUST,
+    expected="the same device nodes, mounts and CDI devices as the first time",
+    clause=f"{ALLOCATE} A kubelet asks again for the same container when its start has failed, and when it has lost "
+    "its checkpoint.",
+)
+def allocates_again_in_the_same_way(plugin: Subject) -> str:
+    """Allocate is called a second time for the same device."""
+    device = plugin.healthy[0]
+    before = plugin.alone(device)
+    try:
+        again = plugin.allocate([device])[0]
+    except (CallFailedError, IndexError) as error:
+        came = f"the second time: {error}"
+        raise Failure(came) from None
+    for what in ("devices", "mounts", "cdi_devices"):
+        came = (
+            f"the {what} of {device} were {_listed(before, what)} at first, and {_listed(again, what)} the second time"
+        )
+        require(_listed(before, what) == _listed(again, what), came)
+    return "the same"
+
+
+# --- preferences ------------------------------------------------------------------------------------------------------
+
+PREFERENCE = (
+    "GetPreferredAllocation returns a preferred set of devices to allocate from a list of available ones. (api.proto)"
+)
+
+
+@check(
+    MUST,
+    expected="as many ids as were asked for",
+    clause=f"ContainerPreferredAllocationRequest.allocation_size: Number of devices to include in the preferred "
+    f"allocation. {PREFERENCE}",
+)
+def prefers_as_many_as_asked(plugin: Subject) -> str:
+    """GetPreferredAllocation, if announced, is called for one device, for two, and for all."""
+    ids = plugin.healthy
+    for size in sorted({1, min(2, len(ids)), len(ids)}):
+        preferred = _preferred(plugin, ids, [], size)
+        require(
+            len(set(preferred)) == size,
+            f"asked for {size} of {len(ids)} devices, it prefers {some(preferred) or 'none'}",
+        )
+    return f"1, 2 and {len(ids)} of {len(ids)}, as asked"
+
+
+@check(
+    MUST,
+    expected="no id but those that are available",
+    clause=f"ContainerPreferredAllocationRequest.available_deviceIDs: List of available deviceIDs from which to choose "
+    f"a preferred allocation. {PREFERENCE}",
+)
+def prefers_only_what_is_available(plugin: Subject) -> str:
+    """GetPreferredAllocation, if announced, is called when all devices but the first are available."""
+    ids = plugin.healthy
+    available = ids[1:] or ids
+    strange = sorted(set(_preferred(plugin, available, [], len(available))) - set(available))
+    require(not strange, f"it prefers {some(strange)}, which was not available")
+    return f"{len(available)} of {len(ids)} devices were available, and it chose among them"
+
+
+@check(
+    MUST,
+    expected="the ids that must be included are included",
+    clause=f"ContainerPreferredAllocationRequest.must_include_deviceIDs: List of deviceIDs that must be included in "
+    f"the preferred allocation. {PREFERENCE}",
+)
+def prefers_what_it_must_include(plugin: Subject) -> str:
+    """GetPreferredAllocation, if announced, is called with each device as the one that must be included."""
+    ids = plugin.healthy
+    for must in ids[-_SHOWN:]:
+        preferred = _preferred(plugin, ids, [must], min(2, len(ids)))
+        require(must in preferred, f"{must} must be included, and it prefers {some(preferred) or 'none'}")
+    return "included"
+
+
+# --- PreStartContainer ------------------------------------------------------------------------------------------------
+
+
+@check(
+    MUST,
+    expected="an answer, within the 30 seconds that a kubelet waits",
+    clause="PreStartContainer is called, if indicated by Device Plugin during registration phase, before each "
+    "container start. (api.proto)",
+)
+def answers_pre_start_container(plugin: Subject) -> str:
+    """PreStartContainer, if announced, is called twice for a device that was allocated."""
+    if not plugin.connected().options.pre_start_required:
+        why = "the plugin does not require it"
+        raise Skip(why)
+    device = plugin.healthy[0]
+    plugin.alone(device)
+    for time_ in ("first", "second"):
+        try:
+            plugin.call(rpc.PRE_START_CONTAINER, deviceplugin.PreStartContainerRequest(devices_ids=[device]))
+        except CallFailedError as error:
+            came = f"the {time_} time: {error}"
+            raise Failure(came) from None
+    return "it answers"
+
+
+# --- health -----------------------------------------------------------------------------------------------------------
+
+
+@check(
+    MUST,
+    expected="a new list, in which the health of a device has changed, or a device has gone or come",
+    clause="Whenever a Device state change or a Device disappears, ListAndWatch returns the new list. (api.proto)",
+)
+def reports_a_change_of_health(plugin: Subject) -> str:
+    """The command of --provoke-health is run, and the stream of lists watched."""
+    before = health_of(plugin.devices)
+    connection = plugin.connected()
+    seen = len(connection.lists)
+    plugin.provoke_health()
+
+    def changed() -> dict[str, str]:
+        for message in connection.lists[seen:]:
+            now = health_of(message.devices)
+            if now != before:
+                return {id_: now.get(id_, "gone") for id_ in {*before, *now} if now.get(id_) != before.get(id_)}
+        return {}
+
+    changes = plugin.wait(changed, plugin.settings.timeout) or {}
+    came = (
+        f"{len(connection.lists) - seen} lists in {plugin.settings.timeout:g} seconds, and nothing has changed in them"
+    )
+    require(changes, came)
+    return some([f"{id_} is {health}" for id_, health in sorted(changes.items())])
+
+
+# --- the life of a kubelet --------------------------------------------------------------------------------------------
+
+RESTARTS = (
+    "A device plugin is expected to detect kubelet restarts and re-register itself with the new kubelet instance. "
+    "(kubernetes.io, Device Plugins)"
+)
+
+
+@check(
+    MUST,
+    expected="Register is called again, the plugin can be reached, and it lists its devices",
+    clause=f"{RESTARTS} A new kubelet instance deletes all the existing Unix sockets under "
+    "/var/lib/kubelet/device-plugins when it starts.",
+)
+def returns_after_the_directory_is_emptied(plugin: Subject) -> str:
+    """The kubelet restarts: streams end, all sockets in the directory are deleted, kubelet.sock is made anew."""
+    return plugin.restart_kubelet(wipe=True)
+
+
+@check(
+    SHOULD,
+    expected="Register is called again, the plugin can be reached, and it lists its devices",
+    clause=f"{RESTARTS} A plugin that only watches its own socket does not notice one that deletes nothing.",
+)
+def returns_after_kubelet_sock_is_recreated(plugin: Subject) -> str:
+    """Streams end and kubelet.sock is made anew; the plugin's own socket is left alone."""
+    return plugin.restart_kubelet(wipe=False)
+
+
+@check(
+    SHOULD,
+    expected="Register is called again, the plugin can be reached, and it lists its devices",
+    clause="A kubelet does not call ListAndWatch a second time: once the stream has ended, the devices are unhealthy "
+    "until the plugin registers again.",
+)
+def returns_after_its_stream_is_cut(plugin: Subject) -> str:
+    """The connection is cut; both sockets stay."""
+    connection = plugin.connected()
+    plugin.wait(lambda: connection.lists or connection.ended, plugin.settings.timeout)  # it must have begun to be cut
+    number = len(plugin.peer.registrations)
+    connection.close()
+    return plugin.see_it_return(number)
+
+
+@check(MUST, expected="Register is called again as soon as the kubelet is back", clause=RESTARTS)
+def returns_to_a_kubelet_that_was_away(plugin: Subject) -> str:
+    """The kubelet is away for some seconds, no kubelet.sock, and comes back to a directory without sockets."""
+    absence = plugin.be_away()
+    require(absence.returned_after is not None, absence.problem)
+    return f"{plugin.settings.away:g} seconds away, back {absence.returned_after:.1f} seconds after the kubelet"
+
+
+@check(
+    SHOULD,
+    expected=f"less than {BUSY:.0%} of one processor",
+    clause=f"{RESTARTS} Nothing says how long a kubelet may be away; whoever waits for it must not waste the "
+    "node's time.",
+)
+def is_quiet_while_the_kubelet_is_away(plugin: Subject) -> str:
+    """The processor time of the plugin's processes is measured while the kubelet is away."""
+    if not plugin.ours:
+        why = "the plugin's process was not started here"
+        raise Skip(why)
+    share = plugin.be_away().cpu
+    if share is None:
+        why = "the plugin's process has changed meanwhile"
+        raise Skip(why)
+    require(share < BUSY, f"it used {share:.0%} of one processor")
+    return f"it used {share:.1%} of one processor"
+
+
+@check(
+    SHOULD,
+    expected=f"at most {FAST:g} calls of Register a second",
+    clause="Device plugin is expected to terminate upon registration failure (api.proto). Whether it does or tries "
+    "again, a kubelet that cannot take it must not be flooded.",
+)
+def is_patient_with_a_kubelet_that_refuses(plugin: Subject) -> str:
+    """The kubelet restarts, and refuses every registration for some seconds."""
+    attempts = plugin.refuse()
+    rate = attempts / plugin.settings.refusing
+    require(rate <= FAST, f"{attempts} calls of Register in {plugin.settings.refusing:g} seconds")
+    return f"{attempts} calls of Register in {plugin.settings.refusing:g} seconds"
+
+
+@check(
+    INFO,
+    expected="the process lives as long as it is not ended",
+    clause="Device plugin is expected to terminate upon registration failure (api.proto), and for nothing else.",
+)
+def stays_up(plugin: Subject) -> str:
+    """The exits of the plugin during all checks before this one are counted."""
+    if not plugin.ours:
+        why = "the plugin's process was not started here"
+        raise Skip(why)
+    require(not plugin.exits, f"{len(plugin.exits)} times, and was started again; first: {(plugin.exits or [''])[0]}")
+    return "it never ended"
+
+
+# --- its end ----------------------------------------------------------------------------------------------------------
+
+ENDS = (
+    "Kubernetes ends a pod with SIGTERM, and with SIGKILL when its grace period is over. (kubernetes.io, Pod Lifecycle)"
+)
+
+
+@check(SHOULD, expected="it ends, whatever its exit status", clause=ENDS)
+def ends_on_sigterm(plugin: Subject) -> str:
+    """SIGTERM is sent, while the stream of lists is open."""
+    if not plugin.ours:
+        why = "the plugin's process was not started here"
+        raise Skip(why)
+    plugin.connected()
+    process = plugin.process
+    assert process is not None, "it is ours"  # noqa: S101 - for mypy
+    process.terminate()
+    began = time.monotonic()
+    plugin.wait(lambda: process.status is not None, plugin.settings.timeout)
+    status = process.status
+    require(status is not None, f"it still runs after {plugin.settings.timeout:g} seconds")
+    return f"it ended after {time.monotonic() - began:.1f} seconds, with status {status}"
+
+
+@check(
+    SHOULD,
+    expected="its socket is gone",
+    clause=f"{ENDS} A socket that nobody serves is dialled in vain by whoever finds it.",
+)
+def removes_its_socket(plugin: Subject) -> str:
+    """The directory is looked at after the plugin's end."""
+    process = plugin.process
+    if process is None or process.status is None:
+        why = "the plugin has not ended"
+        raise Skip(why)
+    left = sorted(
+        entry.name for entry in plugin.peer.directory.iterdir() if entry.is_socket() and entry != plugin.peer.socket
+    )
+    require(not left, f"{', '.join(left)} is left behind")
+    return "nothing is left behind"
+
+
+CHECKS: tuple[Check, ...] = (
+    serves_before_it_registers,
+    registers_a_supported_version,
+    registers_an_endpoint_in_the_directory,
+    registers_an_extended_resource_name,
+    answers_options,
+    registers_the_options_it_answers,
+    lists_devices_in_time,
+    lists_unique_ids,
+    lists_short_ids,
+    lists_known_health,
+    lists_fit_into_a_message,
+    allocates_each_device,
+    allocates_all_devices,
+    answers_once_per_container,
+    answers_each_of_two_containers,
+    survives_a_request_for_no_devices,
+    refuses_an_unknown_device,
+    gives_each_device_its_own_nodes,
+    allocates_again_in_the_same_way,
+    prefers_as_many_as_asked,
+    prefers_only_what_is_available,
+    prefers_what_it_must_include,
+    answers_pre_start_container,
+    reports_a_change_of_health,
+    keeps_its_stream_open,
+    returns_after_the_directory_is_emptied,
+    returns_after_kubelet_sock_is_recreated,
+    returns_after_its_stream_is_cut,
+    returns_to_a_kubelet_that_was_away,
+    is_quiet_while_the_kubelet_is_away,
+    is_patient_with_a_kubelet_that_refuses,
+    stays_up,
+    ends_on_sigterm,
+    removes_its_socket,
+)
+"""All of them. Later ones change more: those of a kubelet's life end streams, the last ones the plugin."""
+
+
+# --- what several of them need ----------------------------------------------------------------------------------------
+
+
+def _preferred(plugin: Subject, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
+    if not plugin.connected().options.get_preferred_allocation_available:
+        why = "the plugin does not offer it"
+        raise Skip(why)
+    container = deviceplugin.ContainerPreferredAllocationRequest(
+        available_deviceIDs=available, must_include_deviceIDs=must, allocation_size=size
+    )
+    request = deviceplugin.PreferredAllocationRequest(container_requests=[container])
+    try:
+        answer = plugin.call(rpc.GET_PREFERRED_ALLOCATION, request)
+    except CallFailedError as error:
+        raise Failure(str(error)) from None
+    require(len(answer.container_responses) == 1, f"{len(answer.container_responses)} answers for 1 container")
+    return list(answer.container_responses[0].deviceIDs)
+
+
+def _allocate_or_skip(plugin: Subject, devices: Sequence[str]) -> list[deviceplugin.ContainerAllocateResponse]:
+    """Allocate where it is another check's business whether that works at all."""
+    try:
+        return plugin.allocate(devices)
+    except CallFailedError as error:
+        raise Skip(str(error)) from None
+
+
+def _nodes(answer: deviceplugin.ContainerAllocateResponse) -> frozenset[str]:
+    return frozenset(node.host_path for node in answer.devices)
+
+
+def _listed(answer: deviceplugin.ContainerAllocateResponse, what: str) -> list[str]:
+    return sorted(str(each).replace("\n", " ").strip() for each in getattr(answer, what))
+
+
+def _given(answer: deviceplugin.ContainerAllocateResponse) -> str:
+    envs = [f"{name}={value}" for name, value in sorted(answer.envs.items())]
+    return some([*envs, *sorted(_nodes(answer)), *(device.name for device in answer.cdi_devices)]) or "an empty answer"
+
+
+def _options(options: deviceplugin.DevicePluginOptions) -> str:
+    return (
+        f"pre-start {'yes' if options.pre_start_required else 'no'}, "
+        f"preferred allocation {'yes' if options.get_preferred_allocation_available else 'no'}"
+    )

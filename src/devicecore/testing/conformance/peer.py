@@ -1,0 +1,254 @@
+"""A kubelet's end of the wire with no device manager behind it: it sees what a plugin says before anybody corrects it.
+
+Law: it does what a kubelet does, in the order in which a kubelet does it, and remembers all of it.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+from attrs import define, field, frozen
+from google.protobuf.message import Message
+
+from devicecore.adapters.grpc_unix import rpc
+from devicecore.adapters.grpc_unix.directory import LONGEST_SOCKET_PATH
+from devicecore.domain.errors import InvalidEndpointError, InvalidResourceNameError, UnsupportedVersionError
+from devicecore.domain.model import is_extended_resource
+from devicecore.wire import deviceplugin
+
+Request = TypeVar("Request", bound=Message)
+Response = TypeVar("Response", bound=Message)
+
+VERSION = "v1beta1"
+
+_UNLIMITED = -1
+_HANDLERS = 16
+
+
+@frozen
+class CallFailedError(Exception):
+    """A call to the plugin failed. `code` is gRPC's name of the status."""
+
+    method: str
+    code: str
+    details: str
+
+    def __str__(self) -> str:
+        return f"{self.method} failed with {self.code}: {self.details or 'no reason is given'}"
+
+
+@define
+class Registration:
+    """One call of Register. `problem` is why a kubelet refuses it, `stage` where it found that; both empty if not."""
+
+    request: deviceplugin.RegisterRequest
+    at: float
+    stage: str = ""
+    problem: str = ""
+    reached_after: float = 0.0
+    connection: "Connection | None" = None
+    answered: bool = False
+
+
+class Connection:
+    """The kubelet's connection to one plugin instance."""
+
+    def __init__(self, path: str, ring: Callable[[], None]) -> None:
+        self.path = path
+        self.options = deviceplugin.DevicePluginOptions()
+        self.opened = 0.0
+        self.lists: list[deviceplugin.ListAndWatchResponse] = []
+        self.list_times: list[float] = []
+        self.ended = ""
+        """Why the stream of lists has ended; empty while it has not."""
+        self._ring = ring
+        self._channel = grpc.insecure_channel(
+            rpc.target(path),
+            [
+                ("grpc.default_authority", "localhost"),
+                ("grpc.use_local_subchannel_pool", 1),
+                ("grpc.max_receive_message_length", _UNLIMITED),
+                ("grpc.initial_reconnect_backoff_ms", 100),
+                ("grpc.min_reconnect_backoff_ms", 100),
+                ("grpc.max_reconnect_backoff_ms", 500),
+            ],
+        )
+        self._stream: Any = None
+        self._reader: threading.Thread | None = None
+
+    def dial(self, timeout: float) -> bool:
+        """Whether the plugin can be reached."""
+        with suppress(grpc.FutureTimeoutError):
+            grpc.channel_ready_future(self._channel).result(timeout)
+            return True
+        return False
+
+    def call(self, method: rpc.Method[Request, Response], request: Request, timeout: float) -> Response:
+        """Call the plugin.
+
+        Raises:
+            CallFailedError: it answers with an error, or not at all.
+        """
+        stub = self._channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
+        try:
+            answer: Response = stub(request, timeout=timeout)
+        except grpc.RpcError as error:
+            raise CallFailedError(method.name, error.code().name, error.details() or "") from None
+        return answer
+
+    def follow(self) -> None:
+        """Begin to read the plugin's lists."""
+        stub = self._channel.unary_stream(
+            rpc.LIST_AND_WATCH.path,
+            rpc.LIST_AND_WATCH.request.SerializeToString,
+            rpc.LIST_AND_WATCH.response.FromString,
+        )
+        self.opened = time.monotonic()
+        self._stream = stub(deviceplugin.Empty())
+        self._reader = threading.Thread(target=self._read, name="conformance-lists", daemon=True)
+        self._reader.start()
+
+    def close(self) -> None:
+        """Cut the connection. Twice is no error."""
+        if self._stream is not None:
+            self._stream.cancel()
+        self._channel.close()
+        if self._reader is not None:
+            self._reader.join()
+
+    def _read(self) -> None:
+        ended = "the plugin ended it"
+        try:
+            for message in self._stream:
+                self.list_times.append(time.monotonic())
+                self.lists.append(message)
+                self._ring()
+        except grpc.RpcError as error:
+            ended = f"{error.code().name}: {error.details()}"
+        self.ended = ended
+        self._ring()
+
+
+@define
+class Peer:
+    """Serves Registration in `directory`, and dials back, for one resource: the first that registers, if not given."""
+
+    directory: Path
+    ring: Callable[[], None]
+    dial_timeout: float
+    resource: str = ""
+    refusal: str = ""
+    """If set, what every call of Register is told."""
+    registrations: list[Registration] = field(factory=list)
+    others: set[str] = field(factory=set)
+    """Other resources that have registered."""
+    _server: grpc.Server | None = None
+    _lock: threading.Lock = field(factory=threading.Lock)
+
+    @property
+    def socket(self) -> Path:
+        """Where plugins register."""
+        return self.directory / "kubelet.sock"
+
+    @property
+    def connection(self) -> Connection | None:
+        """The connection to the instance that registered last, if it is still open."""
+        for registration in reversed(self.registrations):
+            if registration.answered and registration.connection is not None:
+                return registration.connection if not registration.connection.ended else None
+        return None
+
+    def serve(self) -> None:
+        """Start to serve; what lies at the socket's place is deleted."""
+        self.socket.unlink(missing_ok=True)
+        self._server = grpc.server(ThreadPoolExecutor(_HANDLERS, thread_name_prefix="conformance"))
+        handler = grpc.unary_unary_rpc_method_handler(
+            self._register, deviceplugin.RegisterRequest.FromString, deviceplugin.Empty.SerializeToString
+        )
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(rpc.REGISTRATION, {rpc.REGISTER.name: handler}),)
+        )
+        self._server.add_insecure_port(rpc.target(str(self.socket)))
+        self._server.start()
+
+    def leave(self) -> None:
+        """Cut every connection, stop serving, and leave no kubelet.sock. Twice is no error."""
+        if self._server is not None:
+            self._server.stop(None).wait()
+            self._server = None
+        for registration in self.registrations:
+            if registration.connection is not None:
+                registration.connection.close()
+        self.socket.unlink(missing_ok=True)
+
+    def wipe(self) -> None:
+        """Delete all sockets, as a kubelet does when it starts."""
+        for entry in tuple(self.directory.iterdir()):
+            if entry.is_socket():
+                entry.unlink(missing_ok=True)
+
+    def _register(self, request: deviceplugin.RegisterRequest, context: grpc.ServicerContext) -> deviceplugin.Empty:
+        registration = Registration(request, time.monotonic())
+        with self._lock:
+            if not self.refusal:
+                self.resource = self.resource or request.resource_name
+            if request.resource_name != self.resource:
+                self.others.add(request.resource_name)
+                return deviceplugin.Empty()
+            self.registrations.append(registration)
+        registration.stage, registration.problem = self._judge(registration)
+        registration.answered = not registration.problem
+        self.ring()
+        if registration.problem:
+            context.abort(grpc.StatusCode.UNKNOWN, registration.problem)
+        return deviceplugin.Empty()
+
+    def _judge(self, registration: Registration) -> tuple[str, str]:
+        """What a kubelet objects to, and at which stage; connect to the plugin if there is nothing."""
+        request = registration.request
+        if self.refusal:
+            return "refused", self.refusal
+        if request.version != VERSION:
+            return "version", str(UnsupportedVersionError(request.version, (VERSION,)))
+        if not is_extended_resource(request.resource_name):
+            return "name", str(InvalidResourceNameError(request.resource_name))
+        if problem := self.endpoint_problem(request.endpoint):
+            return "endpoint", str(InvalidEndpointError(request.endpoint, problem))
+        return self._connect(registration)
+
+    def _connect(self, registration: Registration) -> tuple[str, str]:
+        connection = Connection(str(self.directory / registration.request.endpoint), self.ring)
+        began = time.monotonic()
+        if not connection.dial(self.dial_timeout):
+            connection.close()
+            return "dial", f"failed to dial device plugin: nobody answered within {self.dial_timeout:g} seconds"
+        registration.reached_after = time.monotonic() - began
+        try:
+            connection.options = connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), self.dial_timeout)
+        except CallFailedError as error:
+            connection.close()
+            return "options", f"failed to get device plugin options: {error}"
+        registration.connection = connection
+        connection.follow()
+        return "", ""
+
+    def endpoint_problem(self, endpoint: str) -> str:
+        """Why `endpoint` cannot be the name of a plugin's socket; empty if it can."""
+        if not endpoint or "/" in endpoint or endpoint in (".", ".."):
+            return "it is not the name of a file in the socket directory"
+        length = len(str(self.directory / endpoint).encode())
+        if length > LONGEST_SOCKET_PATH:
+            return f"its path has {length} bytes, more than the {LONGEST_SOCKET_PATH} a unix socket can have"
+        return ""
+
+
+def allocate_request(containers: Sequence[Sequence[str]]) -> deviceplugin.AllocateRequest:
+    """Ask for the devices of each container."""
+    return deviceplugin.AllocateRequest(
+        container_requests=[deviceplugin.ContainerAllocateRequest(devices_ids=ids) for ids in containers]
+    )

@@ -1,0 +1,91 @@
+"""Runs the checks over a plugin.
+
+Law: whatever comes of it, the plugin's process has ended and the directory is as free as before.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from devicecore.adapters.grpc_unix.directory import SocketDirectory
+from devicecore.testing.conformance.checks import CHECKS
+from devicecore.testing.conformance.model import Check, Failure, Report, Result, Skip, Verdict
+from devicecore.testing.conformance.peer import CallFailedError, Peer
+from devicecore.testing.conformance.subject import Settings, Subject
+from devicecore.testing.kubelet import short_directory
+from devicecore.testing.process import PluginProcess
+
+
+def run(
+    command: Sequence[str | os.PathLike[str]] | None = None,
+    *,
+    settings: Settings | None = None,
+    directory: str | os.PathLike[str] | None = None,
+    checks: Iterable[Check] = CHECKS,
+    ready: Callable[[Path], None] = lambda _: None,
+    told: Callable[[Result], None] = lambda _: None,
+) -> Report:
+    """Put a plugin to the checks.
+
+    Args:
+        command: starts it, with `{dir}` and `{socket}` filled in; without one, it is waited for.
+        settings: how to test it.
+        directory: where it looks for kubelet.sock; by default a new one. All sockets in it are deleted.
+        checks: which checks, in their order.
+        ready: told the directory, when plugins can register there.
+        told: told of each result as it comes.
+
+    Raises:
+        SetUpError: the directory cannot be used, for example because a kubelet serves it.
+        CannotRunError: there is no such program, or it may not be run.
+    """
+    if directory is None:
+        with short_directory() as temporary:
+            return run(command, settings=settings, directory=temporary, checks=checks, ready=ready, told=told)
+    settings = settings or Settings()
+    place = Path(directory).absolute()
+    changed = threading.Condition()
+
+    def ring() -> None:
+        with changed:
+            changed.notify_all()
+
+    def start() -> PluginProcess:
+        return PluginProcess(command or (), place, changed=ring)
+
+    claim = SocketDirectory(place, "kubelet.sock")
+    claim.claim()
+    peer = Peer(place, ring, settings.timeout, settings.resource)
+    subject = Subject(peer, start if command else None, settings, changed)
+    began = time.monotonic()
+    results = []
+    try:
+        peer.serve()
+        ready(place)
+        subject.start()
+        for each in checks:
+            results.append(_look(each, subject))
+            told(results[-1])
+    finally:
+        subject.stop()
+        peer.leave()
+        peer.wipe()
+        claim.release()
+    return Report(peer.resource, subject.counted, tuple(results), time.monotonic() - began, subject.output)
+
+
+def _look(check: Check, subject: Subject) -> Result:
+    began = time.monotonic()
+    try:
+        verdict, came = Verdict.PASSED, check.look(subject)
+    except Failure as failure:
+        verdict, came = Verdict.FAILED, str(failure)
+    except Skip as skip:
+        verdict, came = Verdict.SKIPPED, str(skip)
+    except CallFailedError as error:
+        verdict, came = Verdict.FAILED, str(error)
+    if verdict is Verdict.FAILED:
+        subject.breathe()  # perhaps it dies of it, and the next check must not be blamed for that
+    return Result(check, verdict, came, time.monotonic() - began)

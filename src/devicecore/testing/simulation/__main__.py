@@ -1,0 +1,41 @@
+"""Runs many seeds, and says how far it is on stderr. Exit status 1 if a law was broken."""
+
+import argparse
+import logging
+import sys
+import time
+
+from devicecore.testing.simulation import Simulation
+
+
+def main() -> int:
+    """Run them."""
+    parser = argparse.ArgumentParser(prog="python -m devicecore.testing.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=_seeds, default=_seeds("0-9"), metavar="SEED|FIRST-LAST")
+    parser.add_argument("--steps", type=int, default=1000, help="how many steps each seed is run for (%(default)s)")
+    parser.add_argument("--trace", action="store_true", help="print all that happens")
+    options = parser.parse_args()
+    began, moments, broken = time.monotonic(), 0, 0
+    for number, seed in enumerate(options.seeds, start=1):
+        outcome = Simulation(seed, options.steps).run()
+        moments += outcome.moments
+        if options.trace:
+            sys.stdout.write("\n".join((*outcome.trace, "")))
+        if outcome.problem:
+            broken += 1
+            sys.stderr.write(f"\n{outcome}\n")
+        sys.stderr.write(f"\r{number} of {len(options.seeds)} seeds, {number * options.steps} steps, {moments} moments")
+        sys.stderr.flush()
+    seconds = time.monotonic() - began
+    sys.stderr.write(f": {broken} broken, {seconds:.0f} s, {moments / seconds:.0f} moments/s\n")
+    return 1 if broken else 0
+
+
+def _seeds(text: str) -> range:
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+if __name__ == "__main__":
+    logging.disable(logging.ERROR)  # everything that can fail does, and the manager says so each time
+    sys.exit(main())

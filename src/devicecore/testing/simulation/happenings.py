@@ -1,0 +1,540 @@
+"""What may happen to a node: each thing that may is one method, and chance says which is next.
+
+Everything runs in one thread. Where the manager waits for a plugin it holds no lock, so there other threads would have
+their turn: there other things happen, among them the same again.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from random import Random
+from typing import NoReturn, TypeVar
+
+from attrs import frozen
+
+from devicecore.domain.admission import Admitted, Refused, Verdict
+from devicecore.domain.errors import DeviceCoreError, PluginAlreadyConnectedError, StoreError
+from devicecore.domain.events import DevicesReported, PluginLost
+from devicecore.domain.inventory import GRACE_PERIOD
+from devicecore.domain.model import (
+    Container,
+    Device,
+    DeviceId,
+    Health,
+    NumaNode,
+    PluginOptions,
+    Pod,
+    PodUid,
+    ResourceName,
+)
+from devicecore.domain.topology import Policy, Scope, Topology
+from devicecore.testing.faults import (
+    ALLOCATE,
+    DISK_FULL,
+    GET_PREFERRED_ALLOCATION,
+    LIST_AND_WATCH,
+    PRE_START_CONTAINER,
+    Answer,
+    AnswersForeign,
+    AnswersLate,
+    AnswersNothing,
+    AnswersRepeated,
+    AnswersShort,
+    AnswersTooLong,
+    Call,
+    Fails,
+    FailsAfterwards,
+    Fault,
+    Held,
+    Loses,
+    NeverAnswers,
+    TakesTime,
+    Tears,
+    Twice,
+)
+from devicecore.testing.simulation import laws
+from devicecore.testing.simulation.laws import Complaints
+from devicecore.testing.simulation.world import BUDGET, Holdings, ManagerType, PowerCutError, World, holdings
+
+T = TypeVar("T")
+
+GPU, NIC, FPGA = RESOURCES = tuple(ResourceName(f"example.com/{name}") for name in ("gpu", "nic", "fpga"))
+UNSERVED = ResourceName("example.com/unserved")
+
+MOST_DEVICES = 8
+MOST_PODS = 7
+DEEPEST = 3
+
+_PLUGIN_FAULTS: tuple[Fault, ...] = (
+    Fails("the plugin says no"),
+    FailsAfterwards("the plugin died of it"),
+    NeverAnswers(),
+    AnswersLate(),
+    AnswersNothing(),
+    TakesTime(20.0),
+    TakesTime(BUDGET + 1),
+)
+_PREFERENCES: tuple[Fault, ...] = (
+    AnswersShort(),
+    AnswersTooLong(),
+    AnswersForeign(),
+    AnswersForeign(("gpu-0", "gpu-0", "nic-0", "fpga-5", "")),
+    AnswersRepeated(),
+)
+
+
+@frozen
+class LawBrokenError(BaseException):
+    """A law is broken. Plugins' errors are exceptions that the manager catches; this is none of them."""
+
+    law: str
+    complaint: str
+
+
+class Happenings:
+    """All that happens in one run.
+
+    `step` counts it, but for what happens during something else; `trace` has a line for each, then indented.
+    """
+
+    def __init__(self, seed: int, manager: ManagerType) -> None:
+        self.trace: list[str] = []
+        self._chance = Random(seed)  # noqa: S311 - it is to be repeated, not to be secret
+        self.step = 0
+        self._depth = 0
+        self._pods = 0
+        policy = self._chance.choice((Policy.NONE, Policy.NONE, *Policy))
+        topology = Topology((NumaNode(0), NumaNode(1)), policy, self._chance.choice(tuple(Scope)))
+        self.world = World(manager, topology)
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    def happen(self) -> None:
+        """One thing, with all that happens meanwhile.
+
+        Raises:
+            LawBrokenError: a law is broken.
+        """
+        self.step += 1
+        try:
+            self._act(self.ANY_TIME + self.BETWEEN)
+        except PowerCutError:
+            self._log("the power is back")
+            self.start()
+        self._check(laws.AT_REST)
+
+    def _act(self, actions: Sequence[tuple[int, str]]) -> None:
+        """Do one of `actions`, of which the heavier are the likelier."""
+        weights, names = zip(*actions, strict=True)
+        (name,) = self._chance.choices(names, weights)
+        self.world.moment += 1
+        try:
+            getattr(self, name)()
+        except Exception as error:  # noqa: BLE001 - whatever gets here, no port and no law allows it
+            self._stop("nothing_but_its_own_errors_leaves_the_manager", repr(error))
+        self._check(laws.AT_ANY_TIME)
+
+    def _check(self, all_laws: Sequence[Callable[..., Complaints]], *evidence: object) -> None:
+        for law in all_laws:
+            for complaint in law(self.world, *evidence):
+                self._stop(law.__name__, complaint)
+
+    def _stop(self, law: str, complaint: str) -> NoReturn:
+        self._log(f"BROKEN: {law}: {complaint}")
+        raise LawBrokenError(law, complaint)
+
+    def _log(self, text: str) -> None:
+        self.trace.append(f"{self.step:5}{'  ' * self._depth} {text}")
+
+    def _some(self, things: Sequence[T]) -> list[T]:
+        """One of `things`, or none if there are none: to be used in a `for`."""
+        return [self._chance.choice(things)] if things else []
+
+    def _happens(self, probability: float) -> bool:
+        return self._chance.random() < probability
+
+    # --- the machine --------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start a manager on what is on the disk.
+
+        Raises:
+            LawBrokenError: a law is broken.
+        """
+        world = self.world
+        world.script.clear()
+        world.listing.clear()
+        self._depth = 0
+        world.pods.ready = self._happens(0.3)
+        for method in (ALLOCATE, GET_PREFERRED_ALLOCATION, PRE_START_CONTAINER):
+            world.script.always(method, self._while_a_plugin_is_asked)
+        world.listing.always(LIST_AND_WATCH, self._while_a_plugin_lists)
+        if self._happens(0.02):
+            world.script.on("load", Fails())
+            if self._happens(0.5):
+                world.script.on("set_aside", Fails("Read-only file system"))
+        try:
+            world.boot()
+        except StoreError as error:
+            self._log(f"the manager does not start: {error}")
+            world.boot()
+        self._log(f"a manager has started: {world.manager.restored}")
+        self._check(laws.AFTER_A_START)
+        self._check(laws.AT_ANY_TIME)
+
+    def restart(self) -> None:
+        """Stop the manager and start another: containers run on."""
+        self.world.manager.stop()
+        self._log("restart")
+        self.start()
+
+    def reboot(self) -> None:
+        """Stop everything: no container runs any more."""
+        self.world.pods.running = set()
+        self._log("reboot")
+        raise PowerCutError
+
+    def cut_power(self) -> NoReturn:
+        """End the manager where it is; what is running in it now comes to no end."""
+        self._log("the manager dies")
+        self.world.disk.has_power = False
+        raise PowerCutError
+
+    def _cut_power_before_a_save(self, call: Call) -> NoReturn:
+        del call
+        self.cut_power()
+
+    def _cut_power_after_a_save(self, call: Call) -> Answer:
+        call.proceed()
+        self.cut_power()
+
+    def pass_time(self) -> None:
+        """Seconds, or minutes."""
+        shorter, longer = (0.5, 1.0, 5.0, 20.0), (BUDGET + 1, GRACE_PERIOD - 1, GRACE_PERIOD + 1)
+        seconds = self._chance.choice(shorter if self._happens(0.8) else longer)
+        self.world.clock.advance(seconds)
+        self._log(f"{seconds:g} seconds pass")
+        if self._happens(0.7):
+            self.look_at_the_capacity()
+
+    def trouble_the_disk(self) -> None:
+        """A save goes wrong, or all of them do, or the power goes when the disk has just been written, or just not."""
+        dishonest = (Loses(), Tears(), Tears(0.9))  # no store that keeps its promise does this
+        honest = (Fails(), FailsAfterwards(), self._cut_power_before_a_save, self._cut_power_after_a_save)
+        if self._happens(0.2):
+            self.world.script.always("save", DISK_FULL)
+            self._log("the disk is full")
+        else:
+            fault = self._chance.choice(dishonest if self._happens(0.05) else honest)
+            self.world.script.on("save", fault, nth=self._chance.randint(1, 3))
+            self._log(f"one of the next saves meets {getattr(fault, '__name__', fault)}")
+
+    def mend_the_disk(self) -> None:
+        """All saves go well again."""
+        self.world.script.clear("save")
+        self._log("the disk is well")
+
+    def trouble_the_sink(self) -> None:
+        """The next status is not published."""
+        self.world.script.on("publish", Fails("connection refused"))
+        self._log("the sink is about to fail")
+
+    # --- plugins ------------------------------------------------------------------------------------------------------
+
+    def register(self) -> None:
+        """A new instance registers: beside the old ones, in their place, or where one still is."""
+        away = [resource for resource in RESOURCES if not self.world.heard.live(resource)]
+        resource = self._chance.choice(away if away and self._happens(0.8) else RESOURCES)
+        socket = f"{resource.partition('/')[2]}-{self._chance.randrange(3)}.sock"
+        occupied = any(plugin.socket == socket for plugin in self.world.heard.live(resource))
+        options = PluginOptions(
+            pre_start_required=self._happens(0.3), get_preferred_allocation_available=self._happens(0.6)
+        )
+        self._log(f"{socket} registers{' where another is' if occupied else ''}")
+        try:
+            self.world.connect(resource, socket, self._devices(resource), options)
+        except PluginAlreadyConnectedError:
+            if not occupied:
+                self._stop("only_an_occupied_socket_is_refused", socket)
+        else:
+            if occupied:
+                self._stop("an_occupied_socket_is_refused", socket)
+
+    def lose_a_plugin(self) -> None:
+        """An instance goes; sometimes its goodbye takes its time, or comes twice."""
+        world = self.world
+        for instance in self._some(world.instances):
+            world.instances.remove(instance)
+            how = self._chance.choice(("at once", "twice", "late", "late"))
+            self._log(f"{instance} goes, and says so {how}")
+            if how == "late":
+                world.goodbyes.append(Held())
+                world.script.on("PluginLost", world.goodbyes[-1])
+            elif how == "twice":
+                world.script.on("PluginLost", Twice())
+            instance.connection.disconnect()
+
+    def deliver_a_late_goodbye(self) -> None:
+        """What an instance said when it went arrives now."""
+        for goodbye in self._some(self.world.goodbyes):
+            self.world.goodbyes.remove(goodbye)
+            self._log("a late goodbye arrives")
+            goodbye.release()
+
+    def hear_a_ghost(self) -> None:
+        """An instance that has gone is heard again: its list, or its goodbye."""
+        for plugin in self._some([plugin for plugin in self.world.past if plugin not in self.world.heard.lists]):
+            self._log(f"a ghost of {plugin.socket} is heard")
+            listed = DevicesReported(plugin, tuple(self._devices(plugin.resource)))
+            self.world.transport.tell(self._chance.choice((listed, PluginLost(plugin))))
+
+    def hear_a_heartbeat(self) -> None:
+        """An instance lists its devices again, perhaps twice."""
+        for instance in self._some(self.world.instances):
+            if self._happens(0.3):
+                self.world.script.on("DevicesReported", Twice())
+            self._log(f"{instance} lists its devices")
+            instance.connection.report()
+
+    def change_a_health(self) -> None:
+        """A device falls ill, or is well again."""
+        for instance in self._some(self.world.instances):
+            for device in self._some(instance.plugin.devices()):
+                health = Health.UNHEALTHY if device.health is Health.HEALTHY else Health.HEALTHY
+                self._log(f"{device.id} of {instance} is {health.value}")
+                instance.plugin.set_health(device.id, health)
+
+    def change_the_devices(self) -> None:
+        """A plugin has other devices."""
+        for instance in self._some(self.world.instances):
+            devices = self._devices(instance.plugin.resource)
+            self._log(f"{instance} has {' '.join(device.id for device in devices)}")
+            instance.plugin.set_devices(devices)
+
+    def trouble_a_plugin(self) -> None:
+        """The next call to some plugin goes wrong."""
+        method = self._chance.choice((ALLOCATE, ALLOCATE, GET_PREFERRED_ALLOCATION, PRE_START_CONTAINER))
+        faults = _PLUGIN_FAULTS + (_PREFERENCES if method == GET_PREFERRED_ALLOCATION else ())
+        fault = self._chance.choice(faults)
+        self.world.script.on(method, fault)
+        self._log(f"the next {method} meets {fault}")
+
+    def _devices(self, resource: ResourceName) -> list[Device]:
+        """Some of the devices that there might be, most of them healthy; each is always where it is."""
+        kind = resource.partition("/")[2]
+        numbers = sorted(self._chance.sample(range(MOST_DEVICES), self._chance.randint(1, MOST_DEVICES)))
+        return [
+            Device(
+                DeviceId(f"{kind}-{number}"),
+                Health.HEALTHY if self._happens(0.85) else Health.UNHEALTHY,
+                _topology(resource, number),
+            )
+            for number in numbers
+        ]
+
+    def _while_a_plugin_lists(self, call: Call) -> Answer:
+        if self._happens(0.2):
+            self._meanwhile()
+        return call.proceed()
+
+    def _while_a_plugin_is_asked(self, call: Call) -> Answer:
+        attempt = self.world.in_flight[-1]
+        if call.method == ALLOCATE:
+            attempt.called += 1
+            self._check(laws.WHEN_A_PLUGIN_IS_ASKED, attempt, call)
+        self._meanwhile()
+        answer = call.proceed()
+        attempt.answered_at = self.world.clock.now
+        return answer
+
+    def _meanwhile(self) -> None:
+        if self._depth == DEEPEST:
+            return
+        self._depth += 1
+        while self._happens(0.5):
+            self._act(self.ANY_TIME)
+        self._depth -= 1
+
+    # --- pods ---------------------------------------------------------------------------------------------------------
+
+    def admit(self) -> None:
+        """Ask for a pod: a new one, or one that was asked for before, as all are after a restart."""
+        for pod in self._applicants():
+            self._log(f"admit {pod.uid}: {_spec(pod)}")
+            ask = partial(self.world.manager.admit, pod)
+            self._conclude(pod, self._await(pod, pod.in_start_order, ask, laws.WHEN_A_POD_IS_ANSWERED))
+
+    def admit_by_container(self) -> None:
+        """Ask for a pod as a kubelet does: for each of its containers in turn, until one is turned away."""
+        for pod in self._applicants():
+            verdict: Verdict = Admitted()
+            for container in pod.in_start_order:
+                if isinstance(verdict, Admitted) and pod.uid in self.world.specs:
+                    self._log(f"admit {container.name} of {pod.uid}: {_spec(pod)}")
+                    ask = partial(self.world.manager.allocate, pod, container.name)
+                    verdict = self._await(pod, (container,), ask, laws.WHEN_A_POD_IS_ANSWERED)
+            self._conclude(pod, verdict)
+
+    def _applicants(self) -> list[Pod]:
+        """A pod to be admitted, if there is one."""
+        is_new = len(self.world.specs) < MOST_PODS and self._happens(0.6 if self.world.pods.ready else 0.2)
+        return [self._new_pod()] if is_new else self._some(self._idle())
+
+    def _conclude(self, pod: Pod, verdict: Verdict) -> None:
+        """From now on the pod is listed if it is admitted; if not, it may be given up."""
+        if pod.uid in self.world.specs:
+            if isinstance(verdict, Admitted):
+                self.world.pods.active.add(pod.uid)
+                self.world.answers[pod.uid] = holdings(verdict.allocations)
+            elif isinstance(verdict, Refused) and self._happens(0.5):
+                self.world.forget(pod.uid)
+
+    def start_a_container(self) -> None:
+        """Start a container of a pod that was admitted; those before it have ended, if they do, and run, if not."""
+        for pod in self._some([pod for pod in self._idle() if pod.uid in self.world.answers]):
+            container = self._chance.choice((pod.containers[-1], *pod.in_start_order))
+            self._log(f"start {container.name} of {pod.uid}")
+            self._await(pod, (), partial(self._start, pod, container), laws.WHEN_A_CONTAINER_HAS_STARTED)
+
+    def _start(self, pod: Pod, container: Container) -> Verdict:
+        try:
+            self.world.manager.container_options(pod, container.name)
+        except DeviceCoreError as error:
+            return Refused(error, container.name)
+        if pod.uid in self.world.specs:
+            for before in pod.in_start_order[: pod.in_start_order.index(container)]:
+                self.world.pods.running.discard(pod.key(before))
+                if before.restartable or before in pod.containers:
+                    self.world.pods.running.add(pod.key(before))
+            self.world.pods.running.add(pod.key(container))
+        return Admitted(self.world.node.ledger.allocations.get(pod.uid, ()))
+
+    def _await(
+        self,
+        pod: Pod,
+        containers: tuple[Container, ...],
+        ask: Callable[[], Verdict],
+        all_laws: Sequence[Callable[..., Complaints]],
+    ) -> Verdict:
+        """Ask for devices, and judge the answer."""
+        world = self.world
+        attempt = world.begin(pod, containers)
+        verdict = ask()
+        world.in_flight.remove(attempt)
+        result = _text(holdings(verdict.allocations)) if isinstance(verdict, Admitted) else str(verdict)
+        self._log(f"{pod.uid}: {type(verdict).__name__}: {result}")
+        self._check(all_laws, attempt, verdict)
+        if isinstance(verdict, Admitted) and pod.uid in world.pods.active:
+            world.answers[pod.uid] = holdings(verdict.allocations)
+        return verdict
+
+    def finish_a_pod(self) -> None:
+        """A pod is over, and the manager is not told."""
+        for pod in self._some(list(self.world.specs)):
+            self._log(f"{pod} is over")
+            self.world.forget(pod)
+
+    def evict_a_pod(self) -> None:
+        """A pod is over, and the manager is told."""
+        for pod in self._some(list(self.world.specs)):
+            self._log(f"evict {pod}")
+            self.world.forget(pod)
+            self.world.manager.evict([pod])
+
+    def collect_garbage(self) -> None:
+        """Have the pods that are over swept."""
+        self._log("collect garbage")
+        self.world.manager.update_allocated_devices()
+        self._check(laws.AFTER_GARBAGE_COLLECTION)
+
+    def know_all_pods(self) -> None:
+        """All sources of pods have delivered."""
+        self.world.pods.ready = True
+        self._log("all pods are known")
+
+    def look_at_the_capacity(self) -> None:
+        """Do what a kubelet does every ten seconds."""
+        status = self.world.manager.capacity()
+        self.world.heard.reported -= set(status.removed)
+        self._log(f"capacity: {dict(status.capacity)}")
+
+    def ask_for_hints(self) -> None:
+        """Do what a topology manager does."""
+        for pod in self._some(list(self.world.specs.values())):
+            names = [None, *(container.name for container in pod.in_start_order)]
+            hints = self.world.manager.topology_hints(pod, self._chance.choice(names))
+            self._log(f"hints for {pod.uid}: {sorted(hints)}")
+
+    def _idle(self) -> list[Pod]:
+        return [pod for pod in self.world.specs.values() if pod.uid not in self.world.admitting]
+
+    def _new_pod(self) -> Pod:
+        self._pods += 1
+        init = [
+            self._container(f"init-{number}", restartable=self._happens(0.4))
+            for number in range(self._chance.choice((0, 0, 0, 1, 1, 2)))
+        ]
+        apps = [
+            self._container(f"app-{number}", restartable=False) for number in range(self._chance.choice((1, 1, 1, 2)))
+        ]
+        claimed = frozenset({(apps[0].name, str(NIC))}) if self._happens(0.05) else frozenset[tuple[str, str]]()
+        pod = Pod(PodUid(f"pod-{self._pods}"), containers=tuple(apps), init_containers=tuple(init), claimed=claimed)
+        self.world.specs[pod.uid] = pod
+        if self._happens(0.7):  # the pod being admitted need not be among the active
+            self.world.pods.active.add(pod.uid)
+        return pod
+
+    def _container(self, name: str, *, restartable: bool) -> Container:
+        wanted = self._chance.sample(RESOURCES, self._chance.choice((0, 1, 1, 1, 2)))
+        limits = {"cpu": 1, **{str(resource): self._chance.choice((0, 1, 1, 1, 1, 2, 3)) for resource in wanted}}
+        if self._happens(0.05):
+            limits[UNSERVED] = 1
+        return Container(name, limits, restartable)
+
+    # --- what may happen, and how often -------------------------------------------------------------------------------
+
+    ANY_TIME = (
+        (40, "admit"),
+        (10, "admit_by_container"),
+        (24, "start_a_container"),
+        (12, "finish_a_pod"),
+        (6, "evict_a_pod"),
+        (5, "collect_garbage"),
+        (4, "know_all_pods"),
+        (6, "look_at_the_capacity"),
+        (3, "ask_for_hints"),
+        (16, "register"),
+        (7, "lose_a_plugin"),
+        (5, "deliver_a_late_goodbye"),
+        (5, "hear_a_ghost"),
+        (5, "hear_a_heartbeat"),
+        (8, "change_a_health"),
+        (4, "change_the_devices"),
+        (10, "pass_time"),
+        (10, "trouble_a_plugin"),
+        (4, "trouble_the_disk"),
+        (6, "mend_the_disk"),
+        (2, "trouble_the_sink"),
+        (1, "cut_power"),
+    )
+    BETWEEN = ((5, "restart"), (1, "reboot"))
+
+
+def _topology(resource: ResourceName, number: int) -> tuple[NumaNode, ...] | None:
+    """Where a device is: a GPU on one node, an FPGA on two or on none, of a NIC nobody knows."""
+    if resource == GPU:
+        return (NumaNode(number % 2),)
+    if resource == FPGA:
+        return (NumaNode(0), NumaNode(1)) if number % 3 == 0 else ()
+    return None
+
+
+def _spec(pod: Pod) -> str:
+    return "; ".join(
+        " ".join((container.name, *(f"{name.partition('/')[2] or name} {size}" for name, size in limits)))
+        for container in pod.in_start_order
+        if (limits := sorted(container.limits.items()))
+    )
+
+
+def _text(held: Holdings) -> str:
+    return " ".join(sorted(id_ for devices in held.values() for id_ in devices)) or "nothing"

@@ -1,0 +1,256 @@
+"""What a plugin, or somebody who pretends to be one, cannot do to a transport by saying too much or too often."""
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from grpc import StatusCode
+
+from devicecore.adapters.grpc_unix import GrpcUnixTransport
+from devicecore.adapters.grpc_unix.limits import RegistrationRate, shown
+from devicecore.domain.errors import DirectoryError, TooManyRegistrationsError
+from devicecore.domain.events import PluginRegistered, RegistrationRequested
+from devicecore.domain.model import resource_name
+from tests.adapters.peers import RawPlugin, Recorder, register, running
+
+OK = (StatusCode.OK, "")
+GPU = resource_name("acme.io/gpu")
+MEGABYTE = "x" * 1_000_000
+
+
+class Time:
+    """Seconds that pass when they are told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def umask() -> Iterator[Callable[[int], object]]:
+    """Set the umask, until the test is over."""
+    before = os.umask(0o022)
+    yield os.umask
+    os.umask(before)
+
+
+class TestWhatIsSaid:
+    @pytest.mark.parametrize(
+        ("request_", "beginning", "limit"),
+        [
+            ({"version": MEGABYTE}, 'requested API version "xxx', 63),
+            ({"resource": f"acme.io/{MEGABYTE}"}, 'the ResourceName "acme.io/xxx', 317),
+            ({"resource": f"{MEGABYTE}/gpu"}, 'the ResourceName "xxx', 317),
+            ({"endpoint": MEGABYTE}, 'the endpoint "xxx', 107),
+        ],
+        ids=["version", "resource's name", "resource's domain", "endpoint"],
+    )
+    def test_a_megabyte_is_refused_in_one_sentence_and_never_repeated(
+        self,
+        directory: Path,
+        recorder: Recorder,
+        caplog: pytest.LogCaptureFixture,
+        request_: dict[str, str],
+        beginning: str,
+        limit: int,
+    ) -> None:
+        with running(directory, recorder):
+            status, text = register(directory, **{"endpoint": "p.sock", **request_})
+        assert status is StatusCode.UNKNOWN
+        assert text.startswith(beginning)
+        assert re.search(rf"\(1\d{{6}} characters, {limit} are allowed\)", text)
+        assert len(text) < 300
+        assert beginning in caplog.text
+        assert len(caplog.text) < 1000
+        (event,) = recorder.events
+        assert isinstance(event, RegistrationRequested)
+        assert len(event.resource) < 200
+
+    def test_who_registers_cannot_write_lines_of_their_own_into_the_log(
+        self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with running(directory, recorder):
+            for request in ({"endpoint": "a\nCRITICAL"}, {"version": "\x1b[2J\n"}, {"resource": "x\r\ny"}):
+                register(directory, **{"endpoint": "p\nsock", **request})
+        assert len(caplog.messages) == 3
+        assert all(message.isprintable() for message in caplog.messages)
+
+    def test_what_is_short_and_printable_is_shown_as_it_is(self) -> None:
+        assert shown("100%#?ü .sock", 107) == "100%#?ü .sock"
+        assert shown("a\0b\n", 4) == "a\\x00b\\n"
+        assert shown("x" * 63, 63) == "x" * 63
+        assert shown("x" * 64, 63) == "x" * 60 + "... (64 characters, 63 are allowed)"
+
+    def test_device_ids_may_be_too_long_and_the_log_says_so_once_per_instance(
+        self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        fits, long = "x" * 63, "y" * 500
+        with running(directory, recorder):
+            for number in (1, 2):
+                with RawPlugin(directory / "p.sock", [fits], [fits, long, f"{long}2"], [long]):
+                    assert register(directory, "p.sock") == OK
+                    plugin = recorder.plugin(number)
+                    assert recorder.lists(plugin, 3) == [(fits,), (fits, long, f"{long}2"), (long,)]
+                recorder.wait_lost(plugin)
+        told = [message for message in caplog.messages if "device ids" in message]
+        assert len(told) == 2
+        assert "2 device ids of more than 63 characters" in told[0]
+        assert len(told[0]) < 300
+
+    def test_a_list_that_comes_near_the_limit_is_reported_once_with_what_would_fit(
+        self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        ids = [f"gpu-{number:04}" for number in range(1000)]  # 21 bytes each, with its health and its framing
+        with (
+            running(directory, recorder, max_message_bytes=25_000),
+            RawPlugin(directory / "p.sock", ids[:950], ids, ids, [*ids, *(f"more-{n:03}" for n in range(191))]),
+        ):
+            assert register(directory, "p.sock") == OK
+            plugin = recorder.plugin()
+            recorder.wait_lost(plugin)
+            assert [len(listed) for listed in recorder.lists(plugin)] == [950, 1000, 1000]
+        told = [message for message in caplog.messages if "max_message_bytes" in message]
+        assert len(told) == 1
+        assert "lists 1000 devices in 21000 bytes, and a message may have 25000" in told[0]
+        assert "more than about 1190 devices" in told[0]  # and 1191 were too many
+        assert "ResourceExhausted" in caplog.text
+
+
+class TestHowOften:
+    def test_a_resource_that_registers_too_often_is_told_when_to_try_again(
+        self, directory: Path, recorder: Recorder, clock: Time
+    ) -> None:
+        limited = GrpcUnixTransport(directory, registrations_per_second=0.5, registration_burst=3, clock=clock)
+        limited.start(recorder)
+        try:
+            with RawPlugin(directory / "p.sock", ["d0"]), RawPlugin(directory / "q.sock", ["q0"]):
+                assert [register(directory, "p.sock") for _ in range(3)] == [OK] * 3
+                text = (
+                    "acme.io/gpu registers too often, more than 3 times at once and 0.5 times a second: "
+                    "try again in 2 seconds"
+                )
+                refusal = (StatusCode.UNKNOWN, text)
+                assert [register(directory, "p.sock") for _ in range(50)] == [refusal] * 50
+                assert register(directory, "q.sock", "acme.io/nic") == OK  # another resource's storm is not its own
+                clock.now = 2.0
+                assert register(directory, "p.sock") == OK
+                assert register(directory, "p.sock") == refusal
+        finally:
+            limited.stop()
+        assert len(recorder.of(PluginRegistered)) == 2
+        assert len(recorder.of(RegistrationRequested)) == 56  # all are counted, refused or not
+
+    def test_a_plugin_that_calls_600_times_a_second_while_it_is_refused_gets_in_at_last(
+        self, directory: Path, recorder: Recorder, clock: Time
+    ) -> None:
+        """As one of the plugins in the wild does; its socket comes after three seconds."""
+        limited = GrpcUnixTransport(directory, clock=clock)
+        limited.start(recorder)
+        try:
+            answers = []
+            for call in range(1800):
+                clock.now = call / 600
+                answers.append(register(directory, "p.sock")[1])
+            too_often = sum("try again" in answer for answer in answers)
+            assert 1300 < too_often < 1500  # 200 at once, and 50 in each of three seconds, were looked at
+            assert sum("no such file" in answer for answer in answers) == 1800 - too_often
+            with RawPlugin(directory / "p.sock", ["d0"]):
+                tries = 0
+                while register(directory, "p.sock") != OK:
+                    tries += 1
+                    clock.now += 1 / 600
+                assert tries <= 12
+        finally:
+            limited.stop()
+
+    def test_plugins_by_the_book_never_meet_the_limit(self, directory: Path, recorder: Recorder, clock: Time) -> None:
+        """Three calls within a millisecond, and sixteen processes at once."""
+        limited = GrpcUnixTransport(directory, clock=clock)
+        limited.start(recorder)
+        try:
+            with RawPlugin(directory / "p.sock", ["d0"]):
+                assert {register(directory, "p.sock") for _ in range(3 * 16)} == {OK}
+        finally:
+            limited.stop()
+
+    def test_without_a_limit_nobody_is_told_to_wait(self, directory: Path, recorder: Recorder, clock: Time) -> None:
+        unlimited = GrpcUnixTransport(directory, registrations_per_second=None, registration_burst=1, clock=clock)
+        unlimited.start(recorder)
+        try:
+            with RawPlugin(directory / "p.sock", ["d0"]):
+                assert {register(directory, "p.sock") for _ in range(300)} == {OK}
+        finally:
+            unlimited.stop()
+
+    @pytest.mark.parametrize(("per_second", "burst"), [(0.0, 1), (-1.0, 1), (1.0, 0)])
+    def test_a_limit_that_lets_nobody_in_is_a_mistake(self, directory: Path, per_second: float, burst: int) -> None:
+        with pytest.raises(ValueError, match="would refuse every plugin"):
+            GrpcUnixTransport(directory, registrations_per_second=per_second, registration_burst=burst)
+
+    def test_the_limit_forgets_whoever_has_been_quiet(self, clock: Time) -> None:
+        """Names can be made up; the memory for them cannot."""
+        rate = RegistrationRate(1.0, 10, clock)
+        for number in range(100_000):
+            rate.take(resource_name(f"acme.io/r{number}"))
+            clock.now += 0.001
+        assert len(rate._buckets) <= 2001  # noqa: SLF001 - it is about memory
+        for _ in range(10):
+            rate.take(GPU)
+        for _ in range(1500):  # others, who make the table long
+            clock.now += 0.0001
+            rate.take(resource_name(f"acme.io/s{clock.now:.4f}"))
+        with pytest.raises(TooManyRegistrationsError) as refused:
+            rate.take(GPU)  # is not forgotten with them
+        assert refused.value.args == ("acme.io/gpu", 10, 1.0, pytest.approx(0.85))
+
+
+class TestWhere:
+    @pytest.mark.parametrize("mode", [0o775, 0o757, 0o720, 0o1777])
+    def test_a_directory_that_others_may_write_is_refused(self, directory: Path, recorder: Recorder, mode: int) -> None:
+        directory.chmod(mode)
+        with pytest.raises(DirectoryError) as refused:
+            GrpcUnixTransport(directory).start(recorder)
+        assert str(refused.value) == (
+            f"cannot use directory '{directory}': its mode is {mode:04o}, so others may put sockets there: "
+            "`chmod go-w` it, choose another one, or allow it with allow_shared_directory=True"
+        )
+        assert list(directory.iterdir()) == []
+        allowed = GrpcUnixTransport(directory, allow_shared_directory=True)
+        allowed.start(recorder)
+        allowed.stop()
+        directory.chmod(mode & ~0o022)  # what the sentence says
+        with running(directory, recorder):
+            pass
+
+    def test_a_link_to_a_shared_directory_is_one(self, directory: Path, recorder: Recorder) -> None:
+        shared, link = directory / "shared", directory / "link"
+        shared.mkdir()
+        shared.chmod(0o777)
+        link.symlink_to(shared)
+        with pytest.raises(DirectoryError, match="0777"):
+            GrpcUnixTransport(link).start(recorder)
+
+    @pytest.mark.parametrize("mode", [0o700, 0o750, 0o755])
+    def test_a_directory_that_others_may_only_read_is_fine(
+        self, directory: Path, recorder: Recorder, mode: int
+    ) -> None:
+        directory.chmod(mode)
+        with running(directory, recorder):
+            pass
+
+    @pytest.mark.parametrize("mask", [0o000, 0o002, 0o022])
+    def test_a_directory_that_is_made_is_not_shared_whatever_the_umask(
+        self, directory: Path, recorder: Recorder, umask: Callable[[int], object], mask: int
+    ) -> None:
+        umask(mask)
+        with running(directory / "new", recorder):
+            assert (directory / "new").stat().st_mode & 0o7777 == 0o750

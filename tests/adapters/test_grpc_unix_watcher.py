@@ -1,0 +1,143 @@
+"""The plugin watcher's way in, from the plugin's side; and how a kubelet lets go of a plugin."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, ServedPlugin, serve_plugin
+from devicecore.domain.errors import KubeletUnreachableError
+from devicecore.domain.events import PluginLost
+from devicecore.domain.model import PluginId, resource_name
+from devicecore.wire import deviceplugin, pluginregistration
+from tests.adapters.peers import PATIENCE, Gpus, Recorder, environment, running
+
+SOON = 0.05
+
+
+@contextmanager
+def watcher(served: ServedPlugin) -> Iterator[grpc.Channel]:
+    """What a kubelet has that has found the plugin's socket; it dials it without an authority of its own."""
+    with grpc.insecure_channel(f"unix:{served.socket}", [("grpc.default_authority", "localhost")]) as channel:
+        yield channel
+
+
+def get_info(channel: grpc.Channel) -> pluginregistration.PluginInfo:
+    call: Any = channel.unary_unary(
+        "/pluginregistration.Registration/GetInfo", bytes, pluginregistration.PluginInfo.FromString
+    )
+    answer: pluginregistration.PluginInfo = call(b"", timeout=PATIENCE)
+    return answer
+
+
+def notify(channel: grpc.Channel, *, registered: bool, error: str = "") -> None:
+    call: Any = channel.unary_unary("/pluginregistration.Registration/NotifyRegistrationStatus", bytes, bytes)
+    status = pluginregistration.RegistrationStatus(plugin_registered=registered, error=error)
+    call(status.SerializeToString(), timeout=PATIENCE)
+
+
+def listed(channel: grpc.Channel) -> Any:  # noqa: ANN401 - grpc's stream of lists
+    call: Any = channel.unary_stream(
+        "/v1beta1.DevicePlugin/ListAndWatch", bytes, deviceplugin.ListAndWatchResponse.FromString
+    )
+    return call(b"")
+
+
+def wait_until_dropped(served: ServedPlugin) -> None:
+    """The end of the stream is on its way."""
+    while served.registered:
+        pass
+
+
+def test_a_watcher_finds_who_it_is_and_what_it_has(directory: Path) -> None:
+    with serve_plugin(Gpus("d0"), registry=directory, endpoint="p.sock", poll_interval=SOON) as served:
+        assert served.socket == str(directory / "p.sock")
+        assert not served.registered
+        with watcher(served) as channel:
+            info = get_info(channel)
+            assert (info.type, info.name, info.endpoint) == ("DevicePlugin", "acme.io/gpu", served.socket)
+            assert list(info.supported_versions) == ["v1beta1"]
+            stream = listed(channel)
+            assert [device.ID for device in next(stream).devices] == ["d0"]
+            notify(channel, registered=True)
+            served.wait_registered(PATIENCE)
+            stream.cancel()
+            wait_until_dropped(served)
+    assert list(directory.iterdir()) == []
+
+
+def test_a_refusal_by_a_watcher_is_told(directory: Path) -> None:
+    with serve_plugin(Gpus("d0"), registry=directory, poll_interval=SOON) as served, watcher(served) as channel:
+        notify(channel, registered=False, error="we are closed")
+        with pytest.raises(KubeletUnreachableError, match="we are closed"):
+            served.wait_registered(0)
+        notify(channel, registered=False)
+        with pytest.raises(KubeletUnreachableError, match="does not say why"):
+            served.wait_registered(0)
+
+
+def test_a_watched_socket_that_was_deleted_is_made_again(directory: Path) -> None:
+    with serve_plugin(Gpus("d0"), registry=directory, poll_interval=SOON) as served:
+        Path(served.socket).unlink()
+        while not Path(served.socket).exists():
+            with pytest.raises(KubeletUnreachableError):
+                served.wait_registered(SOON)
+        with watcher(served) as channel:
+            assert get_info(channel).name == "acme.io/gpu"
+
+
+def test_without_a_registry_nobody_is_told_who_it_is(directory: Path) -> None:
+    with serve_plugin(Gpus("d0"), directory) as served, watcher(served) as channel:
+        with pytest.raises(grpc.RpcError) as refused:
+            get_info(channel)
+        assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_a_disconnected_plugin_is_lost_and_may_come_back(directory: Path, recorder: Recorder) -> None:
+    with running(directory, recorder) as transport, serve_plugin(Gpus("d0"), directory, poll_interval=SOON):
+        first = recorder.plugin()
+        recorder.lists(first)
+        transport.disconnect(first)
+        recorder.wait_lost(first)
+        transport.disconnect(first)
+        assert recorder.lists(recorder.plugin(2)) == [("d0",)]
+        assert len(recorder.of(PluginLost)) == 1
+    transport.disconnect(PluginId(resource_name("acme.io/gpu"), "p.sock", 1))
+
+
+def test_a_start_that_does_not_wipe_leaves_other_sockets(directory: Path, recorder: Recorder) -> None:
+    with serve_plugin(Gpus("d0"), directory, endpoint="p.sock", poll_interval=SOON):
+        inode = (directory / "p.sock").stat().st_ino
+        for number in (1, 2):
+            transport = GrpcUnixTransport(directory, wipe=False)
+            transport.start(recorder)
+            recorder.plugin(number)
+            transport.stop()
+        assert (directory / "p.sock").stat().st_ino == inode
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
+def test_a_program_ends_by_a_signal_and_leaves_nothing(
+    directory: Path, recorder: Recorder, ending: signal.Signals
+) -> None:
+    program = (
+        "import sys\n"
+        "from devicecore.adapters.grpc_unix import run_plugin\n"
+        "from tests.adapters.peers import Gpus\n"
+        "print(run_plugin(Gpus('d0'), sys.argv[1]).name)\n"
+    )
+    command = [sys.executable, "-c", program, str(directory)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
+        with running(directory, recorder):
+            plugin = recorder.plugin()
+            process.send_signal(ending)
+            recorder.wait_lost(plugin)
+        assert process.stdout is not None
+        assert process.stdout.read() == f"{ending.name}\n"
+    assert (process.returncode, list(directory.iterdir())) == (0, [])

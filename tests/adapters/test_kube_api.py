@@ -1,0 +1,648 @@
+"""The node's status on an API server, over HTTP, and what becomes of it when the server, the network or a file fail."""
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devicecore import DeviceManager
+from devicecore.adapters.kube_api import ApiAccessError, Backoff, KubeApiSink, NodeNameError, Way
+from devicecore.adapters.memory import MemoryStore, MemoryTransport
+from devicecore.domain.capacity import NodeStatus
+from devicecore.domain.errors import SinkError
+from devicecore.domain.model import Device, DeviceId, Health, resource_name
+from devicecore.plugins.simulated import SimulatedPlugin
+from tests.adapters.api_server import (
+    APPLY,
+    JSON_PATCH,
+    STRATEGIC_MERGE,
+    Answer,
+    ApiServer,
+    Drop,
+    Hang,
+    Meanwhile,
+    Request,
+)
+
+GPU, FPGA, NIC = resource_name("nvidia.com/gpu"), resource_name("acme.io/fpga"), resource_name("acme.io/nic")
+NODE = "worker-1"
+PATIENCE = 10.0
+"""Seconds until a test gives up on something that should come at once."""
+
+FOREIGN: dict[str, Any] = {
+    "capacity": {"cpu": "8", "memory": "16Gi", "other.io/thing": "2"},
+    "allocatable": {"cpu": "7500m", "memory": "15Gi", "other.io/thing": "2"},
+    "conditions": [{"type": "Ready", "status": "True"}],
+    "nodeInfo": {"kubeletVersion": "v1.36.0"},
+}
+
+every_way = pytest.mark.parametrize("way", Way)
+
+
+def status(count: int, allocatable: int | None = None) -> NodeStatus:
+    return NodeStatus({GPU: count}, {GPU: count if allocatable is None else allocatable})
+
+
+def with_gpus(capacity: str | None, allocatable: str | None) -> dict[str, Any]:
+    """The status of the node, all that is not ours unchanged."""
+    counts = {"capacity": capacity, "allocatable": allocatable}
+    ours = {section: {} if count is None else {GPU: count} for section, count in counts.items()}
+    return {**FOREIGN, **{section: {**FOREIGN[section], **ours[section]} for section in counts}}
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    with ApiServer() as server:
+        server.add_node(NODE, FOREIGN)
+        yield server
+
+
+Connect = Callable[..., KubeApiSink]
+
+
+@pytest.fixture
+def connect(server: ApiServer, directory: Path) -> Iterator[Connect]:
+    """Make sinks for the node, which are impatient unless told otherwise."""
+    sinks: list[KubeApiSink] = []
+
+    def connect(**options: Any) -> KubeApiSink:  # noqa: ANN401 - of all kinds
+        defaults: dict[str, Any] = {"backoff": Backoff(0.01, 0.05), "timeout": PATIENCE}
+        if "service_account" not in options:
+            defaults["kubeconfig"] = directory / "kubeconfig"
+            if not (directory / "kubeconfig").exists():
+                server.kubeconfig(directory)
+        sinks.append(KubeApiSink(NODE, **{**defaults, **options}))
+        return sinks[-1]
+
+    yield connect
+    server.release()
+    for sink in sinks:
+        sink.close()
+
+
+def published(sink: KubeApiSink, *statuses: NodeStatus) -> None:
+    for one in statuses:
+        sink.publish(one)
+        sink.wait_until_published(PATIENCE)
+
+
+def wait_for_problem(sink: KubeApiSink, server: ApiServer, pattern: str) -> SinkError:
+    """The problem, once there is one that fits."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        problem = sink.problem
+        if problem and re.search(pattern, problem.cause):
+            return problem
+        with pytest.raises(SinkError):
+            sink.wait_until_published(0.005)
+    message = f"no problem like {pattern!r}, but {sink.problem!r}, after {server.requests[-3:]}"
+    raise AssertionError(message)
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name.startswith("devicecore")]
+
+
+class TestPublishing:
+    @every_way
+    def test_capacity_and_allocatable_are_on_the_node_and_all_else_is_as_it_was(
+        self, server: ApiServer, connect: Connect, way: Way
+    ) -> None:
+        published(connect(way=way), status(4, 3))
+        assert server.status(NODE) == with_gpus("4", "3")
+        assert server.node(NODE)["metadata"]["labels"] == {"tests": "yes"}
+
+    def test_a_json_patch_adds_a_key_with_its_slash_escaped(self, server: ApiServer, connect: Connect) -> None:
+        version = server.node(NODE)["metadata"]["resourceVersion"]
+        published(connect(way=Way.JSON_PATCH), status(4))
+        [request] = server.patches()
+        assert (request.path, request.headers["Content-Type"]) == (f"/api/v1/nodes/{NODE}/status", JSON_PATCH)
+        assert request.body == [
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
+            {"op": "add", "path": "/status/capacity/nvidia.com~1gpu", "value": "4"},
+            {"op": "add", "path": "/status/allocatable/nvidia.com~1gpu", "value": "4"},
+        ]
+
+    def test_a_strategic_merge_sends_only_what_has_changed(self, server: ApiServer, connect: Connect) -> None:
+        published(connect(way=Way.STRATEGIC_MERGE), status(4), status(4, 3))
+        request = server.patches()[-1]
+        assert request.headers["Content-Type"] == STRATEGIC_MERGE
+        assert request.body["status"] == {"allocatable": {GPU: "3"}}
+
+    def test_applying_sends_all_that_is_ours_and_takes_it_by_force(self, server: ApiServer, connect: Connect) -> None:
+        server.write(NODE, lambda status: status["capacity"].update({GPU: "9"}))
+        published(connect(way=Way.APPLY, field_manager="me"), status(4), status(4, 3))
+        request = server.patches()[-1]
+        assert request.headers["Content-Type"] == APPLY
+        assert request.query == {"fieldManager": "me", "force": "true"}
+        assert request.body["status"] == {"capacity": {GPU: "4"}, "allocatable": {GPU: "3"}}
+        assert server.status(NODE) == with_gpus("4", "3")
+
+    @every_way
+    @pytest.mark.parametrize("held", [None, {}, {"capacity": None, "conditions": []}, {"capacity": {}}])
+    def test_a_node_without_these_maps_gets_them(
+        self, server: ApiServer, connect: Connect, way: Way, held: dict[str, Any] | None
+    ) -> None:
+        server.delete_node(NODE)
+        server.add_node(NODE, held)
+        published(connect(way=way), status(4))
+        assert server.status(NODE) == {**(held or {}), "capacity": {GPU: "4"}, "allocatable": {GPU: "4"}}
+
+    @every_way
+    def test_what_the_node_shows_already_is_not_written_again(
+        self, server: ApiServer, connect: Connect, way: Way
+    ) -> None:
+        server.write(NODE, lambda status: status["capacity"].update({GPU: "4k", FPGA: "2Ki", NIC: "1e3"}))
+        counts = {GPU: 4000, FPGA: 2048, NIC: 1000}
+        published(connect(way=way), NodeStatus(counts))
+        assert server.patches() == []
+        assert [request.path for request in server.requests] == [f"/api/v1/nodes/{NODE}"]
+
+    @pytest.mark.parametrize("quantity", ["4k", "4000", "4000.0", "4e3", "4E3", "4000000m"])
+    def test_a_number_may_be_written_in_many_ways(self, server: ApiServer, connect: Connect, quantity: str) -> None:
+        node = server.node(NODE)
+        node["status"]["capacity"][GPU] = quantity
+        server.cue("GET", Answer(200, node))
+        published(connect(), NodeStatus({GPU: 4000}))
+        assert server.patches() == []
+
+    @pytest.mark.parametrize("quantity", ["4.1k", "40", "", "many", "4Ki", "1e999999999", 4, None, True, [], {}])
+    def test_what_is_another_number_or_none_is_written_over(
+        self, server: ApiServer, connect: Connect, quantity: object
+    ) -> None:
+        node = server.node(NODE)
+        node["status"]["capacity"][GPU] = quantity
+        server.cue("GET", Answer(200, node))
+        published(connect(), NodeStatus({GPU: 4000}))
+        assert server.status(NODE) == with_gpus("4k", None)
+
+    @every_way
+    def test_equal_quantities_keep_their_spelling(self, server: ApiServer, connect: Connect, way: Way) -> None:
+        server.write(NODE, lambda status: status["capacity"].update({GPU: "2Ki"}))
+        published(connect(way=way), status(2048, 1))
+        assert server.status(NODE) == with_gpus("2Ki", "1")
+
+    @every_way
+    def test_a_status_says_nothing_of_what_it_does_not_name(
+        self, server: ApiServer, connect: Connect, way: Way
+    ) -> None:
+        published(connect(way=way), NodeStatus({GPU: 4}), NodeStatus({FPGA: 2}), NodeStatus({}, {GPU: 1}))
+        assert server.status(NODE) == {
+            **with_gpus("4", "1"),
+            "capacity": {**FOREIGN["capacity"], GPU: "4", FPGA: "2"},
+        }
+
+    @every_way
+    def test_a_removed_resource_stays_with_0(self, server: ApiServer, connect: Connect, way: Way) -> None:
+        published(connect(way=way), status(4), NodeStatus(removed=(GPU,)), NodeStatus())
+        assert server.status(NODE) == with_gpus("0", "0")
+
+    @every_way
+    def test_a_removed_resource_goes_if_so_wished_whoever_else_has_written_it(
+        self, server: ApiServer, connect: Connect, way: Way
+    ) -> None:
+        server.write(NODE, lambda status: status["capacity"].update({GPU: "9"}))
+        sink = connect(way=way, keep_removed=False)
+        published(sink, NodeStatus({GPU: 9}, {GPU: 3}), NodeStatus(removed=(GPU,)))
+        assert server.status(NODE) == FOREIGN
+        published(sink, NodeStatus(removed=(GPU,)), status(2))
+        assert server.status(NODE) == with_gpus("2", "2")
+
+    @every_way
+    def test_leftovers_of_an_earlier_run_are_removed_unless_they_are_back(
+        self, server: ApiServer, connect: Connect, way: Way
+    ) -> None:
+        published(connect(way=way), NodeStatus({GPU: 4, FPGA: 2, NIC: 1}, {GPU: 4, FPGA: 2}))
+        published(connect(way=way, leftovers=[GPU, FPGA]), status(4))
+        assert server.status(NODE)["capacity"] == {**FOREIGN["capacity"], GPU: "4", FPGA: "0", NIC: "1"}
+        assert server.status(NODE)["allocatable"] == {**FOREIGN["allocatable"], GPU: "4", FPGA: "0"}
+
+    def test_applying_keeps_what_an_earlier_run_has_applied(self, server: ApiServer, connect: Connect) -> None:
+        published(connect(way=Way.APPLY), NodeStatus({GPU: 4, FPGA: 2}))
+        published(connect(way=Way.APPLY), NodeStatus({GPU: 3}))
+        assert server.status(NODE)["capacity"] == {**FOREIGN["capacity"], GPU: "3", FPGA: "2"}
+
+    def test_a_field_manager_that_applies_other_things_is_refused(self, server: ApiServer, connect: Connect) -> None:
+        ready = {"conditions": [{"type": "Ready", "status": "Unknown"}]}
+        sent = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}, "status": ready}
+        query = {"fieldManager": "devicecore", "force": "true"}
+        before = server.answer(Request("PATCH", f"/api/v1/nodes/{NODE}/status", query, {"Content-Type": APPLY}, sent))
+        sink = connect(way=Way.APPLY)
+        sink.publish(status(4))
+        wait_for_problem(sink, server, "'devicecore' has also applied status.conditions: choose another one")
+        assert server.node(NODE) == before
+
+    @every_way
+    def test_others_may_write_in_between(self, server: ApiServer, connect: Connect, way: Way) -> None:
+        sink = connect(way=way)
+
+        def wipe() -> None:
+            server.write(NODE, lambda status: status["capacity"].pop(GPU, None))
+
+        def count() -> None:
+            server.write(NODE, lambda status: status.update(heartbeat=status.get("heartbeat", 0) + 1))
+
+        published(sink, status(4))
+        server.cue("PATCH", Meanwhile(count), Meanwhile(wipe), Meanwhile(count))
+        published(sink, status(5))
+        assert server.status(NODE) == {**with_gpus("5", "5"), "heartbeat": 2}
+        assert sink.problem is None
+
+    def test_a_key_that_somebody_else_deletes_first_is_deleted(self, server: ApiServer, connect: Connect) -> None:
+        sink = connect(keep_removed=False)
+        published(sink, status(4))
+        server.cue("PATCH", Meanwhile(lambda: server.write(NODE, lambda status: status["capacity"].pop(GPU))))
+        published(sink, NodeStatus(removed=(GPU,)))
+        assert server.status(NODE) == FOREIGN
+
+    def test_a_map_that_appears_meanwhile_is_not_replaced(self, server: ApiServer, connect: Connect) -> None:
+        server.delete_node(NODE)
+        server.add_node(NODE, {"conditions": []})
+        server.cue("PATCH", Meanwhile(lambda: server.write(NODE, lambda status: status.update(FOREIGN))))
+        published(connect(), status(4))
+        assert server.status(NODE) == with_gpus("4", "4")
+
+    def test_a_node_that_loses_what_was_published_gets_it_back(self, server: ApiServer, connect: Connect) -> None:
+        published(connect(resync=0.02), status(4))
+        server.delete_node(NODE)
+        server.add_node(NODE, FOREIGN)
+        server.wait_for(lambda: server.status(NODE) == with_gpus("4", "4"))
+
+    def test_a_manager_publishes_what_its_plugins_report(self, server: ApiServer, connect: Connect) -> None:
+        transport, sink = MemoryTransport(), connect()
+        devices = [Device(DeviceId(health.name), health) for health in Health]
+        with DeviceManager(transport, MemoryStore(), sink):
+            transport.connect(SimulatedPlugin(GPU, devices))
+            sink.wait_until_published(PATIENCE)
+            assert server.status(NODE) == with_gpus("2", "1")
+
+
+class TestTrouble:
+    def test_publishing_never_waits_for_the_server(self, server: ApiServer, connect: Connect) -> None:
+        sink = connect()
+        server.cue("GET", Hang())
+        began = time.monotonic()
+        for count in range(100):
+            sink.publish(status(count))
+        assert time.monotonic() - began < 1
+        server.release()
+        sink.wait_until_published(PATIENCE)
+        assert server.status(NODE) == with_gpus("99", "99")
+
+    @every_way
+    def test_after_a_long_time_without_a_server_it_gets_the_newest_state_only(
+        self, server: ApiServer, connect: Connect, way: Way, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        server.stop()
+        sink = connect(way=way, backoff=Backoff(0.001, 0.002))
+        for count in range(20):
+            sink.publish(NodeStatus({GPU: count, FPGA: 1} if count == 7 else {GPU: count}))
+            wait_for_problem(sink, server, "^no connection: .*refused")
+        server.start()
+        sink.wait_until_published(PATIENCE)
+        assert len(server.patches()) <= 2  # the second, if the first was begun before the last of them was published
+        assert server.status(NODE)["capacity"] == {**FOREIGN["capacity"], GPU: "19", FPGA: "1"}
+        assert sink.problem is None
+        down, up = said(caplog)  # each once, however long it was
+        assert down.startswith(f"failed to publish the node's status to node {NODE} at {server.url}: no connection: ")
+        assert up.endswith("is published again")
+
+    def test_a_server_that_was_restarted_is_the_same_server(self, server: ApiServer, connect: Connect) -> None:
+        sink = connect()
+        for count in range(3):
+            published(sink, status(count))
+            server.stop()
+            server.start()
+        assert server.status(NODE) == with_gpus("2", "2")
+
+    @pytest.mark.parametrize("method", ["GET", "PATCH"])
+    @pytest.mark.parametrize(
+        ("cue", "problem"),
+        [
+            (Answer(500, {"message": "etcd is away"}), "HTTP status 500 .etcd is away."),
+            (Answer(503, "the proxy\nis starting"), "HTTP status 503 .the proxy is starting."),
+            (Answer(502, None, {"Content-Type": ""}), "HTTP status 502 .Bad Gateway."),
+            (Answer(429, {}), "too many requests"),
+            (Answer(429, [1], {"Retry-After": "soon"}), "too many requests"),
+            (Answer(409, {"message": "the object has been modified"}), ""),
+            (Answer(418, "x" * 1000), "HTTP status 418 .x{300}.$"),
+            (Answer(302, None, {"Location": "/login"}), "HTTP status 302 .Found."),
+            (Answer(200, "<html>log in</html>", {"Content-Type": "text/html"}), "malformed"),
+            (Answer(200, []), "sent no Node"),
+            (Answer(200, {"kind": "Pod"}), "sent no Node: KeyError 'metadata'"),
+            (Answer(200, {"metadata": {"name": NODE}}), "sent no Node: KeyError 'resourceVersion'"),
+            (Answer(200, {"metadata": {"name": NODE, "resourceVersion": "1"}, "status": {"capacity": 3}}), "no Node"),
+            (Answer(200, None), "truncated|no Node"),
+            (Drop(), "no connection: Server disconnected"),
+            (Drop(after=True), ""),  # the second time it finds the node as it should be
+        ],
+    )
+    def test_whatever_goes_wrong_is_said_and_tried_again(
+        self, server: ApiServer, connect: Connect, method: str, cue: Answer | Drop, problem: str
+    ) -> None:
+        sink = connect()
+        server.cue(method, *[cue] * 2)
+        sink.publish(status(4))
+        if problem:
+            wait_for_problem(sink, server, problem)
+        sink.wait_until_published(PATIENCE)
+        assert server.status(NODE) == with_gpus("4", "4")
+        assert sink.problem is None
+
+    def test_a_server_that_never_answers_is_given_up_after_the_timeout(
+        self, server: ApiServer, connect: Connect
+    ) -> None:
+        sink = connect(timeout=0.1)
+        server.cue("PATCH", Hang())
+        sink.publish(status(4))
+        wait_for_problem(sink, server, "^no answer in time$")
+        sink.wait_until_published(PATIENCE)
+        assert server.status(NODE) == with_gpus("4", "4")
+
+    def test_a_server_that_wants_to_be_left_alone_is(self, server: ApiServer, connect: Connect) -> None:
+        sink = connect()
+        server.cue("PATCH", Answer(429, {"message": "slow down"}, {"Retry-After": "1"}))
+        sink.publish(status(4))
+        wait_for_problem(sink, server, "^too many requests .slow down.$")
+        began, asked = time.monotonic(), len(server.requests)
+        sink.publish(status(5))
+        server.wait_for(lambda: len(server.requests) > asked)
+        assert time.monotonic() - began > 0.9
+        sink.wait_until_published(PATIENCE)
+        assert server.status(NODE) == with_gpus("5", "5")
+
+    def test_a_patch_without_effect_is_no_success(self, server: ApiServer, connect: Connect) -> None:
+        sink = connect()
+        server.cue("PATCH", Answer(200, server.node(NODE)))
+        sink.publish(status(4))
+        wait_for_problem(sink, server, "took the patch, but does not show it")
+        sink.wait_until_published(PATIENCE)
+
+    def test_others_who_never_stop_writing_are_a_problem_too(self, server: ApiServer, connect: Connect) -> None:
+        sink = connect(backoff=Backoff(0.2, 0.2))
+        server.cue("PATCH", *[Meanwhile(lambda: server.write(NODE, lambda status: status.update(now=time.time())))] * 4)
+        sink.publish(status(4))
+        wait_for_problem(sink, server, "^others keep changing the node .Operation cannot be fulfilled")
+        sink.wait_until_published(PATIENCE)
+        assert server.status(NODE)["capacity"][GPU] == "4"
+
+    def test_a_node_that_does_not_exist_yet_is_waited_for(
+        self, server: ApiServer, connect: Connect, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        server.delete_node(NODE)
+        sink = connect()
+        sink.publish(status(4))
+        wait_for_problem(sink, server, f"^there is no node '{NODE}'")
+        server.wait_for(lambda: len(server.requests) >= 5)
+        assert len(said(caplog)) == 1
+        server.add_node(NODE, FOREIGN)
+        sink.wait_until_published(PATIENCE)
+        assert server.status(NODE) == with_gpus("4", "4")
+
+    @pytest.mark.parametrize("permission", ["get nodes", "patch nodes/status"])
+    def test_who_is_not_allowed_hears_what_it_takes(self, server: ApiServer, connect: Connect, permission: str) -> None:
+        server.forbidden = {permission}
+        sink = connect()
+        sink.publish(status(4))
+        wait_for_problem(sink, server, f"^forbidden: this takes the permission to '{permission}' .* cannot ")
+        server.forbidden.clear()
+        sink.wait_until_published(PATIENCE)
+
+    def test_a_bug_does_not_end_it_and_is_logged_once(
+        self, server: ApiServer, connect: Connect, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        sink = connect()
+        sink.publish(NodeStatus({GPU: 1, None: 2}))  # type: ignore[dict-item]  # there it is
+        server.wait_for(lambda: len(server.requests) >= 5)
+        wait_for_problem(sink, server, "^a bug in devicecore: TypeError")
+        [logged] = [record for record in caplog.records if record.name.startswith("devicecore")]
+        assert logged.exc_info
+
+    def test_idle_it_asks_nothing(self, server: ApiServer, connect: Connect) -> None:
+        sink = connect()
+        published(sink, status(4))
+        asked = len(server.requests)
+        published(sink, status(4))
+        with pytest.raises(AssertionError):
+            server.wait_for(lambda: len(server.requests) > asked, timeout=0.2)
+
+
+class TestCredentials:
+    def test_a_token_file_is_read_again_when_its_token_has_expired(
+        self, server: ApiServer, connect: Connect, directory: Path
+    ) -> None:
+        server.bearer = "first"
+        (directory / "token").write_text("first\n")
+        server.kubeconfig(directory, {"tokenFile": str(directory / "token")})
+        sink = connect()
+        published(sink, status(4))
+        server.bearer = "second"
+        sink.publish(status(5))
+        wait_for_problem(sink, server, "^unauthorized: the credentials are not known, or have expired .Unauthorized.$")
+        (directory / "token").unlink()
+        wait_for_problem(sink, server, r"Token file .* not found \(ConfigError\)")
+        (directory / "token").write_text("second\n")
+        sink.wait_until_published(PATIENCE)
+        assert server.status(NODE) == with_gpus("5", "5")
+
+    def test_a_kubeconfig_is_read_again_when_its_token_has_expired(
+        self, server: ApiServer, connect: Connect, directory: Path
+    ) -> None:
+        server.bearer = "first"
+        server.kubeconfig(directory, {"token": "first"})
+        sink = connect()
+        published(sink, status(4))
+        server.bearer = "second"
+        sink.publish(status(5))
+        wait_for_problem(sink, server, "^unauthorized")
+        (directory / "kubeconfig").write_text("nonsense")
+        wait_for_problem(sink, server, f"^cannot use kubeconfig '{directory}/kubeconfig': ")
+        server.kubeconfig(directory, {"token": "second"})
+        sink.wait_until_published(PATIENCE)
+        assert server.status(NODE) == with_gpus("5", "5")
+
+    def test_a_certificate_nobody_vouches_for_is_refused(self, directory: Path) -> None:
+        with ApiServer(secure=True) as server:
+            server.add_node(NODE, FOREIGN)
+            kubeconfig = server.kubeconfig(directory)
+            config = json.loads(kubeconfig.read_text())
+            del config["clusters"][0]["cluster"]["certificate-authority"]
+            kubeconfig.write_text(json.dumps(config))
+            with KubeApiSink(NODE, kubeconfig=kubeconfig, backoff=Backoff(0.01, 0.05)) as sink:
+                sink.publish(status(4))
+                wait_for_problem(sink, server, "^the API server's certificate is not to be trusted: ")
+                assert server.requests == []
+                server.kubeconfig(directory)
+                sink.wait_until_published(PATIENCE)
+            assert server.status(NODE) == with_gpus("4", "4")
+
+    def test_a_server_that_speaks_no_tls_is_a_tls_failure(
+        self, server: ApiServer, connect: Connect, directory: Path
+    ) -> None:
+        path = server.kubeconfig(directory)
+        path.write_text(path.read_text().replace("http:", "https:"))
+        sink = connect()
+        sink.publish(status(4))
+        wait_for_problem(sink, server, "^no TLS connection: ")
+
+    def test_in_a_cluster_the_service_account_is_used(
+        self, connect: Connect, directory: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with ApiServer(secure=True, bearer="of the pod") as server:
+            server.add_node(NODE, FOREIGN)
+            server.kubeconfig(directory)  # for its ca.crt
+            (directory / "token").write_text("of the pod")
+            (directory / "namespace").write_text("kube-system")
+            host, port = server.address
+            monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+            monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(port))
+            with connect(service_account=directory) as sink:
+                published(sink, status(4))
+            assert server.status(NODE) == with_gpus("4", "4")
+
+    def test_outside_of_a_cluster_the_environment_names_the_kubeconfig(
+        self, server: ApiServer, connect: Connect, directory: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(directory)))
+        published(connect(service_account=directory / "none"), status(4))
+        assert server.status(NODE) == with_gpus("4", "4")
+
+    def test_without_any_credentials_there_is_no_sink(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("KUBECONFIG", str(directory / "none"))
+        with pytest.raises(ApiAccessError, match=r"KUBECONFIG or ~/.kube/config: Configuration file .* not found"):
+            KubeApiSink(NODE, service_account=directory)
+        for name in ("token", "namespace"):
+            (directory / name).write_text("")
+        monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+        with pytest.raises(ApiAccessError, match="'KUBERNETES_SERVICE_HOST' is missing"):
+            KubeApiSink(NODE, service_account=directory)
+
+    @pytest.mark.parametrize(
+        ("old", "new", "problem"),
+        [
+            ('"clusters"', '"klusters"', "'clusters' is missing"),
+            ('"server": "http://', '"server": "ftp://', "no http:// or https:// address"),
+            ('{"cluster": "tests"', '{"cluster": "others"', "'others' is missing"),
+            ('"current-context": "tests"', '"current-context": "others"', "Context 'others' not found"),
+            (', "current-context": "tests"', "", "No current context"),
+            ('"user": "tests"', '"user": "others"', "'others' is missing"),
+            (', "user": "tests"', "", "Missing user"),
+            ('/ca.crt"', '/none"', "a certificate or key .* No such file"),
+            ('/ca.crt"', '/kubeconfig"', "a certificate or key .* be read"),
+            ('"cluster": {', '"cluster": {"server": 3}, "x": {', "Expected `str`, got `int`"),
+            ("}", "", "expected ',' or '}'"),
+            ("{", "[", ".+"),
+        ],
+    )
+    def test_a_broken_kubeconfig_is_refused_in_one_sentence(
+        self, server: ApiServer, directory: Path, old: str, new: str, problem: str
+    ) -> None:
+        path = server.kubeconfig(directory)
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+        with pytest.raises(ApiAccessError, match=problem) as caught:
+            KubeApiSink(NODE, kubeconfig=path)
+        assert str(caught.value).startswith(f"cannot use kubeconfig '{path}': ")
+        assert "\n" not in str(caught.value)
+
+    @pytest.mark.parametrize("content", ["", "3", "nonsense", "- a\n- b", "a: b: c"])
+    def test_what_is_no_kubeconfig_at_all_is_refused(self, directory: Path, content: str) -> None:
+        (directory / "file").write_text(content)
+        with pytest.raises(ApiAccessError):
+            KubeApiSink(NODE, kubeconfig=directory / "file")
+
+    def test_another_context_can_be_chosen(self, server: ApiServer, connect: Connect) -> None:
+        published(connect(context="tests"), status(4))
+        with pytest.raises(ApiAccessError, match="Context 'others' not found"):
+            connect(context="others")
+
+    @pytest.mark.parametrize("name", ["", "Upper", "../etc", "a b", "-a", "a" * 254])
+    def test_a_name_that_no_node_can_have_is_refused(self, directory: Path, name: str) -> None:
+        with pytest.raises(NodeNameError, match="cannot be the name of a node"):
+            KubeApiSink(name, kubeconfig=directory / "none")
+
+
+class TestClosing:
+    def test_closing_twice_is_no_error_and_afterwards_nothing_is_published(
+        self, server: ApiServer, connect: Connect
+    ) -> None:
+        with connect() as sink:
+            published(sink, status(4))
+        sink.close()
+        with pytest.raises(SinkError, match="this sink is closed"):
+            sink.publish(status(5))
+        connect().close()
+
+    def test_what_is_not_published_yet_gets_a_last_chance_at_once(self, server: ApiServer, connect: Connect) -> None:
+        sink = connect(backoff=Backoff(1000, 1000))
+        server.cue("GET", Answer(429, {}, {"Retry-After": "1000"}))
+        sink.publish(status(4))
+        wait_for_problem(sink, server, "too many requests")
+        sink.publish(status(5))
+        began = time.monotonic()
+        sink.close()
+        assert time.monotonic() - began < PATIENCE / 2
+        assert server.status(NODE) == with_gpus("5", "5")
+
+    def test_closing_right_after_publishing_loses_nothing(self, server: ApiServer, connect: Connect) -> None:
+        for count in range(10):
+            with connect() as sink:
+                sink.publish(status(count))
+            assert server.status(NODE) == with_gpus(str(count), str(count))
+
+    def test_what_could_not_be_published_is_said(
+        self, server: ApiServer, connect: Connect, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        server.stop()
+        with connect() as sink:
+            sink.publish(status(4))
+            wait_for_problem(sink, server, "^no connection")
+        assert said(caplog)[-1].startswith("closed before all was published: failed to publish ")
+
+    def test_a_server_that_hangs_does_not_hold_it_up_nor_get_another_request(
+        self, server: ApiServer, connect: Connect, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        server.cue("GET", Hang())
+        sink = connect()
+        sink.publish(status(4))
+        server.wait_for(lambda: server.requests)
+        [thread] = [thread for thread in threading.enumerate() if thread.name == "devicecore-kube-api"]
+        began = time.monotonic()
+        sink.close(timeout=0.1)
+        assert time.monotonic() - began < PATIENCE / 2
+        assert said(caplog) == [f"closed before all was published: no answer from node {NODE} at {server.url}"]
+        server.release()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+        assert len(server.requests) == 1
+        assert server.status(NODE) == FOREIGN
+
+    def test_waiting_for_what_does_not_come_says_why(self, server: ApiServer, connect: Connect) -> None:
+        server.cue("GET", Hang())
+        sink = connect()
+        sink.publish(status(4))
+        with pytest.raises(SinkError, match=r"no answer within 0\.01 seconds"):
+            sink.wait_until_published(0.01)
+
+
+class TestBackoff:
+    def test_the_pauses_double_up_to_the_longest(self) -> None:
+        backoff = Backoff(0.5, 30.0)
+        assert [backoff.delay(failures, 1.0) for failures in range(1, 9)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
+        assert backoff.delay(10**9, 1.0) == 30
+
+    def test_luck_takes_off_up_to_half(self) -> None:
+        assert Backoff(2.0, 30.0).delay(1, 0.0) == 1.0
+
+    def test_an_hour_without_a_server_is_some_hundred_attempts(self) -> None:
+        attempts, waited = 0, 0.0
+        while waited < 3600:
+            attempts += 1
+            waited += Backoff().delay(attempts, 0.5)
+        assert 100 < attempts < 200

@@ -1,0 +1,449 @@
+"""Pods from a directory, which people edit while it is read."""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from devicecore.adapters import manifests
+from devicecore.adapters.manifests import Changes, ManifestPods, read_pods
+from devicecore.domain.errors import DirectoryError, ManifestError
+from devicecore.domain.model import Container, ContainerKey, Pod, PodUid
+
+GPU = "acme.io/gpu"
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: train
+  namespace: prod
+spec:
+  initContainers:
+  - name: setup
+    resources: {limits: {acme.io/gpu: 4}}
+  - name: proxy
+    restartPolicy: Always
+    resources: {limits: {acme.io/gpu: "1"}}
+  containers:
+  - name: main
+    image: busybox
+    resources:
+      requests: {acme.io/gpu: 7}
+      limits:
+        cpu: 500m
+        memory: 1.5Gi
+        acme.io/gpu: 2
+        acme.io/half: 1500m
+  - name: idle
+"""
+
+
+def manifest(name: str, size: int = 1, **metadata: str) -> str:
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, **metadata},
+            "spec": {"containers": [{"name": "main", "resources": {"limits": {GPU: size}}}]},
+        }
+    )
+
+
+def names(pods: tuple[Pod, ...]) -> list[str]:
+    return [pod.name for pod in pods]
+
+
+# --- what a manifest says ---------------------------------------------------------------------------------------------
+
+
+def test_a_pod_is_read_as_the_device_manager_needs_it() -> None:
+    (pod,) = read_pods(POD, "train.yaml")
+    assert pod == Pod(
+        pod.uid,
+        "train",
+        "prod",
+        (
+            Container("main", {"cpu": 1, "memory": 1_610_612_736, GPU: 2, "acme.io/half": 2}),
+            Container("idle"),
+        ),
+        (Container("setup", {GPU: 4}), Container("proxy", {GPU: 1}, restartable=True)),
+    )
+
+
+def test_a_file_may_have_many_documents_and_lists_in_yaml_and_json() -> None:
+    assert names(read_pods(f"---\n{POD}---\n# nothing\n---\n{manifest('other')}\n", "x")) == ["train", "other"]
+    both = f"{manifest('a')}\n\n{manifest('b')}"
+    assert names(read_pods(both, "x")) == ["a", "b"]
+    listed = f'{{"apiVersion": "v1", "kind": "List", "items": [{manifest("a")}, {manifest("b")}]}}'
+    assert names(read_pods(listed, "x")) == ["a", "b"]
+    indented = json.dumps(json.loads(manifest("tabs \u00e9 \u2028 \t", uid="u")), indent="\t")
+    assert names(read_pods(indented, "x")) == ["tabs \u00e9 \u2028 \t"]
+
+
+def test_merge_keys_and_aliases_are_followed() -> None:
+    text = POD.replace("{limits: {acme.io/gpu: 4}}", "&four {limits: {acme.io/gpu: 4}}")
+    text = text.replace("  - name: idle", "  - {name: idle, resources: {<<: *four}}")
+    assert read_pods(text, "x")[0].container("idle").limits == {GPU: 4}
+
+
+def test_a_uid_is_taken_or_made_of_the_file_and_all_the_pod_says() -> None:
+    def uid(text: str, file: str = "a.yaml") -> str:
+        return read_pods(text, file)[0].uid
+
+    assert uid(manifest("train", uid="mine")) == "mine"
+    assert len(uid(manifest("train"))) == 32
+    assert uid(manifest("train")) == uid(f"# another look\n{json.dumps(json.loads(manifest('train')), indent=3)}")
+    others = [uid(manifest("train", 2)), uid(manifest("other")), uid(manifest("train"), "b.yaml")]
+    labelled = uid(manifest("train", namespace="default"))  # says more, so it is another pod, as for a kubelet
+    assert len({uid(manifest("train")), *others, labelled}) == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "field", "problem"),
+    [
+        pytest.param(
+            POD.replace("acme.io/gpu: 2", "acme.io/gpu: 2x"),
+            21,
+            "spec.containers[0].resources.limits[acme.io/gpu]",
+            '"2x" is not a quantity such as 2, 500m or 1.5Gi',
+            id="quantity",
+        ),
+        pytest.param(
+            POD.replace("acme.io/gpu: 2", "acme.io/gpu: -2"),
+            21,
+            "spec.containers[0].resources.limits[acme.io/gpu]",
+            "it has to be 0 or more, and is -2",
+            id="negative",
+        ),
+        pytest.param(
+            POD.replace("acme.io/gpu: 2", "acme.io/gpu: yes"),
+            21,
+            "spec.containers[0].resources.limits[acme.io/gpu]",
+            "it has to be a quantity such as 2, 500m or 1.5Gi",
+            id="truth",
+        ),
+        pytest.param(
+            POD.replace("acme.io/gpu: 2", "acme.io/gpu: [2]"),
+            21,
+            "spec.containers[0].resources.limits[acme.io/gpu]",
+            "it has to be one value",
+            id="list for a value",
+        ),
+        pytest.param(
+            POD.replace("acme.io/gpu: 2", "acme.io/gpu: 0b"),
+            21,
+            "spec.containers[0].resources.limits[acme.io/gpu]",
+            '"0b" is not a quantity such as 2, 500m or 1.5Gi',
+            id="number without digits",
+        ),
+        pytest.param(
+            POD.replace("- name: main", "- nom: main"), 14, "spec.containers[0].name", "it is missing", id="name"
+        ),
+        pytest.param(
+            POD.replace("name: train", "name: 7"), 4, "metadata.name", "it has to be a text, and is 7", id="number"
+        ),
+        pytest.param(
+            POD.replace("name: idle", "name: main"), 7, "spec", "two containers are called 'main'", id="two of a name"
+        ),
+        pytest.param(
+            manifest("a").replace("[{", "{").replace("}]", "}"),
+            1,
+            "spec.containers",
+            "it has to be a list",
+            id="object",
+        ),
+        pytest.param("apiVersion: v1\nkind: Pod\nmetadata: [a]", 3, "metadata", "it has to be an object", id="list"),
+        pytest.param(
+            POD[: POD.index("  containers")], 7, "spec.containers", "a pod has at least one container", id="containers"
+        ),
+        pytest.param(
+            "apiVersion: apps/v1\nkind: Deployment",
+            2,
+            "kind",
+            "it is a Deployment of apps/v1, and not a Pod of v1",
+            id="kind",
+        ),
+        pytest.param("? [a]\n: b", 1, "", "a key has to be a text", id="key"),
+        pytest.param(f"{POD}  oops", None, None, "could not find expected ':'", id="YAML"),
+        pytest.param(manifest("a")[:-2] + "\n,]", 2, "", "did not find expected node content", id="JSON"),
+        pytest.param("a: \x00", None, "", None, id="control character"),
+        pytest.param("a: &a [*a]", None, "", "something in it is a part of itself", id="endless"),
+        pytest.param("[" * 200_000, 1, "", "it is nested deeper than 100 levels", id="deep"),
+        pytest.param(
+            "a0: &a0 [" + "0," * 50 + "]\n" + "\n".join(f"a{n}: &a{n} [{f'*a{n - 1},' * 50}]" for n in range(1, 9)),
+            None,
+            None,
+            "it has more than 100000 values",
+            id="bomb",
+        ),
+        pytest.param("", None, "", "there is no pod in it", id="empty"),
+        pytest.param("---\n# soon\n", None, "", "there is no pod in it", id="comment"),
+        pytest.param(f"{POD}---\n{POD}", None, "", "pod prod/train is in it twice", id="twice"),
+    ],
+)
+def test_a_mistake_is_reported_with_line_and_field(
+    text: str, line: int | None, field: str | None, problem: str | None
+) -> None:
+    with pytest.raises(ManifestError) as refused:
+        read_pods(text, "train.yaml")
+    error = refused.value
+    assert error.file == "train.yaml"
+    if problem is not None:
+        assert error.problem == problem
+    if field is not None:
+        assert (error.line, error.field) == (line, field)
+    assert str(error).startswith("train.yaml:" if error.line is None else f"train.yaml:{error.line}: ")
+
+
+# --- a directory of them ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "manifests").mkdir()
+    return tmp_path / "manifests"
+
+
+def source(place: Path, boot: str = "boot-1") -> ManifestPods:
+    return ManifestPods(place, place.parent / "pods.json", boot_id=boot)
+
+
+def test_files_that_appear_change_and_go_are_pods_that_do(place: Path) -> None:
+    pods = source(place)
+    assert (pods.poll(), pods.pods) == (Changes(), ())
+    (place / "b.json").write_text(manifest("b"))
+    (place / "a.yaml").write_text(POD)
+    changes = pods.poll()
+    assert (names(changes.added), changes.removed) == (["train", "b"], ())
+    assert pods.active_pods() == tuple(pod.uid for pod in changes.added)
+    assert pods.poll() == Changes()
+    (place / "b.json").write_text(manifest("b", 2))
+    changes = pods.poll()
+    assert (names(changes.added), names(changes.removed)) == (["b"], ["b"])
+    assert changes.added[0].uid != changes.removed[0].uid
+    (place / "a.yaml").unlink()
+    assert names(pods.poll().removed) == ["train"]
+    assert names(pods.pods) == ["b"]
+
+
+def test_a_change_that_leaves_size_and_time_alone_is_seen_as_long_as_it_can_happen(place: Path) -> None:
+    """As git does: a file that was read in the moment in which it was written is read once more."""
+    file = place / "a.json"
+    file.write_text(manifest("a", 1))
+    when = file.stat().st_mtime_ns
+    pods = source(place)
+    pods.poll()
+    file.write_text(manifest("a", 2))
+    os.utime(file, ns=(when, when))
+    assert pods.poll().added[0].containers[0].limits == {GPU: 2}
+
+
+def test_a_file_that_has_settled_is_not_read_again(place: Path) -> None:
+    file = place / "a.json"
+    file.write_text(manifest("a"))
+    long_ago = time.time() - 60
+    os.utime(file, (long_ago, long_ago))
+    pods = source(place)
+    pods.poll()
+    before = file.stat().st_atime_ns
+    file.chmod(0)
+    pods.poll()
+    assert pods.problems == ()
+    assert file.stat().st_atime_ns == before
+
+
+def test_a_pod_that_changes_and_keeps_its_uid_is_released_and_admitted(place: Path) -> None:
+    pods = source(place)
+    (place / "a.json").write_text(manifest("a", 1, uid="u"))
+    pods.poll()
+    (place / "a.json").write_text(manifest("a", 2, uid="u"))
+    changes = pods.poll()
+    assert [pod.uid for pod in (*changes.removed, *changes.added)] == ["u", "u"]
+
+
+def test_a_broken_file_keeps_what_it_said_and_hurts_no_other(place: Path) -> None:
+    pods = source(place)
+    (place / "a.json").write_text(manifest("a"))
+    (place / "b.json").write_text(manifest("b"))
+    pods.poll()
+    (place / "a.json").write_text("{")
+    (place / "c.json").write_text("[")
+    (place / "b.json").write_text(manifest("b", 2))
+    changes = pods.poll()
+    assert (names(changes.added), names(changes.removed)) == (["b"], ["b"])
+    assert [problem.file for problem in changes.problems] == ["a.json", "c.json"]
+    assert pods.problems == changes.problems
+    assert names(pods.pods) == ["a", "b"]
+    assert pods.poll() == Changes()  # once is enough
+    (place / "a.json").write_text(manifest("a"))
+    (place / "c.json").unlink()
+    assert pods.poll() == Changes(mended=("a.json", "c.json"))
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"\n\xff", "it is not UTF-8 text"),
+        (b"#" * (manifests.LONGEST + 1), f"it has more than {manifests.LONGEST} bytes"),
+        (b"", "there is no pod in it"),  # as when somebody is about to write it
+    ],
+    ids=["not text", "too long", "empty"],
+)
+def test_what_is_no_text_is_a_mistake_too(place: Path, content: bytes, problem: str) -> None:
+    (place / "a.json").write_bytes(content)
+    pods = source(place)
+    assert [one.problem for one in pods.poll().problems] == [problem]
+
+
+def test_a_byte_order_mark_is_none(place: Path) -> None:
+    (place / "a.json").write_text(manifest("a"), encoding="utf-8-sig")
+    assert names(source(place).poll().added) == ["a"]
+
+
+def test_hidden_files_backups_directories_and_links_to_nowhere_do_not_count(place: Path) -> None:
+    for name in (".a.yaml", "a.yaml~"):
+        (place / name).write_text(POD)
+    (place / "below").mkdir()
+    (place / "below" / "a.yaml").write_text(POD)
+    (place / "nowhere.yaml").symlink_to(place / "missing")
+    (place / "link.yaml").symlink_to(place / ".a.yaml")
+    os.mkfifo(place / "pipe.yaml")
+    pods = source(place)
+    assert names(pods.poll().added) == ["train"]
+    assert pods.problems == ()
+
+
+def test_two_files_with_one_pod_are_a_mistake_of_the_later_one(place: Path) -> None:
+    pods = source(place)
+    (place / "b.json").write_text(manifest("a", uid="u"))
+    pods.poll()
+    (place / "a.json").write_text(manifest("a", 2))
+    (place / "c.json").write_text(manifest("c", uid="u"))
+    changes = pods.poll()
+    assert [str(problem) for problem in changes.problems] == [
+        "a.json: pod default/a is in b.json too",
+        "c.json: uid u is in b.json too",
+    ]
+    assert names(pods.pods) == ["a"]
+    (place / "b.json").unlink()
+    changes = pods.poll()
+    assert (names(changes.added), changes.mended) == (["a", "c"], ("a.json", "c.json"))
+
+
+def test_two_files_can_exchange_their_pods(place: Path) -> None:
+    pods = source(place)
+    for file, name in {"a": "x", "b": "y"}.items():
+        (place / file).write_text(manifest(name))
+    pods.poll()
+    for file, name in {"a": "y", "b": "x"}.items():
+        (place / file).write_text(manifest(name))
+    changes = pods.poll()
+    assert (names(changes.added), names(changes.removed), changes.problems) == (["y", "x"], ["x", "y"], ())
+
+
+def test_who_cannot_change_is_in_the_way_of_others(place: Path) -> None:
+    pods = source(place)
+    for file, name in {"a": "x", "b": "y"}.items():
+        (place / file).write_text(manifest(name))
+    pods.poll()
+    (place / "a").write_text(manifest("y"))
+    (place / "b").write_text("broken: {")
+    changes = pods.poll()
+    assert (changes.added, changes.removed) == ((), ())
+    assert [problem.file for problem in changes.problems] == ["a", "b"]
+    assert names(pods.pods) == ["x", "y"]
+
+
+def test_a_directory_that_goes_takes_no_pod_with_it(place: Path) -> None:
+    pods = source(place)
+    (place / "a.json").write_text(manifest("a"))
+    pods.poll()
+    place.rename(place.parent / "elsewhere")
+    changes = pods.poll()
+    assert [str(problem) for problem in changes.problems] == [f"{place}: No such file or directory"]
+    assert names(pods.pods) == ["a"]
+    (place.parent / "elsewhere").rename(place)
+    assert pods.poll().mended == (str(place),)
+
+
+def test_there_has_to_be_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for name in ("missing", "file"):
+        with pytest.raises(DirectoryError, match=name):
+            ManifestPods(tmp_path / name, tmp_path / "pods.json")
+
+
+# --- restarts (reference 4.5) -----------------------------------------------------------------------------------------
+
+
+def test_sources_are_ready_once_the_first_pods_had_their_turn(place: Path) -> None:
+    pods = source(place)
+    pods.mark_ready()
+    assert not pods.sources_ready()  # nothing has been read
+    pods.poll()
+    assert not pods.sources_ready()
+    pods.mark_ready()
+    assert pods.sources_ready()
+
+
+def running(pods: ManifestPods) -> set[tuple[str, str]]:
+    return {(key.pod, key.container) for key in pods.running_containers()}
+
+
+def test_after_a_restart_the_containers_of_pods_that_ran_still_run(place: Path) -> None:
+    """But for init containers that end; after a reboot, none does."""
+    pods = source(place)
+    (place / "a.yaml").write_text(POD)
+    (place / "b.json").write_text(manifest("b", uid="b"))
+    (place / "c.json").write_text(manifest("c", uid="c"))
+    uid = pods.poll().added[0].uid
+    for marked in (uid, PodUid("c")):
+        pods.mark_running(marked)
+    assert pods.running_containers() == ()
+    (place / "c.json").unlink()
+    pods.poll()
+    again = source(place)
+    assert running(again) == {(uid, "proxy"), (uid, "main"), (uid, "idle")}
+    assert all(isinstance(key, ContainerKey) for key in again.running_containers())
+    assert names(again.poll().added) == ["train", "b"]
+    assert running(source(place, boot="boot-2")) == set()
+
+
+def test_after_a_restart_a_broken_file_says_what_it_said_before(place: Path) -> None:
+    pods = source(place)
+    (place / "a.json").write_text(manifest("a"))
+    (place / "b.json").write_text(manifest("b"))
+    before = pods.poll().added
+    (place / "a.json").write_text("{")
+    (place / "b.json").unlink()
+    changes = source(place).poll()
+    assert changes.added == before[:1]
+    assert len(changes.problems) == 1
+
+
+STATES: Mapping[str, str] = {
+    "no JSON": "{",
+    "something else": "[]",
+    "parts missing": '{"boot": "boot-1"}',
+    "an unusable manifest": '{"boot": "boot-1", "files": {"a.json": "["}, "running": ["u"]}',
+}
+
+
+@pytest.mark.parametrize("state", STATES.values(), ids=STATES)
+def test_a_state_that_cannot_be_used_is_as_good_as_none(place: Path, state: str) -> None:
+    (place.parent / "pods.json").write_text(state)
+    (place / "a.json").write_text(manifest("a", uid="u"))
+    pods = source(place)
+    assert pods.running_containers() == ()
+    assert names(pods.poll().added) == ["a"]
+
+
+def test_a_state_that_cannot_be_written_is_logged(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (place / "a.json").write_text(manifest("a", uid="u"))
+    pods = ManifestPods(place, place.parent / "missing" / "pods.json")
+    assert names(pods.poll().added) == ["a"]
+    pods.mark_running(PodUid("u"))
+    assert "cannot note which pods run" in caplog.text

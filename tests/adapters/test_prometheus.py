@@ -1,0 +1,227 @@
+"""Metrics, as a scraper gets them over HTTP."""
+
+import re
+import socket
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from devicecore import DeviceManager
+from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
+from devicecore.adapters.prometheus import CannotListenError, MetricsServer, PrometheusMetrics, devices_by_state
+from devicecore.domain.container_options import ContainerAllocateResponse
+from devicecore.domain.device_set import DeviceSet
+from devicecore.domain.errors import SetUpError
+from devicecore.domain.inventory import DeviceReport, Inventory, Resource
+from devicecore.domain.ledger import Ledger
+from devicecore.domain.model import (
+    Container,
+    ContainerKey,
+    Device,
+    DeviceId,
+    Health,
+    Pod,
+    PodUid,
+    Receipt,
+    resource_name,
+)
+from devicecore.domain.node import Node
+from devicecore.plugins.simulated import SimulatedPlugin
+
+GPU, NIC = resource_name("nvidia.com/gpu"), resource_name("acme.io/nic")
+
+PATIENCE = 10.0
+"""Seconds until a test gives up on something that should come at once."""
+
+
+def scraped(server: MetricsServer, accept: str = "text/plain") -> list[str]:
+    request = urllib.request.Request(server.url, headers={"Accept": accept})  # noqa: S310 - http, to ourselves
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310 - http, to ourselves
+        text: str = answer.read().decode()
+        return text.splitlines()
+
+
+def devices(*healths: Health) -> list[Device]:
+    return [Device(DeviceId(f"d{number}"), health) for number, health in enumerate(healths)]
+
+
+@pytest.fixture
+def metrics() -> PrometheusMetrics:
+    return PrometheusMetrics()
+
+
+@pytest.fixture
+def server(metrics: PrometheusMetrics) -> Iterator[MetricsServer]:
+    with metrics.serve(0) as server:
+        yield server
+
+
+Samples = Callable[[str], dict[str, float]]
+
+
+@pytest.fixture
+def samples(server: MetricsServer) -> Samples:
+    """The samples of one series, by their labels."""
+
+    def samples(series: str) -> dict[str, float]:
+        parsed = (re.fullmatch(rf"{series}\{{(.*)\}} (\S+)", line) for line in scraped(server))
+        return {sample[1]: float(sample[2]) for sample in parsed if sample}
+
+    return samples
+
+
+class TestKubeletMetrics:
+    def test_a_scrape_reads_as_that_of_a_kubelet(self, metrics: PrometheusMetrics, server: MetricsServer) -> None:
+        metrics.device_plugin_registration(GPU)
+        metrics.device_plugin_alloc_duration(GPU, 0.03)
+        metrics.device_plugin_alloc_duration(GPU, 2.5)  # a bound belongs to its bucket
+        metrics.device_plugin_alloc_duration(GPU, 60.0)
+        by_name = "Broken down by resource name."
+        registrations, duration = (
+            "kubelet_device_plugin_registration_total",
+            "kubelet_device_plugin_alloc_duration_seconds",
+        )
+        buckets = [("0.005", 0), ("0.01", 0), ("0.025", 0), ("0.05", 1), ("0.1", 1), ("0.25", 1), ("0.5", 1), ("1", 1)]
+        buckets += [("2.5", 2), ("5", 2), ("10", 2), ("+Inf", 3)]
+        assert scraped(server) == [
+            f"# HELP {registrations} [ALPHA] Cumulative number of device plugin registrations. {by_name}",
+            f"# TYPE {registrations} counter",
+            f'{registrations}{{resource_name="nvidia.com/gpu"}} 1.0',
+            f"# HELP {duration} [ALPHA] Duration in seconds to serve a device plugin Allocation request. {by_name}",
+            f"# TYPE {duration} histogram",
+            *(f'{duration}_bucket{{le="{bound}",resource_name="nvidia.com/gpu"}} {n}.0' for bound, n in buckets),
+            f'{duration}_count{{resource_name="nvidia.com/gpu"}} 3.0',
+            f'{duration}_sum{{resource_name="nvidia.com/gpu"}} 62.53',
+            "# HELP devicecore_devices Devices by state. One that is held and unhealthy is counted in both.",
+            "# TYPE devicecore_devices gauge",
+        ]
+
+    def test_openmetrics_is_spoken_too(self, metrics: PrometheusMetrics, server: MetricsServer) -> None:
+        metrics.device_plugin_registration(GPU)
+        lines = scraped(server, "application/openmetrics-text; version=1.0.0")
+        assert 'kubelet_device_plugin_registration_total{resource_name="nvidia.com/gpu"} 1.0' in lines
+        assert lines[-1] == "# EOF"
+        assert not any("_created" in line for line in lines)
+
+    def test_resources_are_counted_each_for_itself(self, metrics: PrometheusMetrics, samples: Samples) -> None:
+        for resource in (GPU, NIC, GPU, 'not "valid"'):
+            metrics.device_plugin_registration(resource)
+        assert samples("kubelet_device_plugin_registration_total") == {
+            r'resource_name="not \"valid\""': 1,
+            'resource_name="acme.io/nic"': 1,
+            'resource_name="nvidia.com/gpu"': 2,
+        }
+
+    def test_no_count_is_lost_between_threads(self, metrics: PrometheusMetrics, samples: Samples) -> None:
+        def count(_: int) -> None:
+            metrics.device_plugin_registration(GPU)
+            metrics.device_plugin_alloc_duration(GPU, 0.25)
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(count, range(2000)))
+        assert samples("kubelet_device_plugin_registration_total") == {'resource_name="nvidia.com/gpu"': 2000}
+        assert samples("kubelet_device_plugin_alloc_duration_seconds_sum") == {'resource_name="nvidia.com/gpu"': 500}
+
+    def test_two_of_them_share_nothing(self, metrics: PrometheusMetrics, samples: Samples) -> None:
+        PrometheusMetrics().device_plugin_registration(GPU)
+        metrics.device_plugin_registration(NIC)
+        assert samples("kubelet_device_plugin_registration_total") == {'resource_name="acme.io/nic"': 1}
+
+
+class TestDevices:
+    def test_a_scrape_shows_the_manager_as_it_is_then(self, metrics: PrometheusMetrics, samples: Samples) -> None:
+        transport = MemoryTransport()
+        plugin = SimulatedPlugin(GPU, devices(*[Health.HEALTHY] * 4, Health.UNHEALTHY))
+        with DeviceManager(transport, MemoryStore(), MemorySink(), metrics=metrics) as manager:
+            metrics.count_devices(lambda: manager.node)
+            assert samples("devicecore_devices") == {}
+            transport.connect(plugin)
+            manager.admit(Pod(PodUid("pod"), containers=(Container("main", {GPU: 2}),)))
+            assert samples("devicecore_devices") == by_state(free=2, reserved=0, allocated=2, unhealthy=1)
+            plugin.set_health("d0", Health.UNHEALTHY)
+            assert samples("devicecore_devices") == by_state(free=2, reserved=0, allocated=2, unhealthy=2)
+            manager.evict([PodUid("pod")])
+            assert samples("devicecore_devices") == by_state(free=3, reserved=0, allocated=0, unhealthy=2)
+        assert samples("kubelet_device_plugin_registration_total") == {'resource_name="nvidia.com/gpu"': 1}
+        assert samples("kubelet_device_plugin_alloc_duration_seconds_count") == {'resource_name="nvidia.com/gpu"': 1}
+
+    def test_devices_of_an_admission_in_flight_are_reserved(self, metrics: PrometheusMetrics, samples: Samples) -> None:
+        asked, answer = threading.Event(), threading.Event()
+
+        class Slow(SimulatedPlugin):
+            def allocate(self, devices: object) -> ContainerAllocateResponse:
+                asked.set()
+                assert answer.wait(PATIENCE)
+                return ContainerAllocateResponse()
+
+        transport = MemoryTransport()
+        with (
+            DeviceManager(transport, MemoryStore(), MemorySink()) as manager,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            metrics.count_devices(lambda: manager.node)
+            transport.connect(Slow(GPU, devices(*[Health.HEALTHY] * 4)))
+            admission = pool.submit(manager.admit, Pod(PodUid("pod"), containers=(Container("main", {GPU: 3}),)))
+            assert asked.wait(PATIENCE)
+            assert samples("devicecore_devices") == by_state(free=1, reserved=3, allocated=0, unhealthy=0)
+            answer.set()
+            admission.result(PATIENCE)
+            assert samples("devicecore_devices") == by_state(free=1, reserved=0, allocated=3, unhealthy=0)
+
+    def test_what_a_pod_lends_to_itself_is_counted_once(self) -> None:
+        held, more = DeviceSet.of([DeviceId("d0")]), DeviceSet.of([DeviceId("d0"), DeviceId("d1")])
+        first, second = (ContainerKey(PodUid("pod"), name) for name in ("init", "main"))
+        ledger = Ledger().reserve(first, GPU, held).confirm(first, GPU, Receipt(b""), lambda _: ())
+        ledger = ledger.reserve(second, GPU, more, reusable=held)
+        inventory = Inventory({GPU: Resource(GPU, report=DeviceReport.of(devices(*[Health.HEALTHY] * 3)))})
+        assert list(devices_by_state(Node(inventory, ledger))) == [
+            (GPU, "free", 1),
+            (GPU, "reserved", 1),
+            (GPU, "allocated", 1),
+            (GPU, "unhealthy", 0),
+        ]
+
+    def test_devices_that_no_plugin_lists_are_allocated_all_the_same(self) -> None:
+        key = ContainerKey(PodUid("pod"), "main")
+        ledger = (
+            Ledger().reserve(key, NIC, DeviceSet.of([DeviceId("d0")])).confirm(key, NIC, Receipt(b""), lambda _: ())
+        )
+        states = {state: number for _, state, number in devices_by_state(Node(ledger=ledger))}
+        assert states == {"free": 0, "reserved": 0, "allocated": 1, "unhealthy": 0}
+
+
+def by_state(**numbers: int) -> dict[str, float]:
+    return {f'resource_name="nvidia.com/gpu",state="{state}"': number for state, number in numbers.items()}
+
+
+class TestServing:
+    def test_a_port_in_use_is_refused_in_one_sentence(self, metrics: PrometheusMetrics, server: MetricsServer) -> None:
+        with pytest.raises(CannotListenError) as caught:
+            metrics.serve(server.port)
+        assert isinstance(caught.value, SetUpError)
+        assert str(caught.value) == f"cannot serve metrics on 127.0.0.1:{server.port}: Address already in use"
+
+    @pytest.mark.parametrize(("port", "host"), [(70000, "127.0.0.1"), (0, "host.invalid"), (0, "192.0.2.1")])
+    def test_a_place_that_is_not_ours_is_refused(self, metrics: PrometheusMetrics, port: int, host: str) -> None:
+        with pytest.raises(CannotListenError, match=f"cannot serve metrics on {host}:{port}: "):
+            metrics.serve(port, host)
+
+    def test_closing_twice_is_no_error_and_frees_the_port(self, metrics: PrometheusMetrics) -> None:
+        server = metrics.serve(0)
+        server.close()
+        server.close()
+        with metrics.serve(server.port) as again:
+            assert again.port == server.port
+            assert scraped(again)
+
+    @pytest.mark.skipif(not socket.has_ipv6, reason="needs IPv6")
+    def test_ipv6_is_served_too(self, metrics: PrometheusMetrics) -> None:
+        try:
+            server = metrics.serve(0, "::1")
+        except CannotListenError as error:
+            pytest.skip(f"no IPv6 here: {error}")
+        with server:
+            assert scraped(server)

@@ -1,0 +1,256 @@
+"""The plugin watcher, with plugins that put their sockets into its directory (reference 2.8)."""
+
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+import grpc
+import pytest
+
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
+from devicecore.domain.errors import DeviceRefusedError, DirectoryError
+from devicecore.domain.events import PluginLost, PluginRegistered, RegistrationRequested
+from devicecore.wire import pluginregistration
+from tests.adapters.peers import PATIENCE, Gpus, RawPlugin, Recorder
+
+Info = pluginregistration.PluginInfo
+Status = pluginregistration.RegistrationStatus
+
+
+class Announcer:
+    """The plugin's two methods on a socket of their own, as somebody wrote them who never saw ours."""
+
+    def __init__(self, path: Path, info: Info, *, notified_ok: bool = True) -> None:
+        self.statuses: Queue[Status] = Queue()
+        self.asked = 0
+        self._info = info
+        self._notified_ok = notified_ok
+        self._server = grpc.server(ThreadPoolExecutor(2))
+        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            "GetInfo": grpc.unary_unary_rpc_method_handler(
+                self.get_info, pluginregistration.InfoRequest.FromString, lambda message: message.SerializeToString()
+            ),
+            "NotifyRegistrationStatus": grpc.unary_unary_rpc_method_handler(
+                self.notify, Status.FromString, lambda message: message.SerializeToString()
+            ),
+        }
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler("pluginregistration.Registration", handlers),)
+        )
+        self._server.add_insecure_port(f"unix:{path}")
+        self._server.start()
+
+    def get_info(self, _: pluginregistration.InfoRequest, __: grpc.ServicerContext) -> Info:
+        self.asked += 1
+        return self._info
+
+    def notify(self, status: Status, context: grpc.ServicerContext) -> pluginregistration.RegistrationStatusResponse:
+        self.statuses.put(status)
+        if not self._notified_ok:
+            context.abort(grpc.StatusCode.INTERNAL, "I do not want to know")
+        return pluginregistration.RegistrationStatusResponse()
+
+    def status(self) -> tuple[bool, str]:
+        """The next status it is told."""
+        status = self.statuses.get(timeout=PATIENCE)
+        return status.plugin_registered, status.error
+
+    def stop(self) -> None:
+        self._server.stop(0.5).wait()
+
+
+@contextmanager
+def announced(
+    path: Path,
+    *,
+    notified_ok: bool = True,
+    **info: Any,  # noqa: ANN401 - the fields of a message
+) -> Iterator[Announcer]:
+    fields: dict[str, Any] = {"type": "DevicePlugin", "name": "acme.io/gpu", "supported_versions": ["v1beta1"]}
+    announcer = Announcer(path, Info(**{**fields, **info}), notified_ok=notified_ok)
+    try:
+        yield announcer
+    finally:
+        announcer.stop()
+
+
+@pytest.fixture
+def registry(directory: Path) -> Path:
+    return directory / "plugins_registry"
+
+
+@pytest.fixture
+def kubelet(directory: Path, registry: Path, recorder: Recorder) -> Iterator[GrpcUnixTransport]:
+    transport = GrpcUnixTransport(directory / "dp", plugins_registry=registry)
+    transport.start(recorder)
+    yield transport
+    transport.stop()
+
+
+@pytest.fixture
+def served(directory: Path) -> Iterator[RawPlugin]:
+    with RawPlugin(directory / "elsewhere.sock") as plugin:
+        plugin.report("gpu-0")
+        yield plugin
+
+
+@pytest.mark.usefixtures("kubelet", "served")
+def test_a_plugin_is_found_asked_and_told(registry: Path, directory: Path, recorder: Recorder) -> None:
+    endpoint = str(directory / "elsewhere.sock")
+    with announced(registry / "gpu.sock", endpoint=endpoint, supported_versions=["v1", "v1beta1"]) as announcer:
+        assert announcer.status() == (True, "")
+        plugin = recorder.plugin()
+        assert (plugin.resource, plugin.socket) == ("acme.io/gpu", endpoint)
+        assert recorder.lists(plugin) == [("gpu-0",)]
+    recorder.wait_lost(plugin)
+    assert recorder.of(RegistrationRequested) == []  # the registration metric counts Register calls only
+
+
+def test_our_own_plugins_are_served_and_announced_on_one_socket(
+    kubelet: GrpcUnixTransport, registry: Path, recorder: Recorder
+) -> None:
+    (registry / "acme" / "deep").mkdir(parents=True)
+    with serve_plugin(Gpus("gpu-0"), registry=registry / "acme" / "deep") as plugin:
+        plugin.wait_registered(PATIENCE)
+        assert recorder.plugin().socket == plugin.socket
+        assert recorder.lists(recorder.plugin()) == [("gpu-0",)]
+        assert kubelet.read(kubelet.allocate(recorder.plugin(), [])).envs == {"GPUS": ""}
+    recorder.wait_lost(recorder.plugin())
+
+
+def test_who_was_there_before_the_kubelet_is_found_too(directory: Path, registry: Path, recorder: Recorder) -> None:
+    registry.mkdir()
+    with serve_plugin(Gpus("gpu-0"), registry=registry) as plugin:
+        for number in (1, 2):  # and again after the kubelet's restart
+            transport = GrpcUnixTransport(directory / "dp", plugins_registry=registry)
+            transport.start(recorder)
+            recorder.lists(recorder.plugin(number))
+            plugin.wait_registered(PATIENCE)
+            transport.stop()
+
+
+@pytest.mark.usefixtures("kubelet")
+def test_a_socket_that_is_made_anew_is_another_plugin(registry: Path, recorder: Recorder) -> None:
+    with serve_plugin(Gpus("gpu-0"), registry=registry) as plugin:
+        first = recorder.plugin()
+        Path(plugin.socket).unlink()  # ours notices and serves again, at the same path
+        second = recorder.plugin(2)
+        assert first.socket == second.socket
+        events = [event for event in recorder.events if isinstance(event, PluginLost | PluginRegistered)]
+        assert [type(event) for event in events] == [PluginRegistered, PluginLost, PluginRegistered]
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "type": (
+        {"type": "CSIPlugin"},
+        "RegisterPlugin error -- no handler registered for plugin type: CSIPlugin at socket {socket}",
+    ),
+    "versions": (
+        {"supported_versions": ["v1alpha", "v1"]},
+        (
+            "RegisterPlugin error -- plugin validation failed with err: manager version, v1beta1, is not among plugin "
+            "supported versions [v1alpha v1]"
+        ),
+    ),
+    "name": (
+        {"name": "gpu"},
+        (
+            "RegisterPlugin error -- plugin validation failed with err: invalid name of device plugin socket: "
+            'the ResourceName "gpu" is invalid'
+        ),
+    ),
+    "endpoint": (
+        {"endpoint": "gpu.sock"},
+        (
+            'RegisterPlugin error -- plugin registration failed with err: the endpoint "gpu.sock" is refused: it is '
+            "not the absolute path of a socket"
+        ),
+    ),
+    "nobody-there": (
+        {},
+        (
+            "RegisterPlugin error -- plugin registration failed with err: failed to get device plugin options: "
+            "rpc error: code = Unimplemented desc = Method not found!"
+        ),
+    ),
+}
+
+
+@pytest.mark.usefixtures("kubelet")
+def test_a_plugin_that_is_refused_is_told_why_and_asked_again(registry: Path, recorder: Recorder) -> None:
+    with ExitStack() as stack:
+        announcers = {
+            name: stack.enter_context(announced(registry / name, **info)) for name, (info, _) in REFUSED.items()
+        }
+        for _ in range(2):
+            assert {name: announcer.status() for name, announcer in announcers.items()} == {
+                name: (False, told.format(socket=registry / name)) for name, (_, told) in REFUSED.items()
+            }
+    assert recorder.events == []
+
+
+@pytest.mark.usefixtures("kubelet", "served")
+def test_whom_the_listener_refuses_is_told_so(registry: Path, directory: Path, recorder: Recorder) -> None:
+    recorder.refusal = DeviceRefusedError("acme.io/gpu", "gpu-0")
+    with announced(registry / "gpu.sock", endpoint=str(directory / "elsewhere.sock")) as announcer:
+        registered, error = announcer.status()
+        assert not registered
+        assert error.endswith(str(recorder.refusal))
+        recorder.refusal = None
+        assert announcer.status() == (True, "")
+
+
+@pytest.mark.usefixtures("kubelet", "served")
+def test_a_plugin_that_does_not_want_to_know_is_let_go(registry: Path, directory: Path, recorder: Recorder) -> None:
+    endpoint = str(directory / "elsewhere.sock")
+    with announced(registry / "gpu.sock", endpoint=endpoint, notified_ok=False) as announcer:
+        assert announcer.status() == (True, "")
+        recorder.wait_lost(recorder.plugin())
+
+
+@pytest.mark.usefixtures("kubelet")
+def test_a_plugin_whose_stream_ends_is_asked_again(
+    registry: Path, directory: Path, served: RawPlugin, recorder: Recorder
+) -> None:
+    with announced(registry / "gpu.sock", endpoint=str(directory / "elsewhere.sock")) as announcer:
+        assert announcer.status() == (True, "")
+        served.end_stream()
+        recorder.wait_lost(recorder.plugin())
+        assert announcer.status() == (True, "")
+        assert recorder.plugin(2).generation > recorder.plugin().generation
+
+
+@pytest.mark.usefixtures("kubelet", "served", "recorder")
+def test_dead_sockets_hidden_ones_and_other_files_are_left_alone(
+    registry: Path,
+    directory: Path,
+) -> None:
+    (registry / "readme").write_text("not a socket")
+    (registry / ".hidden").mkdir()
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(registry / "dead.sock"))
+    endpoint = str(directory / "elsewhere.sock")
+    with (
+        announced(registry / ".gpu.sock", name="acme.io/hidden", endpoint=endpoint) as hidden,
+        announced(registry / ".hidden" / "gpu.sock", name="acme.io/hidden", endpoint=endpoint) as below,
+        announced(registry / "z.sock", endpoint=endpoint) as announcer,
+    ):
+        assert announcer.status() == (True, "")
+        assert (hidden.asked, below.asked) == (0, 0)
+    assert (registry / "readme").exists()
+    assert (registry / "dead.sock").exists()
+
+
+def test_a_place_that_is_no_directory_is_refused_and_nothing_is_left_behind(
+    directory: Path, recorder: Recorder
+) -> None:
+    (directory / "file").touch()
+    for place in (directory / "file", directory / "missing" / "plugins_registry"):
+        transport = GrpcUnixTransport(directory / "dp", plugins_registry=place)
+        with pytest.raises(DirectoryError):
+            transport.start(recorder)
+        assert list((directory / "dp").iterdir()) == []

@@ -1,0 +1,84 @@
+"""Everybody who counts keeps the contract, and those who miscount are caught."""
+
+from collections.abc import Callable
+
+import pytest
+from attrs import define, field
+
+from devicecore.adapters.memory import MemoryMetrics
+from devicecore.adapters.prometheus import PrometheusMetrics
+from devicecore.domain.model import resource_name
+from devicecore.testing.contracts import METRICS, MakeMetrics
+from devicecore.testing.contracts import metrics as contract
+
+Check = Callable[[MakeMetrics], None]
+
+
+@define
+class InMemory:
+    """Counts are there to be read."""
+
+    metrics: MemoryMetrics = field(factory=MemoryMetrics)
+
+    def registrations(self, resource: str) -> int:
+        return self.metrics.registrations.get(resource, 0)
+
+    def allocations(self, resource: str) -> tuple[int, float]:
+        seconds = self.metrics.allocations.get(resource, [])
+        return len(seconds), sum(seconds)
+
+
+@define
+class InPrometheus:
+    """Counts are what a scrape shows."""
+
+    metrics: PrometheusMetrics = field(factory=PrometheusMetrics)
+
+    def registrations(self, resource: str) -> int:
+        return int(self._sample("kubelet_device_plugin_registration_total", resource))
+
+    def allocations(self, resource: str) -> tuple[int, float]:
+        name = "kubelet_device_plugin_alloc_duration_seconds"
+        return int(self._sample(f"{name}_count", resource)), self._sample(f"{name}_sum", resource)
+
+    def _sample(self, name: str, resource: str) -> float:
+        return self.metrics.registry.get_sample_value(name, {"resource_name": resource}) or 0.0
+
+
+@pytest.mark.parametrize("make", [InMemory, InPrometheus])
+@pytest.mark.parametrize("check", METRICS)
+def test_metrics_keep_the_contract(check: Check, make: MakeMetrics) -> None:
+    """MemoryMetrics and PrometheusMetrics keep every sentence of the port."""
+    check(make)
+
+
+# --- the contract can fail -------------------------------------------------------------------------------------------
+
+
+class CountsEachResourceOnce(MemoryMetrics):
+    def device_plugin_registration(self, resource: str) -> None:
+        self.registrations[resource] = 1
+
+
+class CountsValidNamesOnly(MemoryMetrics):
+    def device_plugin_registration(self, resource: str) -> None:
+        super().device_plugin_registration(resource_name(resource) if "/" in resource else "other")
+
+
+class MeasuresEverythingTogether(MemoryMetrics):
+    def device_plugin_alloc_duration(self, resource: str, seconds: float) -> None:
+        super().device_plugin_alloc_duration("all", seconds)
+
+
+BROKEN: dict[Check, type[MemoryMetrics]] = {
+    contract.counts_every_registration: CountsEachResourceOnce,
+    contract.counts_registrations_of_invalid_names: CountsValidNamesOnly,
+    contract.measures_every_allocation: MeasuresEverythingTogether,
+}
+
+
+@pytest.mark.parametrize("check", METRICS)
+def test_each_check_catches_metrics_that_break_its_sentence(check: Check) -> None:
+    """A check that never fails checks nothing."""
+    with pytest.raises(AssertionError):
+        check(lambda: InMemory(BROKEN[check]()))

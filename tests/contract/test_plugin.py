@@ -1,0 +1,220 @@
+"""Every device plugin keeps the contract, and broken ones are caught."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from devicecore.domain.container_options import ContainerAllocateResponse
+from devicecore.domain.errors import DeviceRefusedError
+from devicecore.domain.model import Device, DeviceId, PluginOptions, ResourceName
+from devicecore.plugins.directory import DirectoryPlugin
+from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
+from devicecore.ports.plugin import DevicePlugin
+from devicecore.testing.contracts import (
+    CHANGING_DEVICE_PLUGIN,
+    DEVICE_PLUGIN,
+    ChangingPlugin,
+    MakeChangingPlugin,
+    MakePlugin,
+)
+from devicecore.testing.contracts import plugin as contract
+
+Check = Callable[[MakePlugin], None]
+ChangeCheck = Callable[[MakeChangingPlugin], None]
+Make = Callable[[Path], ChangingPlugin]
+
+
+class Simulated:
+    """A simulated plugin, one of whose devices comes and goes."""
+
+    def __init__(self, _: Path) -> None:
+        self.plugin: SimulatedPlugin = SimulatedPlugin("example.com/gpu", simulated_devices("gpu", 4, unhealthy=[2]))
+        self._sizes = count(5)
+
+    def change(self) -> None:
+        self.plugin.set_devices(simulated_devices("gpu", next(self._sizes)))
+
+
+class Directory:
+    """A directory with some files, and then some more."""
+
+    def __init__(self, path: Path) -> None:
+        self._numbers = count()
+        self._path = path
+        self.change()
+        self.change()
+        self.plugin = DirectoryPlugin("example.com/file", path, poll_interval=0.01)
+
+    def change(self) -> None:
+        (self._path / f"device-{next(self._numbers)}").touch()
+
+
+@contextmanager
+def empty_directories() -> Iterator[Callable[[], Path]]:
+    """Makes another empty directory on every call."""
+    with tempfile.TemporaryDirectory() as directory:
+        yield lambda: Path(tempfile.mkdtemp(dir=directory))
+
+
+@pytest.mark.parametrize("make", [Simulated, Directory])
+@pytest.mark.parametrize("check", DEVICE_PLUGIN)
+def test_a_plugin_keeps_the_contract(check: Check, make: Make) -> None:
+    """SimulatedPlugin and DirectoryPlugin keep every sentence of the port."""
+    with empty_directories() as directory:
+        check(lambda: make(directory()).plugin)
+
+
+@pytest.mark.parametrize("make", [Simulated, Directory])
+@pytest.mark.parametrize("check", CHANGING_DEVICE_PLUGIN)
+def test_a_plugin_tells_of_changes(check: ChangeCheck, make: Make) -> None:
+    """SimulatedPlugin and DirectoryPlugin keep what is said of lists that change."""
+    with empty_directories() as directory:
+        check(lambda: make(directory()))
+
+
+class Minimal(DevicePlugin):
+    """What the port says is all that a plugin needs."""
+
+    resource = ResourceName("example.com/minimal")
+
+    def devices(self) -> Sequence[Device]:
+        return (Device(DeviceId("one")),)
+
+    def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
+        return ContainerAllocateResponse(envs={"DEVICES": ",".join(devices)})
+
+
+@pytest.mark.parametrize("check", DEVICE_PLUGIN)
+def test_resource_devices_and_allocate_are_all_a_plugin_needs(check: Check) -> None:
+    """A plugin that takes all defaults of the port keeps every sentence of it."""
+    check(Minimal)
+
+
+# --- the contract can fail -------------------------------------------------------------------------------------------
+
+
+class HasABadName(Minimal):
+    resource = ResourceName("minimal")
+
+
+class ListsTwice(Minimal):
+    def devices(self) -> Sequence[Device]:
+        return (*super().devices(), *super().devices())
+
+
+class GivesAwayForGood(Minimal):
+    def __init__(self) -> None:
+        self.gone: set[DeviceId] = set()
+
+    def devices(self) -> Sequence[Device]:
+        listed = (Device(DeviceId("one")), Device(DeviceId("two")))
+        return [device for device in listed if device.id not in self.gone]
+
+    def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
+        self.gone.update(devices)
+        return super().allocate(devices)
+
+
+class AnswersNothing(Minimal):
+    def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
+        return None  # type: ignore[return-value]  # that is what is wrong with it
+
+
+class PreparesOnce(Minimal):
+    def __init__(self) -> None:
+        self.prepared: set[DeviceId] = set()
+
+    def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
+        for device in devices:
+            if device in self.prepared:
+                raise DeviceRefusedError(self.resource, device)
+            self.prepared.add(device)
+        return super().allocate(devices)
+
+
+class PrefersNothing(Minimal):
+    options = PluginOptions(get_preferred_allocation_available=True)
+
+
+class ObjectsToEveryStart(Minimal):
+    options = PluginOptions(pre_start_required=True)
+
+    def pre_start_container(self, devices: Sequence[DeviceId]) -> None:
+        raise DeviceRefusedError(self.resource, devices[0])
+
+
+class MixesUpItsCallers(Minimal):
+    """Answers with what was asked last time."""
+
+    def __init__(self) -> None:
+        self.last: Sequence[DeviceId] = ()
+
+    def devices(self) -> Sequence[Device]:
+        return (Device(DeviceId("one")), Device(DeviceId("two")))
+
+    def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
+        last, self.last = self.last, devices
+        return super().allocate(last)
+
+
+class KeepsItsSubscribers(Minimal):
+    def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
+        return None  # type: ignore[return-value]  # that is what is wrong with it
+
+
+BROKEN: dict[Check, MakePlugin] = {
+    contract.has_a_resource_name_that_a_kubelet_takes: HasABadName,
+    contract.lists_each_device_once: ListsTwice,
+    contract.lists_the_same_while_nothing_changes: GivesAwayForGood,
+    contract.prepares_every_healthy_device: AnswersNothing,
+    contract.prepares_the_same_devices_again: PreparesOnce,
+    contract.prefers_what_it_may_choose_from: PrefersNothing,
+    contract.takes_note_of_a_start: ObjectsToEveryStart,
+    contract.answers_several_threads_at_once: MixesUpItsCallers,
+    contract.ends_a_subscription: KeepsItsSubscribers,
+}
+
+
+@pytest.mark.parametrize("check", DEVICE_PLUGIN)
+def test_each_check_catches_a_plugin_that_breaks_its_sentence(check: Check) -> None:
+    """A check that never fails checks nothing."""
+    with pytest.raises(AssertionError):
+        check(BROKEN[check])
+
+
+class TellsBeforeItChanges(Simulated):
+    """Calls its subscribers, and then does not change."""
+
+    def change(self) -> None:
+        self.plugin.set_devices(self.plugin.devices())
+
+
+class NeverUnsubscribes(SimulatedPlugin):
+    def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
+        super().subscribe(changed)
+        return lambda: None
+
+
+class TellsEverybodyForEver(Simulated):
+    """Does not let anybody end a subscription."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.plugin = NeverUnsubscribes("example.com/gpu")
+
+
+BROKEN_CHANGES: dict[ChangeCheck, Make] = {
+    contract.tells_its_subscribers_of_a_change: TellsBeforeItChanges,
+    contract.tells_nobody_whose_subscription_has_ended: TellsEverybodyForEver,
+}
+
+
+@pytest.mark.parametrize("check", CHANGING_DEVICE_PLUGIN)
+def test_each_check_catches_a_plugin_that_is_wrong_about_changes(check: ChangeCheck) -> None:
+    """A check that never fails checks nothing."""
+    with pytest.raises(AssertionError):
+        check(lambda: BROKEN_CHANGES[check](Path()))

@@ -1,0 +1,65 @@
+"""The contract suites themselves: nothing is left out of them, and they ask for nothing but the library."""
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+
+from devicecore.testing.contracts import (
+    CHANGING_DEVICE_PLUGIN,
+    CHECKPOINT_STORE,
+    DEVICE_PLUGIN,
+    DURABLE_CHECKPOINT_STORE,
+    METRICS,
+    NODE_STATUS_SINK,
+    PLUGIN_TRANSPORT,
+    POD_SOURCE,
+    REMOTE_PLUGIN_TRANSPORT,
+    metrics,
+    plugin,
+    pods,
+    sink,
+    store,
+    transport,
+)
+
+Checks = tuple[Callable[..., None], ...]
+
+SUITES: dict[ModuleType, Checks] = {
+    store: CHECKPOINT_STORE + DURABLE_CHECKPOINT_STORE,
+    sink: NODE_STATUS_SINK,
+    pods: POD_SOURCE,
+    metrics: METRICS,
+    plugin: DEVICE_PLUGIN + CHANGING_DEVICE_PLUGIN,
+    transport: PLUGIN_TRANSPORT + REMOTE_PLUGIN_TRANSPORT,
+}
+
+
+def checks_in(module: ModuleType) -> list[str]:
+    """The names of all public functions that are written in a module."""
+    functions = inspect.getmembers(module, inspect.isfunction)
+    return [name for name, function in functions if function.__module__ == module.__name__ and name[0] != "_"]
+
+
+@pytest.mark.parametrize("module", SUITES, ids=lambda module: module.__name__)
+def test_every_check_is_in_one_suite(module: ModuleType) -> None:
+    """Who runs the suites runs every check, once."""
+    assert sorted(check.__name__ for check in SUITES[module]) == checks_in(module)
+
+
+@pytest.mark.parametrize("check", [check for checks in SUITES.values() for check in checks])
+def test_every_check_is_one_sentence(check: Callable[..., None]) -> None:
+    """Its docstring says what it checks, in one line."""
+    said = check.__doc__ or ""
+    assert said.endswith(".")
+    assert "\n" not in said
+
+
+def test_the_contracts_need_no_test_framework() -> None:
+    """Importing them loads neither pytest nor Hypothesis, and no gRPC."""
+    script = "import devicecore.testing.contracts, sys; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=True)
+    assert not {"pytest", "hypothesis", "grpc"} & set(run.stdout.split())

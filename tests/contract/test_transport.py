@@ -1,0 +1,394 @@
+"""Every plugin transport keeps the contract, in memory and over gRPC, and broken ones are caught."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, ServedPlugin, serve_plugin
+from devicecore.adapters.memory import MemoryConnection, MemoryTransport
+from devicecore.domain.container_options import ContainerAllocateResponse
+from devicecore.domain.errors import (
+    DeviceCoreError,
+    KubeletUnreachableError,
+    PluginCallError,
+    PluginStoppedError,
+    UnreadableReceiptError,
+)
+from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
+from devicecore.domain.model import DeviceId, PluginId, PluginOptions, Receipt, resource_name
+from devicecore.ports.plugin import DevicePlugin
+from devicecore.ports.transport import Listener
+from devicecore.testing.contracts import (
+    PLUGIN_TRANSPORT,
+    REMOTE_PLUGIN_TRANSPORT,
+    Connection,
+    MakeRemoteTransport,
+    MakeTransport,
+    RemoteTransportHarness,
+    TransportHarness,
+    stage,
+)
+from devicecore.testing.contracts import transport as contract
+
+Check = Callable[[MakeTransport], None]
+RemoteCheck = Callable[[MakeRemoteTransport], None]
+
+PATIENCE = 10.0
+NOT_TRIED_YET = "not tried yet"  # what a served plugin says of its registration at first
+LOOK_INTERVAL = 0.05  # seconds between two looks of a plugin: tests are in a hurry
+
+
+class InMemory:
+    """Plugins connect by being handed over."""
+
+    def __init__(self, transport: MemoryTransport | None = None) -> None:
+        self.transport = transport or MemoryTransport()
+
+    def connect(self, plugin: DevicePlugin) -> Connection:
+        return self.transport.connect(plugin)
+
+
+@contextmanager
+def in_memory() -> Iterator[TransportHarness]:
+    yield InMemory()
+
+
+class Served:
+    """A plugin that is served over gRPC, from threads of its own."""
+
+    def __init__(self, served: ServedPlugin) -> None:
+        self._served = served
+
+    def disconnect(self) -> None:
+        self._served.stop()
+
+
+class OverGrpc:
+    """Plugins connect by being served in the directory of the transport."""
+
+    def __init__(self, directory: Path, limit: float, plugins: ExitStack) -> None:
+        self._directory = directory
+        self._plugins = plugins
+        self._numbers = count()
+        self.transport = GrpcUnixTransport(
+            directory, allocate_timeout=limit, preferred_allocation_timeout=limit, pre_start_timeout=limit
+        )
+
+    def connect(self, plugin: DevicePlugin) -> Connection:
+        endpoint = f"plugin-{next(self._numbers)}.sock"
+        served = serve_plugin(plugin, self._directory, endpoint=endpoint, poll_interval=LOOK_INTERVAL)
+        self._plugins.callback(served.stop)
+        try:
+            wait_until_answered(served)
+        except KubeletUnreachableError:
+            served.stop()
+            raise
+        return Served(served)
+
+    def spoil(self) -> None:
+        """A file where the socket should be."""
+        (self._directory / "kubelet.sock").write_text("no socket")
+
+    def contents(self) -> object:
+        return {path.name: path.read_bytes() for path in self._directory.iterdir()}
+
+
+def wait_until_answered(served: ServedPlugin) -> None:
+    """Wait until the kubelet has taken or refused the plugin.
+
+    Raises:
+        KubeletUnreachableError: it has refused it; the text says why.
+    """
+    for _ in range(100):
+        try:
+            served.wait_registered(timeout=PATIENCE / 100)
+        except KubeletUnreachableError as refusal:
+            if refusal.cause != NOT_TRIED_YET:
+                raise
+        else:
+            return
+
+
+@contextmanager
+def over_grpc_within(limit: float) -> Iterator[RemoteTransportHarness]:
+    """In a directory with a name so short that sockets fit into it."""
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dc", dir="/tmp")))
+        yield OverGrpc(directory, limit, stack)
+
+
+@contextmanager
+def over_grpc() -> Iterator[TransportHarness]:
+    with over_grpc_within(PATIENCE) as harness:
+        yield harness
+
+
+@pytest.mark.parametrize("make", [in_memory, over_grpc])
+@pytest.mark.parametrize("check", PLUGIN_TRANSPORT)
+def test_a_transport_keeps_the_contract(check: Check, make: MakeTransport) -> None:
+    """MemoryTransport and GrpcUnixTransport keep every sentence of the port."""
+    check(make)
+
+
+@pytest.mark.parametrize("check", REMOTE_PLUGIN_TRANSPORT)
+def test_a_transport_to_other_processes_keeps_the_contract(check: RemoteCheck) -> None:
+    """GrpcUnixTransport keeps what is said of plugins that do not answer and of places that cannot be used."""
+    check(over_grpc_within)
+
+
+# --- the contract can fail -------------------------------------------------------------------------------------------
+
+
+class ChecksFirst(MemoryTransport):
+    """Does not tell of registrations that it refuses."""
+
+    def connect(self, plugin: DevicePlugin, socket: str = "") -> MemoryConnection:
+        resource_name(plugin.resource)
+        return super().connect(plugin, socket)
+
+
+class Retelling(MemoryTransport):
+    """Tells the listener something else than it should."""
+
+    def start(self, listener: Listener) -> None:
+        def retell(event: Event) -> None:
+            for retold in self.retold(event):
+                listener(retold)
+
+        super().start(retell)
+
+    def retold(self, event: Event) -> Sequence[Event]:
+        raise NotImplementedError
+
+
+class ForgetsOptions(Retelling):
+    def retold(self, event: Event) -> Sequence[Event]:
+        return [evolve(event, options=PluginOptions()) if isinstance(event, PluginRegistered) else event]
+
+
+class SortsDevices(Retelling):
+    def retold(self, event: Event) -> Sequence[Event]:
+        if not isinstance(event, DevicesReported):
+            return [event]
+        return [evolve(event, devices=tuple(sorted(event.devices, key=lambda device: device.id)))]
+
+
+class TellsOfTheFirstListOnly(Retelling):
+    def __init__(self) -> None:
+        super().__init__()
+        self._reported: set[PluginId] = set()
+
+    def retold(self, event: Event) -> Sequence[Event]:
+        if not isinstance(event, DevicesReported):
+            return [event]
+        is_new = event.plugin not in self._reported
+        self._reported.add(event.plugin)
+        return [event] if is_new else []
+
+
+class MournsTwice(Retelling):
+    def retold(self, event: Event) -> Sequence[Event]:
+        return [event, event] if isinstance(event, PluginLost) else [event]
+
+
+class GivesEverybodyOneIdentity(Retelling):
+    def retold(self, event: Event) -> Sequence[Event]:
+        if isinstance(event, RegistrationRequested):
+            return [event]
+        return [evolve(event, plugin=evolve(event.plugin, socket="", generation=1))]
+
+
+class MournsEverybody(Retelling):
+    """When one instance goes, all are told to have gone."""
+
+    def retold(self, event: Event) -> Sequence[Event]:
+        if not isinstance(event, PluginLost):
+            return [event]
+        return [event, *map(PluginLost, self._connections)]
+
+
+class RefusesWithoutAReason(MemoryTransport):
+    def connect(self, plugin: DevicePlugin, socket: str = "") -> MemoryConnection:
+        try:
+            return super().connect(plugin, socket)
+        except DeviceCoreError:
+            raise PluginStoppedError(plugin.resource) from None
+
+
+class TellsFromEverywhereAtOnce(MemoryTransport):
+    """Does not wait for the listener before it tells of the next change."""
+
+    def connect(self, plugin: DevicePlugin, socket: str = "") -> MemoryConnection:
+        connection: list[MemoryConnection] = []
+
+        def changed() -> None:
+            for known in tuple(self._connections):
+                self._tell(DevicesReported(known, tuple(plugin.devices())))
+
+        plugin.subscribe(changed)
+        connection.append(super().connect(plugin, socket))
+        return connection[0]
+
+
+class Sorting(MemoryTransport):
+    def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
+        return super().allocate(plugin, sorted(devices), timeout=timeout)
+
+
+class ReadsEnvironmentOnly(MemoryTransport):
+    def read(self, receipt: Receipt) -> ContainerAllocateResponse:
+        return ContainerAllocateResponse(envs=super().read(receipt).envs)
+
+
+class RemembersReceipts(MemoryTransport):
+    """Gives out the number of an answer instead of the answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._receipts: list[Receipt] = []
+
+    def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
+        self._receipts.append(super().allocate(plugin, devices, timeout=timeout))
+        return Receipt(b"%d" % (len(self._receipts) - 1))
+
+    def read(self, receipt: Receipt) -> ContainerAllocateResponse:
+        return super().read(self._receipts[int(receipt)])
+
+
+class ReadsAnything(MemoryTransport):
+    def read(self, receipt: Receipt) -> ContainerAllocateResponse:
+        with suppress(UnreadableReceiptError):
+            return super().read(receipt)
+        return ContainerAllocateResponse()
+
+
+class ChecksPreferences(MemoryTransport):
+    def get_preferred_allocation(
+        self,
+        plugin: PluginId,
+        available: Sequence[DeviceId],
+        must_include: Sequence[DeviceId],
+        size: int,
+        *,
+        timeout: float | None = None,
+    ) -> tuple[DeviceId, ...]:
+        named = super().get_preferred_allocation(plugin, available, must_include, size, timeout=timeout)
+        return tuple(device for device in named if device in available)[:size]
+
+
+class KeepsStartsToItself(MemoryTransport):
+    def pre_start_container(
+        self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None
+    ) -> None:
+        pass
+
+
+class AsksTheHeir(MemoryTransport):
+    """Asks another instance of the resource for one that has gone."""
+
+    def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
+        heirs = [known for known in self._connections if known.resource == plugin.resource]
+        return super().allocate(heirs[-1] if heirs else plugin, devices, timeout=timeout)
+
+
+class LosesTheReason(MemoryTransport):
+    def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
+        try:
+            return super().allocate(plugin, devices, timeout=timeout)
+        except PluginCallError as error:
+            raise evolve(error, cause="something went wrong") from None
+
+
+class TakesNoAnswerForAnAnswer(MemoryTransport):
+    def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
+        with suppress(PluginCallError):
+            return super().allocate(plugin, devices, timeout=timeout)
+        return Receipt(b"")
+
+
+class SaysGoodbye(MemoryTransport):
+    def stop(self) -> None:
+        for connection in tuple(self._connections.values()):
+            connection.disconnect()
+        super().stop()
+
+
+class StopsOnce(MemoryTransport):
+    def stop(self) -> None:
+        if self._listener is None:
+            raise PluginStoppedError("everything")
+        super().stop()
+
+
+BROKEN: dict[Check, type[MemoryTransport]] = {
+    contract.tells_of_every_registration_before_it_is_checked: ChecksFirst,
+    contract.tells_what_a_plugin_can_do: ForgetsOptions,
+    contract.tells_the_complete_list_in_its_order: SortsDevices,
+    contract.tells_of_every_change_of_the_list: TellsOfTheFirstListOnly,
+    contract.tells_of_a_loss_once_and_last: MournsTwice,
+    contract.gives_every_instance_an_identity_of_its_own: GivesEverybodyOneIdentity,
+    contract.keeps_two_instances_of_one_resource_apart: MournsEverybody,
+    contract.refuses_a_plugin_with_the_listeners_sentence: RefusesWithoutAReason,
+    contract.tells_of_one_instance_one_event_at_a_time: TellsFromEverywhereAtOnce,
+    contract.hands_devices_to_the_plugin_in_their_order: Sorting,
+    contract.reads_what_the_plugin_answered: ReadsEnvironmentOnly,
+    contract.reads_receipts_of_an_earlier_process: RemembersReceipts,
+    contract.refuses_to_read_what_is_no_receipt: ReadsAnything,
+    contract.hands_over_what_the_plugin_prefers_unchecked: ChecksPreferences,
+    contract.tells_the_plugin_of_a_start: KeepsStartsToItself,
+    contract.sends_nothing_to_a_plugin_that_has_gone: AsksTheHeir,
+    contract.says_why_a_call_failed: LosesTheReason,
+    contract.takes_no_answer_for_a_failed_call: TakesNoAnswerForAnAnswer,
+    contract.lets_go_of_its_plugins_without_a_word: SaysGoodbye,
+    contract.stops_twice_or_unstarted_without_an_error: StopsOnce,
+}
+
+
+@pytest.mark.parametrize("check", PLUGIN_TRANSPORT)
+def test_each_check_catches_a_transport_that_breaks_its_sentence(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check that never fails checks nothing; these do not have to be waited for as long as real ones."""
+    monkeypatch.setattr(stage, "PATIENCE", 0.3)
+
+    @contextmanager
+    def broken() -> Iterator[TransportHarness]:
+        yield InMemory(BROKEN[check]())
+
+    with pytest.raises(AssertionError):
+        check(broken)
+
+
+class ShortOfPatience:
+    """A MemoryTransport where plugins elsewhere are expected: it waits for them, and any place will do."""
+
+    def __init__(self) -> None:
+        self.transport = MemoryTransport()
+        self._places = count()
+
+    def connect(self, plugin: DevicePlugin) -> Connection:
+        return self.transport.connect(plugin)
+
+    def spoil(self) -> None:
+        pass
+
+    def contents(self) -> object:
+        return next(self._places)
+
+
+@pytest.mark.parametrize("check", REMOTE_PLUGIN_TRANSPORT)
+def test_each_check_catches_a_transport_that_waits_for_ever_or_takes_any_place(
+    check: RemoteCheck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A check that never fails checks nothing."""
+    monkeypatch.setattr(contract, "PATIENCE", 0.3)
+
+    @contextmanager
+    def broken(_: float) -> Iterator[RemoteTransportHarness]:
+        yield ShortOfPatience()
+
+    with pytest.raises(AssertionError):
+        check(broken)

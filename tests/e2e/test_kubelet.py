@@ -1,0 +1,169 @@
+"""`devicecore kubelet` as a process, with all around it: at every rest everybody says the same (issue 6)."""
+
+import json
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.world import Json, Kubelet, Plugin, World, holdings
+
+GPU, NIC = "acme.io/gpu", "acme.io/nic"
+
+
+def manifest(name: str, gpus: int, nics: int = 0, *, sidecar: bool = False) -> str:
+    limits = {GPU: gpus, **({NIC: nics} if nics else {})}
+    spec: Json = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
+    if sidecar:
+        spec["initContainers"] = [
+            {"name": "proxy", "restartPolicy": "Always", "resources": {"limits": {GPU: "1000m"}}},
+        ]
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+
+
+def phases(state: Json) -> dict[str, str]:
+    return {pod["name"]: pod["phase"] for pod in state["pods"]}
+
+
+def of(pod: str, state: Json) -> Json:
+    return {holding for holding in holdings(state) if holding[1] == pod}
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    directory = Path(tempfile.mkdtemp(prefix="dc", dir="/tmp"))
+    with World(directory) as world:
+        yield world
+    shutil.rmtree(directory)
+
+
+def test_at_every_rest_everybody_says_the_same(world: World) -> None:
+    world.write("a.json", manifest("a", 2, 1, sidecar=True))  # before there is a plugin
+    gpus = world.plugin(GPU, 4, "--numa-nodes", "0,1")
+    world.plugin(NIC, 2)
+    kubelet = world.start()
+    state = kubelet.wait_for(lambda state: phases(state) == {"a": "Running"})
+    assert len(of("a", state)) == 4
+    world.all_agree(state)
+    pods_come_and_change(world, kubelet)
+    a_device_falls_ill(world, kubelet, gpus)
+    kubelet = the_kubelet_is_killed(world, kubelet)
+    a_plugin_is_killed(world, kubelet, gpus)
+    (world.manifests / "a.json").unlink()
+    state = kubelet.wait_for(lambda state: not state["pods"])
+    assert holdings(state) == set()
+    world.all_agree(state)
+    assert kubelet.end(signal.SIGTERM) == 0
+    assert "kubelet.sock" not in {path.name for path in world.root.rglob("*") if path.is_socket()}
+
+
+def pods_come_and_change(world: World, kubelet: Kubelet) -> None:
+    world.write("b.json", manifest("b", 1))
+    world.write("broken.yaml", "apiVersion: v1\nkind: Pod\nmetadata: [broken]")
+    state = kubelet.wait_for(lambda state: len(phases(state)) == 2 and state["problems"])
+    assert phases(state) == {"a": "Running", "b": "Running"}
+    (problem,) = state["problems"]
+    assert (problem["file"], problem["line"], problem["field"]) == ("broken.yaml", 3, "metadata")
+    world.all_agree(state)
+    world.write("c.json", manifest("c", 2))  # none are left
+    state = kubelet.wait_for(lambda state: "c" in phases(state))
+    assert phases(state)["c"] == "Pending"
+    assert f"requested number of devices unavailable for {GPU}" in state["pods"][-1]["reason"]
+    world.all_agree(state)
+    (world.manifests / "broken.yaml").unlink()
+    (world.manifests / "c.json").unlink()
+    world.write("b.json", manifest("b", 0, 1))  # a changed pod is a new pod
+    state = kubelet.wait_for(lambda state: {device[3] for device in of("b", state)} == {NIC})
+    assert not state["problems"]
+    world.all_agree(state)
+
+
+def a_device_falls_ill(world: World, kubelet: Kubelet, gpus: Plugin) -> None:
+    gpus.tell("unhealthy 0")  # which a holds
+    began = time.monotonic()
+    world.api.wait_for(lambda: world.published()[1].get(GPU) == 3)
+    assert time.monotonic() - began < 2
+    world.all_agree(kubelet.wait_for(lambda state: state["allocatable"][GPU] == 3))
+    gpus.tell("healthy 0")
+    kubelet.wait_for(lambda state: state["allocatable"][GPU] == 4)
+
+
+def the_kubelet_is_killed(world: World, kubelet: Kubelet) -> Kubelet:
+    kept = of("a", kubelet.states[-1])
+    assert kubelet.end(signal.SIGKILL) == -signal.SIGKILL
+    (world.manifests / "b.json").unlink()  # while nobody looks
+    kubelet = world.start()
+    state = kubelet.wait_for(lambda state: state["allocatable"] == {GPU: 4, NIC: 2})
+    assert phases(state) == {"a": "Running"}
+    assert holdings(state) == kept
+    world.all_agree(state)
+    return kubelet
+
+
+def a_plugin_is_killed(world: World, kubelet: Kubelet, gpus: Plugin) -> None:
+    kept = of("a", kubelet.states[-1])
+    gpus.kill()
+    state = kubelet.wait_for(lambda state: state["allocatable"][GPU] == 0)
+    assert state["capacity"][GPU] == 4
+    assert of("a", state) == kept
+    world.all_agree(state)
+    world.plugin(GPU, 4, "--numa-nodes", "0,1")
+    world.all_agree(kubelet.wait_for(lambda state: state["allocatable"][GPU] == 4))
+
+
+def test_a_change_is_acted_on_within_a_second_and_idling_costs_next_to_nothing(world: World) -> None:
+    world.plugin(GPU, 4)
+    kubelet = world.start()
+    kubelet.wait_for(lambda state: state["allocatable"].get(GPU) == 4)
+    for number in range(3):
+        began = time.monotonic()
+        world.write("a.json", manifest(f"a{number}", 1))
+        kubelet.wait_for(lambda state, name=f"a{number}": phases(state) == {name: "Running"})  # type: ignore[misc] # mypy cannot infer it
+        assert time.monotonic() - began < 1
+    used, seen = kubelet.seconds_of_cpu, len(kubelet.states)
+    time.sleep(5)  # nothing happens, and that is the point
+    assert kubelet.seconds_of_cpu - used < 0.05
+    assert len(kubelet.states) == seen
+    began = time.monotonic()
+    (world.manifests / "a.json").unlink()
+    kubelet.wait_for(lambda state: not state["pods"])
+    assert time.monotonic() - began < 1
+
+
+def test_an_api_server_that_is_away_misses_nothing_but_what_is_over(world: World) -> None:
+    world.api.stop()
+    world.plugin(GPU, 4)
+    world.write("a.json", manifest("a", 1))
+    kubelet = world.start()
+    kubelet.wait_for(lambda state: phases(state) == {"a": "Running"})
+    world.api.start()
+    world.api.wait_for(lambda: world.published()[0].get(GPU) == 4, timeout=20)
+    world.all_agree(kubelet.states[-1])
+    assert kubelet.end(signal.SIGINT) == 0
+
+
+def test_a_plugin_that_does_not_answer_holds_up_nobody_else(world: World) -> None:
+    hung = world.plugin("acme.io/hung", 2)
+    world.plugin(GPU, 4)
+    kubelet = world.start()
+    kubelet.wait_for(lambda state: set(state["capacity"]) == {"acme.io/hung", GPU})
+    hung.process.send_signal(signal.SIGSTOP)
+    world.write("a.json", manifest("a", 1).replace(GPU, "acme.io/hung"))
+    world.write("b.json", manifest("b", 1))
+
+    def b_runs() -> bool:
+        return any(phases(state).get("b") == "Running" for state in kubelet.states)
+
+    until = time.monotonic() + 10
+    while not b_runs() and time.monotonic() < until:
+        time.sleep(0.05)  # a state that is not settled, so nobody calls us
+    assert b_runs()
+    assert phases(kubelet.states[-1])["a"] == "Pending"
+    began = time.monotonic()
+    assert kubelet.end(signal.SIGTERM) == 0
+    assert time.monotonic() - began < 5
+    hung.process.send_signal(signal.SIGCONT)

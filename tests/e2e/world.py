@@ -1,0 +1,248 @@
+"""A node as a whole: the stand-in, its plugins, an API server, and everybody who can be asked who holds what."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from devicecore.adapters.file import CHECKPOINT_NAME
+from devicecore.adapters.pod_resources import PodResourcesClient
+from devicecore.domain.checkpoint import decode
+from tests.adapters.api_server import ApiServer
+
+Json = Any
+
+NODE = "node-1"
+FOREIGN: Json = {
+    "capacity": {"cpu": "8", "example.org/dongle": "3", "acme.io/other": "1"},
+    "allocatable": {"cpu": "7500m", "example.org/dongle": "3"},
+    "conditions": [{"type": "Ready", "status": "True"}],
+}
+PATIENCE = 20.0  # seconds for something that takes one or two
+_METRIC = re.compile(r'devicecore_devices\{resource_name="([^"]*)",state="([^"]*)"\} (\S+)')
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONUNBUFFERED": "1"}
+
+
+class Plugin:
+    """`devicecore plugin simulated`, as a process."""
+
+    def __init__(self, root: Path, resource: str, count: int, *more: str) -> None:
+        command = [sys.executable, "-m", "devicecore", "plugin", "simulated", "--resource", resource]
+        command += ["--count", str(count), "--socket-dir", str(root / "device-plugins"), "--commands", *more]
+        with (root / "plugins.log").open("a") as log:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stderr=log, text=True, bufsize=1, env=environment()
+            )
+
+    def tell(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n")
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+
+class Kubelet:
+    """`devicecore kubelet --json`, as a process: every line it prints is a state."""
+
+    def __init__(self, *arguments: str, log: Path) -> None:
+        self.states: list[Json] = []
+        self._changed = threading.Condition()
+        with log.open("a") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "devicecore", "kubelet", *arguments, "--json"],
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                env=environment(),
+            )
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._changed:
+                self.states.append(json.loads(line))
+                self._changed.notify_all()
+
+    def wait_for(self, condition: Callable[[Json], object], timeout: float = PATIENCE) -> Json:
+        """The first state from now on, the present one included, that is settled and as it should be."""
+
+        def found() -> bool:
+            return bool(self.states) and self.states[-1]["settled"] and bool(condition(self.states[-1]))
+
+        with self._changed:
+            assert self._changed.wait_for(found, timeout), self.states[-1:]
+            return self.states[-1]
+
+    def end(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        status = self.process.wait(PATIENCE)
+        self._reader.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return status
+
+    @property
+    def seconds_of_cpu(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class World:
+    """Everything, in one directory. A context manager that leaves nothing running."""
+
+    def __init__(self, directory: Path) -> None:
+        self.root = directory / "root"
+        self.manifests = directory / "pods"
+        self.log = directory / "kubelet.log"
+        (self.root / "device-plugins").mkdir(0o750, parents=True)
+        self.manifests.mkdir()
+        self.api = ApiServer()
+        self.api.add_node(NODE, FOREIGN)
+        self._directory = directory
+        self.plugins: list[Plugin] = []
+        self.kubelet: Kubelet | None = None
+
+    def __enter__(self) -> Self:
+        self.api.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self.kubelet is not None and self.kubelet.process.poll() is None:
+            self.kubelet.end(signal.SIGKILL)
+        for plugin in self.plugins:
+            if plugin.process.poll() is None:
+                plugin.kill()
+        self.api.__exit__(kind, error, traceback)
+
+    @property
+    def arguments(self) -> list[str]:
+        return [
+            *("--root", str(self.root), "--manifests", str(self.manifests), "--numa-nodes", "0,1"),
+            *("--node-name", NODE, "--kubeconfig", str(self.api.kubeconfig(self._directory))),
+        ]
+
+    def start(self) -> Kubelet:
+        self.log.write_text("")
+        self.kubelet = Kubelet(*self.arguments, "--metrics-port", "0", log=self.log)
+        return self.kubelet
+
+    def plugin(self, resource: str, count: int, *more: str) -> Plugin:
+        plugin = Plugin(self.root, resource, count, *more)
+        self.plugins.append(plugin)
+        return plugin
+
+    def write(self, name: str, text: str) -> None:
+        (self.manifests / name).write_text(text)
+
+    # --- who says what ------------------------------------------------------------------------------------------------
+
+    def all_agree(self, state: Json) -> None:
+        """See whether everybody says what `state` says: it is at rest."""
+        assert json.loads((self.root / "state.json").read_text()) == state
+        held = holdings(state)
+        assert self.told() == (held, free_or_held(state))
+        assert self.kept() == (held, healthy(state))
+        assert self.counted() == counts(state)
+        self.api.wait_for(lambda: self.published() == (state["capacity"], state["allocatable"]))
+        status = self.api.status(NODE)
+        for section in ("capacity", "allocatable"):
+            assert FOREIGN[section].items() <= status[section].items()
+        assert status["conditions"] == FOREIGN["conditions"]
+
+    def published(self) -> tuple[Json, Json]:
+        """Capacity and allocatable of the Node object, as far as they are not somebody else's."""
+        status = self.api.status(NODE)
+        capacity, allocatable = (
+            {name: int(count) for name, count in status[section].items() if name not in FOREIGN["capacity"]}
+            for section in ("capacity", "allocatable")
+        )
+        return capacity, allocatable
+
+    def told(self) -> tuple[Json, Json]:
+        """What the pod-resources API says of pods and of allocatable devices."""
+        with PodResourcesClient(self.root / "pod-resources" / "kubelet.sock") as client:
+            listed = {
+                (pod.namespace, pod.name, container.name, device.resource_name, id_)
+                for pod in client.list().pod_resources
+                for container in pod.containers
+                for device in container.devices
+                for id_ in device.device_ids
+            }
+            allocatable = client.get_allocatable_resources().devices
+            return listed, {(device.resource_name, id_) for device in allocatable for id_ in device.device_ids}
+
+    def kept(self) -> tuple[Json, Json]:
+        """What the checkpoint says of pods and of healthy devices."""
+        data = decode((self.root / "device-plugins" / CHECKPOINT_NAME).read_bytes()).verified()
+        names = {pod["uid"]: pod for pod in json.loads((self.root / "state.json").read_text())["pods"]}
+        entries = {
+            (pod["namespace"], pod["name"], entry.container_name, entry.resource_name, id_)
+            for entry in data.entries or ()
+            for pod in [names[entry.pod_uid]]
+            for ids in (entry.device_ids or {}).values()
+            for id_ in ids or ()
+        }
+        registered = {name: set(ids or ()) for name, ids in (data.registered_devices or {}).items()}
+        return entries, registered
+
+    def counted(self) -> Json:
+        """What the metrics say: devices by resource and state."""
+        (url,) = re.findall(r"metrics at (\S+)", self.log.read_text())
+        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310 - our own
+            text = answer.read().decode()
+        return Counter({(name, kind): int(float(count)) for name, kind, count in _METRIC.findall(text)})
+
+
+def holdings(state: Json) -> Json:
+    """Namespace, pod, container, resource and device of everything held."""
+    return {
+        (owner["namespace"], owner["pod"], owner["container"], name, device["id"])
+        for name, resource in state["resources"].items()
+        for device in resource["devices"]
+        for owner in device["owners"]
+    }
+
+
+def healthy(state: Json) -> Json:
+    """The healthy devices by resource."""
+    return {
+        name: {device["id"] for device in resource["devices"] if device["health"] == "Healthy"}
+        for name, resource in state["resources"].items()
+    }
+
+
+def free_or_held(state: Json) -> Json:
+    """Resource and device of everything healthy."""
+    return {(name, id_) for name, ids in healthy(state).items() for id_ in ids}
+
+
+def counts(state: Json) -> Json:
+    """Devices by resource and state, as the metrics have them: what is held and unhealthy is both."""
+    found = Counter[tuple[str, str]]()
+    for name, resource in state["resources"].items():
+        found.update({(name, kind): 0 for kind in ("free", "reserved", "allocated", "unhealthy")})
+        for device in resource["devices"]:
+            found[name, "unhealthy"] += device["health"] == "Unhealthy"
+            found[name, "allocated"] += bool(device["owners"])
+            found[name, "free"] += device["health"] == "Healthy" and not device["owners"]
+    return found

@@ -1,0 +1,80 @@
+"""The whole kit over a plugin that is not ours: generated stubs, a process of its own, no devicecore in it."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from devicecore import DeviceSpec, Health, Mount
+from devicecore.testing import conformance
+from devicecore.testing.kubelet import Kubelet
+from devicecore.testing.process import PluginProcess
+
+NPU = "stranger.org/npu"
+ROOT = Path(__file__).parent.parent.parent
+PLUGIN = Path(__file__).with_name("stranger_plugin.py")
+
+
+@pytest.fixture(scope="module")
+def stubs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What protoc makes of the API's file."""
+    pytest.importorskip("grpc_tools")
+    made = tmp_path_factory.mktemp("stubs")
+    proto = ROOT / "src" / "devicecore" / "wire" / "proto"
+    options = [f"--proto_path={proto}", f"--python_out={made}", f"--grpc_python_out={made}"]
+    subprocess.run([sys.executable, "-m", "grpc_tools.protoc", *options, "deviceplugin.proto"], check=True)
+    return made
+
+
+@pytest.fixture
+def stranger(plugin_process: Callable[..., PluginProcess], stubs: Path) -> PluginProcess:
+    return plugin_process(sys.executable, PLUGIN, environment={"PYTHONPATH": str(stubs)})
+
+
+def test_it_is_listed_and_gives_its_devices_away(kubelet: Kubelet, stranger: PluginProcess) -> None:
+    assert [device.id for device in kubelet.wait_for_resource(NPU)] == ["n0", "n1", "n2", "n3"]
+    pod = kubelet.admit({NPU: 2})
+    assert pod.devices(NPU) == ("n0", "n1")
+    assert pod.envs == {"NPUS": "n0,n1"}
+    assert pod.mounts == (Mount("/lib/npu", "/opt/npu", read_only=True),)
+    assert pod.device_nodes == tuple(DeviceSpec(f"/dev/{name}", f"/dev/{name}") for name in ("npu0", "npu1", "npuctl"))
+    assert pod.annotations == {"stranger/npus": "2"}
+    assert pod.cdi_devices == ("stranger.org/npu=n0", "stranger.org/npu=n1")
+    assert [call.method for call in kubelet.calls] == ["GetPreferredAllocation", "Allocate"]
+    assert "allocate" in stranger.output
+
+
+def test_a_sick_device_is_not_given_away(kubelet: Kubelet, stranger: PluginProcess) -> None:
+    kubelet.wait_for_counts(NPU, 4)
+    (kubelet.directory / "bad").touch()
+    kubelet.wait_for_device(NPU, "n1", Health.UNHEALTHY)
+    kubelet.wait_for_counts(NPU, 4, 3)
+    assert kubelet.admit({NPU: 3}).devices() == ("n0", "n2", "n3")
+    assert stranger.status is None
+
+
+@pytest.mark.parametrize("wipe", [True, False])
+def test_it_comes_back_to_its_pods(kubelet: Kubelet, stranger: PluginProcess, *, wipe: bool) -> None:
+    kubelet.wait_for_resource(NPU)
+    pod = kubelet.admit({NPU: 1})
+    kubelet.restart(wipe=wipe)
+    kubelet.wait_for_registration(NPU, 2)
+    kubelet.wait_for_counts(NPU, 4)
+    assert pod.devices() == ("n0",)
+    assert kubelet.admit({NPU: 1}).devices() == ("n1",)
+    stranger.terminate()
+    assert stranger.wait() == 0
+
+
+def test_it_passes_every_check(stubs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(stubs))
+    sick = tmp_path / "provoke.sh"
+    sick.write_text('touch "$DEVICE_PLUGIN_PATH/bad"\n')
+    settings = conformance.Settings(resource=NPU, away=1, refusing=1, provoke_health=f"sh {sick}")
+    report = conformance.run([sys.executable, PLUGIN], settings=settings)
+    assert [(result.check.name, result.came) for result in report.results if result.failed] == []
+    assert (report.resource, report.devices) == (NPU, 4)
+    skipped = {result.check.name for result in report.results if result.verdict is conformance.Verdict.SKIPPED}
+    assert skipped == {"answers-pre-start-container"}

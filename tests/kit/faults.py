@@ -1,0 +1,91 @@
+"""The faulty plugins, and which check finds each."""
+
+import sys
+from pathlib import Path
+
+from devicecore.testing import conformance
+from devicecore.testing.conformance import CHECKS, Check, Settings, Severity
+
+PLUGIN = Path(__file__).with_name("faulty_plugin.py")
+QUICK = Settings(first=20, timeout=10, returning=10, away=0.8, refusing=0.5)
+SHORT = Settings(first=1.5, timeout=1, returning=1, away=0.8, refusing=0.5)
+"""For faults that show by something that does not come."""
+
+BY_NAME = {check.name: check for check in CHECKS}
+NAMES = list(BY_NAME)
+LIFE = NAMES[NAMES.index("returns-after-the-directory-is-emptied") : NAMES.index("stays-up")]
+CALM = [name for name in NAMES if name not in {*LIFE, "keeps-its-stream-open"}]
+
+# The fault; the checks that fail on it; the checks that are made, where that is not all that leave the kubelet alone.
+FAULTS: list[tuple[str, str, list[str]]] = [
+    ("never-registers", "serves-before-it-registers", CALM),
+    ("registers-first", "serves-before-it-registers", CALM[:6]),
+    ("old-version", "registers-a-supported-version", CALM[:6]),
+    ("absolute-endpoint", "registers-an-endpoint-in-the-directory", CALM[:6]),
+    ("bad-name", "registers-an-extended-resource-name", CALM[:6]),
+    ("no-options", "answers-options", CALM[:6]),
+    ("other-options", "registers-the-options-it-answers", CALM),
+    ("silent", "lists-devices-in-time", CALM[:12]),
+    ("twice", "lists-unique-ids", CALM),
+    ("long-id", "lists-short-ids", CALM[:12]),
+    ("odd-health", "lists-known-health", CALM),
+    ("huge", "lists-fit-into-a-message", CALM[:11]),
+    ("refuses-one", "allocates-each-device", CALM),
+    ("refuses-all", "allocates-all-devices", CALM),
+    ("one-per-device", "answers-once-per-container", CALM),
+    ("one-container", "answers-each-of-two-containers", CALM),
+    ("repeats", "answers-each-of-two-containers", CALM),
+    ("dies", "survives-a-request-for-no-devices stays-up", CALM),
+    ("knows-everything", "refuses-an-unknown-device", CALM),
+    ("by-position", "gives-each-device-its-own-nodes", CALM),
+    ("shares-a-node", "gives-each-device-its-own-nodes", CALM),
+    ("forgets", "allocates-again-in-the-same-way", CALM),
+    ("prefers-too-few", "prefers-as-many-as-asked", CALM),
+    ("prefers-the-taken", "prefers-only-what-is-available", CALM),
+    ("prefers-at-will", "prefers-what-it-must-include", CALM),
+    ("no-pre-start", "answers-pre-start-container", CALM),
+    ("never-sick", "reports-a-change-of-health", CALM),
+    ("ignores-sigterm", "ends-on-sigterm", CALM),
+    ("leaves-its-socket", "removes-its-socket", CALM),
+]
+# Those that show in what a plugin does when its kubelet goes.
+LIFE_FAULTS: list[tuple[str, str, list[str]]] = [
+    ("short-stream", "keeps-its-stream-open", ["serves-before-it-registers", "keeps-its-stream-open"]),
+    ("never-returns", "returns-after-the-directory-is-emptied", LIFE[:1]),
+    ("watches-its-socket", "returns-after-kubelet-sock-is-recreated", LIFE[:2]),
+    ("watches-files", "returns-after-its-stream-is-cut", LIFE),
+    ("gives-up", "returns-to-a-kubelet-that-was-away", LIFE),
+    ("spins", "is-quiet-while-the-kubelet-is-away", LIFE),
+    ("floods", "is-patient-with-a-kubelet-that-refuses", LIFE),
+    ("exits", "stays-up", [*LIFE[:4], "stays-up"]),
+]
+WITH_LITTLE_PATIENCE = {
+    "never-registers", "registers-first", "silent", "never-sick", "never-returns", "watches-its-socket",
+    "watches-files", "gives-up", "ignores-sigterm",
+}  # fmt: skip  # as a table
+
+
+def put_to_the_checks(fault: str, names: list[str], settings: Settings, place: Path) -> conformance.Report:
+    """Run the checks called `names` over a plugin with `fault`, and always the first, which waits for it."""
+    checks: list[Check] = [BY_NAME[name] for name in dict.fromkeys([NAMES[0], *names])]
+    provoked = Settings(
+        first=settings.first,
+        timeout=settings.timeout,
+        returning=settings.returning,
+        away=settings.away,
+        refusing=settings.refusing,
+        provoke_health=f"touch {place}/sick",
+    )
+    command: list[str | Path] = [sys.executable, PLUGIN, "{dir}", fault]
+    return conformance.run(command, settings=provoked, directory=place, checks=checks)
+
+
+def check_that_it_is_found(fault: str, failing: str, names: list[str], place: Path) -> None:
+    """See that the checks that must fail do, that no other does, and that the report says what came."""
+    settings = SHORT if fault in WITH_LITTLE_PATIENCE else QUICK
+    report = put_to_the_checks(fault, names, settings, place)
+    failed = {result.check.name: result.came for result in report.results if result.failed}
+    assert set(failed) == set(failing.split()), failed
+    assert all(came for came in failed.values())
+    severities = [BY_NAME[name].severity for name in failing.split()]
+    assert report.passed == (Severity.MUST not in severities)

@@ -1,0 +1,242 @@
+"""A device plugin by the book, but for the one fault that its second argument names: `faulty_plugin.py DIR [FAULT]`.
+
+It is written against the wire, as a stranger's plugin would be, and has nothing of `serve_plugin`.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from devicecore.wire import deviceplugin as api
+
+DIRECTORY = Path(sys.argv[1])
+FAULT = sys.argv[2] if len(sys.argv) > 2 else ""
+RESOURCE = "chip" if FAULT == "bad-name" else "example.com/chip"
+KUBELET = DIRECTORY / "kubelet.sock"
+SOCKET = DIRECTORY / "chip.sock"
+SICK = DIRECTORY / "sick"
+LOOK = 0.02  # seconds
+
+Request = Any  # one of the API's requests, which a sloppy plugin does not tell apart
+OPTIONS = {"pre_start_required": True, "get_preferred_allocation_available": True}
+numbers = count()
+over = threading.Event()
+
+
+def devices() -> list[api.Device]:
+    """The chips there are."""
+    ids = ["c0", "c1", "c2"]
+    health = "Healthy"
+    match FAULT:
+        case "twice":
+            ids.append("c2")
+        case "long-id":
+            ids.append("c" * 64)
+        case "odd-health":
+            health = "healthy"
+        case "huge":
+            ids += [f"{number:060}" for number in range(70_000)]
+        case _:
+            pass
+    listed = [api.Device(ID=id_, health="Healthy") for id_ in ids]
+    listed[-1].health = health
+    if SICK.exists() and FAULT != "never-sick":
+        listed[0].health = "Unhealthy"
+    return listed
+
+
+def refuse(context: grpc.ServicerContext, why: str) -> None:
+    context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)
+
+
+class Plugin:
+    """The five methods."""
+
+    def __init__(self) -> None:
+        self.streams = 0
+        self.dropped = False
+
+    def options(self, _: object, context: grpc.ServicerContext) -> api.DevicePluginOptions:
+        if FAULT == "no-options":
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, "what options?")
+        return api.DevicePluginOptions(**OPTIONS)
+
+    def lists(self, _: object, context: grpc.ServicerContext) -> Iterator[api.ListAndWatchResponse]:
+        ended = threading.Event()
+        if not context.add_callback(ended.set):
+            ended.set()  # so soon
+        self.streams += 1
+        began = time.monotonic()
+        sent = None
+        try:
+            while not ended.wait(LOOK) and not over.is_set():
+                if FAULT == "short-stream" and time.monotonic() - began > 0.3:
+                    return
+                now = SICK.exists()
+                if now != sent and FAULT != "silent":
+                    sent = now
+                    yield api.ListAndWatchResponse(devices=devices())
+        finally:  # grpc does not always come back for more
+            self.dropped = not over.is_set()
+
+    def allocate(self, request: Request, context: grpc.ServicerContext) -> api.AllocateResponse:
+        answer = api.AllocateResponse()
+        for container in request.container_requests:
+            ids = list(container.devices_ids)
+            match FAULT:
+                case "refuses-one" if ids == ["c1"]:
+                    refuse(context, "not this one")
+                case "refuses-all" if len(ids) > 2:
+                    refuse(context, "not so many")
+                case "dies" if not ids:
+                    os._exit(7)
+                case _:
+                    pass
+            if FAULT != "knows-everything" and not {device.ID for device in devices()}.issuperset(ids):
+                refuse(context, f"unknown device in {ids}")
+            if FAULT == "one-per-device" and len(ids) > 1:
+                answer.container_responses.extend(self.given([id_]) for id_ in ids)
+            elif FAULT == "repeats" and answer.container_responses:
+                answer.container_responses.append(answer.container_responses[0])
+            elif FAULT != "one-container" or not answer.container_responses:
+                answer.container_responses.append(self.given(ids))
+        return answer
+
+    def given(self, ids: list[str]) -> api.ContainerAllocateResponse:
+        nodes = [id_[1:] for id_ in ids]
+        match FAULT:
+            case "by-position":
+                nodes = [str(place) for place in range(len(ids))]
+            case "shares-a-node":
+                nodes = ["0" if node == "1" else node for node in nodes]
+            case _:
+                pass
+        paths = ["/dev/chipctl", *(f"/dev/chip{node}" for node in nodes)]
+        shown = f"/run/{next(numbers)}" if FAULT == "forgets" else "/run/chip"
+        return api.ContainerAllocateResponse(
+            envs={"CHIPS": ",".join(ids)},
+            devices=[api.DeviceSpec(host_path=path, container_path=path, permissions="rw") for path in paths],
+            mounts=[api.Mount(host_path=shown, container_path="/run/chip", read_only=True)],
+        )
+
+    def preferred(self, request: Request, _: grpc.ServicerContext) -> api.PreferredAllocationResponse:
+        answer = api.PreferredAllocationResponse()
+        for container in request.container_requests:
+            must = [] if FAULT == "prefers-at-will" else list(container.must_include_deviceIDs)
+            rest = [id_ for id_ in container.available_deviceIDs if id_ not in must]
+            size = container.allocation_size - (FAULT == "prefers-too-few" and container.allocation_size > 2)
+            chosen = (must + rest)[:size]
+            if FAULT == "prefers-the-taken":
+                chosen = ["c0", "c1", "c2"][:size] if not must else chosen
+            answer.container_responses.add(deviceIDs=chosen)
+        return answer
+
+    def pre_start(self, _: object, context: grpc.ServicerContext) -> api.PreStartContainerResponse:
+        if FAULT == "no-pre-start":
+            refuse(context, "it does not start")
+        return api.PreStartContainerResponse()
+
+    def serve(self) -> grpc.Server:
+        server = grpc.server(ThreadPoolExecutor(16))
+        methods: dict[str, tuple[Any, Any]] = {
+            "GetDevicePluginOptions": (self.options, api.Empty),
+            "Allocate": (self.allocate, api.AllocateRequest),
+            "GetPreferredAllocation": (self.preferred, api.PreferredAllocationRequest),
+            "PreStartContainer": (self.pre_start, api.PreStartContainerRequest),
+        }
+        handlers: dict[str, Any] = {
+            name: grpc.unary_unary_rpc_method_handler(method, request.FromString, lambda it: it.SerializeToString())
+            for name, (method, request) in methods.items()
+        }
+        handlers["ListAndWatch"] = grpc.unary_stream_rpc_method_handler(
+            self.lists, api.Empty.FromString, lambda it: it.SerializeToString()
+        )
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", handlers),))
+        server.add_insecure_port(f"unix:{SOCKET}")
+        server.start()
+        return server
+
+
+def register() -> bool:
+    options = {} if FAULT == "other-options" else OPTIONS
+    request = api.RegisterRequest(
+        version="v1alpha1" if FAULT == "old-version" else "v1beta1",
+        endpoint=str(SOCKET) if FAULT == "absolute-endpoint" else SOCKET.name,
+        resource_name=RESOURCE,
+        options=api.DevicePluginOptions(**options),
+    )
+    target = [("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1)]
+    with grpc.insecure_channel(f"unix:{KUBELET}", target) as channel:
+        call: Any = channel.unary_unary(
+            "/v1beta1.Registration/Register", lambda it: it.SerializeToString(), api.Empty.FromString
+        )
+        try:
+            call(request, timeout=15)
+        except grpc.RpcError:
+            return False
+    return True
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def watch(plugin: Plugin) -> None:  # noqa: C901 - faults are exceptions, each of them one
+    """Serve, register, and do so again whenever that is called for."""
+    server = None if FAULT == "registers-first" else plugin.serve()
+    registered_with = None
+    retry_at = missing_since = 0.0
+    while not over.is_set():
+        kubelet = identity(KUBELET)
+        if FAULT == "exits" and plugin.dropped:
+            os._exit(1)
+        missing_since = 0.0 if kubelet else missing_since or time.monotonic()
+        if FAULT == "gives-up" and missing_since and time.monotonic() - missing_since > 0.5:
+            break
+        if FAULT == "never-returns" and registered_with:
+            break
+        dropped = plugin.dropped and FAULT not in {"watches-files", "watches-its-socket"}
+        gone = server is not None and identity(SOCKET) is None
+        anew = kubelet != registered_with and not (FAULT == "watches-its-socket" and registered_with and not gone)
+        if kubelet and FAULT != "never-registers" and (dropped or gone or anew) and time.monotonic() >= retry_at:
+            if gone and server is not None:
+                server.stop(None).wait()
+                server = plugin.serve()
+            plugin.dropped = False
+            registered_with = kubelet if register() else None
+            retry_at = 0.0 if registered_with or FAULT == "floods" else time.monotonic() + 0.3
+            if server is None and registered_with:
+                server = plugin.serve()
+        elif FAULT == "spins" and not kubelet:
+            continue
+        if not (FAULT == "floods" and kubelet and not registered_with):
+            over.wait(LOOK)
+    over.wait()
+    if server is not None:
+        server.stop(0.2).wait()
+
+
+def end(*_: object) -> None:
+    if FAULT == "leaves-its-socket":
+        os._exit(0)
+    if FAULT != "ignores-sigterm":
+        over.set()
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, end)
+    print(f"chips on {SOCKET}, fault: {FAULT or 'none'}", flush=True)  # noqa: T201 - a plugin's log
+    watch(Plugin())

@@ -1,0 +1,42 @@
+"""The examples of `docs/test-your-plugin.md` that Sybil cannot run: commands, and tests that need pytest."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from devicecore.testing.conformance import CHECKS
+
+HERE = Path(__file__).parent
+GUIDE = (HERE.parent.parent / "docs" / "test-your-plugin.md").read_text(encoding="utf-8")
+SHELL = re.compile(r"<!-- shell: (\w+) -->\n```console\n\$ (.+)\n((?:.+\n)*)```")
+QUICK = " ".join(f"--skip={check.name}" for check in CHECKS if check.name.startswith(("returns-", "is-", "keeps-")))
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
+@pytest.mark.parametrize(("name", "status", "sooner"), [("failing", 1, QUICK), ("passing", 0, "--away=0.5")])
+def test_a_command_prints_what_the_guide_shows(name: str, status: int, sooner: str) -> None:
+    ((command, shown),) = [found[1:] for found in SHELL.findall(GUIDE) if found[0] == name]
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    ran = subprocess.run(
+        ["/bin/sh", "-c", command.replace("conformance --", f"conformance {sooner} --")],
+        capture_output=True,
+        text=True,
+        cwd=HERE,
+        env={**os.environ, "PATH": path},
+        check=False,
+        timeout=120,
+    )
+    assert ran.returncode == status, ran.stdout + ran.stderr
+    assert [line for line in shown.splitlines() if line not in ran.stdout] == []
+
+
+def test_the_tests_in_the_guide_pass(tmp_path: Path) -> None:
+    (block,) = [block for block in PYTHON.findall(GUIDE) if "def test_" in block]
+    (tmp_path / "test_guide.py").write_text(block)
+    command = [sys.executable, "-m", "pytest", "-q", "-pno:cacheprovider", "-pno:hypothesispytest", "-pno:pytest_cov"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert "3 passed" in ran.stdout, ran.stdout

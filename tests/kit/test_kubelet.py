@@ -1,0 +1,279 @@
+"""The stand-in kubelet: what a plugin's author sees, in memory and over sockets alike."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from devicecore import Container, Health, PluginOptions, Pod, PodUid
+from devicecore.domain.errors import (
+    DirectoryError,
+    DirectoryInUseError,
+    InvalidResourceNameError,
+    SocketPathTooLongError,
+)
+from devicecore.domain.events import PluginLost
+from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
+from devicecore.testing.kubelet import Kubelet, MemoryKubelet, PodRefusedError, StandIn, WaitedInVainError
+from devicecore.testing.process import CannotRunError, ExitedEarlyError, NotPrintedError, StillRunningError
+from tests.adapters.peers import register
+
+GPU = "example.com/gpu"
+SIMULATED = (sys.executable, "-m", "devicecore", "plugin", "simulated", "--socket-dir", "{dir}", "--resource", GPU)
+
+
+def gpus(count: int = 4) -> SimulatedPlugin:
+    return SimulatedPlugin(GPU, simulated_devices("gpu", count), "GPUS")
+
+
+@pytest.fixture(params=[MemoryKubelet, Kubelet])
+def any_kubelet(request: pytest.FixtureRequest) -> Iterator[StandIn]:
+    with request.param() as kubelet:
+        yield kubelet
+
+
+class TestBothKubelets:
+    def test_a_plugin_is_seen_with_its_devices(self, any_kubelet: StandIn) -> None:
+        any_kubelet.serve(gpus(2))
+        assert [device.id for device in any_kubelet.wait_for_resource(GPU)] == ["gpu-0", "gpu-1"]
+        any_kubelet.wait_for_counts(GPU, 2)
+        assert (any_kubelet.counts(GPU), any_kubelet.registrations(GPU)) == ((2, 2), 1)
+
+    def test_a_pod_is_given_what_its_plugin_answers(self, any_kubelet: StandIn) -> None:
+        any_kubelet.serve(gpus())
+        any_kubelet.wait_for_resource(GPU)
+        pod = any_kubelet.admit({GPU: 2})
+        assert pod.devices() == pod.devices(GPU) == ("gpu-0", "gpu-1")
+        assert pod.envs == {"GPUS": "gpu-0,gpu-1"}
+        assert (pod.mounts, pod.device_nodes, pod.annotations, pod.cdi_devices) == ((), (), {}, ())
+        (call,) = any_kubelet.calls
+        assert (call.method, call.devices) == ("Allocate", ("gpu-0", "gpu-1"))
+        assert call.answer == any_kubelet.calls_of("Allocate")[0].answer
+        pod.delete()
+        assert pod.devices() == ()
+        assert any_kubelet.admit({GPU: 1}).devices() == ("gpu-0",)
+
+    def test_a_real_pod_may_have_several_containers(self, any_kubelet: StandIn) -> None:
+        any_kubelet.serve(gpus())
+        any_kubelet.wait_for_resource(GPU)
+        containers = (Container("a", {GPU: 1}), Container("b", {GPU: 2}))
+        pod = any_kubelet.admit(Pod(PodUid("u1"), "trainer", containers=containers))
+        assert (pod.devices(), pod.devices(container="b")) == (("gpu-0",), ("gpu-1", "gpu-2"))
+        assert pod.options("b").envs == {"GPUS": "gpu-1,gpu-2"}
+
+    def test_a_refusal_says_why(self, any_kubelet: StandIn) -> None:
+        any_kubelet.serve(gpus(2))
+        any_kubelet.wait_for_resource(GPU)
+        with pytest.raises(PodRefusedError, match=r"pod pod-1 was not admitted: .*Requested: 3, Available: 2"):
+            any_kubelet.admit({GPU: 3})
+
+    def test_a_plugin_that_wants_it_hears_of_each_start(self, any_kubelet: StandIn) -> None:
+        plugin = gpus()
+        plugin.options = PluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
+        any_kubelet.serve(plugin)
+        any_kubelet.wait_for_resource(GPU)
+        pod = any_kubelet.admit({GPU: 1})
+        assert pod.start() == pod.start() == pod.options()
+        assert [call.method for call in any_kubelet.calls] == [
+            "GetPreferredAllocation", "Allocate", "PreStartContainer", "PreStartContainer",
+        ]  # fmt: skip  # as a table
+
+    def test_a_change_of_health_is_waited_for(self, any_kubelet: StandIn) -> None:
+        plugin = gpus(2)
+        any_kubelet.serve(plugin)
+        any_kubelet.wait_for_device(GPU, "gpu-1")
+        plugin.set_health("gpu-1", Health.UNHEALTHY)
+        assert any_kubelet.wait_for_device(GPU, "gpu-1", Health.UNHEALTHY).id == "gpu-1"
+        any_kubelet.wait_for_counts(GPU, 2, 1)
+        assert [len(devices) for devices in any_kubelet.lists(GPU)] == [2, 2]
+
+    @pytest.mark.parametrize("checkpoint", [True, False])
+    def test_a_restart_remembers_what_its_checkpoint_says(self, any_kubelet: StandIn, *, checkpoint: bool) -> None:
+        any_kubelet.serve(gpus())
+        any_kubelet.wait_for_resource(GPU)
+        pod = any_kubelet.admit({GPU: 2})
+        any_kubelet.restart(checkpoint=checkpoint)
+        any_kubelet.wait_for_registration(GPU, 2)
+        any_kubelet.wait_for_resource(GPU)
+        assert pod.devices() == (("gpu-0", "gpu-1") if checkpoint else ())
+
+    def test_a_dropped_plugin_comes_back(self, any_kubelet: StandIn) -> None:
+        any_kubelet.serve(gpus())
+        any_kubelet.wait_for_resource(GPU)
+        any_kubelet.drop_stream(GPU)
+        any_kubelet.drop_stream("example.com/unknown")
+        any_kubelet.wait_for_registration(GPU, 2)
+        any_kubelet.wait_for_resource(GPU)
+        assert sum(isinstance(event, PluginLost) for event in any_kubelet.events) == 1
+
+    def test_time_can_be_turned_forward(self, any_kubelet: StandIn) -> None:
+        served = any_kubelet.serve(gpus(2))
+        any_kubelet.wait_for_counts(GPU, 2)
+        served.stop()
+        served.stop()
+        any_kubelet.wait_until_gone(GPU)
+        any_kubelet.advance(299)
+        assert any_kubelet.counts(GPU) == (2, 0)
+        any_kubelet.advance(2)
+        assert any_kubelet.counts(GPU) == (0, 0)
+
+    def test_who_waits_in_vain_is_told_what_was_seen(self, any_kubelet: StandIn) -> None:
+        with pytest.raises(WaitedInVainError) as nothing:
+            any_kubelet.wait_for_resource(GPU, timeout=0)
+        assert "waited 0 seconds for a plugin that serves example.com/gpu and lists its devices; " in str(nothing.value)
+        assert "no resource is known, nobody has called Register" in str(nothing.value)
+        served = any_kubelet.serve(gpus(20))
+        any_kubelet.wait_for_counts(GPU, 20)
+        with pytest.raises(TimeoutError) as other:
+            any_kubelet.wait_for_device(GPU, "gpu-1", Health.UNHEALTHY, timeout=0.01)
+        assert "for device gpu-1 of example.com/gpu to be Unhealthy; what was seen: example.com/gpu has" in str(
+            other.value
+        )
+        assert "capacity 20, allocatable 20, its plugin is connected, healthy: gpu-0, " in str(other.value)
+        assert "and 12 more, unhealthy: none" in str(other.value)
+        served.stop()
+        any_kubelet.wait_until_gone(GPU)
+        any_kubelet.stop()
+        with pytest.raises(WaitedInVainError, match=r"its plugin has gone, .*; the kubelet is stopped"):
+            any_kubelet.wait_for_device(GPU, "gpu-1", timeout=0)
+
+    def test_a_name_no_kubelet_takes_is_not_waited_for(self, any_kubelet: StandIn) -> None:
+        with pytest.raises(InvalidResourceNameError):
+            any_kubelet.wait_for_resource("gpu")
+
+    def test_it_can_be_away(self, any_kubelet: StandIn) -> None:
+        any_kubelet.serve(gpus())
+        any_kubelet.wait_for_resource(GPU)
+        any_kubelet.stop()
+        any_kubelet.stop()
+        any_kubelet.restart()
+        any_kubelet.wait_for_registration(GPU, 2)
+
+    def test_closing_twice_is_closing_once(self, any_kubelet: StandIn) -> None:
+        any_kubelet.serve(gpus())
+        any_kubelet.close()
+
+
+class TestOverSockets:
+    def test_a_plugin_is_a_process(self, kubelet: Kubelet) -> None:
+        process = kubelet.run_plugin(*SIMULATED, "--count", "2")
+        kubelet.wait_for_counts(GPU, 2)
+        assert "serving 2 devices" in process.wait_for_output("serving")
+        assert "running" in repr(process)
+        process.terminate()
+        assert process.wait() == 0
+        kubelet.wait_until_gone(GPU)
+        assert kubelet.plugin_sockets() == ()
+        assert "status 0" in repr(process)
+
+    def test_a_plugin_that_ends_early_ends_the_wait_with_its_last_words(self, kubelet: Kubelet) -> None:
+        kubelet.run_plugin("sh", "-c", "echo no such chip; exit 3")
+        with pytest.raises(ExitedEarlyError) as ended:
+            kubelet.wait_for_resource(GPU)
+        assert "exited early with status 3, last output: no such chip" in str(ended.value)
+
+    def test_a_plugin_that_was_killed_is_named_with_the_signal(self, kubelet: Kubelet) -> None:
+        kubelet.run_plugin("sh", "-c", "kill -SEGV $$")
+        with pytest.raises(ExitedEarlyError, match="was ended by SIGSEGV, it printed nothing"):
+            kubelet.wait_for_resource(GPU)
+
+    def test_the_command_learns_where_the_kubelet_is(self, kubelet: Kubelet) -> None:
+        script = 'echo "[$1] [$2] [$DEVICE_PLUGIN_PATH] [$KUBELET_SOCKET] [$MORE]"'
+        process = kubelet.run_plugin(
+            "sh", "-c", script, "-", "{dir}", "--socket={socket}", environment={"MORE": "x"}, cwd="/"
+        )
+        line = process.wait_for_output("[")
+        where = kubelet.directory
+        assert line == f"[{where}] [--socket={where}/kubelet.sock] [{where}] [{where}/kubelet.sock] [x]"
+
+    def test_what_cannot_be_run_is_a_sentence(self, kubelet: Kubelet) -> None:
+        with pytest.raises(CannotRunError, match="cannot run `/no/such/plugin -v`: No such file or directory"):
+            kubelet.run_plugin("/no/such/plugin", "-v")
+
+    def test_waiting_for_a_process_ends(self, kubelet: Kubelet) -> None:
+        process = kubelet.run_plugin("sh", "-c", "echo here; sleep 60")
+        process.wait_for_output("here")
+        with pytest.raises(
+            NotPrintedError, match=r"waited 0.01 seconds for the plugin to print 'there', last output: here"
+        ):
+            process.wait_for_output("there", timeout=0.01)
+        with pytest.raises(StillRunningError, match=r"still runs after 0.01 seconds, last output: here"):
+            process.wait(timeout=0.01)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        with pytest.raises(ExitedEarlyError):
+            process.wait_for_output("there")
+        assert process.failure is None
+
+    def test_a_process_that_ignores_sigterm_is_killed_with_its_children(self, kubelet: Kubelet) -> None:
+        process = kubelet.run_plugin("sh", "-c", "trap '' TERM; sh -c 'echo $$; while :; do sleep 60; done'")
+        child = int(process.wait_for_output(""))
+        process.stop(grace=0.1)
+        assert process.status == -signal.SIGKILL
+        state = Path(f"/proc/{child}/stat")
+        assert not state.exists() or ") Z " in state.read_text()  # gone, but for somebody who should wait for it
+
+    def test_a_frozen_plugin_answers_late(self, kubelet: Kubelet) -> None:
+        process = kubelet.run_plugin(*SIMULATED)
+        kubelet.wait_for_resource(GPU)
+        process.pause()
+        kubelet.drop_stream(GPU)
+        kubelet.wait_until_gone(GPU)
+        process.resume()
+        kubelet.wait_for_registration(GPU, 2)
+
+    def test_processor_time_is_that_of_the_whole_tree(self, kubelet: Kubelet) -> None:
+        process = kubelet.run_plugin(
+            "sh", "-c", "sh -c 'i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; echo done'; sleep 60"
+        )
+        before = process.cpu_seconds
+        process.wait_for_output("done", timeout=30)
+        assert process.cpu_seconds > before
+
+    def test_kubelet_sock_can_be_removed_and_made_again(self, kubelet: Kubelet) -> None:
+        kubelet.serve(gpus())
+        kubelet.wait_for_resource(GPU)
+        (socket,) = kubelet.plugin_sockets()
+        inode = (kubelet.directory / socket).stat().st_ino
+        kubelet.remove_socket()
+        assert not kubelet.socket.exists()
+        assert kubelet.admit({GPU: 1}).devices() == ("gpu-0",)
+        kubelet.recreate_socket()
+        assert (kubelet.directory / socket).stat().st_ino == inode
+        kubelet.wait_for_registration(GPU, 2)
+        assert (kubelet.directory / socket).stat().st_ino == inode
+
+    def test_a_restart_deletes_the_sockets_of_plugins(self, kubelet: Kubelet) -> None:
+        (kubelet.directory / "stale.txt").touch()
+        process = kubelet.run_plugin(*SIMULATED)
+        kubelet.wait_for_resource(GPU)
+        process.kill()
+        assert len(kubelet.plugin_sockets()) == 1
+        kubelet.restart()
+        assert kubelet.plugin_sockets() == ()
+        assert (kubelet.directory / "stale.txt").exists()
+
+    def test_a_refused_registration_is_in_the_error(self, kubelet: Kubelet) -> None:
+        register(kubelet.directory, "missing.sock", GPU)
+        with pytest.raises(WaitedInVainError) as waited:
+            kubelet.wait_for_resource(GPU, timeout=0.1)
+        assert "no resource is known, 1 calls of Register, none of them with success" in str(waited.value)
+        assert "last warnings: registration of example.com/gpu at missing.sock refused: " in str(waited.value)
+
+    def test_a_plugins_output_is_in_the_error(self, kubelet: Kubelet) -> None:
+        kubelet.run_plugin("sh", "-c", "echo warming up; sleep 60").wait_for_output("warming")
+        with pytest.raises(WaitedInVainError, match=r"last output of the plugin [0-9]+: warming up"):
+            kubelet.wait_for_resource(GPU, timeout=0)
+
+    def test_a_directory_of_ones_own(self, kubelet: Kubelet, tmp_path: Path) -> None:
+        busy = Kubelet(kubelet.directory)
+        with pytest.raises(DirectoryInUseError, match="belongs to another running kubelet"), busy:
+            pass
+        long = Kubelet(tmp_path / ("x" * 100))
+        with pytest.raises(SocketPathTooLongError, match="choose a directory with a shorter name"), long:
+            pass
+        with pytest.raises(DirectoryError), Kubelet("/proc/nothing"):
+            pass
+        assert kubelet.checkpoint.parent == kubelet.directory

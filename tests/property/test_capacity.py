@@ -1,0 +1,177 @@
+"""The laws of `domain/capacity.py`.
+
+"Allocatable never exceeds capacity, and no one's numbers are ever lowered by `sanitize_allocatable`."
+"""
+
+from collections.abc import Mapping
+
+from attrs import evolve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from devicecore.domain.capacity import (
+    NodeStatus,
+    insufficient,
+    merge_into_node,
+    pod_request,
+    sanitize_allocatable,
+)
+from devicecore.domain.events import Event
+from devicecore.domain.inventory import Inventory
+from devicecore.domain.model import Pod, ResourceName, is_extended_resource
+from devicecore.testing.strategies import RESOURCES, plugin_events, pods
+from tests.property.test_inventory import after
+
+GPU, RDMA = RESOURCES
+FOREIGN = ("cpu", "memory", "hugepages-2Mi", "attachable-volumes", "other.com/fpga")
+
+moderate = settings(max_examples=60)
+counts = st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 20))
+foreign = st.dictionaries(st.sampled_from(FOREIGN), st.integers(0, 20))
+native = st.dictionaries(st.sampled_from(FOREIGN[:-1]), st.integers(0, 20))
+
+
+@st.composite
+def statuses(draw: st.DrawFn) -> NodeStatus:
+    """Statuses as an inventory publishes them: allocatable is part of capacity, what is removed is in neither."""
+    capacity = draw(counts)
+    allocatable = {name: draw(st.integers(0, count)) for name, count in capacity.items()}
+    removed = draw(st.sets(st.sampled_from(RESOURCES)))
+    return NodeStatus(capacity, allocatable, tuple(sorted(removed - capacity.keys())))
+
+
+# --- sanitize_allocatable --------------------------------------------------------------------------------------------
+
+
+@given(counts, counts)
+def test_sanitizing_never_lowers(allocatable: dict[ResourceName, int], in_use: dict[ResourceName, int]) -> None:
+    """Every number stays or grows, to what is in use and no further; resources that nobody uses are left alone."""
+    sanitized = sanitize_allocatable(allocatable, in_use)
+    assert sanitized.keys() == allocatable.keys() | in_use.keys()
+    for name, count in sanitized.items():
+        assert count == max(allocatable.get(name, 0), in_use.get(name, 0))
+        assert name in in_use or count == allocatable[name]
+
+
+@given(counts, counts)
+def test_sanitizing_is_idempotent(allocatable: dict[ResourceName, int], in_use: dict[ResourceName, int]) -> None:
+    """Once sanitized, there is nothing left to raise."""
+    once = sanitize_allocatable(allocatable, in_use)
+    assert sanitize_allocatable(once, in_use) == once
+
+
+@given(counts, counts, counts, counts)
+def test_sanitizing_is_monotone(
+    allocatable: dict[ResourceName, int],
+    more: dict[ResourceName, int],
+    in_use: dict[ResourceName, int],
+    more_in_use: dict[ResourceName, int],
+) -> None:
+    """More to begin with, or more in use, never makes less in the end."""
+    less = sanitize_allocatable(allocatable, in_use)
+    greater = sanitize_allocatable(_sum(allocatable, more), _sum(in_use, more_in_use))
+    assert all(count <= greater[name] for name, count in less.items())
+
+
+def _sum(one: Mapping[ResourceName, int], other: Mapping[ResourceName, int]) -> dict[ResourceName, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in one.keys() | other.keys()}
+
+
+# --- merge_into_node -------------------------------------------------------------------------------------------------
+
+
+@given(statuses(), foreign, native)
+def test_other_peoples_resources_are_left_alone(
+    status: NodeStatus, capacity: dict[str, int], allocatable: dict[str, int]
+) -> None:
+    """What the status does not name keeps its capacity; what is native to Kubernetes keeps its allocatable too."""
+    merged_capacity, merged_allocatable = merge_into_node(status, capacity, allocatable)
+    assert {name: merged_capacity[name] for name in capacity} == capacity
+    assert {name: merged_allocatable[name] for name in allocatable} == allocatable
+
+
+@given(statuses(), statuses(), foreign)
+def test_a_node_says_of_our_resources_what_was_said_last(
+    before: NodeStatus, status: NodeStatus, others: dict[str, int]
+) -> None:
+    """Named resources have the named numbers; a removed one stays, with 0, to tell it from one that never was."""
+    capacity, allocatable = merge_into_node(status, *merge_into_node(before, others, others))
+    for name in status.capacity:
+        assert (capacity[name], allocatable[name]) == (status.capacity[name], status.allocatable[name])
+    for name in status.removed:
+        assert (capacity[name], allocatable[name]) == (0, 0)
+
+
+@given(statuses(), foreign)
+def test_the_same_status_twice_is_once(status: NodeStatus, others: dict[str, int]) -> None:
+    """Telling a node what it knows changes nothing."""
+    once = merge_into_node(status, others, others)
+    assert merge_into_node(status, *once) == once
+
+
+@moderate
+@given(plugin_events(max_size=12), st.integers(0, 12), st.floats(0, 1000))
+def test_allocatable_never_exceeds_capacity(events: tuple[Event, ...], first: int, now: float) -> None:
+    """On a node that is told an inventory's status now and then, 0 <= allocatable <= capacity each time."""
+    inventory = Inventory()
+    capacity: dict[str, int] = {}
+    allocatable: dict[str, int] = {}
+    for heard in (events[:first], events[first:]):
+        removed, inventory = after(heard, inventory=inventory).expire(now)
+        status = evolve(inventory.status(), removed=removed)
+        capacity, allocatable = merge_into_node(status, capacity, allocatable)
+        assert allocatable.keys() == capacity.keys()
+        assert all(0 <= allocatable[name] <= capacity[name] for name in capacity)
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
+
+
+def peak(pod: Pod) -> dict[str, int]:
+    """The most the pod ever uses of each resource, seen by living its life step by step."""
+    running: list[Mapping[str, int]] = []
+    moments: list[list[Mapping[str, int]]] = []
+    for container in pod.init_containers:
+        running.append(container.limits)
+        moments.append(list(running))
+        if not container.restartable:
+            running.pop()  # it ends before the next one starts
+    running += [container.limits for container in pod.containers]
+    moments.append(running)
+    used = [{name: sum(limits.get(name, 0) for limits in moment) for name in (*RESOURCES, "cpu")} for moment in moments]
+    return {name: max(moment[name] for moment in used) for name in (*RESOURCES, "cpu")}
+
+
+@given(pods(max_init_containers=5))
+def test_a_pod_requests_its_peak(pod: Pod) -> None:
+    """The request is the most that is ever in use at one moment of the pod's life, sidecars running on."""
+    request = pod_request(pod)
+    assert {name: request.get(name, 0) for name in (*RESOURCES, "cpu")} == peak(pod)
+    assert request.keys() == {name for container in pod.in_start_order for name in container.limits}
+
+
+@given(pods(), counts, counts)
+def test_a_pod_lacks_exactly_what_it_asks_for_and_is_not_free(
+    pod: Pod, allocatable: dict[ResourceName, int], used: dict[ResourceName, int]
+) -> None:
+    """Named are the extended resources of which more is asked for than is left, by name, with the numbers."""
+    lacking = {name: count for name, count in pod_request(pod).items() if is_extended_resource(name) and count > 0}
+    lacking = {
+        name: count
+        for name, count in lacking.items()
+        if count > allocatable.get(ResourceName(name), 0) - used.get(ResourceName(name), 0)
+    }
+    found = insufficient(pod, allocatable, used)
+    assert [(lack.resource, lack.requested) for lack in found] == sorted(lacking.items())
+    assert all(lack.capacity == allocatable.get(lack.resource, 0) for lack in found)
+    assert all(lack.used == used.get(lack.resource, 0) for lack in found)
+
+
+@given(pods(), counts, counts, counts)
+def test_a_richer_node_lacks_no_more(
+    pod: Pod, allocatable: dict[ResourceName, int], more: dict[ResourceName, int], used: dict[ResourceName, int]
+) -> None:
+    """Whoever fits still fits where there is more."""
+    poorer = {lack.resource for lack in insufficient(pod, allocatable, used)}
+    richer = {lack.resource for lack in insufficient(pod, _sum(allocatable, more), used)}
+    assert richer <= poorer

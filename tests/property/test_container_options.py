@@ -1,0 +1,92 @@
+"""The laws of `domain/container_options.py`.
+
+"Of two answers that disagree about one name or path, the first wins, and the disagreement is reported, never lost.
+Resources are visited in the order of their names."
+"""
+
+from collections.abc import Iterator
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devicecore.domain.container_options import Conflict, ContainerAllocateResponse, ContainerOptions, merge
+from devicecore.domain.model import ResourceName
+from devicecore.testing.strategies import allocate_responses
+
+NAMES = tuple(map(ResourceName, ("a.com/x", "b.com/x", "c.com/x")))
+
+Responses = dict[ResourceName, ContainerAllocateResponse]
+Item = tuple[str, str, str, object]  # kind, name, what is compared, the whole
+
+responses_by_resource = st.dictionaries(st.sampled_from(NAMES), allocate_responses())
+
+
+def items(answer: ContainerAllocateResponse | ContainerOptions) -> Iterator[Item]:
+    """Everything in an answer, in its order, that another answer might disagree with."""
+    yield from (("environment variable", name, text, text) for name, text in answer.envs.items())
+    yield from (("mount", mount.container_path, mount.host_path, mount) for mount in answer.mounts)
+    yield from (("device", spec.container_path, spec.host_path, spec) for spec in answer.devices)
+    yield from (("annotation", name, text, text) for name, text in answer.annotations.items())
+
+
+def in_order(responses: Responses) -> Iterator[tuple[ResourceName, Item]]:
+    """Everything in all answers, in the order in which it counts."""
+    for resource in sorted(responses):
+        yield from ((resource, item) for item in items(responses[resource]))
+
+
+@given(responses_by_resource)
+def test_the_first_wins(responses: Responses) -> None:
+    """Each name and path is there once, as the first answer has it; nothing is lost and nothing invented."""
+    first: dict[tuple[str, str], object] = {}
+    for _, (kind, name, _, whole) in in_order(responses):
+        first.setdefault((kind, name), whole)
+    merged = merge(responses)
+    assert {(kind, name): whole for kind, name, _, whole in items(merged)} == first
+    assert len(list(items(merged))) == len(first)
+
+
+@given(responses_by_resource)
+def test_every_disagreement_is_reported(responses: Responses) -> None:
+    """Each later value that differs from the first is a conflict, with both values and whose it was; no other is."""
+    first: dict[tuple[str, str], str] = {}
+    expected = []
+    for resource, (kind, name, value, _) in in_order(responses):
+        if first.setdefault((kind, name), value) != value:
+            expected.append(Conflict(kind, name, first[kind, name], value, resource))
+    conflicts = merge(responses).conflicts
+    for kind in ("environment variable", "mount", "device", "annotation"):
+        assert [one for one in conflicts if one.kind == kind] == [one for one in expected if one.kind == kind]
+    assert len(conflicts) == len(expected)
+    assert all(str(one.resource) in str(one) and one.name in str(one) for one in conflicts)
+
+
+@given(responses_by_resource)
+def test_cdi_devices_are_named_once(responses: Responses) -> None:
+    """A CDI name that two answers have is no conflict: it is there once, where it came first."""
+    named = [name for resource in sorted(responses) for name in responses[resource].cdi_devices]
+    assert merge(responses).cdi_devices == tuple(dict.fromkeys(named))
+
+
+@given(responses_by_resource.flatmap(lambda responses: st.permutations(list(responses.items()))))
+def test_the_order_in_which_answers_came_does_not_matter(
+    answers: list[tuple[ResourceName, ContainerAllocateResponse]],
+) -> None:
+    """Only the names of the resources decide who is first."""
+    assert merge(dict(answers)) == merge(dict(sorted(answers, key=lambda answer: answer[0])))
+
+
+@given(allocate_responses())
+def test_one_answer_that_agrees_with_itself_is_kept_whole(answer: ContainerAllocateResponse) -> None:
+    """Merging one answer gives it back, unless it names one path twice."""
+    merged = merge({NAMES[0]: answer})
+    assert (merged.envs, merged.annotations) == (answer.envs, answer.annotations)
+    if len({mount.container_path for mount in answer.mounts}) == len(answer.mounts):
+        assert merged.mounts == answer.mounts
+    if len({spec.container_path for spec in answer.devices}) == len(answer.devices):
+        assert merged.devices == answer.devices
+
+
+def test_no_answers_are_no_options() -> None:
+    """Merging nothing gives nothing."""
+    assert merge({}) == ContainerOptions()

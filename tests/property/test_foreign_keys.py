@@ -1,0 +1,178 @@
+"""The law of `adapters/kube_api`: a key that no published status has named is never changed."""
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import field, frozen
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from devicecore.adapters.kube_api import Backoff, KubeApiSink, Way
+from devicecore.domain.capacity import NodeStatus
+from devicecore.domain.model import ResourceName, resource_name
+from tests.adapters.api_server import APPLY, ApiServer, Meanwhile, Request, canonical
+
+Json = Any
+
+OURS = tuple(resource_name(name) for name in ("acme.io/gpu", "acme.io/fpga", "acme.io/gpu.shared"))
+THEIRS = ("cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "pods", "acme.io/gpu.x", "other.io/gpu", "ACME.io/gpu")
+SECTIONS = ("capacity", "allocatable")
+SPELLINGS: Mapping[int | None, Sequence[str]] = {1000: ["1k", "1e3"], 2048: ["2048", "2Ki"]}
+"""Of those numbers of which a node may show another one than the API server's own."""
+
+foreign_keys = st.sampled_from(THEIRS) | st.text(max_size=8).filter(lambda key: key not in OURS)
+quantities = st.sampled_from(["0", "4", "4k", "2Ki", "7500m", "1e3", "16Gi", "0.5"])
+anything = st.recursive(
+    st.booleans() | st.integers(-9, 9) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=5,
+)
+foreign_maps = st.dictionaries(foreign_keys, quantities | anything, max_size=5)
+
+
+def held(ours: st.SearchStrategy[str]) -> st.SearchStrategy[Json]:
+    """One map of a node's status, with keys of ours and of others; or none."""
+    our_map = st.dictionaries(st.sampled_from(OURS), ours, max_size=2)
+    return st.none() | st.builds(lambda theirs, mine: {**theirs, **mine}, foreign_maps, our_map)
+
+
+@st.composite
+def node_statuses(draw: st.DrawFn) -> Json:
+    """What an API server may hold, however odd."""
+    if draw(st.integers(0, 9)) == 0:
+        return None
+    sections = {section: draw(held(quantities | st.text(max_size=3))) for section in SECTIONS}
+    others = st.dictionaries(st.text(max_size=5).filter(lambda key: key not in SECTIONS), anything, max_size=3)
+    return {**draw(others), **{section: keys for section, keys in sections.items() if keys is not None}}
+
+
+@st.composite
+def published(draw: st.DrawFn) -> NodeStatus:
+    """Any status, also one that a manager would not publish."""
+    counts = st.dictionaries(st.sampled_from(OURS), st.integers(0, 5) | st.sampled_from([1000, 2048, 10**9]))
+    capacity, allocatable = draw(counts), draw(counts)
+    removed = draw(st.sets(st.sampled_from(OURS)))
+    return NodeStatus(capacity, allocatable, tuple(sorted(removed - capacity.keys() - allocatable.keys())))
+
+
+@frozen
+class Interference:
+    """Somebody else writes a key of theirs between our reading and our writing."""
+
+    section: str = field()
+    key: str = field()
+    quantity: str | None = field()  # None deletes
+
+    def __call__(self, status: Json) -> None:
+        section = status.setdefault(self.section, {})
+        if self.quantity is None:
+            section.pop(self.key, None)
+        else:
+            section[self.key] = self.quantity
+
+
+interferences = st.builds(
+    Interference, st.sampled_from(SECTIONS), foreign_keys, st.none() | st.sampled_from(["1", "3k", "5Mi"])
+)
+
+
+def foreign(node: Json) -> Json:
+    """A node without what is ours, and without what changes whenever anything does."""
+    metadata = {
+        key: value for key, value in node["metadata"].items() if key not in {"resourceVersion", "managedFields"}
+    }
+    status = dict(node.get("status") or {})
+    for section in SECTIONS:
+        theirs = {key: value for key, value in (status.pop(section, None) or {}).items() if key not in OURS}
+        if theirs:
+            status[section] = theirs
+    return {**node, "metadata": metadata, "status": status}
+
+
+def ours(node: Json, section: str) -> Json:
+    """What a node shows of our keys in one map of its status."""
+    counts = (node.get("status") or {}).get(section) or {}
+    return {key: counts[key] for key in OURS if key in counts}
+
+
+def in_the_end(
+    section: str, statuses: Sequence[NodeStatus], *, keep_removed: bool
+) -> Mapping[ResourceName, int | None]:
+    """The count that each key of ours must have, None if it must be gone; without those that were never named."""
+    wanted: dict[ResourceName, int | None] = {}
+    for status in statuses:
+        named = status.capacity if section == "capacity" else status.allocatable
+        wanted |= {**dict.fromkeys(status.removed, 0 if keep_removed else None), **named}
+    return wanted
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ApiServer]:
+    with ApiServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(server: ApiServer) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as directory:
+        yield server.kubeconfig(Path(directory))
+
+
+@pytest.mark.parametrize("way", Way)
+@settings(max_examples=30)
+@given(
+    status=node_statuses(),
+    applied=st.dictionaries(st.sampled_from(THEIRS), st.sampled_from(["1", "3k"]), max_size=2),
+    statuses=st.lists(published(), min_size=1, max_size=3),
+    meanwhile=st.lists(interferences, max_size=3),
+    keep_removed=st.booleans(),
+)
+def test_foreign_keys_never_change(
+    server: ApiServer,
+    kubeconfig: Path,
+    way: Way,
+    status: Json,
+    applied: Mapping[str, str],
+    statuses: Sequence[NodeStatus],
+    meanwhile: Sequence[Interference],
+    keep_removed: bool,
+) -> None:
+    """Not those of others, whenever they write them, nor those that we applied in an earlier run under our own name."""
+    name = f"node-{len(server.requests)}"
+    server.add_node(name, status)
+    if applied:
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": {"capacity": dict(applied)}}
+        query = {"fieldManager": "devicecore", "force": "true"}
+        server.answer(Request("PATCH", f"/api/v1/nodes/{name}/status", query, {"Content-Type": APPLY}, body))
+    expected = server.node(name)
+    done: list[Interference] = []
+
+    def interfere(interference: Interference) -> None:
+        server.write(name, interference)
+        done.append(interference)
+
+    server.clear_cues()
+    server.cue("PATCH", *[Meanwhile(partial(interfere, each)) for each in meanwhile])
+    with KubeApiSink(
+        name, kubeconfig=kubeconfig, way=way, keep_removed=keep_removed, backoff=Backoff(0.001, 0.002)
+    ) as sink:
+        for one in statuses:
+            sink.publish(one)
+            sink.wait_until_published(10.0)
+    for interference in done:
+        interference(expected.setdefault("status", {}))
+    node = server.node(name)
+    assert foreign(node) == foreign(expected)
+
+    for section in SECTIONS:
+        before, after = ours(expected, section), ours(node, section)
+        wanted = in_the_end(section, statuses, keep_removed=keep_removed)
+        assert {key: after.get(key) for key in OURS if key not in wanted} == {
+            key: before.get(key) for key in OURS if key not in wanted
+        }
+        for key, count in wanted.items():
+            assert after.get(key) in SPELLINGS.get(count, [count if count is None else canonical(str(count))])

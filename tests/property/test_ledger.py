@@ -1,0 +1,245 @@
+"""The laws of `domain/ledger.py`.
+
+"No device is ever held by two pods, and inside a pod only an init container that ends shares its devices with those
+after it. Every method here keeps that, and nothing outside can break it. The one way in for a device with two owners is
+a file in which a kubelet has already written two: it is kept as it stands, and both must go to free it."
+"""
+
+from collections.abc import Set as AbstractSet
+
+import pytest
+from attrs import frozen
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from devicecore.domain.device_set import DeviceIndex, DeviceSet
+from devicecore.domain.errors import DeviceHeldError
+from devicecore.domain.ledger import Allocation, Ledger
+from devicecore.domain.model import ContainerKey, DeviceId, NumaNode, PodUid, Receipt, ResourceName
+from devicecore.testing.strategies import PODS, RESOURCES, ledgers
+
+GPU, RDMA = RESOURCES
+NOBODY = PodUid("nobody")
+IDS = tuple(DeviceId(f"gpu-{number}") for number in range(6))
+RECEIPT = Receipt(b"receipt")
+
+moderate = settings(max_examples=50)
+keys = st.builds(ContainerKey, st.sampled_from((*PODS, NOBODY)), st.sampled_from("abcd"))
+resources = st.sampled_from(RESOURCES)
+id_sets = st.frozensets(st.sampled_from(IDS), max_size=4)
+
+
+def owners(ledger: Ledger, resource: ResourceName) -> dict[DeviceId, set[PodUid]]:
+    """Which pods hold each device of a resource, counted holding by holding."""
+    counted: dict[DeviceId, set[PodUid]] = {}
+    for holding in (*ledger, *ledger.reservations):
+        if holding.resource == resource:
+            for device in holding.devices:
+                counted.setdefault(device, set()).add(holding.key.pod)
+    return counted
+
+
+def on_node(node: int) -> tuple[NumaNode, ...]:
+    return (NumaNode(node),)
+
+
+@frozen
+class Request:
+    """Somebody asks a ledger for devices."""
+
+    ledger: Ledger
+    key: ContainerKey
+    resource: ResourceName
+    devices: DeviceSet
+    reusable: DeviceSet
+
+    def reserve(self) -> Ledger:
+        return self.ledger.reserve(self.key, self.resource, self.devices, self.reusable)
+
+    @property
+    def may_have_them(self) -> bool:
+        """Whether the ledger must say yes: judged from the holdings alone."""
+        held_by = owners(self.ledger, self.resource)
+        mine = self.ledger.held_by(self.key.pod, self.resource)
+        lent = {device for device in self.reusable if held_by.get(device) == {self.key.pod}}
+        return self.key.container not in mine and not (set(self.devices) & held_by.keys()) - lent
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> Request:
+    """Requests for devices that may be free, lent or held: some may be granted, some may not."""
+    ledger = draw(ledgers(contested=True))
+    return Request(ledger, draw(keys), draw(resources), DeviceSet.of(draw(id_sets)), DeviceSet.of(draw(id_sets)))
+
+
+@st.composite
+def granted(draw: st.DrawFn) -> Request:
+    """Requests that may be granted, some for devices that their own pod lends."""
+    ledger, pod, resource = draw(ledgers(contested=True)), draw(st.sampled_from(PODS)), draw(resources)
+    counted = owners(ledger, resource)
+    offered = [device for device in IDS if counted.get(device, {pod}) == {pod}]
+    wanted = DeviceSet.of(draw(st.sets(st.sampled_from(offered), max_size=4)) if offered else ())
+    return Request(ledger, ContainerKey(pod, "newcomer"), resource, wanted, wanted & ledger.in_use(resource))
+
+
+@moderate
+@given(requests())
+def test_a_request_is_granted_exactly_if_nobody_else_has_the_devices(request: Request) -> None:
+    """`reserve` refuses a device of another pod or not lent by the own one, and a second helping; nothing else."""
+    if request.may_have_them:
+        request.reserve()
+    else:
+        with pytest.raises(DeviceHeldError) as refusal:
+            request.reserve()
+        assert refusal.value.resource == request.resource
+
+
+@moderate
+@given(granted())
+def test_reserve_then_release_is_identity(request: Request) -> None:
+    """An admission that fails leaves the ledger as it was."""
+    assert request.reserve().release(request.key, request.resource) == request.ledger
+
+
+@moderate
+@given(granted())
+def test_confirming_changes_who_knows_not_who_holds(request: Request) -> None:
+    """A confirmed reservation holds the same devices; the nodes and the receipt are on record."""
+    reserved = request.reserve()
+    confirmed = reserved.confirm(request.key, request.resource, RECEIPT, lambda _: on_node(3))
+    allocation = confirmed.allocation(request.key, request.resource)
+    assert allocation == Allocation(request.key, request.resource, dict.fromkeys(request.devices, on_node(3)), RECEIPT)
+    assert confirmed.allocations[request.key.pod][-1] is allocation
+    assert confirmed.in_use(request.resource) == reserved.in_use(request.resource)
+    assert confirmed.reservations == request.ledger.reservations
+
+
+@moderate
+@given(granted())
+def test_reserve_confirm_and_evict_give_everything_back(request: Request) -> None:
+    """Once a pod is evicted, all it was ever allocated is free, and nothing else has changed."""
+    ledger = request.reserve().confirm(request.key, request.resource, RECEIPT, lambda _: ())
+    assert ledger.evict([request.key.pod]) == request.ledger.evict([request.key.pod])
+
+
+@moderate
+@given(ledgers())
+def test_no_device_is_held_by_two_pods(ledger: Ledger) -> None:
+    """Whatever is done through its methods, each device has at most one pod."""
+    for resource in RESOURCES:
+        assert all(len(pods) == 1 for pods in owners(ledger, resource).values())
+        assert not ledger.contested(resource)
+
+
+@moderate
+@given(ledgers(contested=True))
+def test_in_use_is_the_union_of_the_holdings(ledger: Ledger) -> None:
+    """What is kept beside the holdings always equals what can be counted from them."""
+    for resource in RESOURCES:
+        counted = owners(ledger, resource)
+        assert ledger.in_use(resource) == counted.keys()
+        assert ledger.contested(resource) == {device for device, pods in counted.items() if len(pods) > 1}
+        assert (resource in ledger.resources) == bool(counted)
+    for pod in PODS:
+        for resource in RESOURCES:
+            holdings = [held for held in (*ledger, *ledger.reservations) if held.key.pod == pod]
+            assert ledger.held_by(pod, resource) == {
+                held.key.container: held.devices for held in holdings if held.resource == resource
+            }
+
+
+@moderate
+@given(ledgers(contested=True), st.sets(st.sampled_from((*PODS, NOBODY))))
+def test_reservations_survive_evict(ledger: Ledger, pods: AbstractSet[PodUid]) -> None:
+    """What is in flight is given back by its own admission only, and stays in use until then."""
+    left = ledger.evict(pods)
+    assert left.reservations == ledger.reservations
+    for reservation in left.reservations:
+        assert reservation.devices <= left.in_use(reservation.resource)
+    for reservation in ledger.reservations:
+        left = left.release(reservation.key, reservation.resource)
+    assert not left.reservations
+    assert all(left.in_use(resource) == owners(left, resource).keys() for resource in RESOURCES)
+
+
+@moderate
+@given(ledgers(contested=True), st.sets(st.sampled_from((*PODS, NOBODY))))
+def test_evict_forgets_these_pods_and_no_others(ledger: Ledger, pods: AbstractSet[PodUid]) -> None:
+    """The other pods' allocations stay, in their order; to evict a pod twice, or one that has nothing, is no change."""
+    left = ledger.evict(pods)
+    assert list(left) == [held for held in ledger if held.key.pod not in pods]
+    assert left.evict([*pods, NOBODY]) is left
+
+
+@moderate
+@given(ledgers(contested=True), st.permutations(PODS))
+def test_a_device_is_free_when_its_last_pod_has_gone(ledger: Ledger, order: list[PodUid]) -> None:
+    """In whatever order pods go, a device they hold together is in use until the last one is gone."""
+    for pod in order:
+        ledger = ledger.evict([pod])
+        for resource in RESOURCES:
+            counted = owners(ledger, resource)
+            assert ledger.in_use(resource) == counted.keys()
+            assert ledger.contested(resource) == {device for device, pods in counted.items() if len(pods) > 1}
+
+
+@moderate
+@given(
+    st.lists(
+        st.builds(
+            Allocation,
+            keys,
+            resources,
+            st.dictionaries(st.sampled_from(IDS), st.just(())),
+            st.binary(max_size=2).map(Receipt),
+        ),
+        max_size=6,
+    )
+)
+@example(
+    [
+        Allocation(ContainerKey(PODS[0], "a"), GPU, {IDS[0]: ()}, RECEIPT),
+        Allocation(ContainerKey(PODS[1], "a"), GPU, {IDS[0]: ()}, RECEIPT),
+    ]
+)
+def test_a_restored_file_is_kept_as_it_stands(allocations: list[Allocation]) -> None:
+    """All that a file has is there, of two for one container and resource the later; a device may have two pods."""
+    ledger = Ledger.of(allocations)
+    latest = {(held.key, held.resource): held for held in allocations}
+    assert sorted(map(repr, ledger)) == sorted(map(repr, latest.values()))
+    for resource in RESOURCES:
+        counted = owners(ledger, resource)
+        assert ledger.in_use(resource) == counted.keys()
+        assert ledger.contested(resource) == {device for device, pods in counted.items() if len(pods) > 1}
+
+
+@moderate
+@given(ledgers(), keys, resources)
+def test_what_was_never_reserved_is_neither_confirmed_nor_released(
+    ledger: Ledger, key: ContainerKey, resource: ResourceName
+) -> None:
+    """There is no way to an allocation but through a reservation."""
+    if all((held.key, held.resource) != (key, resource) for held in ledger.reservations):
+        with pytest.raises(KeyError):
+            ledger.confirm(key, resource, RECEIPT, lambda _: ())
+        with pytest.raises(KeyError):
+            ledger.release(key, resource)
+
+
+@moderate
+@given(ledgers(contested=True), st.lists(st.sampled_from(IDS)))
+def test_the_index_does_not_matter(ledger: Ledger, ids: list[DeviceId]) -> None:
+    """On an index of a plugin's list, what is in use is the same."""
+    index = DeviceIndex.of(ids)
+    for resource in RESOURCES:
+        assert ledger.indexed(resource, index) == ledger
+
+
+@moderate
+@given(granted())
+def test_no_method_changes_a_ledger(request: Request) -> None:
+    """A ledger that somebody still holds says what it said before."""
+    before = repr(request.ledger)
+    request.reserve().confirm(request.key, request.resource, RECEIPT, lambda _: ()).evict(PODS)
+    request.ledger.evict(PODS)
+    assert repr(request.ledger) == before

@@ -1,0 +1,231 @@
+"""The laws of `domain/node.py`.
+
+"A `Node` is only ever replaced. Whoever holds one has a consistent picture, and what a kubelet would write to its
+checkpoint is a function of it."
+"""
+
+from collections.abc import Iterable
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from devicecore.domain.checkpoint import CheckpointData, decode, encode
+from devicecore.domain.device_set import DeviceSet
+from devicecore.domain.events import DevicesReported, PluginLost, PluginRegistered, RegistrationRequested
+from devicecore.domain.inventory import GRACE_PERIOD, Inventory
+from devicecore.domain.ledger import Allocation, Ledger
+from devicecore.domain.model import (
+    ContainerKey,
+    Device,
+    DeviceId,
+    NumaNode,
+    PluginId,
+    PluginOptions,
+    Pod,
+    PodUid,
+    Receipt,
+    ResourceName,
+)
+from devicecore.domain.node import Node
+from devicecore.testing.strategies import PODS, RESOURCES, device_ids, device_lists, ledgers, nodes, plugin_events, pods
+
+GPU, RDMA = RESOURCES
+PLUGIN = PluginId(GPU, "plugin.sock", 1)
+KEY = ContainerKey(PODS[0], "app")
+
+moderate = settings(max_examples=60)
+awkward_lists = device_lists(min_size=1, max_size=6)
+
+
+def restarted(node: Node, format: int = 2) -> Node:  # noqa: A002 - as `encode` calls it
+    """What is known after a restart, with the checkpoint on disk in between."""
+    return Node.restore(decode(encode(node.checkpoint(), format)).verified(), now=0.0)
+
+
+def holdings(ledger: Ledger) -> dict[tuple[ContainerKey, ResourceName], tuple[dict[DeviceId, set[NumaNode]], Receipt]]:
+    """Who holds what: without order, and without a device's order of nodes, which no file keeps."""
+    return {
+        (held.key, held.resource): ({device: set(nodes) for device, nodes in held.nodes.items()}, held.receipt)
+        for held in ledger
+    }
+
+
+# --- checkpoints -----------------------------------------------------------------------------------------------------
+
+
+@moderate
+@given(nodes(lists=awkward_lists, settled=True))
+def test_a_restart_loses_nothing(node: Node) -> None:
+    """Every allocation is restored: holder, devices, receipt, and each device's NUMA nodes, be they none or many."""
+    restored = restarted(node)
+    assert holdings(restored.ledger) == holdings(node.ledger)
+    assert list(restored.ledger.allocations) == list(node.ledger.allocations)
+    for resource in RESOURCES:
+        assert restored.ledger.in_use(resource) == node.ledger.in_use(resource)
+
+
+@moderate
+@given(ledgers(contested=True))
+def test_a_restart_restores_a_ledger_of_any_file(ledger: Ledger) -> None:
+    """Also one in which two pods have one device; what is only reserved is no one's after a restart."""
+    restored = restarted(Node(ledger=ledger)).ledger
+    confirmed = Ledger.of(ledger)
+    assert holdings(restored) == holdings(confirmed)
+    for resource in RESOURCES:
+        assert restored.in_use(resource) == confirmed.in_use(resource)
+        assert restored.contested(resource) == confirmed.contested(resource)
+
+
+@moderate
+@given(ledgers(contested=True))
+def test_format_1_keeps_everything_but_the_numa_nodes(ledger: Ledger) -> None:
+    """A file as before kubelet 1.20 loses the topology and nothing else: everything is taken to be on node 0."""
+    restored = restarted(Node(ledger=ledger), format=1).ledger
+    on_node_0 = {
+        key: ({device: {NumaNode(0)} for device in held}, got) for key, (held, got) in holdings(ledger).items()
+    }
+    assert holdings(restored) == on_node_0
+
+
+@moderate
+@given(ledgers(contested=True))
+@example(
+    Ledger.of(
+        [Allocation(KEY, GPU, {DeviceId("a"): (NumaNode(1),), DeviceId("b"): (NumaNode(0), NumaNode(1))}, Receipt(b""))]
+    )
+)
+def test_a_restart_alone_changes_no_byte(ledger: Ledger) -> None:
+    """Who restores a checkpoint and writes it again writes the same entries."""
+    data = Node(ledger=Ledger.of(ledger)).checkpoint()
+    assert Node.restore(data, now=0.0).checkpoint().entries == data.entries
+
+
+@moderate
+@given(nodes(lists=awkward_lists))
+def test_a_checkpoint_names_the_healthy_devices_of_registered_resources(node: Node) -> None:
+    """Only the names count when it is read: nothing is healthy until its plugin reports again, and all is expected."""
+    data = node.checkpoint()
+    assert data.registered_devices is not None
+    for resource in node.inventory.resources.values():
+        assert resource.report is not None
+        assert set(data.registered_devices[resource.name] or ()) == set(resource.report.healthy)
+    inventory = restarted(node).inventory
+    assert inventory.resources.keys() == node.inventory.resources.keys()
+    assert all(resource.awaited and not resource.plugins for resource in inventory.resources.values())
+    assert set(inventory.status().capacity.values()) <= {0}
+    removed, left = inventory.expire(GRACE_PERIOD + 1)
+    assert list(removed) == sorted(node.inventory.resources)
+    assert left == Inventory()
+
+
+@moderate
+@given(nodes(lists=awkward_lists))
+def test_reservations_are_not_in_a_checkpoint(node: Node) -> None:
+    """What no plugin has confirmed is as if it had never been."""
+    entries = node.checkpoint().entries or ()
+    allocated = {(held.key.pod, held.key.container, held.resource) for held in node.ledger}
+    assert {(entry.pod_uid, entry.container_name, entry.resource_name) for entry in entries} == allocated
+
+
+@moderate
+@given(plugin_events(lists=awkward_lists), ledgers(contested=True))
+def test_a_file_written_bit_by_bit_is_that_of_the_whole(events: Iterable[object], ledger: Ledger) -> None:
+    """Whatever of earlier files is used again, the bytes are those of encoding everything anew."""
+    node = Node(ledger=ledger)
+    assert node.encoded() == encode(node.checkpoint())
+    for event in events:
+        assert isinstance(event, PluginRegistered | DevicesReported | PluginLost)
+        node = node.apply(event, now=0.0)
+        node = Node(node.inventory, node.ledger.evict(PODS[:1]))
+        assert node.encoded() == encode(node.checkpoint())
+
+
+def test_a_node_without_anything_writes_what_a_kubelet_writes() -> None:
+    """No pods are null, no resources an empty map; and it comes back as a node without anything."""
+    assert Node().checkpoint() == CheckpointData(None, {})
+    assert restarted(Node()) == Node()
+
+
+# --- events ----------------------------------------------------------------------------------------------------------
+
+
+@moderate
+@given(plugin_events(lists=awkward_lists), ledgers())
+def test_no_event_changes_who_holds_what(events: Iterable[object], ledger: Ledger) -> None:
+    """Plugins come and go; what containers hold is theirs until they are evicted."""
+    node = Node(ledger=ledger)
+    for event in events:
+        assert isinstance(event, PluginRegistered | DevicesReported | PluginLost)
+        node = node.apply(event, now=0.0)
+        assert node.ledger == ledger
+
+
+@moderate
+@given(nodes(), awkward_lists)
+def test_a_report_and_what_is_held_share_an_index(node: Node, devices: tuple[Device, ...]) -> None:
+    """Whatever was listed or held before, the sets that are combined most are on one index, which makes them fast."""
+    plugin = PluginId(GPU, "other.sock", 9)
+    node = node.apply(PluginRegistered(plugin, PluginOptions()), now=2.0)
+    node = node.apply(DevicesReported(plugin, devices), now=2.0)
+    report = node.inventory.registered(GPU)
+    assert report is not None
+    assert not node.ledger.in_use(GPU) or node.ledger.in_use(GPU).index is report.index
+    assert report.devices == {device.id: device for device in devices}
+    assert len(report.index.ids) <= 2 * len(devices) + len(node.ledger.in_use(GPU))
+
+
+@given(st.text())
+def test_a_mere_request_to_register_changes_nothing(name: str) -> None:
+    """It is counted elsewhere."""
+    node = Node()
+    assert node.apply(RegistrationRequested(name), now=0.0) is node
+
+
+# --- what a pod asks for ---------------------------------------------------------------------------------------------
+
+
+@moderate
+@given(nodes(resources=[GPU]), pods(resources=[GPU, RDMA, "cpu", "kubernetes.io/x"]), st.booleans())
+def test_an_extended_resource_is_either_handled_or_named_as_not(node: Node, pod: Pod, claimed: bool) -> None:
+    """Nothing a container asks for passes in silence, unless it is native to Kubernetes, zero, or claimed."""
+    if claimed:
+        claims = frozenset((container.name, GPU) for container in pod.in_start_order)
+        pod = Pod(pod.uid, containers=pod.containers, init_containers=pod.init_containers, claimed=claims)
+    handled = {(one.name, name) for one in pod.in_start_order for name, _ in node.requests(pod, one)}
+    unhandled = set(node.unhandled(pod))
+    assert not handled & unhandled
+    for container in pod.in_start_order:
+        for resource in (GPU, RDMA):
+            if container.limits.get(resource) and (container.name, resource) not in pod.claimed:
+                assert ((container.name, resource) in handled) == node.knows(resource)
+                assert ((container.name, resource) in unhandled) != node.knows(resource)
+    assert {resource for _, resource in handled | unhandled} <= {GPU, RDMA}
+
+
+@moderate
+@given(nodes(), st.sampled_from(PODS), st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 9)))
+def test_allocatable_is_sanitized_for_pods_that_hold_something(
+    node: Node, pod: PodUid, allocatable: dict[ResourceName, int]
+) -> None:
+    """A pod that has its devices finds allocatable no lower than what is in use; for others it is left alone."""
+    sanitized = node.sanitize_allocatable(pod, allocatable)
+    if pod in node.ledger.allocations:
+        for resource in RESOURCES:
+            at_least = max(allocatable.get(resource, 0), len(node.ledger.in_use(resource)))
+            assert sanitized.get(resource, 0) == at_least
+    else:
+        assert sanitized == allocatable
+
+
+@given(device_ids(), st.lists(st.integers(-1, 5).map(NumaNode), max_size=3, unique=True).map(tuple))
+def test_a_device_that_is_no_longer_listed_has_no_topology(device: DeviceId, nodes: tuple[NumaNode, ...]) -> None:
+    """A plugin may drop a device while it prepares it: it is allocated all the same, as one without NUMA nodes."""
+    node = Node().apply(PluginRegistered(PLUGIN, PluginOptions()), now=0.0)
+    node = node.apply(DevicesReported(PLUGIN, (Device(device, topology=nodes),)), now=0.0)
+    reserved = Node(node.inventory, node.ledger.reserve(KEY, GPU, DeviceSet.of([device])))
+    kept = reserved.confirm(KEY, GPU, Receipt(b"")).ledger.allocation(KEY, GPU)
+    dropped = reserved.apply(DevicesReported(PLUGIN, ()), now=0.0).confirm(KEY, GPU, Receipt(b""))
+    forgotten = dropped.ledger.allocation(KEY, GPU)
+    assert kept is not None
+    assert forgotten is not None
+    assert (kept.nodes, forgotten.nodes) == ({device: nodes}, {device: ()})

@@ -1,0 +1,101 @@
+"""Laws of Kubernetes quantities, against exact arithmetic."""
+
+import math
+from fractions import Fraction
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from devicecore.domain.errors import InvalidQuantityError
+from devicecore.domain.quantity import LONGEST, MOST, whole_quantity
+
+SUFFIXES = {
+    **{suffix: Fraction(10) ** (3 * power) for power, suffix in enumerate(["n", "u", "m", "", "k", "M"], -3)},
+    **{suffix: Fraction(10) ** (3 * power) for power, suffix in enumerate("GTPE", 3)},
+    **{f"{suffix}i": Fraction(1024) ** power for power, suffix in enumerate("KMGTPE", 1)},
+}
+
+digits = st.text("0123456789", min_size=1, max_size=30)
+signs = st.sampled_from(["", "+", "-"])
+numbers = st.one_of(
+    digits,
+    st.tuples(digits, st.just("."), digits).map("".join),
+    digits.map("{}.".format),
+    digits.map(".{}".format),
+)
+
+
+def exact(sign: str, number: str, factor: Fraction) -> int:
+    whole = min(math.ceil(Fraction("0" + number + "0" * number.endswith(".")) * factor), MOST)
+    return -whole if sign == "-" else whole
+
+
+@given(signs, numbers, st.sampled_from(sorted(SUFFIXES)))
+@example("", "1.5", "Gi")
+@example("", "500", "m")
+@example("", "1", "E")
+@example("-", "9", "Ei")
+def test_a_quantity_is_its_number_times_its_suffix_rounded_away_from_zero(sign: str, number: str, suffix: str) -> None:
+    assert whole_quantity(sign + number + suffix) == exact(sign, number, SUFFIXES[suffix])
+
+
+@given(signs, numbers, st.sampled_from("eE"), signs, st.integers(0, 40))
+def test_an_exponent_counts_tens(sign: str, number: str, letter: str, side: str, exponent: int) -> None:
+    factor = Fraction(10) ** (-exponent if side == "-" else exponent)
+    assert whole_quantity(f"{sign}{number}{letter}{side}{exponent}") == exact(sign, number, factor)
+
+
+@given(numbers, st.integers(min_value=100))
+def test_an_exponent_beyond_all_measure_takes_no_time(number: str, exponent: int) -> None:
+    something = any(digit in number for digit in "123456789")
+    assert whole_quantity(f"{number}e{exponent}") == (MOST if something else 0)
+    assert whole_quantity(f"{number}e-{exponent}") == (1 if something else 0)
+
+
+@given(st.integers(-MOST, MOST))
+def test_a_whole_number_is_itself(number: int) -> None:
+    assert whole_quantity(str(number)) == number
+
+
+@given(st.text(max_size=20))
+def test_any_text_is_a_quantity_or_refused(text: str) -> None:
+    try:
+        assert abs(whole_quantity(text)) <= MOST
+    except InvalidQuantityError as refused:
+        assert refused.text == text  # noqa: PT017 - most texts are refused, and some are not
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ".",
+        "k",
+        "1ki",
+        "1K",
+        "1 ",
+        " 1",
+        "1e",
+        "1e+",
+        "1e1.5",
+        "--1",
+        "1i",
+        "1Mi2",
+        "٣",
+        "1_000",
+        "0x10",
+        "1\n",
+        "NaN",
+    ],
+)
+def test_what_the_grammar_does_not_derive_is_refused(text: str) -> None:
+    with pytest.raises(InvalidQuantityError, match="is not a quantity such as 2"):
+        whole_quantity(text)
+
+
+def test_what_is_too_long_is_refused_and_not_repeated() -> None:
+    with pytest.raises(InvalidQuantityError) as refused:
+        whole_quantity("1" * 10_000_000)
+    assert len(str(refused.value)) < LONGEST + 100
+    assert whole_quantity("1" * LONGEST) == MOST

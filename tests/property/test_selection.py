@@ -1,0 +1,370 @@
+"""The laws of `domain/selection.py`.
+
+"Nothing here calls anybody. When only the plugin can say which devices go well together, the question comes back as a
+value, at most once, and whatever the plugin answers, the container gets exactly as many devices as it asked for, each
+of them free or lent by its own pod. Among equals the natural order of the ids decides."
+"""
+
+from collections.abc import Iterable, Sequence
+
+from attrs import evolve, frozen
+from hypothesis import event, example, given, settings
+from hypothesis import strategies as st
+
+from devicecore.domain.device_set import DeviceSet, natural_key
+from devicecore.domain.errors import (
+    AdmissionError,
+    ChangedRequestError,
+    DevicesNoLongerHealthyError,
+    NoHealthyDevicesError,
+    NotEnoughDevicesError,
+    UnregisteredDeviceError,
+)
+from devicecore.domain.events import DevicesReported, PluginLost, PluginRegistered
+from devicecore.domain.inventory import DeviceReport, Inventory
+from devicecore.domain.ledger import Allocation, Ledger
+from devicecore.domain.model import (
+    Container,
+    ContainerKey,
+    Device,
+    DeviceId,
+    Health,
+    NumaNode,
+    PluginId,
+    PluginOptions,
+    Pod,
+    PodUid,
+    Receipt,
+)
+from devicecore.domain.node import Node
+from devicecore.domain.selection import Consult, Decision, Demand, Settled
+from devicecore.testing.strategies import PODS, RESOURCES, admit, device_ids, numa_nodes, pods
+
+GPU = RESOURCES[0]
+PLUGIN = PluginId(GPU, "plugin.sock", 1)
+NEWCOMER, OTHER, _ = PODS
+
+moderate = settings(max_examples=60)
+answers = st.lists(device_ids(), max_size=6)
+
+
+@frozen
+class Scene:
+    """A container of a pod, some of whose earlier containers have their devices, asks for more on a lived-in node."""
+
+    node: Node
+    pod: Pod
+    demand: Demand
+
+    def decide(self) -> Decision | AdmissionError:
+        try:
+            return self.node.devices_to_allocate(self.pod, self.demand)
+        except AdmissionError as refusal:
+            return refusal
+
+    def settle(self, answer: Iterable[DeviceId] = ()) -> Settled | AdmissionError:
+        decision = self.decide()
+        return decision.answer(answer) if isinstance(decision, Consult) else decision
+
+    @property
+    def lent(self) -> set[DeviceId]:
+        """What the pod lends to the container: the kubelet's `devicesToReuse`, step by step (reference 5.2)."""
+        reuse: set[DeviceId] = set()
+        held = self.node.ledger.held_by(self.pod.uid, GPU)
+        for container in self.pod.in_start_order:
+            if container.name == self.demand.key.container:
+                break
+            if container in self.pod.init_containers and not container.restartable:
+                reuse |= set(held.get(container.name, ()))
+            else:
+                reuse -= set(held.get(container.name, ()))
+        return reuse
+
+    @property
+    def free(self) -> set[DeviceId]:
+        report = self.node.inventory.registered(GPU)
+        return set(report.healthy - self.node.ledger.in_use(GPU)) if report else set()
+
+    @property
+    def has_them_already(self) -> bool:
+        held = self.node.ledger.allocation(self.demand.key, GPU)
+        return held is not None and len(held.devices) == self.demand.size
+
+
+health = st.sampled_from((Health.HEALTHY,) * 5 + (Health.UNHEALTHY,))
+attachment = st.none() | st.lists(numa_nodes(), max_size=2).map(tuple)
+
+
+@st.composite
+def scenes(draw: st.DrawFn, *, lively: bool = False) -> Scene:
+    """Scenes in which devices are free, ill, held by another pod, held or lent by the own one.
+
+    In `lively` ones the plugin is alive and willing to answer, and the container has no devices yet and wants some.
+    """
+    listed = tuple(
+        Device(DeviceId(f"gpu-{number}"), *about)
+        for number, about in enumerate(draw(st.lists(st.tuples(health, attachment), min_size=1, max_size=10)))
+    )
+    willing = lively or draw(st.booleans())
+    node = Node().apply(PluginRegistered(PLUGIN, PluginOptions(get_preferred_allocation_available=willing)), now=0.0)
+    node = node.apply(DevicesReported(PLUGIN, listed), now=0.0)
+    other = Pod(OTHER, containers=(Container("app", {GPU: draw(st.integers(0, 2))}),))
+    node = admit(node, other, confirmed=draw(st.booleans()))
+    pod = draw(pods(uids=[NEWCOMER], resources=[GPU]))
+    place = draw(st.integers(0, len(pod.in_start_order) - 1))
+    container = pod.in_start_order[place]
+    node = admit(node, pod, pod.in_start_order[: place + (not lively and draw(st.booleans()))])
+    size, affinity = draw(st.integers(int(lively), 4)), draw(st.none() | st.sets(numa_nodes(), min_size=1))
+    if not lively:
+        size = draw(st.sampled_from((size, container.limits.get(GPU, 0))))
+        match draw(st.sampled_from(("stays", "changes", "is lost"))):
+            case "changes":
+                ill = draw(st.integers(0, len(listed)))  # those that come first are those that somebody has
+                changed = (*(evolve(device, health=Health.UNHEALTHY) for device in listed[:ill]), *listed[ill:])
+                node = node.apply(DevicesReported(PLUGIN, changed[draw(st.integers(0, 1)) :]), now=1.0)
+            case "is lost":
+                node = node.apply(PluginLost(PLUGIN), now=1.0)
+            case _:
+                pass
+    running = not lively and draw(st.integers(0, 9)) == 9
+    return Scene(node, pod, Demand(pod.key(container), GPU, size, affinity, running))
+
+
+def questions() -> st.SearchStrategy[tuple[Scene, Consult]]:
+    """Scenes in which the plugin is to be asked, with the question."""
+
+    def asked(scene: Scene) -> list[tuple[Scene, Consult]]:
+        decision = scene.decide()
+        return [(scene, decision)] if isinstance(decision, Consult) else []
+
+    return scenes(lively=True).map(asked).filter(bool).map(lambda found: found[0])
+
+
+def kubelet(  # noqa: C901, PLR0911 - this is one function of the kubelet's, in its order
+    scene: Scene, answer: Sequence[DeviceId]
+) -> tuple[set[DeviceId], bool] | type[AdmissionError]:
+    """`devicesToAllocate` word for word (reference 5.4): what it takes, and whether it asks the plugin.
+
+    Where the kubelet leaves it to the order of a Go map, ids come in their natural order, preferred ones as preferred.
+    """
+    required, resource = scene.demand.size, scene.node.inventory.resources.get(GPU)
+    held = scene.node.ledger.allocation(scene.demand.key, GPU)
+    needed = required
+    if held is not None:
+        needed -= len(held.devices)
+        if needed != 0:
+            return ChangedRequestError
+    if scene.demand.already_running:
+        return set(), False
+    if resource is None or resource.report is None:
+        return UnregisteredDeviceError
+    report = resource.report
+    if not set(report.healthy):
+        return NoHealthyDevicesError
+    if held is not None and not set(held.devices) <= set(report.healthy):
+        return DevicesNoLongerHealthyError
+    if needed == 0:
+        return set(), False
+    taken: set[DeviceId] = set()
+
+    def take(devices: Iterable[DeviceId]) -> bool:
+        for device in devices:
+            if device not in taken and len(taken) < required:
+                taken.add(device)
+        return len(taken) == required
+
+    def natural(devices: Iterable[DeviceId]) -> list[DeviceId]:
+        return sorted(devices, key=natural_key)
+
+    if take(natural(scene.lent)):
+        return taken, False
+    available = set(report.healthy) - set(scene.node.ledger.in_use(GPU))
+    if len(available) < required - len(taken):
+        return NotEnoughDevicesError
+    aligned, unaligned, no_affinity = set(), set(), set(available)
+    mask = scene.demand.affinity
+    if mask is not None and any(device.nodes for device in report.devices.values()):
+        attached = {device for device in available if report.devices[device].nodes}
+        no_affinity = available - attached
+        aligned = {device for device in attached if set(report.devices[device].nodes) & set(mask)}
+        unaligned = attached - aligned
+    plugin = resource.plugin
+    asks = plugin is not None and plugin.options.get_preferred_allocation_available
+    preferred = list(answer) if asks else []
+    if required - len(taken) < len(aligned):
+        take(device for device in preferred if device in aligned)
+        take(natural(aligned))
+        return taken, asks
+    if aligned and take(natural(aligned)):
+        return taken, False
+    take(device for device in preferred if device in available)
+    take(natural(unaligned))
+    take(natural(no_affinity))
+    return taken, asks
+
+
+@settings(max_examples=150)
+@given(scenes() | scenes(lively=True), answers)
+def test_the_choice_is_that_of_the_kubelet(scene: Scene, answer: list[DeviceId]) -> None:
+    """Same refusals in the same order, same devices, and the plugin is asked in the same cases."""
+    expected = kubelet(scene, answer)
+    decision = scene.decide()
+    event(type(decision).__name__)
+    if isinstance(expected, type):
+        assert type(decision) is expected
+        return
+    devices, asked = expected
+    settled = scene.settle(answer)
+    assert isinstance(settled, Settled), settled
+    assert settled.devices == devices
+    assert isinstance(decision, Consult) == asked
+
+
+@moderate
+@given(scenes() | scenes(lively=True), answers)
+def test_a_container_gets_as_many_as_it_asks_for_whatever_the_plugin_says(scene: Scene, answer: list[DeviceId]) -> None:
+    """Too few, too many, foreign, taken, repeated: no answer changes how many devices there are, and where from."""
+    settled = scene.settle(answer)
+    if not isinstance(settled, Settled):
+        return
+    if scene.demand.already_running or scene.has_them_already:
+        assert not settled.devices
+    else:
+        assert len(settled.devices) == scene.demand.size
+    assert set(settled.devices) <= scene.free | scene.lent
+
+
+@moderate
+@given(scenes() | scenes(lively=True), answers)
+def test_what_is_settled_can_be_reserved(scene: Scene, answer: list[DeviceId]) -> None:
+    """The ledger never has anything against a choice made here."""
+    settled = scene.settle(answer)
+    if isinstance(settled, Settled) and settled.devices:
+        reserved = scene.node.reserve(scene.pod, scene.demand, settled.devices)
+        assert settled.devices <= reserved.ledger.in_use(GPU)
+
+
+def test_a_contested_device_is_not_lent() -> None:
+    """A device that a file gave to two pods is no one's to lend: others are chosen."""
+    pod = Pod(NEWCOMER, init_containers=(Container("init", {GPU: 1}),), containers=(Container("app", {GPU: 1}),))
+    node = Node(ledger=Ledger.of(_has(uid, "init", "gpu-0") for uid in PODS))
+    node = node.apply(PluginRegistered(PLUGIN, PluginOptions()), now=0.0)
+    node = node.apply(DevicesReported(PLUGIN, (Device(DeviceId("gpu-0")), Device(DeviceId("gpu-1")))), now=0.0)
+    demand = Demand(pod.key(pod.container("app")), GPU, 1)
+    settled = Scene(node, pod, demand).settle()
+    assert settled == Settled(DeviceSet.of([DeviceId("gpu-1")]))
+    node.reserve(pod, demand, settled.devices)
+
+
+def _has(pod: PodUid, container: str, device: str) -> Allocation:
+    return Allocation(ContainerKey(pod, container), GPU, {DeviceId(device): ()}, Receipt(b""))
+
+
+@moderate
+@given(questions())
+def test_a_question_is_fair(asked: tuple[Scene, Consult]) -> None:
+    """The plugin is asked only if it said that it can answer, for more than is certain, and offered enough."""
+    scene, question = asked
+    plugin = scene.node.inventory.resources[GPU].plugin
+    assert plugin is not None
+    assert plugin.options.get_preferred_allocation_available
+    assert question.size == scene.demand.size
+    assert question.must_include < question.candidates
+    assert len(question.must_include) < question.size <= len(question.candidates)
+    assert set(question.candidates) <= scene.free | scene.lent
+
+
+@moderate
+@given(questions(), st.data())
+def test_a_good_answer_is_taken_as_it_is(asked: tuple[Scene, Consult], data: st.DataObject) -> None:
+    """A plugin that names so many of the candidates, with those that must be in or without, gets what it wants."""
+    _, question = asked
+    missing = question.size - len(question.must_include)
+    chosen = data.draw(st.permutations(list(question.candidates - question.must_include)))[:missing]
+    expected = Settled(question.must_include | DeviceSet.of(chosen))
+    assert question.answer((*question.must_include, *chosen)) == expected
+    assert question.answer(chosen) == expected
+
+
+@moderate
+@given(questions(), answers, st.data())
+def test_a_bad_answer_is_repaired(asked: tuple[Scene, Consult], answer: list[DeviceId], data: st.DataObject) -> None:
+    """Foreign, repeated, too few or too many: what must be in is in, and what can be honoured is, the first first."""
+    _, question = asked
+    answer = data.draw(st.permutations([*answer, *question.candidates]))[: data.draw(st.integers(0, 12))]
+    devices = question.answer(answer).devices
+    assert len(devices) == question.size
+    assert question.must_include <= devices <= question.candidates
+    choosable = [device for device in dict.fromkeys(answer) if device in question.candidates - question.must_include]
+    assert set(choosable[: question.size - len(question.must_include)]) <= set(devices)
+
+
+@moderate
+@given(scenes() | scenes(lively=True), answers)
+def test_aligned_devices_come_first(scene: Scene, answer: list[DeviceId]) -> None:
+    """Nothing is taken from elsewhere while the affinity's NUMA nodes have a free device left."""
+    settled, report = scene.settle(answer), scene.node.inventory.registered(GPU)
+    if isinstance(settled, Settled) and scene.demand.affinity is not None and report is not None:
+        wanted = set(scene.demand.affinity)
+        aligned = {device for device in scene.free if set(report.devices[device].nodes) & wanted}
+        chosen = set(settled.devices) - scene.lent
+        assert chosen <= aligned or aligned <= chosen
+
+
+@moderate
+@given(scenes() | scenes(lively=True), answers, st.data())
+def test_permuting_the_inputs_never_changes_the_output(
+    scene: Scene, answer: list[DeviceId], data: st.DataObject
+) -> None:
+    """The order of the plugin's list, of the ledger's entries and of the NUMA nodes asked for means nothing."""
+    resource = scene.node.inventory.resources[GPU]
+    assert resource.report is not None
+    listed = data.draw(st.permutations(list(resource.report.devices.values())))
+    report = DeviceReport.of(listed) if resource.plugins else DeviceReport.of(listed).all_unhealthy()
+    shuffled = Ledger.of(data.draw(st.permutations(list(scene.node.ledger))))
+    for reservation in scene.node.ledger.reservations:
+        shuffled = shuffled.reserve(reservation.key, GPU, reservation.devices)
+    affinity = scene.demand.affinity and tuple(data.draw(st.permutations(sorted(scene.demand.affinity))))
+    other = Scene(
+        Node(Inventory({GPU: evolve(resource, report=report)}), shuffled),
+        scene.pod,
+        evolve(scene.demand, affinity=affinity),
+    )
+    assert comparable(other.settle(answer)) == comparable(scene.settle(answer))
+
+
+def comparable(outcome: Settled | AdmissionError) -> object:
+    """The outcome as something that is equal if it is the same; errors are not."""
+    return outcome if isinstance(outcome, Settled) else (type(outcome), str(outcome))
+
+
+@moderate
+@given(scenes() | scenes(lively=True), answers)
+def test_the_same_question_has_the_same_answer(scene: Scene, answer: list[DeviceId]) -> None:
+    """Deciding is a function: asked again, it says the same."""
+    assert comparable(scene.settle(answer)) == comparable(scene.settle(answer))
+
+
+@moderate
+@given(scenes() | scenes(lively=True), answers, st.none() | st.lists(numa_nodes(), max_size=2, unique=True).map(tuple))
+def test_more_available_devices_never_turn_a_yes_into_a_no(
+    scene: Scene, answer: list[DeviceId], topology: tuple[NumaNode, ...] | None
+) -> None:
+    """A free healthy device more, wherever it is, and whoever could be served before still can."""
+    report = scene.node.inventory.registered(GPU)
+    assert report is not None
+    more = (*report.devices.values(), Device(DeviceId("more"), topology=topology))
+    richer = scene.node.apply(DevicesReported(PLUGIN, more), now=0.0)
+    if isinstance(scene.settle(answer), Settled):
+        assert isinstance(Scene(richer, scene.pod, scene.demand).settle(answer), Settled)
+
+
+@given(st.lists(device_ids(), min_size=4, max_size=4, unique=True), st.permutations(range(4)))
+@example([DeviceId(f"gpu-{n}") for n in (2, 10, 1, 3)], [0, 1, 2, 3])
+def test_among_equals_the_natural_order_decides(ids: list[DeviceId], order: list[int]) -> None:
+    """Who asks for two of four gets the first two in natural order, in whatever order they were listed."""
+    node = Node().apply(PluginRegistered(PLUGIN, PluginOptions()), now=0.0)
+    node = node.apply(DevicesReported(PLUGIN, tuple(Device(ids[place]) for place in order)), now=0.0)
+    pod = Pod(NEWCOMER, containers=(Container("app", {GPU: 2}),))
+    settled = Scene(node, pod, Demand(pod.key(pod.container("app")), GPU, 2)).settle()
+    assert settled == Settled(DeviceSet.of(sorted(ids, key=natural_key)[:2]))

@@ -1,0 +1,375 @@
+"""The laws of `domain/topology.py`.
+
+"A hint says what could be allocated from a set of NUMA nodes, never what will be. No hint at all (None) and no possible
+hint (an empty tuple) mean opposite things, and stay apart everywhere here."
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+
+from attrs import frozen
+from hypothesis import event, example, given, settings
+from hypothesis import strategies as st
+
+from devicecore.domain.capacity import pod_request
+from devicecore.domain.device_set import DeviceSet
+from devicecore.domain.events import DevicesReported, PluginLost, PluginRegistered
+from devicecore.domain.inventory import DeviceReport
+from devicecore.domain.model import (
+    Container,
+    Device,
+    DeviceId,
+    Health,
+    NumaNode,
+    PluginId,
+    PluginOptions,
+    Pod,
+    ResourceName,
+)
+from devicecore.domain.node import Node
+from devicecore.domain.selection import reusable_devices
+from devicecore.domain.topology import (
+    MOST_MASKS,
+    Hints,
+    NumaMask,
+    Policy,
+    Topology,
+    TopologyHint,
+    container_hints,
+    generate_hints,
+    merge,
+    pod_hints,
+)
+from devicecore.testing.strategies import PODS, RESOURCES, admit, pods, provider_hints, topologies
+
+GPU, RDMA = RESOURCES
+PLUGIN = PluginId(GPU, "plugin.sock", 1)
+
+moderate = settings(max_examples=60)
+
+
+# --- hints against brute force ---------------------------------------------------------------------------------------
+
+
+@frozen
+class Scene:
+    """A pod asks for hints on a machine; some of its containers, and other pods, have their devices."""
+
+    node: Node
+    pod: Pod
+    machine: tuple[NumaNode, ...]
+
+
+@st.composite
+def scenes(draw: st.DrawFn) -> Scene:
+    """Scenes with devices on no, one and several NUMA nodes, some unknown to the machine; some ill, held or lent."""
+    machine = draw(topologies(max_nodes=6)).numa_nodes
+    count = len(machine)
+    nodes = st.integers(-1 if draw(st.booleans()) else 0, count).map(NumaNode)
+    attachment = st.none() | st.lists(nodes, max_size=3).map(tuple)
+    health = st.sampled_from((Health.HEALTHY,) * 4 + (Health.UNHEALTHY,))
+    about = draw(st.lists(st.tuples(health, attachment), max_size=8))
+    listed = tuple(Device(DeviceId(f"gpu-{number}"), *those) for number, those in enumerate(about))
+    node = Node().apply(PluginRegistered(PLUGIN, PluginOptions()), now=0.0)
+    node = node.apply(DevicesReported(PLUGIN, listed), now=0.0)
+    pod, other = draw(pods(uids=PODS[:1], resources=[GPU])), draw(pods(uids=PODS[1:], resources=[GPU]))
+    node = admit(node, other, confirmed=draw(st.booleans()))
+    node = admit(node, pod, pod.in_start_order[: draw(st.integers(0, len(pod.in_start_order)))])
+    match draw(st.sampled_from(("stays", "shrinks", "is lost"))):
+        case "shrinks":
+            node = node.apply(DevicesReported(PLUGIN, listed[1:]), now=1.0)
+        case "is lost":
+            node = node.apply(PluginLost(PLUGIN), now=1.0)
+        case _:
+            pass
+    return Scene(node, pod, machine)
+
+
+def brute_force(
+    report: DeviceReport, available: set[DeviceId], reusable: set[DeviceId], request: int, machine: Sequence[NumaNode]
+) -> list[TopologyHint]:
+    """`generateDeviceTopologyHints` word for word (reference 6.2): every subset of the nodes, smallest first."""
+    everything = report.devices.values()
+    nodes = sorted({node for device in everything for node in device.nodes if node in machine}) or list(machine)
+    least = len(nodes)
+    kept: list[tuple[NumaNode, ...]] = []
+    for size in range(1, len(nodes) + 1):
+        for mask in combinations(nodes, size):
+            touching = {device.id for device in everything if set(device.nodes) & set(mask)}
+            if len(touching) >= request and size < least:
+                least = size
+            anchored = {device for device in reusable if device in report.devices}
+            anchored = {device for device in anchored if report.devices[device].topology is not None}
+            if anchored <= touching and len(anchored) + len(available & touching) >= request:
+                kept.append(mask)
+    return [TopologyHint(NumaMask.of(mask), len(mask) == least) for mask in kept]
+
+
+def expected_hints(
+    scene: Scene, requests: Mapping[str, int], held: set[DeviceId], reusable: set[DeviceId]
+) -> dict[str, list[TopologyHint] | None]:
+    """`GetTopologyHints` for the one resource there is, word for word (reference 6.1)."""
+    request, ledger = requests.get(GPU), scene.node.ledger
+    report = scene.node.inventory.registered(GPU)
+    if request is None or report is None:
+        return {}
+    if not any(device.nodes for device in report.devices.values()):
+        return {GPU: None}
+    if held:
+        return {GPU: brute_force(report, held, set(), request, scene.machine) if len(held) == request else []}
+    available = set(report.healthy) - set(ledger.in_use(GPU))
+    if len(available | reusable) < request:
+        return {GPU: []}
+    return {GPU: brute_force(report, available, reusable, request, scene.machine)}
+
+
+def as_lists(hints: Hints) -> dict[str, list[TopologyHint] | None]:
+    return {resource: None if listed is None else list(listed) for resource, listed in hints.items()}
+
+
+@settings(max_examples=100)
+@given(scenes())
+def test_hints_for_a_container_equal_brute_force(scene: Scene) -> None:
+    """For every container, settled, changed or new: the same as trying every subset of the nodes, in that order."""
+    inventory, ledger = scene.node.inventory, scene.node.ledger
+    changed = [Container(one.name, {GPU: one.limits.get(GPU, 0) + 1}) for one in scene.pod.in_start_order]
+    for container in (*scene.pod.in_start_order, *changed):
+        key = scene.pod.key(container)
+        allocation = ledger.allocation(key, GPU)
+        held = set(allocation.devices) if allocation else set()
+        reusable = set(reusable_devices(scene.pod, key, GPU, ledger))
+        expected = expected_hints(scene, container.limits, held, reusable)
+        hints = container_hints(scene.pod, container, inventory, ledger, scene.machine)
+        assert as_lists(hints) == expected
+        for listed in hints.values():
+            event("no preference" if listed is None else "impossible" if not listed else "hints")
+
+
+@moderate
+@given(scenes())
+def test_hints_for_a_pod_equal_brute_force(scene: Scene) -> None:
+    """For the pod as a whole, its peak is asked for; all its containers hold counts, and nothing is reused."""
+    inventory, ledger = scene.node.inventory, scene.node.ledger
+    held = {device for allocation in ledger.allocations.get(scene.pod.uid, ()) for device in allocation.devices}
+    expected = expected_hints(scene, pod_request(scene.pod), held, set())
+    assert as_lists(pod_hints(scene.pod, inventory, ledger, scene.machine)) == expected
+
+
+@moderate
+@given(scenes())
+def test_a_hint_says_what_could_be_allocated(scene: Scene) -> None:
+    """Of a hint for a container without devices, the nodes have enough that is free or lent."""
+    inventory, ledger = scene.node.inventory, scene.node.ledger
+    report = inventory.registered(GPU)
+    for container in scene.pod.in_start_order:
+        key = scene.pod.key(container)
+        if report is None or ledger.allocation(key, GPU) is not None:
+            continue
+        usable = (report.healthy - ledger.in_use(GPU)) | reusable_devices(scene.pod, key, GPU, ledger)
+        hints = container_hints(scene.pod, container, inventory, ledger, scene.machine).get(GPU)
+        for hint in hints or ():
+            assert hint.mask is not None
+            assert set(hint.mask) <= set(scene.machine)
+            assert len(usable & report.touching(hint.mask)) >= container.limits[GPU]
+
+
+# --- many nodes ------------------------------------------------------------------------------------------------------
+
+BIG_MACHINE = tuple(map(NumaNode, range(36)))
+
+
+@settings(max_examples=3)
+@given(st.lists(st.integers(0, 3), min_size=36, max_size=36), st.integers(1, 40), st.sets(st.integers(0, 35)))
+@example([1] * 36, 36, set())
+@example([1] * 36, 18, {0, 35})
+def test_thirty_six_nodes_are_bounded(on_node: list[int], size: int, taken: set[int]) -> None:
+    """However many nodes: a bounded number of hints, all true, and all nodes together if that is what it takes."""
+    devices = [
+        Device(DeviceId(f"gpu-{node}-{number}"), topology=(NumaNode(node),))
+        for node, count in enumerate(on_node)
+        for number in range(count)
+    ]
+    report = DeviceReport.of(devices)
+    available = DeviceSet.of(device.id for device in devices if device.nodes[0] not in taken)
+    hints = generate_hints(report, available, DeviceSet(), size, BIG_MACHINE)
+    assert len(hints) <= MOST_MASKS + 1
+    fewest = _fewest(on_node, size)
+    for hint in hints:
+        assert hint.mask is not None
+        assert len(available & report.touching(hint.mask)) >= size
+        assert hint.preferred == (len(hint.mask) == fewest)
+    carrying = NumaMask.of(report.by_node or BIG_MACHINE)
+    assert any(hint.mask == carrying for hint in hints) == (len(available) >= size)
+    assert len({hint.mask for hint in hints}) == len(hints)
+
+
+def _fewest(on_node: list[int], size: int) -> int:
+    """How few nodes carry `size` devices, each device being on one node; all that carry any if there are too few."""
+    counts = sorted((count for count in on_node if count), reverse=True)
+    sums = (number for number in range(1, len(counts) + 1) if sum(counts[:number]) >= size)
+    return next(sums, len(counts) or len(on_node))
+
+
+# --- merging against the kubelet -------------------------------------------------------------------------------------
+
+
+def kubelet_merge(topology: Topology, providers: Sequence[Hints]) -> tuple[TopologyHint, bool]:
+    """The topology manager's merge, transcribed: filter, `compare` permutation after permutation, judge (6.3)."""
+    if topology.policy is Policy.NONE:
+        return TopologyHint(None, preferred=True), True
+    everywhere = NumaMask.of(topology.numa_nodes)
+    filtered = list(_filter_providers_hints(providers))
+    if topology.policy is Policy.SINGLE_NUMA_NODE:
+        filtered = [
+            [hint for hint in hints if hint.preferred and (hint.mask is None or len(hint.mask) == 1)]
+            for hints in filtered
+        ]
+    best_non_preferred_affinity_count = 0  # maxOfMinAffinityCounts
+    for hints in filtered:
+        counts = [len(hint.mask) for hint in hints if hint.mask is not None]
+        best_non_preferred_affinity_count = max(best_non_preferred_affinity_count, min(counts, default=0))
+    best: TopologyHint | None = None
+    for permutation in _permutations(filtered):
+        best = _compare(best, _merge_permutation(everywhere, permutation), best_non_preferred_affinity_count)
+    best = best or TopologyHint(everywhere, preferred=False)
+    if topology.policy is Policy.SINGLE_NUMA_NODE and best.mask == everywhere:
+        best = TopologyHint(None, best.preferred)
+    return best, topology.policy is Policy.BEST_EFFORT or best.preferred
+
+
+def _filter_providers_hints(providers: Sequence[Hints]) -> Iterator[list[TopologyHint]]:
+    for provider in providers:
+        if not provider:
+            yield [TopologyHint(None, preferred=True)]
+        for hints in provider.values():
+            if hints is None:
+                yield [TopologyHint(None, preferred=True)]
+            elif len(hints) == 0:
+                yield [TopologyHint(None, preferred=False)]
+            else:
+                yield list(hints)
+
+
+def _permutations(filtered: Sequence[list[TopologyHint]]) -> Iterator[list[TopologyHint]]:
+    if not filtered:
+        yield []
+        return
+    for hint in filtered[0]:
+        for rest in _permutations(filtered[1:]):
+            yield [hint, *rest]
+
+
+def _merge_permutation(everywhere: NumaMask, permutation: list[TopologyHint]) -> TopologyHint:
+    preferred, merged = True, everywhere
+    affinities: list[NumaMask] = []
+    for hint in permutation:
+        if hint.mask is not None:
+            affinities.append(hint.mask)
+            merged = merged & hint.mask
+            if hint.mask != affinities[0]:
+                preferred = False
+        if not hint.preferred:
+            preferred = False
+    return TopologyHint(merged, preferred)
+
+
+def _compare(current: TopologyHint | None, candidate: TopologyHint, fitting: int) -> TopologyHint | None:  # noqa: C901, PLR0911 - the kubelet's cases, one by one
+    assert candidate.mask is not None
+    if len(candidate.mask) == 0:
+        return current
+    if current is None:
+        return candidate
+    assert current.mask is not None
+    if not current.preferred and candidate.preferred:
+        return candidate
+    if current.preferred and not candidate.preferred:
+        return current
+    if current.preferred and candidate.preferred:
+        return _narrower(current, candidate)
+    if len(current.mask) > fitting:  # case 1
+        return _narrower(current, candidate)
+    if len(current.mask) == fitting:  # case 2
+        return current if len(candidate.mask) != fitting else _narrower(current, candidate)
+    if len(candidate.mask) > fitting:  # case 3a
+        return current
+    if len(candidate.mask) == fitting:  # case 3b
+        return candidate
+    if len(candidate.mask) > len(current.mask):  # case 3ca
+        return candidate
+    if len(candidate.mask) < len(current.mask):  # case 3cb
+        return current
+    return _narrower(current, candidate)  # case 3cc
+
+
+def _narrower(current: TopologyHint, candidate: TopologyHint) -> TopologyHint:
+    assert current.mask is not None
+    assert candidate.mask is not None
+    return candidate if candidate.mask.is_narrower_than(current.mask) else current
+
+
+providers_hints = st.lists(provider_hints(nodes=4), max_size=3)
+
+
+@settings(max_examples=300)
+@given(topologies(max_nodes=4), providers_hints)
+def test_merging_equals_the_kubelets_fold(topology: Topology, providers: list[Hints]) -> None:
+    """Looking for the best by rank finds what the kubelet finds by comparing pair after pair."""
+    merged, admitted = merge(topology, providers)
+    assert (merged, admitted) == kubelet_merge(topology, providers)
+    event(
+        f"{topology.policy.value}: {'admitted' if admitted else 'refused'}, {'preferred' if merged.preferred else ''}"
+    )
+
+
+@moderate
+@given(topologies(max_nodes=4), providers_hints, st.data())
+def test_the_order_of_providers_and_hints_does_not_matter(
+    topology: Topology, providers: list[dict[str, Sequence[TopologyHint] | None]], data: st.DataObject
+) -> None:
+    """Who speaks first has no more say than the others."""
+    shuffled = [
+        {name: hints and tuple(data.draw(st.permutations(hints))) for name, hints in provider.items()}
+        for provider in data.draw(st.permutations(providers))
+    ]
+    assert merge(topology, shuffled) == merge(topology, providers)
+
+
+@moderate
+@given(topologies(max_nodes=4), providers_hints)
+def test_no_preference_changes_nothing(topology: Topology, providers: list[Hints]) -> None:
+    """A provider with nothing to say, or with no preference, is as good as none; one without possibility is not."""
+    merged = merge(topology, providers)
+    assert merge(topology, [*providers, {}]) == merged
+    assert merge(topology, [*providers, {"other": None}]) == merged
+    impossible, admitted = merge(topology, [*providers, {"other": ()}])
+    assert topology.policy is Policy.NONE or not impossible.preferred
+    assert admitted == (topology.policy in (Policy.NONE, Policy.BEST_EFFORT))
+
+
+@moderate
+@given(topologies(max_nodes=6), providers_hints)
+def test_a_settled_mask_is_part_of_the_machine(topology: Topology, providers: list[Hints]) -> None:
+    """What comes out has nodes, all of the machine's; only `none` and `single-numa-node` may leave them open."""
+    merged, _ = merge(topology, providers)
+    if merged.mask is None:
+        assert topology.policy in (Policy.NONE, Policy.SINGLE_NUMA_NODE)
+    else:
+        assert set() < set(merged.mask) <= set(topology.numa_nodes)
+
+
+@given(st.sets(st.integers(0, 70)), st.sets(st.integers(0, 70)))
+def test_a_mask_is_a_set_of_nodes(one: set[int], other: set[int]) -> None:
+    """Its size, members and intersection are those of the set; nodes below 0 are none."""
+    mask, also = NumaMask.of(map(NumaNode, one)), NumaMask.of(map(NumaNode, other))
+    assert list(mask) == sorted(one)
+    assert len(mask) == len(one)
+    assert set(mask & also) == one & other
+    assert all((node in mask) == (node in one) for node in one | other | {-1})
+    assert NumaMask.of(map(NumaNode, one | {-1})) == mask
+    assert mask.is_narrower_than(also) == ((len(one), mask.bits) < (len(other), also.bits))
+
+
+def test_a_resource_nobody_knows_has_no_hints() -> None:
+    """Only what device plugins serve is in the answer; `cpu` and other people's resources are not."""
+    pod = Pod(PODS[0], containers=(Container("app", {"cpu": 1, RDMA: 1, ResourceName("other.com/x"): 1}),))
+    assert container_hints(pod, pod.containers[0], Node().inventory, Node().ledger, BIG_MACHINE) == {}

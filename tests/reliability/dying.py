@@ -1,0 +1,148 @@
+"""A program that admits pods and is killed at every point of it, one child after the other.
+
+`python -m tests.reliability.dying WAY DIRECTORY PODS` prints a line of JSON for each child: where it was killed, the
+directory it left behind, and what it had answered. WAY is `shim`, where `FaultyOs` kills, or `strace`, where the kernel
+does it on entry of a system call.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from devicecore.adapters.file import FileStore
+from tests.reliability.faulty_os import KILLS, FaultyOs
+from tests.reliability.pods import admit, in_memory, plugin
+
+SYSTEM_CALLS = "write,fsync,?rename,?renameat,?renameat2,?link,?linkat,?unlink,?unlinkat,?open,openat,close"
+Tell = Callable[[str], None]
+
+
+def admit_pods(directory: Path, pods: int, tell: Tell) -> None:
+    """Admit `pods` pods, and tell of each who was answered."""
+    manager, transport = in_memory(directory)
+    with manager:
+        transport.connect(plugin())
+        for number in range(pods):
+            uid = f"pod-{number}"
+            tell(json.dumps([uid, admit(manager, uid)]) + "\n")
+
+
+def in_a_child(
+    work: Callable[[Tell], None], attach: Callable[[int], "subprocess.Popen[str] | None"]
+) -> tuple[int, str]:
+    """Fork, let `attach` do something to the child, and have it work; how it ended, and what it told."""
+    told, tell = os.pipe()
+    begin, go = os.pipe()
+    write = os.write
+    child = os.fork()
+    if child == 0:
+        os.close(go)
+        os.read(begin, 1)  # until somebody is attached
+        status = 1
+        with suppress(AssertionError):
+            work(lambda text: void(write(tell, text.encode())))
+            status = 0
+        os._exit(status)
+    os.close(tell)
+    os.close(begin)
+    tracer = attach(child)
+    os.close(go)
+    with os.fdopen(told) as pipe:
+        text = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if tracer is not None:
+        tracer.communicate()
+    return os.waitstatus_to_exitcode(status), text
+
+
+def void(_: object) -> None:
+    """Nothing comes of it."""
+
+
+def seed(directory: Path) -> None:
+    """What an earlier life has left: a checkpoint that others may read, and half of an attempt to write the next."""
+    directory.mkdir()
+    manager, transport = in_memory(directory)
+    with manager:
+        transport.connect(plugin())
+        admit(manager, "pod-old")
+    store = FileStore.in_directory(directory)
+    store.path.chmod(0o644)
+    (directory / f".{store.path.name}.1-1.new").write_bytes(b'{"Data"')
+
+
+def by_shim(root: Path, pods: int) -> Iterator[dict[str, object]]:
+    """Kill at each call of `os`; they are counted first."""
+    counted = root / "counted"
+    seed(counted)
+    with FaultyOs() as healthy:
+        admit_pods(counted, pods, void)
+    for fault in KILLS:
+        for at, name in enumerate(healthy.calls, 1):
+            if fault == "killed half way" and name != "write":
+                continue
+            directory = root / f"{fault.replace(' ', '-')}-{at}"
+            seed(directory)
+
+            def work(tell: Tell, directory: Path = directory, at: int = at, fault: str = fault) -> None:
+                with FaultyOs(at, fault):
+                    admit_pods(directory, pods, tell)
+
+            code, told = in_a_child(work, lambda _: None)
+            yield report(f"{fault} {name}, call {at}", directory, code, told)
+
+
+def by_strace(root: Path, pods: int) -> Iterator[dict[str, object]]:
+    """Kill on entry of each system call; the number of each kind is counted first."""
+    log, counted = root / "strace.log", root / "counted"
+    seed(counted)
+    code, told = in_a_child(lambda tell: admit_pods(counted, pods, tell), strace("-o", str(log)))
+    yield report("not killed", counted, code, told)
+    calls = Counter(re.findall(r"^(\w+)\(", log.read_text(), re.MULTILINE))
+    for name, number in sorted(calls.items()):
+        for at in range(1, number + 1):
+            directory = root / f"{name}-{at}"
+            seed(directory)
+
+            def work(tell: Tell, directory: Path = directory) -> None:
+                admit_pods(directory, pods, tell)
+
+            inject = strace("-o", os.devnull, "-e", f"inject={name}:signal=KILL:when={at}")
+            code, told = in_a_child(work, inject)
+            yield report(f"killed on entry of {name} {at}", directory, code, told)
+
+
+def strace(*arguments: str) -> Callable[[int], "subprocess.Popen[str]"]:
+    """Attach strace to a process."""
+
+    def attach(child: int) -> "subprocess.Popen[str]":
+        command = ["strace", "-p", str(child), "-e", f"trace={SYSTEM_CALLS}", *arguments]
+        tracer = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert tracer.stderr is not None
+        line = tracer.stderr.readline()
+        assert "attached" in line, line
+        return tracer
+
+    return attach
+
+
+def report(point: str, directory: Path, code: int, told: str) -> dict[str, object]:
+    """One line of what this program prints."""
+    answered = dict(json.loads(line) for line in told.splitlines())
+    return {"point": point, "directory": str(directory), "code": code, "answered": answered}
+
+
+def main(way: str, root: str, pods: str) -> None:
+    """Print how each child died."""
+    for line in {"shim": by_shim, "strace": by_strace}[way](Path(root), int(pods)):
+        print(json.dumps(line), flush=True)  # noqa: T201 - what the test reads
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,111 @@
+"""Coverage-guided fuzzing with atheris: `python -m tests.reliability.fuzz TARGET SECONDS`; `make fuzz` runs them all.
+
+Begins with what is recorded under `tests/data`, and goes on with what an earlier run has found worth keeping, in
+`build/fuzz`. An input that breaks something ends it, and lies in `tests/data/fuzz`, where `test_fuzz_wire.py` finds it.
+"""
+
+import base64
+import logging
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+atheris: Any = import_module("atheris")  # nobody has written types for it, and only `make fuzz` has it
+
+with atheris.instrument_imports(include=["devicecore"]):  # all of them, and nothing before it
+    from devicecore.domain.model import Device, DeviceId, NumaNode
+    from devicecore.wire import deviceplugin
+    from devicecore.wire.conversion import from_devices
+    from tests.recorded import DATA, lines
+    from tests.reliability import fuzz_targets
+
+BUILD = Path("build") / "fuzz"
+WORDS = (
+    *(
+        "Data",
+        "PodDeviceEntries",
+        "PodDevicesEntry",
+        "PodUID",
+        "ContainerName",
+        "ResourceName",
+        "DeviceIDs",
+        "AllocResp",
+    ),
+    *(
+        "RegisteredDevices",
+        "Checksum",
+        "null",
+        "true",
+        "1e9",
+        "-1",
+        "18446744073709551615",
+        "\\\\ud800",
+        "[",
+        "]",
+        "{",
+        "}",
+    ),
+    *("Healthy", "acme.io/gpu", "v1beta1"),
+)
+"""What bytes alone take long to find."""
+
+
+def checkpoint_seeds() -> Iterator[bytes]:
+    """Files that kubelets have written, and some that none would."""
+    yield from (path.read_bytes() for path in (DATA / "checkpoint").glob("*.json"))
+    yield from (base64.b64decode(row["file_b64"]) for row in lines("checkpoint/decode.jsonl"))
+
+
+def wire_seeds() -> Iterator[bytes]:
+    """One message of each kind."""
+    devices = (Device(DeviceId("gpu-0"), topology=(NumaNode(0), NumaNode(1))), Device(DeviceId("gpu-1")))
+    answer = deviceplugin.ContainerAllocateResponse(
+        envs={"A": "B"},
+        mounts=[{"container_path": "/a", "host_path": "/b", "read_only": True}],
+        devices=[{"container_path": "/dev/a", "host_path": "/dev/b", "permissions": "rw"}],
+        annotations={"c": "d"},
+        cdi_devices=[{"name": "acme.io/gpu=0"}],
+    )
+    messages = [
+        from_devices(devices),
+        deviceplugin.AllocateResponse(container_responses=[answer]),
+        deviceplugin.PreferredAllocationResponse(container_responses=[{"deviceIDs": ["gpu-0"]}]),
+        deviceplugin.DevicePluginOptions(pre_start_required=True),
+        deviceplugin.RegisterRequest(version="v1beta1", endpoint="p.sock", resource_name="acme.io/gpu"),
+        answer,
+        answer,
+    ]
+    yield from (bytes([kind]) + message.SerializeToString() for kind, message in enumerate(messages))
+
+
+def main(target: str, seconds: str) -> None:
+    """Fuzz."""
+    seeds, corpus, found = BUILD / f"{target}-seeds", BUILD / target, DATA / "fuzz" / target
+    for folder in (seeds, corpus, found):
+        folder.mkdir(parents=True, exist_ok=True)
+    for number, seed in enumerate({"checkpoint": checkpoint_seeds, "wire": wire_seeds}[target]()):
+        (seeds / str(number)).write_bytes(seed)
+    words = BUILD / "words"
+    words.write_text("".join(f'"{word}"\n' for word in WORDS))
+    logging.disable()  # a million warnings are no warning
+    arguments = [
+        sys.argv[0],
+        str(corpus),
+        str(seeds),
+        str(found),
+        f"-max_total_time={seconds}",
+        f"-dict={words}",
+        "-max_len=4096",
+        "-timeout=10",
+        "-rss_limit_mb=2048",
+        "-print_final_stats=1",
+        f"-artifact_prefix={found}/",
+    ]
+    atheris.Setup(arguments, getattr(fuzz_targets, target))
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

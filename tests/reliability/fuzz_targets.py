@@ -1,0 +1,136 @@
+"""What must hold of any bytes at all, as functions of bytes: for Hypothesis, for atheris, and for what they have found.
+
+Law: bytes from outside become a value or an error of ours; any other exception is a bug.
+"""
+
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from devicecore.adapters.grpc_unix.limits import LONGEST_DEVICE_ID, ListCheck, shown
+from devicecore.domain.checkpoint import decode, encode, judge
+from devicecore.domain.errors import CheckpointError, DeviceCoreError, UnreadableReceiptError
+from devicecore.domain.events import DevicesReported, PluginLost, PluginRegistered
+from devicecore.domain.model import Container, DeviceId, PluginId, Pod, PodUid, Receipt, resource_name
+from devicecore.domain.node import Node
+from devicecore.domain.selection import Consult, Demand
+from devicecore.wire import conversion, deviceplugin, podresources
+
+M = TypeVar("M", bound=Message)
+SMALL_MESSAGE = 200  # bytes, so that lists of a fuzzer's size come near the limit
+RESOURCE = resource_name("acme.io/gpu")
+POD = Pod(PodUid("fuzz"), containers=(Container("main", {RESOURCE: 2}),))
+
+
+def checkpoint(data: bytes) -> None:
+    """A checkpoint is read or refused; what was read reads the same when it was written; and a node starts with it."""
+    judge(data)
+    try:
+        decoded = decode(data)
+    except CheckpointError as refusal:
+        assert str(refusal)  # noqa: PT017 - no exception is expected, but one of ours may come
+        return
+    for number in (1, 2):
+        encode(decoded.data, number)
+    again = decode(encode(decoded.data))
+    assert again.verified() == decoded.data
+    node = Node.restore(decoded.data, now=0.0)
+    written = encode(node.checkpoint())
+    restarted = Node.restore(decode(written).verified(), now=1.0)
+    assert encode(restarted.checkpoint()) == written
+    for entry in decoded.data.entries or ():
+        receipt(entry.alloc_resp or b"")
+
+
+def receipt(data: bytes) -> None:
+    """A receipt is read, and then reads the same after it was written by us, or is refused."""
+    try:
+        response = conversion.read_receipt(Receipt(data))
+    except UnreadableReceiptError as refusal:
+        assert str(refusal)  # noqa: PT017 - as above
+        return
+    assert conversion.read_receipt(conversion.write_receipt(response)) == response
+
+
+def wire(data: bytes) -> None:
+    """Every message that comes from a plugin is read or refused; the first byte says as which message it comes."""
+    kinds = (_list, _allocation, _preference, _options, _registration, receipt, _pod_resources)
+    if data:
+        kinds[data[0] % len(kinds)](data[1:])
+
+
+def _list(data: bytes) -> None:
+    message = _parsed(deviceplugin.ListAndWatchResponse, data)
+    if message is None:
+        return
+    devices = conversion.to_devices(message)
+    assert conversion.to_devices(conversion.from_devices(devices)) == devices
+    plugin = PluginId(RESOURCE, "/p.sock", 1)
+    ListCheck(plugin, SMALL_MESSAGE).look(len(data), devices)
+    node = Node().apply(PluginRegistered(plugin, conversion.to_options(deviceplugin.DevicePluginOptions())), now=0.0)
+    node = node.apply(DevicesReported(plugin, devices), now=0.0)
+    status = node.inventory.status()
+    assert 0 <= status.allocatable[RESOURCE] <= status.capacity[RESOURCE]
+    assert decode(encode(node.checkpoint())).verified() == node.checkpoint()
+    node = _admitted(node)
+    assert decode(encode(node.checkpoint())).verified() == node.checkpoint()
+    gone = node.apply(PluginLost(plugin), now=1.0).inventory.status()
+    # As in a kubelet, an id that is listed twice with different health counts twice, as long as its plugin is there.
+    assert gone.capacity == {RESOURCE: len({device.id for device in devices})}
+    assert gone.allocatable == {RESOURCE: 0}
+
+
+def _admitted(node: Node) -> Node:
+    demand = Demand(POD.key(POD.containers[0]), RESOURCE, 2, None, False)  # noqa: FBT003 - not already running
+    try:
+        decision = node.devices_to_allocate(POD, demand)
+    except DeviceCoreError:
+        return node
+    assert not isinstance(decision, Consult)
+    assert len(decision.devices) == 2
+    return node.reserve(POD, demand, decision.devices).confirm(demand.key, RESOURCE, Receipt(b""))
+
+
+def _allocation(data: bytes) -> None:
+    message = _parsed(deviceplugin.AllocateResponse, data)
+    for container in message.container_responses if message else ():
+        receipt(conversion.to_receipt(container))
+        assert conversion.read_receipt(conversion.to_receipt(container)) == conversion.to_response(container)
+
+
+def _preference(data: bytes) -> None:
+    message = _parsed(deviceplugin.PreferredAllocationResponse, data)
+    for container in message.container_responses if message else ():
+        assert all(isinstance(DeviceId(device), str) for device in container.deviceIDs)
+
+
+def _options(data: bytes) -> None:
+    message = _parsed(deviceplugin.DevicePluginOptions, data)
+    if message is not None:
+        options = conversion.to_options(message)
+        assert conversion.to_options(conversion.from_options(options)) == options
+
+
+def _registration(data: bytes) -> None:
+    message = _parsed(deviceplugin.RegisterRequest, data)
+    if message is None:
+        return
+    for text in (message.version, message.resource_name, message.endpoint):
+        assert shown(text, LONGEST_DEVICE_ID).isprintable()
+    try:
+        name = resource_name(message.resource_name)
+    except DeviceCoreError as refusal:
+        assert str(refusal)  # noqa: PT017 - as above
+    else:
+        assert name == message.resource_name
+
+
+def _pod_resources(data: bytes) -> None:
+    _parsed(podresources.ListPodResourcesResponse, data)
+
+
+def _parsed(kind: type[M], data: bytes) -> M | None:
+    try:
+        return kind.FromString(data)
+    except (DecodeError, UnicodeDecodeError):
+        return None

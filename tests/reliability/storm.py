@@ -1,0 +1,235 @@
+"""A process with a manager, while plugins come and go in crowds; it measures itself and prints that as JSON.
+
+`python -m tests.reliability.storm fleets DIRECTORY PLUGINS ROUNDS`: so many plugins at once, in several processes, that
+are killed and stopped while their lists stream. `python -m tests.reliability.storm registrations DIRECTORY N`: so many
+registrations in a row. In both, a healthy plugin is asked for devices all the time.
+"""
+
+import gc
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from devicecore import Admitted, DeviceManager, Node, ResourceName
+from devicecore.adapters.file import FileStore, JsonFileSink
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
+from devicecore.domain.inventory import GRACE_PERIOD
+from tests.adapters.peers import environment
+from tests.reliability.pods import plugin, pod
+from tests.reliability.registrar import RESOURCE
+from tests.reliability.scale import PATIENCE
+
+HEALTHY = "acme.io/healthy"
+PROCESSES = 5
+SLACK = 4
+"""Threads by which this process may differ from itself: pools grow and shrink as they like, within limits."""
+
+Child = subprocess.Popen[str]
+Record = dict[str, Any]
+
+
+class Clock:
+    """Monotonic seconds, and leaps; hold `still` to be spared them."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+        self.still = threading.Lock()
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.ahead
+
+
+class Customer(threading.Thread):
+    """Takes devices of the healthy plugin and gives them back, again and again; remembers how long each time took."""
+
+    def __init__(self, manager: DeviceManager, clock: Clock) -> None:
+        super().__init__(name="customer")
+        self.seconds: list[float] = []
+        self.refusals: list[str] = []
+        self._manager = manager
+        self._clock = clock
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        """Until the end."""
+        while not self._ended.wait(0.005):
+            wanted = pod(f"customer-{len(self.seconds)}", 2, HEALTHY)
+            with self._clock.still:
+                began = time.monotonic()
+                verdict = self._manager.admit(wanted)
+            self.seconds.append(time.monotonic() - began)
+            if not isinstance(verdict, Admitted):
+                self.refusals.append(str(verdict))
+            self._manager.evict([wanted.uid])
+
+    def end(self) -> Record:
+        """Stop; what it was like."""
+        self._ended.set()
+        self.join()
+        ordered = sorted(self.seconds)
+        return {
+            "admissions": len(ordered),
+            "refusals": self.refusals,
+            "median": ordered[len(ordered) // 2],
+            "p99": ordered[len(ordered) * 99 // 100],
+            "longest": ordered[-1],
+        }
+
+
+def measured() -> Record:
+    """What this process holds now."""
+    gc.collect()
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    (rss,) = re.findall(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
+    return {
+        "threads": len(os.listdir("/proc/self/task")),  # noqa: PTH208 - they come and go while one looks
+        "descriptors": len(os.listdir("/proc/self/fd")),  # noqa: PTH208 - as above
+        "megabytes": round(int(rss) / 1024, 1),
+    }
+
+
+def settled(before: Record) -> Record:
+    """What this process holds when it holds no more than `before`, or after a while."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        now = measured()
+        back = now["threads"] <= before["threads"] + SLACK and now["descriptors"] <= before["descriptors"]
+        if back or time.monotonic() > deadline:
+            return now
+        time.sleep(0.1)  # the kernel tells nobody that a descriptor was closed
+
+
+@contextmanager
+def child(*arguments: str) -> Generator[Child, None, None]:
+    """A program of ours, killed at the end if it is still there."""
+    command = [sys.executable, "-m", *arguments]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(), bufsize=0
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()  # a stopped one too
+
+
+def said(process: Child) -> str:
+    """Wait for the next line a child prints."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def live(node: Node) -> list[ResourceName]:
+    """The resources of fleets that are served, and have been reported."""
+    return [
+        name
+        for name, resource in node.inventory.resources.items()
+        if name.startswith("acme.io/fleet-") and resource.plugins and resource.plugins[-1].report
+    ]
+
+
+def one_fleet(directory: str, manager: DeviceManager, clock: Clock, number: int) -> Record:
+    """Let `number` plugins come, and go in every bad way."""
+    share = -(-number // PROCESSES)
+    with ExitStack() as stack:
+        fleet = [
+            stack.enter_context(
+                child("tests.reliability.fleet", directory, str(first), str(min(first + share, number)))
+            )
+            for first in range(0, number, share)
+        ]
+        assert [said(process) for process in fleet] == ["ready"] * len(fleet)
+        manager.wait_for(lambda node: len(live(node)) == number, PATIENCE)
+        during = measured()
+        fleet[0].send_signal(signal.SIGSTOP)  # does not answer, and does not go
+        for process in fleet[1:]:
+            process.send_signal(signal.SIGKILL)
+        manager.wait_for(lambda node: len(live(node)) <= share, PATIENCE)
+        stopped = len(live(manager.node))
+        fleet[0].send_signal(signal.SIGKILL)
+        manager.wait_for(lambda node: not live(node), PATIENCE)
+    with clock.still:
+        clock.ahead += GRACE_PERIOD + 1
+    removed = len(manager.capacity().removed)
+    return {"during": during, "stopped": stopped, "removed": removed}
+
+
+def fleets(directory: str, number: str, rounds: str) -> Iterator[Record]:
+    """Several fleets, one after the other."""
+    with managed(directory) as (manager, clock):
+        one_fleet(directory, manager, clock, 2 * PROCESSES)  # what is made once and kept
+        before = measured()
+        customer = Customer(manager, clock)
+        customer.start()
+        records = []
+        for _ in range(int(rounds)):
+            record = one_fleet(directory, manager, clock, int(number))
+            records.append({**record, "after": settled(before)})
+        yield {"before": before, "rounds": records, "customer": customer.end(), "after": settled(before)}
+
+
+def registrations(directory: str, number: str) -> Iterator[Record]:
+    """One plugin that registers so often."""
+
+    def one_plugin(node: Node) -> bool:
+        known = node.inventory.resources.get(ResourceName(RESOURCE))
+        return known is not None and len(known.plugins) == 1 and known.plugins[0].report is not None
+
+    def storm(count: str) -> tuple[Any, Record]:
+        with child("tests.reliability.registrar", directory, count) as registrar:
+            answers = json.loads(said(registrar))
+            manager.wait_for(one_plugin, PATIENCE)
+            return answers, measured() if not baseline else settled(baseline)
+
+    baseline: Record = {}
+    with managed(directory) as (manager, clock):
+        _, baseline = storm("8")
+        customer = Customer(manager, clock)
+        customer.start()
+        answers, after = storm(number)
+        yield {"before": baseline, "answers": answers, "after": after, "customer": customer.end()}
+
+
+@contextmanager
+def managed(directory: str) -> Generator[tuple[DeviceManager, Clock], None, None]:
+    """A manager with one healthy plugin, in a process of its own."""
+    clock = Clock()
+    # The limit would let 10,000 registrations take minutes, which is what it is for; it has its own tests.
+    transport = GrpcUnixTransport(directory, registrations_per_second=None)
+    sink = JsonFileSink(f"{directory}/status.json")
+    manager = DeviceManager(transport, FileStore.in_directory(directory), sink, clock=clock)
+    with manager, child("tests.reliability.storm", "healthy", directory) as healthy:
+        assert said(healthy) == "ready"
+        manager.wait_for(lambda node: node.inventory.status().allocatable.get(ResourceName(HEALTHY)) == 8, PATIENCE)
+        yield manager, clock
+
+
+def healthy(directory: str) -> Iterator[str]:
+    """The plugin that nothing ever happens to."""
+    with serve_plugin(plugin(HEALTHY, 8), directory) as served:
+        served.wait_registered(PATIENCE)
+        yield "ready"
+        sys.stdin.read()
+
+
+def main(scenario: str, *arguments: str) -> None:
+    """Print what comes of it."""
+    scenarios: dict[str, Callable[..., Iterator[Record | str]]] = {
+        "fleets": fleets,
+        "registrations": registrations,
+        "healthy": healthy,
+    }
+    for line in scenarios[scenario](*arguments):
+        print(line if isinstance(line, str) else json.dumps(line), flush=True)  # noqa: T201 - what the test reads
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,85 @@
+"""One directory has one manager, and a new one as soon as that is gone, in whatever way."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from devicecore import DeviceManager, ResourceName
+from devicecore.adapters.file import FileStore
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
+from devicecore.adapters.memory import MemorySink
+from devicecore.domain.errors import DirectoryInUseError
+from tests.adapters.peers import environment
+from tests.reliability.pods import GPU, admit, held, plugin
+from tests.reliability.scale import PATIENCE
+
+Process = subprocess.Popen[str]
+
+
+def managed(directory: Path | str) -> DeviceManager:
+    """A manager of everything in `directory`."""
+    return DeviceManager(GrpcUnixTransport(directory), FileStore.in_directory(directory), MemorySink())
+
+
+def main(directory: str, uid: str) -> None:
+    """Manage, admit one pod, say which devices it has, have a child that outlives us, and wait."""
+    try:
+        with managed(directory) as manager:
+            manager.wait_for(lambda node: bool(node.inventory.status().allocatable), PATIENCE)
+            print(*admit(manager, uid), flush=True)  # noqa: T201 - what the test reads
+            with subprocess.Popen(["sleep", "60"]) as sleeper:  # noqa: S607 - wherever it is
+                print(sleeper.pid, flush=True)  # noqa: T201 - as above
+                threading.Event().wait()
+    except DirectoryInUseError as refusal:
+        print("refused:", refusal, flush=True)  # noqa: T201 - as above
+
+
+@contextmanager
+def process(directory: Path, uid: str) -> Generator[Process, None, None]:
+    """A manager in a process of its own."""
+    command = [sys.executable, "-m", "tests.reliability.test_one_owner", str(directory), uid]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+def line(child: Process) -> str:
+    """Wait for the next line it prints."""
+    assert child.stdout is not None
+    return child.stdout.readline().strip()
+
+
+def test_a_second_process_is_refused_and_takes_over_when_the_first_is_killed(directory: Path) -> None:
+    with serve_plugin(plugin(), directory, poll_interval=0.1), process(directory, "pod-1") as first:
+        devices = line(first).split()
+        sleeper = int(line(first))
+        try:
+            assert len(devices) == 2
+            blob = (directory / "kubelet_internal_checkpoint").read_bytes()
+            with process(directory, "pod-2") as second:
+                assert "belongs to another running kubelet" in line(second)
+                assert second.wait(PATIENCE) == 0
+            with pytest.raises(DirectoryInUseError):
+                managed(directory).start()
+            assert (directory / "kubelet_internal_checkpoint").read_bytes() == blob
+            first.kill()
+            first.wait()
+            with managed(directory) as third:  # at once, and though a child of the first one lives on
+                assert held(third) == {"pod-1": tuple(devices)}
+                third.wait_for(lambda node: bool(node.inventory.status().allocatable.get(ResourceName(GPU))), PATIENCE)
+                assert not set(admit(third, "pod-3")) & set(devices)
+        finally:
+            os.kill(sleeper, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

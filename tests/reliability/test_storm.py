@@ -1,0 +1,66 @@
+"""Crowds of plugins and of registrations, and what is left when they have gone: nothing."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.adapters.peers import environment
+from tests.reliability.scale import scale
+from tests.reliability.storm import SLACK
+
+MOST_THREADS = 32
+MOST_MEGABYTES = 200
+NOISE = 16  # megabytes that an allocator keeps or gives back as it likes
+GENEROUS = 10.0  # seconds: the longest wait of a pod that nothing is wrong with, on a machine that has much else to do
+
+
+def storm(scenario: str, *arguments: object) -> Any:  # noqa: ANN401 - JSON is of any type
+    """Run a storm in a process of its own, for its memory is measured; what it has measured."""
+    command = [sys.executable, "-m", "tests.reliability.storm", scenario, *map(str, arguments)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment(), timeout=1800)
+    assert run.returncode == 0, run.stderr[-5000:]
+    record = json.loads(run.stdout)
+    print(json.dumps(record, indent=1))  # noqa: T201 - for `pytest -s`, which tells how it was
+    return record
+
+
+def check_the_customer(customer: Any, admissions: int) -> None:  # noqa: ANN401 - as above
+    """The healthy plugin was served throughout."""
+    assert customer["refusals"] == []
+    assert customer["admissions"] >= admissions
+    assert customer["longest"] < GENEROUS
+
+
+def test_plugins_in_crowds_need_few_threads_and_leave_nothing_behind_when_killed(directory: Path) -> None:
+    number, rounds = scale(150, 1000), scale(2, 4)
+    record = storm("fleets", directory, number, rounds)
+    before, first, last = record["before"], record["rounds"][0], record["rounds"][-1]
+    for fleet in record["rounds"]:
+        assert fleet["during"]["threads"] <= MOST_THREADS
+        assert fleet["during"]["megabytes"] <= MOST_MEGABYTES
+        assert number <= fleet["during"]["descriptors"] <= before["descriptors"] + number + 16  # one for each plugin
+        assert fleet["stopped"] == -(-number // 5)  # those that are only stopped are not lost
+        assert fleet["removed"] == number
+        assert fleet["after"]["descriptors"] <= before["descriptors"] + 1  # the customer's file may be open
+    assert record["after"]["threads"] <= before["threads"] + SLACK
+    assert record["after"]["descriptors"] <= before["descriptors"]
+    assert last["after"]["megabytes"] <= first["after"]["megabytes"] + NOISE
+    check_the_customer(record["customer"], 50)
+
+
+def test_registrations_in_a_row_leave_one_connection_of_one_live_plugin(directory: Path) -> None:
+    number = scale(500, 10_000)
+    record = storm("registrations", directory, number)
+    before, after, answers = record["before"], record["after"], record["answers"]
+    assert {kind.partition(".")[0]: count for kind, count in answers.items()} == {
+        "0 OK ": number // 4,
+        "1 OK ": number // 4,
+        "2 OK ": number // 4,
+        "3 UNKNOWN failed to dial device plugin: dial unix ": number // 4,
+    }
+    assert after["threads"] <= before["threads"] + SLACK
+    assert after["descriptors"] <= before["descriptors"] + 1  # the customer's file may be open
+    assert after["megabytes"] <= before["megabytes"] + NOISE
+    check_the_customer(record["customer"], 50)

@@ -1,0 +1,107 @@
+"""A plugin that stands still in the middle of a call holds up nobody else, and is not believed when it comes back."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from devicecore import Admitted, ContainerAllocateResponse, DeviceId, DeviceManager, Refused, ResourceName
+from devicecore.adapters.file import CHECKPOINT_NAME, FileStore
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
+from devicecore.adapters.memory import MemorySink
+from devicecore.domain.errors import PluginCallError
+from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
+from tests.adapters.peers import environment
+from tests.reliability.pods import GPU, held, plugin, pod
+from tests.reliability.scale import PATIENCE
+
+STUCK = "acme.io/stuck"
+
+
+class Stuck(SimulatedPlugin):
+    """Stops its own process in its first Allocate, and answers when somebody lets it go on."""
+
+    def __init__(self) -> None:
+        super().__init__(STUCK, simulated_devices("stuck", 2))
+        self.calls = 0
+        self.goes_on = threading.Event()
+
+    def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
+        """Answer, late."""
+        self.calls += 1
+        if self.calls == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+            self.goes_on.wait()  # the process stops when the kernel gets round to it
+        print("answered", flush=True)  # noqa: T201 - what the test waits for
+        return super().allocate(devices)
+
+
+def main(directory: str) -> None:
+    """Serve the stuck plugin."""
+    stuck = Stuck()
+    signal.signal(signal.SIGCONT, lambda *_: stuck.goes_on.set())
+    with serve_plugin(stuck, directory):
+        sys.stdin.read()
+
+
+@contextmanager
+def stuck_plugin(directory: Path) -> Generator["subprocess.Popen[str]", None, None]:
+    """The plugin, in a process of its own."""
+    command = [sys.executable, "-m", "tests.reliability.test_stuck_plugin", str(directory)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_others_are_admitted_meanwhile_and_the_late_answer_never_counts(directory: Path) -> None:
+    transport = GrpcUnixTransport(directory, allocate_timeout=4.0)
+    manager = DeviceManager(transport, FileStore.in_directory(directory), MemorySink())
+    with (
+        manager,
+        serve_plugin(plugin(), directory),
+        stuck_plugin(directory) as process,
+        ThreadPoolExecutor(1) as caller,
+    ):
+        manager.wait_for(lambda node: len(node.inventory.status().allocatable) == 2, PATIENCE)
+        ended = threading.Event()
+        waiting = caller.submit(manager.admit, pod("pod-stuck", 1, STUCK))
+        waiting.add_done_callback(lambda _: ended.set())
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # it is in the middle of Allocate
+
+        verdicts = [manager.admit(pod(f"pod-{size}", size)) for size in (0, 1, 2)]
+        assert [type(verdict) for verdict in verdicts] == [Admitted] * 3
+        assert not ended.is_set()  # they did not wait for the end of it
+        checkpoint = json.loads((directory / CHECKPOINT_NAME).read_bytes())
+        assert {entry["ResourceName"] for entry in checkpoint["Data"]["PodDeviceEntries"]} == {GPU}
+
+        verdict = waiting.result(PATIENCE)
+        assert isinstance(verdict, Refused)
+        assert isinstance(verdict.error, PluginCallError)
+        assert "DeadlineExceeded" in str(verdict.error)
+        assert held(manager).keys() == {"pod-1", "pod-2"}
+        assert not manager.node.ledger.reservations
+        before, blob = manager.node, (directory / CHECKPOINT_NAME).read_bytes()
+
+        process.send_signal(signal.SIGCONT)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "answered\n"
+        again = manager.admit(pod("pod-again", 2, STUCK))  # both devices are free, and its plugin serves
+        assert isinstance(again, Admitted)
+        assert process.stdout.readline() == "answered\n"
+        assert before.ledger.in_use(ResourceName(STUCK)).isdisjoint(again.devices("main")[ResourceName(STUCK)])
+        assert held(manager).keys() == {"pod-1", "pod-2", "pod-again"}
+        assert b"pod-stuck" not in blob + (directory / CHECKPOINT_NAME).read_bytes()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,186 @@
+"""Old and new instances of one plugin, in real processes: the latest registration wins, whoever says goodbye when."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+from devicecore import Admitted, DeviceManager, Node, ResourceName
+from devicecore.adapters.file import FileStore
+from devicecore.adapters.grpc_unix import GrpcUnixTransport
+from devicecore.adapters.memory import MemorySink
+from devicecore.wire import deviceplugin
+from tests.adapters.peers import RawPlugin, environment, register
+from tests.reliability.pods import GPU, admit, held, pod
+from tests.reliability.scale import PATIENCE
+
+Process = subprocess.Popen[str]
+
+
+class Signing(RawPlugin):
+    """A plugin whose answers tell who gave them."""
+
+    def allocate(self, _: deviceplugin.AllocateRequest, __: grpc.ServicerContext) -> deviceplugin.AllocateResponse:
+        """Sign."""
+        return deviceplugin.AllocateResponse(container_responses=[{"envs": {"BY": str(os.getpid())}}])
+
+
+def main(directory: str, name: str, *devices: str) -> None:
+    """A plugin that does what it is told on its input: `register`, `list` and ids, or `bye`."""
+    raw = Signing(Path(directory) / name, devices)
+    print("serving", flush=True)  # noqa: T201 - what the test waits for
+    for line in sys.stdin:
+        match line.split():
+            case ["register"]:
+                print(*register(Path(directory), name), flush=True)  # noqa: T201 - as above
+            case ["list", *ids]:
+                raw.report(*ids)
+            case _:
+                raw.end_stream()
+
+
+@contextmanager
+def instance(directory: Path, name: str, *devices: str) -> Generator[Process, None, None]:
+    """One instance of the plugin, serving, not yet registered."""
+    command = [sys.executable, "-m", "tests.reliability.test_takeover", str(directory), name, *devices]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+    ) as process:
+        try:
+            assert answer(process) == "serving"
+            yield process
+        finally:
+            process.kill()
+
+
+def tell(process: Process, *words: str) -> None:
+    """Tell an instance what to do."""
+    assert process.stdin is not None
+    process.stdin.write(" ".join(words) + "\n")
+    process.stdin.flush()
+
+
+def answer(process: Process) -> str:
+    """Wait for what it says."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def registered(process: Process) -> str:
+    """Have it register; the answer."""
+    tell(process, "register")
+    return answer(process)
+
+
+def lists(*ids: str) -> "Lists":
+    """Whether a node believes in these devices, and all are healthy."""
+    return Lists(ids)
+
+
+class Lists:
+    """A condition on a node."""
+
+    def __init__(self, ids: tuple[str, ...]) -> None:
+        self._ids = set(ids)
+
+    def __call__(self, node: Node) -> bool:
+        resource = node.inventory.resources.get(ResourceName(GPU))
+        return resource is not None and resource.report is not None and set(resource.report.healthy) == self._ids
+
+
+@pytest.fixture
+def manager(directory: Path) -> Generator[DeviceManager, None, None]:
+    """A manager over real sockets."""
+    store = FileStore.in_directory(directory)
+    with DeviceManager(GrpcUnixTransport(directory), store, MemorySink()) as manager:
+        yield manager
+
+
+def instances(manager: DeviceManager) -> int:
+    """How many instances are live."""
+    return len(manager.node.inventory.resources[ResourceName(GPU)].plugins)
+
+
+def answered_by(manager: DeviceManager, uid: str) -> int:
+    """Which process was asked to prepare a pod's devices."""
+    options = manager.container_options(pod(uid), "main")
+    assert options is not None
+    return int(options.envs["BY"])
+
+
+@pytest.mark.parametrize("way", ["stopped", "alive", "killed"])
+def test_a_new_process_on_the_same_path_takes_over_whatever_the_old_one_does(
+    directory: Path, manager: DeviceManager, way: str
+) -> None:
+    """A rolling update over one socket: a plugin that hangs must not keep its successor out."""
+    with instance(directory, "p.sock", "old-0", "old-1") as old:
+        assert registered(old) == "StatusCode.OK"
+        manager.wait_for(lists("old-0", "old-1"), PATIENCE)
+        if way != "alive":
+            old.send_signal(signal.SIGSTOP if way == "stopped" else signal.SIGKILL)
+        with instance(directory, "p.sock", "new-0", "new-1") as new:
+            assert registered(new) == "StatusCode.OK"
+            manager.wait_for(lists("new-0", "new-1"), PATIENCE)
+            assert instances(manager) == 1
+            if way == "stopped":
+                old.send_signal(signal.SIGCONT)
+            if way != "killed":
+                tell(old, "list", "old-0", "old-1", "old-2")  # a heartbeat of one who does not know that he is gone
+                tell(old, "bye")
+            old.kill()
+            old.wait()
+            tell(new, "list", "new-0", "new-1", "new-2")
+            manager.wait_for(lists("new-0", "new-1", "new-2"), PATIENCE)
+            assert admit(manager, "pod-1") == ("new-0", "new-1")
+            assert answered_by(manager, "pod-1") == new.pid
+            assert registered(new) == "StatusCode.OK"
+            assert instances(manager) == 1
+
+
+@pytest.mark.parametrize("way", ["bye", "killed"])
+def test_a_late_goodbye_and_old_heartbeats_do_not_touch_the_new_instance(
+    directory: Path, manager: DeviceManager, way: str
+) -> None:
+    """Two sockets, as with maxSurge: kubernetes#121994, #135437."""
+    with instance(directory, "a.sock", "d0", "d1") as old, instance(directory, "b.sock", "d0", "d1", "d2") as new:
+        assert registered(old) == "StatusCode.OK"
+        manager.wait_for(lists("d0", "d1"), PATIENCE)
+        devices = admit(manager, "pod-1")
+        assert registered(new) == "StatusCode.OK"
+        manager.wait_for(lists("d0", "d1", "d2"), PATIENCE)
+        before = manager.node.inventory.resources[ResourceName(GPU)].plugins[0].report
+        tell(old, "list", "d0")  # the heartbeat of the old one
+        manager.wait_for(lambda node: node.inventory.resources[ResourceName(GPU)].plugins[0].report != before, PATIENCE)
+        assert lists("d0", "d1", "d2")(manager.node)
+        if way == "bye":
+            tell(old, "bye")
+        else:
+            old.kill()
+        manager.wait_for(lambda node: len(node.inventory.resources[ResourceName(GPU)].plugins) == 1, PATIENCE)
+        assert lists("d0", "d1", "d2")(manager.node)
+        assert held(manager) == {"pod-1": devices}
+        assert isinstance(manager.admit(pod("pod-2", 1)), Admitted)
+        assert answered_by(manager, "pod-2") == new.pid
+
+
+def test_the_survivor_serves_when_the_newer_instance_goes(directory: Path, manager: DeviceManager) -> None:
+    with instance(directory, "a.sock", "a0", "a1") as old:
+        assert registered(old) == "StatusCode.OK"
+        manager.wait_for(lists("a0", "a1"), PATIENCE)
+        with instance(directory, "b.sock", "b0", "b1") as new:
+            assert registered(new) == "StatusCode.OK"
+            manager.wait_for(lists("b0", "b1"), PATIENCE)
+            new.kill()
+            manager.wait_for(lists("a0", "a1"), PATIENCE)
+        assert admit(manager, "pod-1") == ("a0", "a1")
+        assert answered_by(manager, "pod-1") == old.pid
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,419 @@
+"""Without a cue, an adapter that wraps another changes nothing; with one, the call it names goes wrong as it says."""
+
+import threading
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from devicecore import ContainerAllocateResponse, DeviceId, NodeStatus, PluginOptions, ResourceName
+from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
+from devicecore.domain.errors import (
+    EmptyAllocateResponseError,
+    PluginCallError,
+    PluginOptionsError,
+    PluginStoppedError,
+    SinkError,
+    StoreError,
+)
+from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
+from devicecore.domain.model import PluginId
+from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
+from devicecore.testing.faults import (
+    CALL_LIMIT,
+    DISK_FULL,
+    AnswersForeign,
+    AnswersLate,
+    AnswersNothing,
+    AnswersRepeated,
+    AnswersShort,
+    AnswersTooLong,
+    Call,
+    Fails,
+    FailsAfterwards,
+    Fault,
+    FaultyPlugin,
+    FaultySink,
+    FaultyStore,
+    FaultyTransport,
+    Gate,
+    Held,
+    Loses,
+    ManualClock,
+    Meanwhile,
+    NeverAnswers,
+    Script,
+    TakesTime,
+    Tears,
+    Twice,
+)
+
+GPU = ResourceName("example.com/gpu")
+IDS = tuple(DeviceId(f"gpu-{number}") for number in range(4))
+
+
+class Obliging(SimulatedPlugin):
+    """A plugin that notes what it was asked, and prefers the first devices."""
+
+    def __init__(self) -> None:
+        super().__init__(GPU, simulated_devices("gpu", 4))
+        self.options = PluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
+        self.asked: list[object] = []
+
+    def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
+        self.asked.append(devices)
+        return super().allocate(devices)
+
+    def get_preferred_allocation(
+        self, available: Sequence[DeviceId], must_include: Sequence[DeviceId], size: int
+    ) -> Sequence[DeviceId]:
+        self.asked.append((available, must_include, size))
+        return tuple(available)[:size]
+
+    def pre_start_container(self, devices: Sequence[DeviceId]) -> None:
+        self.asked.append(devices)
+
+
+class Rig:
+    """A plugin behind a faulty transport."""
+
+    def __init__(self) -> None:
+        self.script = Script()
+        self.clock = ManualClock()
+        self.plugin = Obliging()
+        self.events: list[Event] = []
+        self.network = MemoryTransport()
+        self.transport = FaultyTransport(self.network, self.script, self.clock)
+        self.transport.start(self.events.append)
+        self.connection = self.network.connect(self.plugin, "gpu.sock")
+        self.id: PluginId = self.connection.id
+
+    def allocate(self, timeout: float | None = None) -> str:
+        receipt = self.transport.allocate(self.id, IDS[:1], timeout=timeout)
+        return ",".join(self.transport.read(receipt).envs.values())
+
+    def prefer(self) -> tuple[DeviceId, ...]:
+        return self.transport.get_preferred_allocation(self.id, IDS, (), 2)
+
+
+# --- without a cue ----------------------------------------------------------------------------------------------------
+
+
+def test_without_a_cue_a_transport_is_as_it_was() -> None:
+    rig = Rig()
+    registered = [RegistrationRequested(GPU), PluginRegistered(rig.id, rig.plugin.options)]
+    assert rig.events == [*registered, DevicesReported(rig.id, tuple(rig.plugin.devices()))]
+    assert rig.allocate() == "gpu-0"
+    assert rig.prefer() == ("gpu-0", "gpu-1")
+    rig.transport.pre_start_container(rig.id, IDS)
+    assert rig.plugin.asked == [IDS[:1], (IDS, (), 2), IDS]
+    rig.connection.disconnect()
+    assert rig.events[-1] == PluginLost(rig.id)
+    with pytest.raises(PluginStoppedError):
+        rig.allocate()
+    rig.transport.stop()
+
+
+def test_without_a_cue_a_store_and_a_sink_are_as_they_were() -> None:
+    store, sink = FaultyStore(MemoryStore(), Script()), MemorySink()
+    assert store.load() is None
+    store.save(b"1")
+    assert store.load() == b"1"
+    assert store.set_aside() == "aside[0]"
+    assert store.set_aside() is None
+    FaultySink(sink, Script()).publish(NodeStatus({GPU: 1}, {GPU: 1}))
+    assert sink.capacity == {GPU: 1}
+
+
+def test_without_a_cue_a_plugin_is_as_it_was() -> None:
+    plugin = Obliging()
+    wrapped = FaultyPlugin(plugin, Script())
+    changes: list[str] = []
+    end = wrapped.subscribe(lambda: changes.append("changed"))
+    plugin.set_devices(())
+    end()
+    plugin.set_devices(simulated_devices("gpu", 4))
+    assert changes == ["changed"]
+    assert (wrapped.resource, wrapped.options, wrapped.devices()) == (GPU, plugin.options, plugin.devices())
+    assert wrapped.allocate(IDS[:2]) == plugin.allocate(IDS[:2])
+    assert wrapped.get_preferred_allocation(IDS, (), 1) == IDS[:1]
+    wrapped.pre_start_container(IDS)
+
+
+# --- cues -------------------------------------------------------------------------------------------------------------
+
+
+def outcomes(action: Callable[[], object], times: int) -> list[str]:
+    """What comes of doing something again and again: `ok`, or the cause of its failure."""
+
+    def outcome() -> str:
+        try:
+            action()
+        except PluginCallError as error:
+            return error.cause
+        return "ok"
+
+    return [outcome() for _ in range(times)]
+
+
+def test_the_nth_call_fails_and_no_other() -> None:
+    rig = Rig()
+    rig.script.on("Allocate", Fails("third"), nth=3)
+    rig.script.on("Allocate", Fails("first"))
+    rig.script.on("PreStartContainer", Fails("never"))
+    assert outcomes(rig.allocate, 4) == ["first", "ok", "third", "ok"]
+    rig.script.on("Allocate", Fails("from now"), nth=2)
+    assert outcomes(rig.allocate, 3) == ["ok", "from now", "ok"]
+
+
+def test_a_standing_cue_holds_until_it_is_cleared() -> None:
+    rig = Rig()
+    rig.script.always("Allocate", Fails("always"))
+    rig.script.on("Allocate", Fails("behind it"))
+    assert outcomes(rig.allocate, 2) == ["always", "always"]
+    rig.script.clear("PreStartContainer")
+    assert outcomes(rig.allocate, 1) == ["always"]
+    rig.script.clear("Allocate")
+    assert outcomes(rig.allocate, 1) == ["ok"]
+    rig.script.always("Allocate", Fails("again"))
+    rig.script.on("PreStartContainer", Fails("too"))
+    rig.script.clear()
+    assert outcomes(rig.allocate, 1) == ["ok"]
+    assert outcomes(lambda: rig.transport.pre_start_container(rig.id, IDS), 1) == ["ok"]
+
+
+def test_faults_stand_behind_each_other() -> None:
+    """The first is in front: it decides whether the others are met at all."""
+    rig = Rig()
+    rig.script.on("Allocate", TakesTime(1.0), FailsAfterwards("in the end"))
+    rig.script.on("Allocate", Fails("at once"), TakesTime(1.0), nth=2)
+    assert outcomes(rig.allocate, 2) == ["in the end", "at once"]
+    assert (rig.clock.now, len(rig.plugin.asked)) == (0.0, 1)
+
+
+def test_a_function_of_your_own_is_a_fault() -> None:
+    """It may look at the call, change its arguments and its answer."""
+
+    def greedy(call: Call) -> object:
+        available, must_include, size = call.arguments
+        return call.proceed(available, must_include, size + 1)
+
+    rig = Rig()
+    rig.script.on("GetPreferredAllocation", AnswersRepeated(), greedy)
+    assert rig.prefer() == ("gpu-0",) * 3
+
+
+# --- calls to plugins -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause", "asked", "passed"),
+    [
+        (Fails("no"), "no", 0, 0.0),
+        (FailsAfterwards("no"), "no", 1, 0.0),
+        (NeverAnswers(), "rpc error: code = DeadlineExceeded desc = context deadline exceeded", 0, 5.0),
+        (AnswersLate(), "rpc error: code = DeadlineExceeded desc = context deadline exceeded", 1, 6.0),
+        (TakesTime(50.0), "ok", 1, 50.0),
+    ],
+    ids=repr,
+)
+def test_a_call_goes_wrong(fault: Fault, cause: str, asked: int, passed: float) -> None:
+    """What its caller hears, whether the plugin hears of it at all, and how much time it takes."""
+    rig = Rig()
+    rig.script.on("Allocate", fault)
+    assert outcomes(lambda: rig.allocate(timeout=5.0), 1) == [cause]
+    assert (len(rig.plugin.asked), rig.clock.now) == (asked, passed)
+
+
+def test_a_call_whose_caller_has_no_limit_has_that_of_the_transport() -> None:
+    rig = Rig()
+    rig.script.on("Allocate", NeverAnswers())
+    outcomes(rig.allocate, 1)
+    assert rig.clock() == CALL_LIMIT
+
+
+def test_an_answer_to_allocate_is_empty() -> None:
+    rig = Rig()
+    rig.script.on("Allocate", AnswersNothing())
+    with pytest.raises(EmptyAllocateResponseError, match="no containers return in allocation response"):
+        rig.allocate()
+    assert rig.plugin.asked == [IDS[:1]]
+
+
+@pytest.mark.parametrize(
+    ("fault", "answer"),
+    [
+        (AnswersNothing(), ()),
+        (AnswersShort(), IDS[:1]),
+        (AnswersTooLong(), (*IDS[:2], *IDS)),
+        (AnswersForeign(), ("foreign-0", "foreign-1")),
+        (AnswersForeign(("a",)), ("a",)),
+        (AnswersRepeated(), ("gpu-0", "gpu-0")),
+    ],
+    ids=repr,
+)
+def test_a_preference_is_odd(fault: Fault, answer: Sequence[str]) -> None:
+    """Over any wire, and in the plugin itself."""
+    rig = Rig()
+    rig.script.on("GetPreferredAllocation", fault)
+    assert rig.prefer() == answer
+    script = Script()
+    script.on("GetPreferredAllocation", fault)
+    assert FaultyPlugin(rig.plugin, script).get_preferred_allocation(IDS, (), 2) == answer
+
+
+def test_a_call_stands_at_a_gate() -> None:
+    """Before the plugin hears of it, or when it has answered."""
+    for gate, asked in ((Gate(20.0), 0), (Gate(20.0, after=True), 1)):
+        rig = Rig()
+        rig.script.on("Allocate", gate)
+        thread = threading.Thread(target=rig.allocate)
+        thread.start()
+        assert gate.reached.wait(20.0)
+        assert (len(rig.plugin.asked), thread.is_alive()) == (asked, True)
+        gate.release()
+        thread.join(20.0)
+        assert len(rig.plugin.asked) == 1
+
+
+def test_a_gate_that_nobody_opens_raises() -> None:
+    rig = Rig()
+    rig.script.on("Allocate", Gate(patience=0.01))
+    with pytest.raises(TimeoutError, match=r"nobody opened a gate within 0\.01 seconds"):
+        rig.allocate()
+
+
+def test_a_plugin_raises_and_its_caller_hears_why() -> None:
+    """Served in memory, what it raises is the cause of the error."""
+    script, network = Script(), MemoryTransport()
+    network.start(lambda _: None)
+    connection = network.connect(FaultyPlugin(Obliging(), script))
+    script.on("Allocate", Fails("out of order"))
+    with pytest.raises(PluginCallError) as failure:
+        network.allocate(connection.id, IDS)
+    assert failure.value.cause == "out of order"
+
+
+def test_a_plugin_lists_and_allocates_nothing() -> None:
+    script = Script()
+    plugin = FaultyPlugin(Obliging(), script)
+    script.on("ListAndWatch", AnswersNothing())
+    script.on("Allocate", AnswersNothing())
+    script.on("PreStartContainer", AnswersNothing())
+    assert plugin.devices() == ()
+    assert plugin.allocate(IDS) == ContainerAllocateResponse()
+    plugin.pre_start_container(IDS)
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+def test_events_are_lost_told_twice_and_held_back() -> None:
+    rig = Rig()
+    del rig.events[:]
+    beat = DevicesReported(rig.id, tuple(rig.plugin.devices()))
+    rig.script.on("DevicesReported", Twice())
+    rig.connection.report()
+    rig.script.on("DevicesReported", Loses())
+    rig.connection.report()
+    assert rig.events == [beat, beat]
+    goodbye = Held()
+    rig.script.on("PluginLost", goodbye)
+    rig.connection.disconnect()
+    new = rig.network.connect(rig.plugin, "gpu.sock")
+    goodbye.release()
+    goodbye.release()
+    hello = PluginRegistered(new.id, rig.plugin.options)
+    assert rig.events[3:] == [hello, DevicesReported(new.id, beat.devices), PluginLost(rig.id)]
+
+
+def test_a_registration_fails_at_the_options() -> None:
+    rig = Rig()
+    rig.script.on("PluginRegistered", Fails("connection reset"))
+    with pytest.raises(PluginOptionsError, match="failed to get device plugin options: connection reset"):
+        rig.network.connect(rig.plugin)
+    rig.script.on("RegistrationRequested", Fails("rate limit"))
+    with pytest.raises(PluginOptionsError):
+        rig.network.connect(rig.plugin)
+
+
+def test_a_stream_is_dropped_in_the_middle_of_a_call() -> None:
+    """Goodbye comes once, and then the instance is neither heard nor called."""
+    rig = Rig()
+    rig.script.on("Allocate", Meanwhile(lambda: rig.transport.drop(rig.id)))
+    assert rig.allocate() == "gpu-0"
+    assert rig.events[-1] == PluginLost(rig.id)
+    told = len(rig.events)
+    rig.connection.report()
+    rig.connection.disconnect()
+    assert len(rig.events) == told
+    with pytest.raises(PluginStoppedError):
+        rig.allocate()
+
+
+def test_a_transport_that_has_stopped_tells_nothing() -> None:
+    rig = Rig()
+    rig.transport.stop()
+    told = len(rig.events)
+    rig.transport.tell(PluginLost(rig.id))
+    assert len(rig.events) == told
+
+
+# --- disk and sink ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fault", "left", "raises"),
+    [
+        (DISK_FULL, b"old old!", True),
+        (FailsAfterwards(), b"new new!", True),
+        (Loses(), b"old old!", False),
+        (Tears(), b"new old!", False),
+        (Tears(0.0), b"old old!", False),
+        (Tears(1.0), b"new new!", False),
+    ],
+    ids=repr,
+)
+def test_a_write_goes_wrong(fault: Fault, left: bytes, raises: bool) -> None:
+    """What is on the disk afterwards, and whether anybody was told."""
+    script, inner = Script(), MemoryStore(b"old old!")
+    store = FaultyStore(inner, script)
+    script.on("save", fault)
+    if raises:
+        with pytest.raises(StoreError, match='failed to write checkpoint file "checkpoint": '):
+            store.save(b"new new!")
+    else:
+        store.save(b"new new!")
+    assert inner.blob == left
+    store.save(b"next")
+    assert inner.blob == b"next"
+
+
+def test_the_first_write_is_torn() -> None:
+    script, inner = Script(), MemoryStore()
+    script.on("save", Tears())
+    FaultyStore(inner, script).save(b"half gone")
+    assert inner.blob == b"half"
+
+
+def test_a_store_cannot_be_read_nor_moved() -> None:
+    script = Script()
+    store = FaultyStore(MemoryStore(b"1"), script)
+    script.on("load", Fails())
+    script.on("set_aside", Fails("Read-only file system"))
+    with pytest.raises(StoreError, match='failed to read checkpoint file "checkpoint": Input/output error'):
+        store.load()
+    with pytest.raises(StoreError, match='failed to set aside checkpoint file "checkpoint": Read-only file system'):
+        store.set_aside()
+    script.on("load", Loses())
+    assert store.load() is None
+
+
+def test_a_sink_cannot_be_reached() -> None:
+    script, sink = Script(), MemorySink()
+    script.on("publish", Fails("connection refused"))
+    script.on("publish", Loses(), nth=2)
+    faulty = FaultySink(sink, script)
+    with pytest.raises(SinkError, match="connection refused"):
+        faulty.publish(NodeStatus())
+    faulty.publish(NodeStatus())
+    assert sink.published == []

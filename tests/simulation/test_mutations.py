@@ -1,0 +1,466 @@
+"""Takes out one protection at a time, and shows that somebody notices: the simulation, or the named test of a race.
+
+The seed beside each is one that found it, to be quick; should it not any more, others are tried.
+
+Each mutation is what somebody might write who does not know why the code is as it is; many are what a kubelet does.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext, suppress
+from functools import partial
+from typing import Any
+
+import pytest
+from attrs import evolve, frozen
+
+from devicecore import DeviceManager
+from devicecore.domain.admission import NotReady, Refused
+from devicecore.domain.device_set import DeviceSet
+from devicecore.domain.errors import DeviceCoreError, StoreError
+from devicecore.domain.inventory import DeviceReport, Inventory, Plugin, Resource
+from devicecore.domain.ledger import Ledger
+from devicecore.domain.model import Container, ContainerKey, DeviceId, PluginId, Pod, PodUid, ResourceName
+from devicecore.domain.node import Node
+from devicecore.domain.selection import Consult, Decision, Demand, Settled
+from devicecore.testing.faults import Fails
+from devicecore.testing.simulation import Simulation
+from devicecore.testing.simulation.world import Disk
+from tests.simulation import test_races as races
+
+Patch = pytest.MonkeyPatch
+Anything = Any  # whatever the real function takes, and the mutation hands on
+
+SEEDS = range(60)
+STEPS = 300
+
+
+@frozen
+class Mutation:
+    """One protection less, the law of the simulation that rests on it, and the seed that is tried first."""
+
+    take_out: Callable[[Patch], None]
+    law: str
+    seed: int
+
+    def __repr__(self) -> str:
+        return self.take_out.__name__
+
+
+MUTATIONS: list[Mutation] = []
+
+
+def breaks(law: str, seed: int = 0) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+    """Have the simulation look for it."""
+
+    def register(take_out: Callable[[Patch], None]) -> Callable[[Patch], None]:
+        MUTATIONS.append(Mutation(take_out, law, seed))
+        return take_out
+
+    return register
+
+
+def real(method: str) -> Callable[..., Anything]:
+    """The manager's own method."""
+    function: Callable[..., Anything] = vars(DeviceManager)[method]
+    return function
+
+
+def of_allocations_only(ledger: Ledger) -> Ledger:
+    """What is in use, rebuilt from what was confirmed, as a kubelet does."""
+    nothing = {reservation.resource: DeviceSet() for reservation in ledger.reservations}
+    rebuilt = Ledger.of(ledger)
+    in_use = {**nothing, **{name: rebuilt.in_use(name) for name in rebuilt.resources}}
+    return evolve(rebuilt, reservations=ledger.reservations, in_use=in_use)
+
+
+# --- reservations -----------------------------------------------------------------------------------------------------
+
+
+@breaks("free_reserved_and_allocated_are_all_there_is", seed=15)
+def in_use_is_rebuilt_when_pods_are_evicted(patch: Patch) -> None:
+    """kubernetes#137534."""
+    evict = Ledger.evict
+
+    def rebuilding(self: Ledger, pods: Iterable[PodUid]) -> Ledger:
+        left = evict(self, pods)
+        return left if left is self else of_allocations_only(left)
+
+    patch.setattr(Ledger, "evict", rebuilding)
+
+
+@breaks("free_reserved_and_allocated_are_all_there_is", seed=0)
+def in_use_is_rebuilt_when_an_admission_fails(patch: Patch) -> None:
+    """kubernetes#137534, the other way in."""
+    release = Ledger.release
+    patch.setattr(Ledger, "release", lambda self, key, resource: of_allocations_only(release(self, key, resource)))
+
+
+@breaks("free_reserved_and_allocated_are_all_there_is", seed=0)
+def in_use_forgets_reservations(patch: Patch) -> None:
+    patch.setattr(Ledger, "in_use", lambda self, resource: DeviceSet.of(_allocated(self, resource)))
+
+
+def _allocated(ledger: Ledger, resource: ResourceName) -> Iterator[DeviceId]:
+    return (device for held in ledger if held.resource == resource for device in held.devices)
+
+
+@breaks("nothing_but_its_own_errors_leaves_the_manager", seed=3)
+def eviction_drops_reservations(patch: Patch) -> None:
+    evict = Ledger.evict
+    patch.setattr(Ledger, "evict", lambda self, pods: Ledger.of(evict(self, pods)))
+
+
+@breaks("reservations_never_outlive_their_admission", seed=0)
+def a_failed_admission_gives_nothing_back(patch: Patch) -> None:
+    patch.setattr(Ledger, "release", lambda self, _key, _resource: self)
+
+
+@breaks("reservations_never_outlive_their_admission", seed=1)
+def a_failed_admission_keeps_its_first_container(patch: Patch) -> None:
+    """kubernetes#130145."""
+    release = real("_release")
+
+    def releasing_the_last(self: DeviceManager, transaction: Anything) -> None:
+        del transaction.reserved[:-1]
+        release(self, transaction)
+
+    patch.setattr(DeviceManager, "_release", releasing_the_last)
+
+
+@breaks("the_ledger_is_never_asked_for_what_is_held", seed=0)
+def nothing_is_decided_anew_after_the_plugin_was_asked(patch: Patch) -> None:
+    decide = Node.devices_to_allocate
+    asked: dict[tuple[ContainerKey, ResourceName], Consult] = {}
+
+    def decided_before(self: Node, pod: Pod, demand: Demand) -> Decision:
+        what = demand.key, demand.resource
+        decision = asked.pop(what, None) or decide(self, pod, demand)
+        if isinstance(decision, Consult):
+            asked[what] = decision
+        return decision
+
+    patch.setattr(Node, "devices_to_allocate", decided_before)
+
+
+@breaks("the_latest_instance_is_asked_for_healthy_devices", seed=16)
+def whatever_the_plugin_prefers_is_taken(patch: Patch) -> None:
+    def trusting(self: Consult, preferred: Iterable[DeviceId]) -> Settled:
+        return Settled(DeviceSet.of([*self.must_include, *preferred][: self.size]))
+
+    patch.setattr(Consult, "answer", trusting)
+
+
+@breaks("inside_a_pod_only_what_is_lent_is_shared", seed=7)
+def sidecars_lend_their_devices(patch: Patch) -> None:
+    patch.setattr(Pod, "lends", lambda self, container: container in self.init_containers)
+
+
+@breaks("an_admitted_pod_keeps_what_it_had", seed=17)
+def a_pod_that_is_being_admitted_is_swept(patch: Patch) -> None:
+    sweep = real("_sweep")
+
+    def sweeping_all(self: DeviceManager) -> bool:
+        admitting, self._admitting = self._admitting, set()
+        try:
+            return bool(sweep(self))
+        finally:
+            self._admitting = admitting
+
+    patch.setattr(DeviceManager, "_sweep", sweeping_all)
+
+
+# --- deadlines --------------------------------------------------------------------------------------------------------
+
+
+@breaks("a_late_answer_is_never_taken", seed=3)
+def an_answer_after_the_deadline_is_taken(patch: Patch) -> None:
+    patch.setattr(DeviceManager, "_time_left", lambda self, _: self._budget)
+
+
+# --- the disk ---------------------------------------------------------------------------------------------------------
+
+
+@breaks("nothing_but_its_own_errors_leaves_the_manager", seed=0)
+def confirmed_before_saved(patch: Patch) -> None:
+    """kubernetes#140929."""
+    save = real("_save")
+
+    def confirming(self: DeviceManager, node: Node) -> None:
+        self._replace(lambda _: node)
+        save(self, node)
+
+    patch.setattr(DeviceManager, "_save", confirming)
+
+
+@breaks("an_answered_admission_is_never_lost", seed=21)
+def admitted_although_not_saved(patch: Patch) -> None:
+    save = real("_save")
+
+    def careless(self: DeviceManager, node: Node) -> None:
+        with suppress(StoreError):
+            save(self, node)
+
+    patch.setattr(DeviceManager, "_save", careless)
+
+
+@breaks("the_file_restores_to_the_ledger_in_memory", seed=0)
+def evictions_are_not_saved(patch: Patch) -> None:
+    """kubernetes#137010."""
+    patch.setattr(DeviceManager, "_save_or_log", lambda _: None)
+
+
+@breaks("a_good_file_is_used_and_a_bad_one_is_kept", seed=6)
+def a_bad_file_is_not_set_aside(patch: Patch) -> None:
+    patch.setattr(Disk, "set_aside", lambda _: None)
+
+
+# --- plugins ----------------------------------------------------------------------------------------------------------
+
+
+def _instance(inventory: Inventory, id_: PluginId, same: Callable[[Plugin], bool]) -> PluginId:
+    resource = inventory.resources.get(id_.resource)
+    return next((plugin.id for plugin in reversed(resource.plugins if resource else ()) if same(plugin)), id_)
+
+
+@breaks("plugins_are_believed", seed=10)
+def a_goodbye_is_for_whoever_has_the_socket(patch: Patch) -> None:
+    """kubernetes#135437."""
+    disconnect = Inventory.disconnect
+
+    def by_socket(self: Inventory, id_: PluginId, now: float) -> Inventory:
+        return disconnect(self, _instance(self, id_, lambda plugin: plugin.id.socket == id_.socket), now)
+
+    patch.setattr(Inventory, "disconnect", by_socket)
+
+
+@breaks("plugins_are_believed", seed=3)
+def a_goodbye_is_for_whoever_has_the_resource(patch: Patch) -> None:
+    """kubernetes#121994."""
+    disconnect = Inventory.disconnect
+
+    def by_resource(self: Inventory, id_: PluginId, now: float) -> Inventory:
+        return disconnect(self, _instance(self, id_, lambda _: True), now)
+
+    patch.setattr(Inventory, "disconnect", by_resource)
+
+
+@breaks("plugins_are_believed", seed=1)
+def a_list_is_for_whoever_has_the_resource(patch: Patch) -> None:
+    report = Inventory.report
+
+    def from_anybody(self: Inventory, id_: PluginId, *others: Anything) -> Inventory:
+        return report(self, _instance(self, id_, lambda _: True), *others)
+
+    patch.setattr(Inventory, "report", from_anybody)
+
+
+@breaks("plugins_are_believed", seed=0)
+def devices_stay_healthy_when_their_plugin_goes(patch: Patch) -> None:
+    patch.setattr(DeviceReport, "all_unhealthy", lambda self: self)
+
+
+@breaks("the_latest_instance_is_asked_for_healthy_devices", seed=0)
+def the_first_instance_serves(patch: Patch) -> None:
+    def first(self: Resource) -> Plugin | None:
+        return self.plugins[0] if self.plugins else self.stopped
+
+    patch.setattr(Resource, "plugin", property(first))
+
+
+@breaks("an_occupied_socket_is_refused", seed=0)
+def a_socket_is_served_twice(patch: Patch) -> None:
+    connect = Inventory.connect
+
+    def without_looking(self: Inventory, id_: PluginId, options: Anything) -> Inventory:
+        elsewhere = connect(self, evolve(id_, socket=f"{id_.socket}/{id_.generation}"), options)
+        resource = elsewhere.resources[id_.resource]
+        plugins = (*resource.plugins[:-1], evolve(resource.plugins[-1], id=id_))
+        return Inventory({**elsewhere.resources, id_.resource: evolve(resource, plugins=plugins)})
+
+    patch.setattr(Inventory, "connect", without_looking)
+
+
+# --- restarts ---------------------------------------------------------------------------------------------------------
+
+
+@breaks("the_file_restores_to_the_ledger_in_memory", seed=0)
+def a_restart_forgets_which_resources_there_were(patch: Patch) -> None:
+    patch.setattr(Inventory, "expect", lambda self, _names, _now: self)
+
+
+@breaks("an_admitted_pod_has_what_it_asks_for", seed=24)
+def a_resource_without_a_plugin_is_not_ours(patch: Patch) -> None:
+    patch.setattr(Node, "knows", lambda self, resource: resource in self.inventory.resources)
+
+
+@breaks("a_running_pod_survives_a_restart", seed=2)
+def running_containers_are_not_known(patch: Patch) -> None:
+    """kubernetes#118559."""
+    patch.setattr(DeviceManager, "_is_already_running", lambda *_: False)
+
+
+@breaks("a_running_pod_survives_a_restart", seed=21)
+def init_containers_that_have_ended_are_asked_for_again(patch: Patch) -> None:
+    """kubernetes#138446."""
+
+    def only_running(self: DeviceManager, pod: Pod, container: Container) -> bool:
+        return not (self._pods is None or self._pods.sources_ready()) and pod.key(container) in self._running
+
+    patch.setattr(DeviceManager, "_is_already_running", only_running)
+
+
+@breaks("not_yet_is_not_no", seed=0)
+def not_yet_is_no(patch: Patch) -> None:
+    verdict = real("_verdict")
+
+    def strict(self: DeviceManager, error: DeviceCoreError, at: Container | None) -> Refused:
+        found = verdict(self, error, at)
+        return Refused(found.error, found.container) if isinstance(found, NotReady) else found
+
+    patch.setattr(DeviceManager, "_verdict", strict)
+
+
+# --- what others see --------------------------------------------------------------------------------------------------
+
+
+@breaks("sanitize_never_lowers", seed=0)
+def sanitize_says_what_is_in_use(patch: Patch) -> None:
+    def in_use(self: Node, _pod: PodUid, _allocatable: Anything) -> dict[ResourceName, int]:
+        return {name: len(self.ledger.in_use(name)) for name in self.ledger.resources}
+
+    patch.setattr(Node, "sanitize_allocatable", in_use)
+
+
+@breaks("the_sink_shows_what_the_node_has", seed=0)
+def only_looking_publishes(patch: Patch) -> None:
+    patch.setattr(DeviceManager, "_publish", lambda self, *_: self.node.inventory.status())
+
+
+@breaks("who_is_over_has_nothing", seed=9)
+def nobody_is_swept(patch: Patch) -> None:
+    patch.setattr(DeviceManager, "_sweep", lambda _: False)
+
+
+# --- the simulation notices -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=repr)
+def test_the_simulation_notices(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutation.take_out(monkeypatch)
+    problems = (Simulation(seed, STEPS).run().problem for seed in (mutation.seed, *SEEDS))
+    # Others may break first: a mutant may trip over itself before it does what it is made for.
+    assert any(problem and problem.law == mutation.law for problem in problems)
+
+
+# --- the named tests notice -------------------------------------------------------------------------------------------
+
+
+def admissions_of_one_pod_run_side_by_side(patch: Patch) -> None:
+    patch.setattr(DeviceManager, "_alone", lambda _self, _pod: nullcontext())
+
+
+def saves_run_side_by_side(patch: Patch) -> None:
+    _without_lock(patch, "_saving")
+
+
+def publications_run_side_by_side(patch: Patch) -> None:
+    _without_lock(patch, "_publishing")
+
+
+def _without_lock(patch: Patch, lock: str) -> None:
+    initialise = real("__init__")
+
+    def unlocked(self: DeviceManager, *arguments: Anything, **options: Anything) -> None:
+        initialise(self, *arguments, **options)
+        setattr(self, lock, nullcontext())
+
+    patch.setattr(DeviceManager, "__init__", unlocked)
+
+
+def who_holds_something_is_looked_up_after_who_is_active(patch: Patch) -> None:
+    """As we once had it."""
+
+    def sweep(self: DeviceManager) -> bool:
+        assert self._pods is not None
+        active = {*self._pods.active_pods(), *self._admitting}
+        self.evict([pod for pod in self.node.ledger.allocations if pod not in active])
+        return False
+
+    patch.setattr(DeviceManager, "_sweep", sweep)
+
+
+def requests_are_looked_at_when_their_turn_comes(patch: Patch) -> None:
+    """As we once had it, and as a kubelet does."""
+    managers: list[DeviceManager] = []
+    start, requests = DeviceManager.start, Node.requests
+
+    def starting(self: DeviceManager) -> None:
+        managers.append(self)
+        start(self)
+
+    patch.setattr(DeviceManager, "start", starting)
+    patch.setattr(Node, "requests", lambda _, pod, container: requests(managers[-1].node, pod, container))
+
+
+RACES: Sequence[tuple[Callable[[Patch], None], Callable[[], None]]] = (
+    (
+        in_use_is_rebuilt_when_pods_are_evicted,
+        partial(races.test_137534_a_device_in_flight_is_nobody_elses, races.evict),
+    ),
+    (
+        in_use_is_rebuilt_when_an_admission_fails,
+        partial(races.test_137534_a_device_in_flight_is_nobody_elses, races.fail_to_allocate),
+    ),
+    (eviction_drops_reservations, partial(races.test_137534_a_device_in_flight_is_nobody_elses, races.collect_garbage)),
+    (
+        nothing_is_decided_anew_after_the_plugin_was_asked,
+        races.test_137534_two_pods_are_advised_to_take_the_same_device,
+    ),
+    (admissions_of_one_pod_run_side_by_side, races.test_one_pod_that_is_admitted_twice_at_once_is_admitted_once),
+    (
+        a_failed_admission_keeps_its_first_container,
+        partial(races.test_130145_a_half_failed_admission_leaks_nothing, Fails(), 3),
+    ),
+    (a_failed_admission_gives_nothing_back, races.test_137317_a_failing_preference_leaks_nothing),
+    (confirmed_before_saved, races.test_140929_what_cannot_be_saved_is_not_given),
+    (
+        an_answer_after_the_deadline_is_taken,
+        partial(races.test_117435_an_answer_after_the_budget_is_never_taken, "Allocate"),
+    ),
+    (a_goodbye_is_for_whoever_has_the_resource, races.test_121994_a_late_goodbye_does_not_touch_the_next_instance),
+    (
+        a_goodbye_is_for_whoever_has_the_socket,
+        races.test_135437_an_old_instance_is_not_heard_on_the_socket_of_a_new_one,
+    ),
+    (a_list_is_for_whoever_has_the_resource, races.test_135437_an_old_instance_is_not_heard_on_the_socket_of_a_new_one),
+    (a_socket_is_served_twice, races.test_124716_a_socket_that_is_served_is_not_served_again),
+    (
+        devices_stay_healthy_when_their_plugin_goes,
+        races.test_a_plugin_that_goes_while_it_is_asked_takes_nobody_elses_devices_along,
+    ),
+    (
+        requests_are_looked_at_when_their_turn_comes,
+        races.test_a_resource_that_expires_during_an_admission_is_not_passed_over,
+    ),
+    (not_yet_is_no, races.test_109595_after_a_reboot_a_pod_waits_for_its_plugin),
+    (running_containers_are_not_known, races.test_118559_a_pod_that_runs_survives_a_restart),
+    (
+        init_containers_that_have_ended_are_asked_for_again,
+        races.test_138446_an_init_container_that_has_ended_does_not_reject_its_pod_after_a_restart,
+    ),
+    (saves_run_side_by_side, races.test_an_older_state_is_never_saved_last),
+    (publications_run_side_by_side, races.test_an_older_status_is_never_published_last),
+    (
+        who_holds_something_is_looked_up_after_who_is_active,
+        races.test_a_pod_admitted_while_others_are_swept_is_not_swept,
+    ),
+)
+
+
+@pytest.mark.parametrize(("take_out", "race"), RACES, ids=lambda function: getattr(function, "__name__", ""))
+def test_the_named_test_notices(
+    take_out: Callable[[Patch], None], race: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch)
+    with pytest.raises((AssertionError, KeyError, pytest.fail.Exception)):
+        race()

@@ -1,0 +1,106 @@
+"""Every single bit of a checkpoint, flipped: the file is refused, or it says what it said before.
+
+32 bits of checksum cannot tell everything apart, but they tell apart everything that one flipped bit makes of this
+file. What is accepted all the same is what a kubelet accepts: Go does not look at the case of a field's name or of an
+escape's digits, nor at the bits that base64 does not need.
+"""
+
+import re
+from collections.abc import Iterator
+
+from devicecore import DeviceManager
+from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
+from devicecore.domain.checkpoint import CheckpointData, FileVerdict, PodDevicesEntry, decode, dump, encode, judge
+from devicecore.domain.container_options import ContainerAllocateResponse
+from devicecore.domain.errors import CheckpointError
+from devicecore.domain.ledger import Allocation
+from devicecore.wire.conversion import write_receipt
+
+RECEIPT = write_receipt(ContainerAllocateResponse(envs={"VISIBLE": "gpu-0,gpu-1"}, annotations={"a": "<b>"}))
+SHORTER = write_receipt(ContainerAllocateResponse(envs={"VISIBLE": "nic-0,1"}))
+ENTRIES = (
+    PodDevicesEntry("pod-1", "train", "acme.io/gpu", {0: ("gpu-0",), 10: ("gpu-1", "gpu-2"), 2: ("gpu-1",)}, RECEIPT),
+    PodDevicesEntry("pod-1", "side car", "acme.io/nic", {-1: ("nic<0>", "nic-ä")}, SHORTER),
+    PodDevicesEntry("pod-2", "main", "acme.io/fpga", {}, b""),
+)
+DATA = CheckpointData(ENTRIES, {"acme.io/gpu": ("gpu-0", "gpu-3"), "acme.io/nic": ()})
+BLOB = encode(DATA)
+FIELDS = (b"Data", b"PodDeviceEntries", b"RegisteredDevices", b"Checksum")
+CASE = 5  # the bit that tells `a` from `A`
+ENTRY_FIELDS = (b"PodUID", b"ContainerName", b"ResourceName", b"DeviceIDs", b"AllocResp")
+
+
+def flipped() -> Iterator[tuple[int, int, bytes]]:
+    """Byte, bit and file, for every bit there is."""
+    for place, byte in enumerate(BLOB):
+        for bit in range(8):
+            yield place, bit, BLOB[:place] + bytes([byte ^ 1 << bit]) + BLOB[place + 1 :]
+
+
+def names() -> Iterator[int]:
+    """The places of the letters of all fields' names."""
+    for name in (*FIELDS, *ENTRY_FIELDS):
+        place = BLOB.find(b'"%b":' % name)
+        while place >= 0:
+            yield from range(place + 1, place + 1 + len(name))
+            place = BLOB.find(b'"%b":' % name, place + 1)
+
+
+def digits() -> Iterator[int]:
+    """The places of the letters in the escapes of `<` and `>`."""
+    return (match.end() - 1 for match in re.finditer(rb"\\u003[ce]", BLOB))
+
+
+def idle_bits() -> Iterator[tuple[int, int]]:
+    """The bits of the last character before the padding of base64: some of them say nothing."""
+    for place in range(len(BLOB) - 1):
+        if BLOB[place : place + 1].isalnum() and BLOB[place + 1 : place + 2] == b"=":
+            yield from ((place, bit) for bit in range(8))
+
+
+def read(blob: bytes) -> CheckpointData | None:
+    """What a file says; None if it is refused."""
+    try:
+        return decode(blob).verified()
+    except CheckpointError:
+        return None
+
+
+def test_a_flipped_bit_is_noticed_or_means_nothing() -> None:
+    """Whatever is accepted has the same data, and the same text was hashed."""
+    for place, bit, blob in flipped():
+        data = read(blob)
+        if data is not None:
+            assert data == DATA, (place, bit)
+            assert dump(data) == dump(DATA), (place, bit)
+
+
+def test_what_is_accepted_is_what_a_kubelet_accepts() -> None:
+    """Letters of names and escapes in the other case, all of them; bits that base64 does not need; nothing else."""
+    accepted = {(place, bit) for place, bit, blob in flipped() if read(blob) is not None}
+    letters = {(place, CASE) for place in (*names(), *digits())}
+    assert letters <= accepted
+    assert accepted - letters
+    assert accepted - letters <= set(idle_bits())
+
+
+def test_every_flip_gets_a_verdict() -> None:
+    """Malformed, or the wrong checksum, or all right: `judge` says of each file what `decode` makes of it."""
+    for _, _, blob in flipped():
+        assert (judge(blob).verdict is FileVerdict.OK) == (read(blob) is not None)
+
+
+def test_a_manager_restores_a_flipped_file_whole_or_sets_it_aside() -> None:
+    """It starts in any case, and what it cannot use it keeps."""
+    allocations = [Allocation.restore(entry) for entry in ENTRIES]
+    for place, bit, blob in flipped():
+        store = MemoryStore(blob)
+        manager = DeviceManager(MemoryTransport(), store, MemorySink())
+        manager.start()
+        if read(blob) is None:
+            assert (store.blob, store.aside) == (None, [blob]), (place, bit)
+            assert manager.restored.problem is not None
+            assert list(manager.node.ledger) == []
+        else:
+            assert (store.blob, store.aside) == (blob, []), (place, bit)
+            assert list(manager.node.ledger) == allocations

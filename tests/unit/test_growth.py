@@ -1,0 +1,179 @@
+"""What an admission costs does not depend on how many pods and devices there are: counted, not timed.
+
+Counted is what is done for one more pod: entries rendered, bytes hashed, device ids looked at (hashed or compared), and
+calls of any function. Joining and writing the file is left: those bytes have to be written.
+"""
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+import pytest
+from attrs import define, frozen
+
+from devicecore import (
+    Admitted,
+    Container,
+    ContainerAllocateResponse,
+    Device,
+    DeviceId,
+    DeviceManager,
+    DevicePlugin,
+    Health,
+    NumaNode,
+    Pod,
+    PodUid,
+    Policy,
+    Topology,
+    resource_name,
+)
+from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
+from devicecore.domain.checkpoint import fnv, written
+from devicecore.domain.checkpoint.fnv import Passage
+
+GPU = resource_name("example.com/gpu")
+SMALL, LARGE = (40, 400), (400, 4_000)
+TWO_NODES = Topology((NumaNode(0), NumaNode(1)), Policy.BEST_EFFORT)
+
+
+@define
+class Work:
+    """What has been done since the counting began."""
+
+    entries_rendered: int = 0
+    bytes_hashed: int = 0
+    ids_looked_at: int = 0
+    calls: int = 0
+
+
+class Watched(str):
+    """A device's id that notices whoever looks at it."""
+
+    __slots__ = ()
+    work = Work()
+
+    def __hash__(self) -> int:
+        Watched.work.ids_looked_at += 1
+        return str.__hash__(self)
+
+    def __eq__(self, other: object) -> bool:
+        Watched.work.ids_looked_at += 1
+        return str.__eq__(self, other)
+
+
+class Plugin(DevicePlugin):
+    resource = GPU
+
+    def __init__(self, count: int) -> None:
+        self.listed = [
+            Device(DeviceId(Watched(f"gpu-{number:06d}")), Health.HEALTHY, (NumaNode(number % 2),))
+            for number in range(count)
+        ]
+
+    def devices(self) -> list[Device]:
+        return self.listed
+
+    def allocate(self, devices: object) -> ContainerAllocateResponse:
+        return ContainerAllocateResponse({"GPU": "one"})
+
+
+@frozen
+class Counting:
+    """A manager with many pods, and what happens when one more comes."""
+
+    manager: DeviceManager
+    pods: int
+
+    def admit(self, number: int) -> None:
+        pod = Pod(PodUid(f"pod-{number:06d}"), containers=(Container("main", {GPU: 1}),))
+        assert isinstance(self.manager.admit(pod), Admitted)
+
+    def one_more_pod(self) -> Work:
+        """Admit a pod where another has just been, so that the number of pods stays."""
+        counted: list[Work] = []
+        for number in (self.pods, self.pods + 1):
+            Watched.work = Work()
+            sys.setprofile(_count_call)
+            try:
+                self.admit(number)
+            finally:
+                sys.setprofile(None)
+            counted.append(Watched.work)
+            Watched.work = Work()
+            self.manager.evict([PodUid(f"pod-{number:06d}")])
+        return counted[-1]  # the first may have had something to prepare
+
+
+def _count_call(_frame: FrameType, event: str, _argument: object) -> None:
+    Watched.work.calls += event in {"call", "c_call"}
+
+
+def running(pods: int, devices: int, topology: Topology) -> Counting:
+    transport = MemoryTransport()
+    manager = DeviceManager(transport, MemoryStore(), MemorySink(), topology=topology)
+    manager.start()
+    transport.connect(Plugin(devices))
+    counting = Counting(manager, pods)
+    for number in range(pods):
+        counting.admit(number)
+    report = manager.node.inventory.registered(GPU)
+    assert report
+    for state in range(256):  # each is met once in a while, and remembered
+        report.written.dump.hash(state)
+    return counting
+
+
+@pytest.fixture(autouse=True)
+def counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have rendering and hashing counted."""
+
+    def counting(real: Callable[..., object], attribute: str, amount: Callable[..., int]) -> Callable[..., object]:
+        def call(*arguments: object) -> object:
+            setattr(Watched.work, attribute, getattr(Watched.work, attribute) + amount(*arguments))
+            return real(*arguments)
+
+        return call
+
+    hashing = counting(fnv.fnv1a_32, "bytes_hashed", lambda data, *_: len(data))
+    monkeypatch.setattr(fnv, "fnv1a_32", hashing)
+    monkeypatch.setattr(written, "fnv1a_32", hashing)
+    rendering = counting(written._text, "entries_rendered", lambda _: 1)  # noqa: SLF001 - the one place that renders
+    monkeypatch.setattr(written, "_text", rendering)
+
+
+@pytest.mark.parametrize("topology", [Topology(), TWO_NODES], ids=["any node", "best node"])
+def test_one_more_pod_costs_the_same_among_few_and_among_many(topology: Topology) -> None:
+    few, many = running(*SMALL, topology).one_more_pod(), running(*LARGE, topology).one_more_pod()
+    assert few.entries_rendered == many.entries_rendered == 1
+    assert few.bytes_hashed == many.bytes_hashed < 500
+    assert few.ids_looked_at == many.ids_looked_at < 20
+    assert abs(many.calls - few.calls) <= 2 * LARGE[0] / 100  # a little for each hundred pods: walking the blocks
+
+
+def test_one_more_pod_costs_the_same_after_any_pod_has_gone() -> None:
+    """But for the hashing of what stood behind it: that is done when it goes, by then."""
+    few, many = running(*SMALL, Topology()), running(*LARGE, Topology())
+    for counting in (few, many):
+        counting.manager.evict([PodUid("pod-000003")])
+    first, second = few.one_more_pod(), many.one_more_pod()
+    assert first.entries_rendered == second.entries_rendered == 1
+    assert first.bytes_hashed == second.bytes_hashed < 500
+    assert first.ids_looked_at == second.ids_looked_at < 20
+
+
+def _hash_anew(passage: Passage, state: int = fnv.OFFSET) -> int:
+    return fnv.fnv1a_32(b"".join(passage.parts), state)
+
+
+def _render_anew(block: written._Block, pod: str, text: tuple[bytes, bytes]) -> written._Block:
+    for _ in block.pods:
+        Watched.work.entries_rendered += 1
+    return written._Block.of({**block.pods, pod: text})  # noqa: SLF001 - as above
+
+
+def test_the_counting_notices_when_nothing_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Passage, "hash", _hash_anew)
+    monkeypatch.setattr(written._Block, "adding", _render_anew)  # noqa: SLF001 - as above
+    few, many = running(*SMALL, Topology()).one_more_pod(), running(*LARGE, Topology()).one_more_pod()
+    assert many.bytes_hashed > 5 * few.bytes_hashed > 5 * 500
+    assert min(few.entries_rendered, many.entries_rendered) > 10

@@ -1,0 +1,231 @@
+"""Resource health and the news of it, against the kubelet's cases (reference 10.4)."""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from attrs import define, field
+
+from devicecore import Admitted, Container, Device, DeviceId, DeviceManager, Health, Pod, PodUid
+from devicecore.adapters.memory import MemoryConnection, MemoryPods, MemorySink, MemoryStore, MemoryTransport
+from devicecore.domain.errors import StoreError
+from devicecore.domain.health import allocated_resources_status, pods_with_news
+from devicecore.domain.inventory import DeviceReport, Inventory
+from devicecore.domain.ledger import Allocation, Ledger
+from devicecore.domain.model import ContainerKey, PluginId, PluginOptions, Receipt, ResourceName
+from devicecore.domain.news import Allocated, HealthChanged, News, Released
+from devicecore.domain.node import Node
+from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
+from tests.recorded import cases
+
+GPU = ResourceName("acme.io/gpu")
+ROWS = {row["id"]: row for row in cases("resource_health")}
+STATUS_ROWS = [name for name, row in ROWS.items() if "expected" in row]
+
+
+def allocation(pod: str, resource: str, *devices: str, container: str = "c") -> Allocation:
+    key = ContainerKey(PodUid(pod), container)
+    return Allocation(key, ResourceName(resource), {DeviceId(device): () for device in devices}, Receipt(b""))
+
+
+def report(*devices: tuple[str, str]) -> DeviceReport:
+    return DeviceReport.of(Device(DeviceId(id_), Health.parse(health)) for id_, health in devices)
+
+
+@pytest.mark.parametrize("name", STATUS_ROWS)
+def test_the_status_of_allocated_resources_is_the_kubelets(name: str) -> None:
+    row = ROWS[name]
+    ledger = Ledger.of(
+        allocation(held["pod"], held["resource"], *held["devices"]["0"], container=held["container"])
+        for held in row["stored"]
+    )
+    inventory = Inventory()
+    for resource, devices in row["reported"].items():
+        plugin = PluginId(ResourceName(resource), "p.sock", 1)
+        listed = [Device(DeviceId(one["id"]), Health.parse(one["health"])) for one in devices]
+        inventory = inventory.connect(plugin, PluginOptions()).report(plugin, listed)
+    pod = Pod(PodUid(row["stored"][0]["pod"]), containers=tuple(map(Container, row["container_statuses"])))
+    assert {
+        container: [
+            {
+                "name": one.resource,
+                "resources": [{"resourceID": id_, "health": health.value} for id_, health in one.devices.items()],
+            }
+            for one in found
+        ]
+        for container, found in allocated_resources_status(Node(inventory, ledger), pod).items()
+    } == row["expected"]
+
+
+def test_the_news_are_those_of_the_kubelets_channel() -> None:
+    """TestFeatureGateResourceHealthStatus; but for us no message is ever dropped."""
+    ledger = Ledger.of(allocation(f"pod{n}", GPU, f"dev{n}") for n in range(200))
+    before = report(*((f"dev{n}", "Healthy") for n in range(200)))
+    for _ in range(200):
+        after = report(("dev1", "Healthy"))
+        assert pods_with_news(GPU, before, after, ledger) == ()
+        before = after
+    told = []
+    for n in range(200):
+        after = report((f"dev{n}", "Unhealthy"))
+        told.append(pods_with_news(GPU, before, after, ledger))
+        before = after
+    assert told == [(f"pod{n}",) for n in range(200)]
+
+
+def test_only_the_owner_of_this_resources_device_hears_of_it() -> None:
+    """A kubelet goes by the id alone (pod_devices.json: "equal ids under different resources are confused")."""
+    ledger = Ledger.of([allocation("a", GPU, "dev0"), allocation("b", "acme.io/nic", "dev0")])
+    assert pods_with_news(GPU, None, report(("dev0", "Unhealthy")), ledger) == ("a",)
+    assert pods_with_news(GPU, report(("dev0", "Healthy")), None, ledger) == ()
+
+
+# --- the stream -------------------------------------------------------------------------------------------------------
+
+
+@define
+class Log:
+    """An observer that remembers, with what was in the store at that time."""
+
+    store: MemoryStore
+    heard: list[tuple[News, bytes | None]] = field(factory=list)
+
+    def __call__(self, news: News) -> None:
+        self.heard.append((news, self.store.load()))
+
+    @property
+    def news(self) -> list[News]:
+        return [news for news, _ in self.heard]
+
+
+@define
+class Stage:
+    """A manager in memory with somebody who listens."""
+
+    plugin: SimulatedPlugin = field(factory=lambda: SimulatedPlugin(GPU, simulated_devices("gpu", 4)))
+    store: MemoryStore = field(factory=MemoryStore)
+    pods: MemoryPods | None = None
+
+    def start(self, *observers: Callable[[News], None]) -> tuple[DeviceManager, MemoryConnection, Log]:
+        log = Log(self.store)
+        transport = MemoryTransport()
+        manager = DeviceManager(transport, self.store, MemorySink(), pods=self.pods, observers=(*observers, log))
+        manager.start()
+        return manager, transport.connect(self.plugin), log
+
+
+def pod(name: str, *sizes: int) -> Pod:
+    return Pod(PodUid(name), name, containers=tuple(Container(f"c{n}", {GPU: size}) for n, size in enumerate(sizes)))
+
+
+def held(manager: DeviceManager, name: str) -> tuple[Allocation, ...]:
+    return manager.node.ledger.allocations[PodUid(name)]
+
+
+def test_an_allocation_is_told_when_it_is_durable_and_a_release_before_it_is() -> None:
+    manager, _, log = Stage().start()
+    assert isinstance(manager.admit(pod("a", 1, 2)), Admitted)
+    first, second = held(manager, "a")
+    with_it = manager.node.encoded()
+    manager.evict([PodUid("a"), PodUid("stranger")])
+    manager.evict([PodUid("a")])
+    assert log.heard == [
+        (Allocated(PodUid("a"), first), with_it),
+        (Allocated(PodUid("a"), second), with_it),
+        (Released(PodUid("a"), first), with_it),
+        (Released(PodUid("a"), second), with_it),
+    ]
+    assert log.store.load() != with_it
+
+
+def test_what_was_restored_is_told_again_and_what_is_gone_by_then_is_released() -> None:
+    stage = Stage()
+    manager, _, _ = stage.start()
+    manager.admit(pod("a", 1))
+    manager.admit(pod("b", 1))
+    (of_a,), (of_b,) = held(manager, "a"), held(manager, "b")
+    stage.pods = MemoryPods(active={PodUid("b")})
+    manager, _, log = stage.start()
+    assert log.news[:2] == [Allocated(PodUid("a"), of_a), Allocated(PodUid("b"), of_b)]
+    manager.update_allocated_devices()
+    assert log.news[-1] == Released(PodUid("a"), of_a)
+
+
+def test_who_is_refused_is_not_told_of_and_who_comes_again_is_told_once() -> None:
+    manager, _, log = Stage().start()
+    manager.admit(pod("a", 3))
+    manager.admit(pod("a", 3))
+    manager.admit(pod("b", 1, 1))
+    assert [news.pod for news in log.news if isinstance(news, Allocated)] == ["a"]
+
+
+def test_a_disk_that_fails_lets_nobody_hear_of_an_allocation() -> None:
+    class Full(MemoryStore):
+        def save(self, blob: bytes) -> None:
+            raise StoreError("checkpoint", "write", "No space left on device")
+
+    manager, _, log = Stage(store=Full()).start()
+    assert not isinstance(manager.admit(pod("a", 1)), Admitted)
+    assert log.news == []
+
+
+def test_a_pod_evicted_while_it_is_admitted_ends_as_released() -> None:
+    """Its eviction comes between the commit and the telling: the last word on an allocation is the true one."""
+    managers: list[DeviceManager] = []
+
+    def evict(news: News) -> None:
+        if isinstance(news, Allocated):
+            other = threading.Thread(target=lambda: managers[0].evict([news.pod]))
+            other.start()
+            other.join()  # no lock is held, or this would never end
+
+    manager, _, log = Stage().start(evict)
+    managers.append(manager)
+    manager.admit(pod("a", 1))
+    assert isinstance(log.news[-1], Released)
+    assert log.news[-1].pod == "a"
+
+
+def test_an_observer_that_raises_is_logged_and_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(_: News) -> None:
+        raise RuntimeError("no")
+
+    manager, _, log = Stage().start(broken)
+    with caplog.at_level(logging.ERROR):
+        assert isinstance(manager.admit(pod("a", 1)), Admitted)
+    assert len(log.news) == 1
+    assert "Allocated" in caplog.text
+
+
+def test_the_pods_whose_devices_change_their_health_are_named() -> None:
+    manager, connection, log = Stage().start()
+    manager.admit(pod("a", 2))
+    manager.admit(pod("b", 1))
+    log.heard.clear()
+    stage_plugin: Any = connection.plugin
+    stage_plugin.set_health("gpu-3", Health.UNHEALTHY)  # nobody's
+    connection.report()
+    assert log.news == []
+    stage_plugin.set_health("gpu-1", Health.UNHEALTHY)
+    assert log.news == [HealthChanged((PodUid("a"),))]
+    status = allocated_resources_status(manager.node, pod("a", 2))
+    assert [health for one in status["c0"] for health in one.devices.values()] == [Health.HEALTHY, Health.UNHEALTHY]
+    log.heard.clear()
+    connection.disconnect()
+    assert log.news == []  # a plugin that goes says nothing of its devices
+    assert allocated_resources_status(manager.node, pod("a", 2)) == status
+
+
+def test_after_a_restart_the_first_list_is_news() -> None:
+    stage = Stage()
+    manager, _, _ = stage.start()
+    manager.admit(pod("a", 1))
+    _, _, log = stage.start()
+    assert log.news[1:] == [HealthChanged((PodUid("a"),))]
+
+
+def test_init_containers_have_no_status() -> None:
+    node = Node(Inventory(), Ledger.of([allocation("a", GPU, "gpu-0", container="setup")]))
+    assert allocated_resources_status(node, Pod(PodUid("a"), init_containers=(Container("setup"),))) == {}
