@@ -117,7 +117,7 @@ def scenes(draw: st.DrawFn, *, lively: bool = False) -> Scene:
     size, affinity = draw(st.integers(int(lively), 4)), draw(st.none() | st.sets(numa_nodes(), min_size=1))
     if not lively:
         size = draw(st.sampled_from((size, container.limits.get(GPU, 0))))
-        match draw(st.sampled_from(("stays", "changes", "is lost"))):
+        match draw(st.sampled_from(("stays", "changes", "changes", "is lost"))):
             case "changes":
                 ill = draw(st.integers(0, len(listed)))  # those that come first are those that somebody has
                 changed = (*(evolve(device, health=Health.UNHEALTHY) for device in listed[:ill]), *listed[ill:])
@@ -203,7 +203,7 @@ def kubelet(  # noqa: C901, PLR0911 - this is one function of the kubelet's, in 
     return taken, asks
 
 
-@settings(max_examples=150)
+@settings(max_examples=250)
 @given(scenes() | scenes(lively=True), answers)
 def test_the_choice_is_that_of_the_kubelet(scene: Scene, answer: list[DeviceId]) -> None:
     """Same refusals in the same order, same devices, and the plugin is asked in the same cases."""
