@@ -45,9 +45,9 @@ class Stuck(SimulatedPlugin):
 def main(directory: str) -> None:
     """Serve the stuck plugin."""
     stuck = Stuck()
-    signal.signal(signal.SIGCONT, lambda *_: stuck.goes_on.set())
     with serve_plugin(stuck, directory):
-        sys.stdin.read()
+        for _ in sys.stdin:
+            stuck.goes_on.set()
 
 
 @contextmanager
@@ -93,7 +93,10 @@ def test_others_are_admitted_meanwhile_and_the_late_answer_never_counts(director
         before, blob = manager.node, (directory / CHECKPOINT_NAME).read_bytes()
 
         process.send_signal(signal.SIGCONT)
+        assert process.stdin is not None
         assert process.stdout is not None
+        process.stdin.write("go on\n")
+        process.stdin.flush()
         assert process.stdout.readline() == "answered\n"
         again = manager.admit(pod("pod-again", 2, STUCK))  # both devices are free, and its plugin serves
         assert isinstance(again, Admitted)
