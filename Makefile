@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check --no-input
 
 .NOTPARALLEL: # two pips must not work on one environment
 .DEFAULT_GOAL := help
-.PHONY: help test lint types imports unit simulate bench storm fuzz demo format protos clean FORCE
+.PHONY: help test lint types imports unit laws simulate bench storm fuzz demo format protos clean FORCE
 
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
@@ -37,12 +37,15 @@ FULLY_TESTED := domain/* ports/* manager.py
 
 unit: $(VENV)/.dev ## tests, with the examples in README.md and docs/, and their branch coverage
 	@echo "== pytest"
-	@$(BIN)/pytest --quiet --numprocesses=auto --maxprocesses=4 --cov --cov-report=
+	@$(BIN)/pytest --quiet --numprocesses=4 --cov --cov-report=
 	@echo "== branch coverage of everything: $$($(BIN)/coverage report --format=total) %"
 	@set -f; for part in $(FULLY_TESTED); do \
 	  report=$$($(BIN)/coverage report --include="src/devicecore/$$part" --fail-under=95) || { echo "$$report"; exit 1; }; \
 	  echo "== branch coverage of $$part: $$(echo "$$report" | sed -n 's/^TOTAL.* //p')"; \
 	done
+
+laws: $(VENV)/.dev ## the laws of tests/property on 1,000 new examples each, not 40: some minutes
+	@$(BIN)/pytest --quiet --numprocesses=auto --hypothesis-profile=thorough tests/property
 
 SEEDS ?= 0-119
 STEPS ?= 1000

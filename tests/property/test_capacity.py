@@ -6,7 +6,7 @@
 from collections.abc import Mapping
 
 from attrs import evolve
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from devicecore.domain.capacity import (
@@ -25,7 +25,6 @@ from tests.property.test_inventory import after
 GPU, RDMA = RESOURCES
 FOREIGN = ("cpu", "memory", "hugepages-2Mi", "attachable-volumes", "other.com/fpga")
 
-moderate = settings(max_examples=60)
 counts = st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 20))
 foreign = st.dictionaries(st.sampled_from(FOREIGN), st.integers(0, 20))
 native = st.dictionaries(st.sampled_from(FOREIGN[:-1]), st.integers(0, 20))
@@ -109,7 +108,6 @@ def test_the_same_status_twice_is_once(status: NodeStatus, others: dict[str, int
     assert merge_into_node(status, *once) == once
 
 
-@moderate
 @given(plugin_events(max_size=12), st.integers(0, 12), st.floats(0, 1000))
 def test_allocatable_never_exceeds_capacity(events: tuple[Event, ...], first: int, now: float) -> None:
     """On a node that is told an inventory's status now and then, 0 <= allocatable <= capacity each time."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from attrs import field, frozen
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from devicecore.adapters.kube_api import Backoff, KubeApiSink, Way
@@ -123,7 +123,6 @@ def kubeconfig(server: ApiServer) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("way", Way)
-@settings(max_examples=30)
 @given(
     status=node_statuses(),
     applied=st.dictionaries(st.sampled_from(THEIRS), st.sampled_from(["1", "3k"]), max_size=2),

@@ -183,7 +183,7 @@ def line() -> Iterator[Line]:
         line.close()
 
 
-sockets = settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+sockets = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 class TestTransport:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 from attrs import define, evolve, field
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from devicecore.domain.errors import PluginAlreadyConnectedError
@@ -19,8 +19,6 @@ from devicecore.testing.strategies import RESOURCES, device_lists, plugin_events
 
 GPU, RDMA = RESOURCES
 NOBODY = PluginId(GPU, "nobody.sock", 1000)
-
-moderate = settings(max_examples=60)
 
 
 def after(events: Sequence[Event], *, now: float = 0.0, inventory: Inventory | None = None) -> Inventory:
@@ -83,7 +81,6 @@ def test_an_inventory_says_what_counting_the_events_says(events: tuple[Event, ..
             assert report.devices.keys() == {device.id for device in believed}
 
 
-@moderate
 @given(plugin_events(max_size=12))
 def test_an_event_of_one_instance_never_changes_another(events: tuple[Event, ...]) -> None:
     """What another instance reported, what it can do and all of another resource are the very same after the event."""
@@ -99,7 +96,6 @@ def test_an_event_of_one_instance_never_changes_another(events: tuple[Event, ...
         inventory = changed
 
 
-@moderate
 @given(plugin_events(max_size=10), device_lists())
 def test_what_a_dead_instance_says_is_not_heard(events: tuple[Event, ...], devices: tuple[Device, ...]) -> None:
     """A late goodbye, a late list, and those of an instance that never was: no change at all."""
@@ -111,7 +107,6 @@ def test_what_a_dead_instance_says_is_not_heard(events: tuple[Event, ...], devic
         assert inventory.report(plugin, devices) is inventory
 
 
-@moderate
 @given(plugin_events(max_size=10))
 def test_a_heartbeat_changes_nothing(events: tuple[Event, ...]) -> None:
     """The same list again is no news, whoever sends it."""
@@ -124,7 +119,6 @@ def test_a_heartbeat_changes_nothing(events: tuple[Event, ...]) -> None:
                 assert again.status() == inventory.status()
 
 
-@moderate
 @given(plugin_events(max_size=10))
 def test_a_live_instance_on_the_same_socket_keeps_its_place(events: tuple[Event, ...]) -> None:
     """Nobody registers over a live instance on its own socket; on the socket of a dead one anybody may."""
@@ -159,7 +153,6 @@ def test_a_resource_outlives_its_last_plugin_by_the_grace_period(
     assert all(left.resources[name] is inventory.resources[name] for name in left.resources)
 
 
-@moderate
 @given(plugin_events(max_size=10))
 def test_losing_a_plugin_never_changes_capacity(events: tuple[Event, ...]) -> None:
     """Whose devices turn unhealthy still has them; only another instance's own list changes how many there are."""
@@ -171,7 +164,6 @@ def test_losing_a_plugin_never_changes_capacity(events: tuple[Event, ...]) -> No
             assert lost.status().allocatable.get(resource.name, 0) == 0
 
 
-@moderate
 @given(plugin_events(max_size=10, lists=device_lists(unique=False)))
 def test_allocatable_is_part_of_capacity(events: tuple[Event, ...]) -> None:
     """0 <= allocatable <= capacity, for the same resources, whatever plugins list, even a device twice."""
@@ -180,7 +172,6 @@ def test_allocatable_is_part_of_capacity(events: tuple[Event, ...]) -> None:
     assert all(0 <= status.allocatable[name] <= status.capacity[name] for name in status.capacity)
 
 
-@moderate
 @given(st.sets(st.sampled_from(RESOURCES)), plugin_events(max_size=10))
 def test_what_is_expected_after_a_restart_never_hides_what_is_there(
     expected: set[ResourceName], events: tuple[Event, ...]
@@ -197,7 +188,6 @@ def test_what_is_expected_after_a_restart_never_hides_what_is_there(
             assert resource.report == alone.registered(name)
 
 
-@moderate
 @given(device_lists(unique=False))
 def test_a_report_is_its_list(devices: tuple[Device, ...]) -> None:
     """Every listed device is known: healthy if any mention says so, unhealthy if any does, on the nodes of the last."""

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 
 import pytest
 from attrs import frozen
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from devicecore.domain.device_set import DeviceIndex, DeviceSet
@@ -23,7 +23,6 @@ NOBODY = PodUid("nobody")
 IDS = tuple(DeviceId(f"gpu-{number}") for number in range(6))
 RECEIPT = Receipt(b"receipt")
 
-moderate = settings(max_examples=50)
 keys = st.builds(ContainerKey, st.sampled_from((*PODS, NOBODY)), st.sampled_from("abcd"))
 resources = st.sampled_from(RESOURCES)
 id_sets = st.frozensets(st.sampled_from(IDS), max_size=4)
@@ -82,7 +81,6 @@ def granted(draw: st.DrawFn) -> Request:
     return Request(ledger, ContainerKey(pod, "newcomer"), resource, wanted, wanted & ledger.in_use(resource))
 
 
-@moderate
 @given(requests())
 def test_a_request_is_granted_exactly_if_nobody_else_has_the_devices(request: Request) -> None:
     """`reserve` refuses a device of another pod or not lent by the own one, and a second helping; nothing else."""
@@ -94,14 +92,12 @@ def test_a_request_is_granted_exactly_if_nobody_else_has_the_devices(request: Re
         assert refusal.value.resource == request.resource
 
 
-@moderate
 @given(granted())
 def test_reserve_then_release_is_identity(request: Request) -> None:
     """An admission that fails leaves the ledger as it was."""
     assert request.reserve().release(request.key, request.resource) == request.ledger
 
 
-@moderate
 @given(granted())
 def test_confirming_changes_who_knows_not_who_holds(request: Request) -> None:
     """A confirmed reservation holds the same devices; the nodes and the receipt are on record."""
@@ -114,7 +110,6 @@ def test_confirming_changes_who_knows_not_who_holds(request: Request) -> None:
     assert confirmed.reservations == request.ledger.reservations
 
 
-@moderate
 @given(granted())
 def test_reserve_confirm_and_evict_give_everything_back(request: Request) -> None:
     """Once a pod is evicted, all it was ever allocated is free, and nothing else has changed."""
@@ -122,7 +117,6 @@ def test_reserve_confirm_and_evict_give_everything_back(request: Request) -> Non
     assert ledger.evict([request.key.pod]) == request.ledger.evict([request.key.pod])
 
 
-@moderate
 @given(ledgers())
 def test_no_device_is_held_by_two_pods(ledger: Ledger) -> None:
     """Whatever is done through its methods, each device has at most one pod."""
@@ -131,7 +125,6 @@ def test_no_device_is_held_by_two_pods(ledger: Ledger) -> None:
         assert not ledger.contested(resource)
 
 
-@moderate
 @given(ledgers(contested=True))
 def test_in_use_is_the_union_of_the_holdings(ledger: Ledger) -> None:
     """What is kept beside the holdings always equals what can be counted from them."""
@@ -148,7 +141,6 @@ def test_in_use_is_the_union_of_the_holdings(ledger: Ledger) -> None:
             }
 
 
-@moderate
 @given(ledgers(contested=True), st.sets(st.sampled_from((*PODS, NOBODY))))
 def test_reservations_survive_evict(ledger: Ledger, pods: AbstractSet[PodUid]) -> None:
     """What is in flight is given back by its own admission only, and stays in use until then."""
@@ -162,7 +154,6 @@ def test_reservations_survive_evict(ledger: Ledger, pods: AbstractSet[PodUid]) -
     assert all(left.in_use(resource) == owners(left, resource).keys() for resource in RESOURCES)
 
 
-@moderate
 @given(ledgers(contested=True), st.sets(st.sampled_from((*PODS, NOBODY))))
 def test_evict_forgets_these_pods_and_no_others(ledger: Ledger, pods: AbstractSet[PodUid]) -> None:
     """The other pods' allocations stay, in their order; to evict a pod twice, or one that has nothing, is no change."""
@@ -171,7 +162,6 @@ def test_evict_forgets_these_pods_and_no_others(ledger: Ledger, pods: AbstractSe
     assert left.evict([*pods, NOBODY]) is left
 
 
-@moderate
 @given(ledgers(contested=True), st.permutations(PODS))
 def test_a_device_is_free_when_its_last_pod_has_gone(ledger: Ledger, order: list[PodUid]) -> None:
     """In whatever order pods go, a device they hold together is in use until the last one is gone."""
@@ -183,7 +173,6 @@ def test_a_device_is_free_when_its_last_pod_has_gone(ledger: Ledger, order: list
             assert ledger.contested(resource) == {device for device, pods in counted.items() if len(pods) > 1}
 
 
-@moderate
 @given(
     st.lists(
         st.builds(
@@ -213,7 +202,6 @@ def test_a_restored_file_is_kept_as_it_stands(allocations: list[Allocation]) -> 
         assert ledger.contested(resource) == {device for device, pods in counted.items() if len(pods) > 1}
 
 
-@moderate
 @given(ledgers(), keys, resources)
 def test_what_was_never_reserved_is_neither_confirmed_nor_released(
     ledger: Ledger, key: ContainerKey, resource: ResourceName
@@ -226,7 +214,6 @@ def test_what_was_never_reserved_is_neither_confirmed_nor_released(
             ledger.release(key, resource)
 
 
-@moderate
 @given(ledgers(contested=True), st.lists(st.sampled_from(IDS)))
 def test_the_index_does_not_matter(ledger: Ledger, ids: list[DeviceId]) -> None:
     """On an index of a plugin's list, what is in use is the same."""
@@ -235,7 +222,6 @@ def test_the_index_does_not_matter(ledger: Ledger, ids: list[DeviceId]) -> None:
         assert ledger.indexed(resource, index) == ledger
 
 
-@moderate
 @given(granted())
 def test_no_method_changes_a_ledger(request: Request) -> None:
     """A ledger that somebody still holds says what it said before."""

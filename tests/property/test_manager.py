@@ -735,4 +735,4 @@ def _with(pod: Pod, changed: Container) -> Pod:
 
 
 TestManagedNode = ManagedNode.TestCase
-TestManagedNode.settings = settings(max_examples=60, stateful_step_count=30)
+TestManagedNode.settings = settings(stateful_step_count=30)

@@ -6,7 +6,7 @@ checkpoint is a function of it."
 
 from collections.abc import Iterable
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from devicecore.domain.checkpoint import CheckpointData, decode, encode
@@ -33,7 +33,6 @@ GPU, RDMA = RESOURCES
 PLUGIN = PluginId(GPU, "plugin.sock", 1)
 KEY = ContainerKey(PODS[0], "app")
 
-moderate = settings(max_examples=60)
 awkward_lists = device_lists(min_size=1, max_size=6)
 
 
@@ -53,7 +52,6 @@ def holdings(ledger: Ledger) -> dict[tuple[ContainerKey, ResourceName], tuple[di
 # --- checkpoints -----------------------------------------------------------------------------------------------------
 
 
-@moderate
 @given(nodes(lists=awkward_lists, settled=True))
 def test_a_restart_loses_nothing(node: Node) -> None:
     """Every allocation is restored: holder, devices, receipt, and each device's NUMA nodes, be they none or many."""
@@ -64,7 +62,6 @@ def test_a_restart_loses_nothing(node: Node) -> None:
         assert restored.ledger.in_use(resource) == node.ledger.in_use(resource)
 
 
-@moderate
 @given(ledgers(contested=True))
 def test_a_restart_restores_a_ledger_of_any_file(ledger: Ledger) -> None:
     """Also one in which two pods have one device; what is only reserved is no one's after a restart."""
@@ -76,7 +73,6 @@ def test_a_restart_restores_a_ledger_of_any_file(ledger: Ledger) -> None:
         assert restored.contested(resource) == confirmed.contested(resource)
 
 
-@moderate
 @given(ledgers(contested=True))
 def test_format_1_keeps_everything_but_the_numa_nodes(ledger: Ledger) -> None:
     """A file as before kubelet 1.20 loses the topology and nothing else: everything is taken to be on node 0."""
@@ -87,7 +83,6 @@ def test_format_1_keeps_everything_but_the_numa_nodes(ledger: Ledger) -> None:
     assert holdings(restored) == on_node_0
 
 
-@moderate
 @given(ledgers(contested=True))
 @example(
     Ledger.of(
@@ -100,7 +95,6 @@ def test_a_restart_alone_changes_no_byte(ledger: Ledger) -> None:
     assert Node.restore(data, now=0.0).checkpoint().entries == data.entries
 
 
-@moderate
 @given(nodes(lists=awkward_lists))
 def test_a_checkpoint_names_the_healthy_devices_of_registered_resources(node: Node) -> None:
     """Only the names count when it is read: nothing is healthy until its plugin reports again, and all is expected."""
@@ -118,7 +112,6 @@ def test_a_checkpoint_names_the_healthy_devices_of_registered_resources(node: No
     assert left == Inventory()
 
 
-@moderate
 @given(nodes(lists=awkward_lists))
 def test_reservations_are_not_in_a_checkpoint(node: Node) -> None:
     """What no plugin has confirmed is as if it had never been."""
@@ -127,7 +120,6 @@ def test_reservations_are_not_in_a_checkpoint(node: Node) -> None:
     assert {(entry.pod_uid, entry.container_name, entry.resource_name) for entry in entries} == allocated
 
 
-@moderate
 @given(plugin_events(lists=awkward_lists), ledgers(contested=True))
 def test_a_file_written_bit_by_bit_is_that_of_the_whole(events: Iterable[object], ledger: Ledger) -> None:
     """Whatever of earlier files is used again, the bytes are those of encoding everything anew."""
@@ -149,7 +141,6 @@ def test_a_node_without_anything_writes_what_a_kubelet_writes() -> None:
 # --- events ----------------------------------------------------------------------------------------------------------
 
 
-@moderate
 @given(plugin_events(lists=awkward_lists), ledgers())
 def test_no_event_changes_who_holds_what(events: Iterable[object], ledger: Ledger) -> None:
     """Plugins come and go; what containers hold is theirs until they are evicted."""
@@ -160,7 +151,6 @@ def test_no_event_changes_who_holds_what(events: Iterable[object], ledger: Ledge
         assert node.ledger == ledger
 
 
-@moderate
 @given(nodes(), awkward_lists)
 def test_a_report_and_what_is_held_share_an_index(node: Node, devices: tuple[Device, ...]) -> None:
     """Whatever was listed or held before, the sets that are combined most are on one index, which makes them fast."""
@@ -184,7 +174,6 @@ def test_a_mere_request_to_register_changes_nothing(name: str) -> None:
 # --- what a pod asks for ---------------------------------------------------------------------------------------------
 
 
-@moderate
 @given(nodes(resources=[GPU]), pods(resources=[GPU, RDMA, "cpu", "kubernetes.io/x"]), st.booleans())
 def test_an_extended_resource_is_either_handled_or_named_as_not(node: Node, pod: Pod, claimed: bool) -> None:
     """Nothing a container asks for passes in silence, unless it is native to Kubernetes, zero, or claimed."""
@@ -202,7 +191,6 @@ def test_an_extended_resource_is_either_handled_or_named_as_not(node: Node, pod:
     assert {resource for _, resource in handled | unhandled} <= {GPU, RDMA}
 
 
-@moderate
 @given(nodes(), st.sampled_from(PODS), st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 9)))
 def test_allocatable_is_sanitized_for_pods_that_hold_something(
     node: Node, pod: PodUid, allocatable: dict[ResourceName, int]

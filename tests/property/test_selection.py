@@ -8,7 +8,7 @@ of them free or lent by its own pod. Among equals the natural order of the ids d
 from collections.abc import Iterable, Sequence
 
 from attrs import evolve, frozen
-from hypothesis import event, example, given, settings
+from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from devicecore.domain.device_set import DeviceSet, natural_key
@@ -44,7 +44,6 @@ GPU = RESOURCES[0]
 PLUGIN = PluginId(GPU, "plugin.sock", 1)
 NEWCOMER, OTHER, _ = PODS
 
-moderate = settings(max_examples=60)
 answers = st.lists(device_ids(), max_size=6)
 
 
@@ -203,7 +202,6 @@ def kubelet(  # noqa: C901, PLR0911 - this is one function of the kubelet's, in 
     return taken, asks
 
 
-@settings(max_examples=250)
 @given(scenes() | scenes(lively=True), answers)
 def test_the_choice_is_that_of_the_kubelet(scene: Scene, answer: list[DeviceId]) -> None:
     """Same refusals in the same order, same devices, and the plugin is asked in the same cases."""
@@ -220,7 +218,6 @@ def test_the_choice_is_that_of_the_kubelet(scene: Scene, answer: list[DeviceId])
     assert isinstance(decision, Consult) == asked
 
 
-@moderate
 @given(scenes() | scenes(lively=True), answers)
 def test_a_container_gets_as_many_as_it_asks_for_whatever_the_plugin_says(scene: Scene, answer: list[DeviceId]) -> None:
     """Too few, too many, foreign, taken, repeated: no answer changes how many devices there are, and where from."""
@@ -234,7 +231,6 @@ def test_a_container_gets_as_many_as_it_asks_for_whatever_the_plugin_says(scene:
     assert set(settled.devices) <= scene.free | scene.lent
 
 
-@moderate
 @given(scenes() | scenes(lively=True), answers)
 def test_what_is_settled_can_be_reserved(scene: Scene, answer: list[DeviceId]) -> None:
     """The ledger never has anything against a choice made here."""
@@ -260,7 +256,6 @@ def _has(pod: PodUid, container: str, device: str) -> Allocation:
     return Allocation(ContainerKey(pod, container), GPU, {DeviceId(device): ()}, Receipt(b""))
 
 
-@moderate
 @given(questions())
 def test_a_question_is_fair(asked: tuple[Scene, Consult]) -> None:
     """The plugin is asked only if it said that it can answer, for more than is certain, and offered enough."""
@@ -274,7 +269,6 @@ def test_a_question_is_fair(asked: tuple[Scene, Consult]) -> None:
     assert set(question.candidates) <= scene.free | scene.lent
 
 
-@moderate
 @given(questions(), st.data())
 def test_a_good_answer_is_taken_as_it_is(asked: tuple[Scene, Consult], data: st.DataObject) -> None:
     """A plugin that names so many of the candidates, with those that must be in or without, gets what it wants."""
@@ -286,7 +280,6 @@ def test_a_good_answer_is_taken_as_it_is(asked: tuple[Scene, Consult], data: st.
     assert question.answer(chosen) == expected
 
 
-@moderate
 @given(questions(), answers, st.data())
 def test_a_bad_answer_is_repaired(asked: tuple[Scene, Consult], answer: list[DeviceId], data: st.DataObject) -> None:
     """Foreign, repeated, too few or too many: what must be in is in, and what can be honoured is, the first first."""
@@ -299,7 +292,6 @@ def test_a_bad_answer_is_repaired(asked: tuple[Scene, Consult], answer: list[Dev
     assert set(choosable[: question.size - len(question.must_include)]) <= set(devices)
 
 
-@moderate
 @given(scenes() | scenes(lively=True), answers)
 def test_aligned_devices_come_first(scene: Scene, answer: list[DeviceId]) -> None:
     """Nothing is taken from elsewhere while the affinity's NUMA nodes have a free device left."""
@@ -311,7 +303,6 @@ def test_aligned_devices_come_first(scene: Scene, answer: list[DeviceId]) -> Non
         assert chosen <= aligned or aligned <= chosen
 
 
-@moderate
 @given(scenes() | scenes(lively=True), answers, st.data())
 def test_permuting_the_inputs_never_changes_the_output(
     scene: Scene, answer: list[DeviceId], data: st.DataObject
@@ -338,14 +329,12 @@ def comparable(outcome: Settled | AdmissionError) -> object:
     return outcome if isinstance(outcome, Settled) else (type(outcome), str(outcome))
 
 
-@moderate
 @given(scenes() | scenes(lively=True), answers)
 def test_the_same_question_has_the_same_answer(scene: Scene, answer: list[DeviceId]) -> None:
     """Deciding is a function: asked again, it says the same."""
     assert comparable(scene.settle(answer)) == comparable(scene.settle(answer))
 
 
-@moderate
 @given(scenes() | scenes(lively=True), answers, st.none() | st.lists(numa_nodes(), max_size=2, unique=True).map(tuple))
 def test_more_available_devices_never_turn_a_yes_into_a_no(
     scene: Scene, answer: list[DeviceId], topology: tuple[NumaNode, ...] | None

@@ -45,8 +45,6 @@ from devicecore.testing.strategies import PODS, RESOURCES, admit, pods, provider
 GPU, RDMA = RESOURCES
 PLUGIN = PluginId(GPU, "plugin.sock", 1)
 
-moderate = settings(max_examples=60)
-
 
 # --- hints against brute force ---------------------------------------------------------------------------------------
 
@@ -127,7 +125,6 @@ def as_lists(hints: Hints) -> dict[str, list[TopologyHint] | None]:
     return {resource: None if listed is None else list(listed) for resource, listed in hints.items()}
 
 
-@settings(max_examples=100)
 @given(scenes())
 def test_hints_for_a_container_equal_brute_force(scene: Scene) -> None:
     """For every container, settled, changed or new: the same as trying every subset of the nodes, in that order."""
@@ -145,7 +142,6 @@ def test_hints_for_a_container_equal_brute_force(scene: Scene) -> None:
             event("no preference" if listed is None else "impossible" if not listed else "hints")
 
 
-@moderate
 @given(scenes())
 def test_hints_for_a_pod_equal_brute_force(scene: Scene) -> None:
     """For the pod as a whole, its peak is asked for; all its containers hold counts, and nothing is reused."""
@@ -155,7 +151,6 @@ def test_hints_for_a_pod_equal_brute_force(scene: Scene) -> None:
     assert as_lists(pod_hints(scene.pod, inventory, ledger, scene.machine)) == expected
 
 
-@moderate
 @given(scenes())
 def test_a_hint_says_what_could_be_allocated(scene: Scene) -> None:
     """Of a hint for a container without devices, the nodes have enough that is free or lent."""
@@ -310,7 +305,6 @@ def _narrower(current: TopologyHint, candidate: TopologyHint) -> TopologyHint:
 providers_hints = st.lists(provider_hints(nodes=4), max_size=3)
 
 
-@settings(max_examples=300)
 @given(topologies(max_nodes=4), providers_hints)
 def test_merging_equals_the_kubelets_fold(topology: Topology, providers: list[Hints]) -> None:
     """Looking for the best by rank finds what the kubelet finds by comparing pair after pair."""
@@ -321,7 +315,6 @@ def test_merging_equals_the_kubelets_fold(topology: Topology, providers: list[Hi
     )
 
 
-@moderate
 @given(topologies(max_nodes=4), providers_hints, st.data())
 def test_the_order_of_providers_and_hints_does_not_matter(
     topology: Topology, providers: list[dict[str, Sequence[TopologyHint] | None]], data: st.DataObject
@@ -334,7 +327,6 @@ def test_the_order_of_providers_and_hints_does_not_matter(
     assert merge(topology, shuffled) == merge(topology, providers)
 
 
-@moderate
 @given(topologies(max_nodes=4), providers_hints)
 def test_no_preference_changes_nothing(topology: Topology, providers: list[Hints]) -> None:
     """A provider with nothing to say, or with no preference, is as good as none; one without possibility is not."""
@@ -346,7 +338,6 @@ def test_no_preference_changes_nothing(topology: Topology, providers: list[Hints
     assert admitted == (topology.policy in (Policy.NONE, Policy.BEST_EFFORT))
 
 
-@moderate
 @given(topologies(max_nodes=6), providers_hints)
 def test_a_settled_mask_is_part_of_the_machine(topology: Topology, providers: list[Hints]) -> None:
     """What comes out has nodes, all of the machine's; only `none` and `single-numa-node` may leave them open."""

@@ -202,10 +202,17 @@ class Peer:
                 return deviceplugin.Empty()
             self.registrations.append(registration)
         registration.stage, registration.problem = self._judge(registration)
-        registration.answered = not registration.problem
-        self.ring()
         if registration.problem:
+            self.ring()
             context.abort(grpc.StatusCode.UNKNOWN, registration.problem)
+
+        def has_been_answered() -> None:
+            registration.answered = True
+            self.ring()
+
+        # Whoever goes on from here may stop this server, and the plugin must not wait for an answer then.
+        if not context.add_callback(has_been_answered):
+            has_been_answered()
         return deviceplugin.Empty()
 
     def _judge(self, registration: Registration) -> tuple[str, str]:
