@@ -26,13 +26,16 @@ if TYPE_CHECKING:
         ResourceName,
         resource_name,
     )
+    from devicecore.domain.news import Allocated, HealthChanged, News, Released
     from devicecore.domain.node import Node
     from devicecore.domain.topology import Policy, Scope, Topology
     from devicecore.manager import DeviceManager
+    from devicecore.ports.observer import Observer
     from devicecore.ports.plugin import DevicePlugin
 
 __all__ = [
     "Admitted",
+    "Allocated",
     "Container",
     "ContainerAllocateResponse",
     "ContainerKey",
@@ -44,17 +47,21 @@ __all__ = [
     "DevicePlugin",
     "DeviceSpec",
     "Health",
+    "HealthChanged",
     "Insufficient",
     "Mount",
+    "News",
     "Node",
     "NodeStatus",
     "NotReady",
     "NumaNode",
+    "Observer",
     "PluginOptions",
     "Pod",
     "PodUid",
     "Policy",
     "Refused",
+    "Released",
     "ResourceName",
     "Scope",
     "Topology",
@@ -65,19 +72,24 @@ __all__ = [
 
 _HOMES = {
     "Admitted": "domain.admission",
+    "Allocated": "domain.news",
     "ContainerAllocateResponse": "domain.container_options",
     "ContainerOptions": "domain.container_options",
     "DeviceCoreError": "domain.errors",
     "DeviceManager": "manager",
     "DevicePlugin": "ports.plugin",
     "DeviceSpec": "domain.container_options",
+    "HealthChanged": "domain.news",
     "Insufficient": "domain.capacity",
     "Mount": "domain.container_options",
+    "News": "domain.news",
     "Node": "domain.node",
     "NodeStatus": "domain.capacity",
     "NotReady": "domain.admission",
+    "Observer": "ports.observer",
     "Policy": "domain.topology",
     "Refused": "domain.admission",
+    "Released": "domain.news",
     "Scope": "domain.topology",
     "Topology": "domain.topology",
     "Verdict": "domain.admission",

@@ -187,7 +187,12 @@ class DeviceManager:
         A pod that is already here keeps what it has. `affinity` are NUMA nodes that somebody else has settled on for
         every container; without it the topology policy decides.
         """
-        return self._admit(pod, pod.in_start_order, affinity)
+        began = self._clock()
+        verdict = self._admit(pod, pod.in_start_order, affinity)
+        if self._metrics:
+            is_aligned = self._topology.policy is Policy.NONE or isinstance(verdict, Admitted)
+            self._metrics.topology_manager_admission(self._clock() - began, failed=not is_aligned)
+        return verdict
 
     def allocate(self, pod: Pod, container: str, *, affinity: Affinity = None) -> Verdict:
         """Give one container of a pod its devices, or none at all (kubelet: `Allocate`, reference 5.2).

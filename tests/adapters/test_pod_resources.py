@@ -157,8 +157,9 @@ def test_a_pod_that_is_not_there_is_an_error_in_the_kubelets_words(stage: Stage,
 
 
 def test_the_older_api_is_served_too(stage: Stage) -> None:
-    stage.transport.connect(SimulatedPlugin(GPU, [device("gpu-0", 0, 1)]))
-    stage.admit(pod("train", Container("main", {GPU: 1})))
+    stage.transport.connect(SimulatedPlugin(GPU, [device("gpu-0"), device("gpu-1", 0, 1)]))
+    sidecar = Container("proxy", {GPU: 1}, restartable=True)  # which it does not know
+    stage.admit(pod("train", Container("main", {GPU: 1}), init=(sidecar,)))
     with stage.server, grpc.insecure_channel(f"unix:{stage.server.socket}") as channel:
         call = channel.unary_unary(
             "/v1alpha1.PodResourcesLister/List",
@@ -167,7 +168,7 @@ def test_the_older_api_is_served_too(stage: Stage) -> None:
         )
         (listed,) = call(podresources_v1alpha1.ListPodResourcesRequest(), timeout=5).pod_resources
     (main,) = listed.containers
-    assert [(held.resource_name, list(held.device_ids)) for held in main.devices] == 2 * [(GPU, ["gpu-0"])]
+    assert [(held.resource_name, list(held.device_ids)) for held in main.devices] == 2 * [(GPU, ["gpu-1"])]
     assert stage.calls == [("List", "v1alpha1", False)]
 
 

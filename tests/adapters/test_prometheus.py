@@ -37,6 +37,28 @@ PATIENCE = 10.0
 """Seconds until a test gives up on something that should come at once."""
 
 
+_ADMISSION, _CALLS = "kubelet_topology_manager_admission", "kubelet_pod_resources_endpoint"
+NOTHING_ELSE = [
+    f"# TYPE {_ADMISSION}_requests_total counter",
+    f"{_ADMISSION}_requests_total 0.0",
+    f"# TYPE {_ADMISSION}_errors_total counter",
+    f"{_ADMISSION}_errors_total 0.0",
+    f"# TYPE {_ADMISSION}_duration_ms histogram",
+    *(f'{_ADMISSION}_duration_ms_bucket{{le="{0.05 * 2**power:g}"}} 0.0' for power in range(15)),
+    f'{_ADMISSION}_duration_ms_bucket{{le="+Inf"}} 0.0',
+    f"{_ADMISSION}_duration_ms_count 0.0",
+    f"{_ADMISSION}_duration_ms_sum 0.0",
+    f"# TYPE {_CALLS}_requests_total counter",
+    *(
+        f"# TYPE {_CALLS}_{kind}_{method} untyped"
+        for kind in ("requests", "errors")
+        for method in ("list", "get", "get_allocatable")
+    ),
+    "# TYPE devicecore_devices gauge",
+]
+"""What a scrape shows, without the help, when nothing has happened."""
+
+
 def scraped(server: MetricsServer, accept: str = "text/plain") -> list[str]:
     request = urllib.request.Request(server.url, headers={"Accept": accept})  # noqa: S310 - http, to ourselves
     with urllib.request.urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310 - http, to ourselves
@@ -67,8 +89,8 @@ def samples(server: MetricsServer) -> Samples:
     """The samples of one series, by their labels."""
 
     def samples(series: str) -> dict[str, float]:
-        parsed = (re.fullmatch(rf"{series}\{{(.*)\}} (\S+)", line) for line in scraped(server))
-        return {sample[1]: float(sample[2]) for sample in parsed if sample}
+        parsed = (re.fullmatch(rf"{series}(?:\{{(.*)\}})? (\S+)", line) for line in scraped(server))
+        return {sample[1] or "": float(sample[2]) for sample in parsed if sample}
 
     return samples
 
@@ -86,7 +108,7 @@ class TestKubeletMetrics:
         )
         buckets = [("0.005", 0), ("0.01", 0), ("0.025", 0), ("0.05", 1), ("0.1", 1), ("0.25", 1), ("0.5", 1), ("1", 1)]
         buckets += [("2.5", 2), ("5", 2), ("10", 2), ("+Inf", 3)]
-        assert scraped(server) == [
+        assert [line for line in scraped(server) if "device_plugin" in line] == [
             f"# HELP {registrations} [ALPHA] Cumulative number of device plugin registrations. {by_name}",
             f"# TYPE {registrations} counter",
             f'{registrations}{{resource_name="nvidia.com/gpu"}} 1.0',
@@ -95,9 +117,39 @@ class TestKubeletMetrics:
             *(f'{duration}_bucket{{le="{bound}",resource_name="nvidia.com/gpu"}} {n}.0' for bound, n in buckets),
             f'{duration}_count{{resource_name="nvidia.com/gpu"}} 3.0',
             f'{duration}_sum{{resource_name="nvidia.com/gpu"}} 62.53',
-            "# HELP devicecore_devices Devices by state. One that is held and unhealthy is counted in both.",
-            "# TYPE devicecore_devices gauge",
         ]
+
+    def test_what_has_no_label_is_there_from_the_beginning(self, server: MetricsServer) -> None:
+        lines = [line for line in scraped(server) if not line.startswith("# HELP")]
+        assert lines[-len(NOTHING_ELSE) :] == NOTHING_ELSE
+
+    def test_an_admission_is_measured_in_whole_milliseconds(self, metrics: PrometheusMetrics, samples: Samples) -> None:
+        for seconds, failed in ((0.0009, False), (0.0128, True), (0.9, False)):
+            metrics.topology_manager_admission(seconds, failed=failed)
+        series = "kubelet_topology_manager_admission"
+        numbers = [samples(f"{series}_{name}")[""] for name in ("requests_total", "errors_total", "duration_ms_sum")]
+        assert numbers == [3, 1, 912]
+        buckets = samples(f"{series}_duration_ms_bucket")
+        bounds = ["0.05", "0.1", "0.2", "0.4", "0.8", "1.6", "3.2", "6.4", "12.8", "25.6", "51.2", "102.4", "204.8"]
+        assert list(buckets) == [f'le="{bound}"' for bound in (*bounds, "409.6", "819.2", "+Inf")]
+        assert list(buckets.values()) == [1] * 8 + [2] * 7 + [3]
+
+    def test_pod_resources_calls_are_counted_by_method_and_of_the_older_api_all_together(
+        self, metrics: PrometheusMetrics, samples: Samples
+    ) -> None:
+        calls = ["List", "Get", "Get", "Get", "GetAllocatableResources"]
+        for number, method in enumerate(calls):
+            metrics.pod_resources_request(method, "v1", number in {2, 4})
+        metrics.pod_resources_request("List", "v1alpha1", failed=False)
+        v1, v1alpha1 = 'server_api_version="v1"', 'server_api_version="v1alpha1"'
+        series = "kubelet_pod_resources_endpoint"
+        assert samples(f"{series}_requests_total") == {v1: 5, v1alpha1: 1}
+        assert samples(f"{series}_requests_list") == {v1: 1}
+        assert samples(f"{series}_requests_get") == {v1: 3}
+        assert samples(f"{series}_requests_get_allocatable") == {v1: 1}
+        assert samples(f"{series}_errors_list") == {}
+        assert samples(f"{series}_errors_get") == {v1: 1}
+        assert samples(f"{series}_errors_get_allocatable") == {v1: 1}
 
     def test_openmetrics_is_spoken_too(self, metrics: PrometheusMetrics, server: MetricsServer) -> None:
         metrics.device_plugin_registration(GPU)

@@ -27,6 +27,10 @@ class InMemory:
         seconds = self.metrics.allocations.get(resource, [])
         return len(seconds), sum(seconds)
 
+    def admissions(self) -> tuple[int, int, float]:
+        seconds, failed = zip(*self.metrics.admissions, strict=True)
+        return len(seconds), sum(failed), sum(seconds)
+
 
 @define
 class InPrometheus:
@@ -41,8 +45,16 @@ class InPrometheus:
         name = "kubelet_device_plugin_alloc_duration_seconds"
         return int(self._sample(f"{name}_count", resource)), self._sample(f"{name}_sum", resource)
 
-    def _sample(self, name: str, resource: str) -> float:
-        return self.metrics.registry.get_sample_value(name, {"resource_name": resource}) or 0.0
+    def admissions(self) -> tuple[int, int, float]:
+        name = "kubelet_topology_manager_admission"
+        requests, errors, milliseconds = (
+            self._sample(f"{name}_{series}") for series in ("requests_total", "errors_total", "duration_ms_sum")
+        )
+        return int(requests), int(errors), milliseconds / 1000
+
+    def _sample(self, name: str, resource: str | None = None) -> float:
+        labels = {} if resource is None else {"resource_name": resource}
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
 @pytest.mark.parametrize("make", [InMemory, InPrometheus])
@@ -70,10 +82,16 @@ class MeasuresEverythingTogether(MemoryMetrics):
         super().device_plugin_alloc_duration("all", seconds)
 
 
+class ForgetsFailures(MemoryMetrics):
+    def topology_manager_admission(self, seconds: float, *, failed: bool) -> None:
+        super().topology_manager_admission(seconds, failed=False)
+
+
 BROKEN: dict[Check, type[MemoryMetrics]] = {
     contract.counts_every_registration: CountsEachResourceOnce,
     contract.counts_registrations_of_invalid_names: CountsValidNamesOnly,
     contract.measures_every_allocation: MeasuresEverythingTogether,
+    contract.measures_every_admission: ForgetsFailures,
 }
 
 

@@ -21,6 +21,8 @@ Json = Any
 OURS = tuple(resource_name(name) for name in ("acme.io/gpu", "acme.io/fpga", "acme.io/gpu.shared"))
 THEIRS = ("cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "pods", "acme.io/gpu.x", "other.io/gpu", "ACME.io/gpu")
 SECTIONS = ("capacity", "allocatable")
+PATIENCE = 60.0
+"""Seconds until a test gives up on what comes at once, unless the machine has too much to do."""
 SPELLINGS: Mapping[int | None, Sequence[str]] = {1000: ["1k", "1e3"], 2048: ["2048", "2Ki"]}
 """Of those numbers of which a node may show another one than the API server's own."""
 
@@ -157,11 +159,16 @@ def test_foreign_keys_never_change(
     server.clear_cues()
     server.cue("PATCH", *[Meanwhile(partial(interfere, each)) for each in meanwhile])
     with KubeApiSink(
-        name, kubeconfig=kubeconfig, way=way, keep_removed=keep_removed, backoff=Backoff(0.001, 0.002)
+        name,
+        kubeconfig=kubeconfig,
+        way=way,
+        keep_removed=keep_removed,
+        backoff=Backoff(0.001, 0.002),
+        timeout=PATIENCE,
     ) as sink:
         for one in statuses:
             sink.publish(one)
-            sink.wait_until_published(10.0)
+            sink.wait_until_published(PATIENCE)
     for interference in done:
         interference(expected.setdefault("status", {}))
     node = server.node(name)

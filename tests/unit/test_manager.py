@@ -374,6 +374,23 @@ def test_bad_registrations_are_refused_with_a_sentence() -> None:
         manager.admit(a_pod("p"))
     assert metrics.registrations == {GPU: 2, "cpu": 1}
     assert len(metrics.allocations[GPU]) == 1
+    assert [failed for _, failed in metrics.admissions] == [False]
+
+
+@pytest.mark.parametrize(("policy", "fails"), [(Policy.NONE, False), (Policy.RESTRICTED, True)])
+def test_an_admission_is_measured_and_fails_only_where_there_is_a_policy(policy: Policy, *, fails: bool) -> None:
+    """A kubelet counts errors of the topology manager, and without a policy it has none to make."""
+    metrics = MemoryMetrics()
+    topology = Topology((NumaNode(0),), policy)
+    transport, times = MemoryTransport(), iter(range(100))
+    with DeviceManager(
+        transport, MemoryStore(), MemorySink(), metrics=metrics, topology=topology, clock=lambda: float(next(times))
+    ) as manager:
+        transport.connect(gpus())
+        assert isinstance(manager.admit(a_pod("p", 99)), Refused)
+    ((seconds, failed),) = metrics.admissions
+    assert failed is fails
+    assert seconds > 0
 
 
 @pytest.mark.parametrize("scope", Scope)

@@ -208,10 +208,11 @@ class MemoryPods:
 
 @define
 class MemoryMetrics:
-    """`Metrics` as plain lists and counts by resource. `allocations` holds seconds."""
+    """`Metrics` as plain lists, and counts by resource. `allocations` holds seconds, `admissions` also what failed."""
 
     registrations: dict[str, int] = field(factory=dict)
     allocations: dict[str, list[float]] = field(factory=dict)
+    admissions: list[tuple[float, bool]] = field(factory=list)
 
     def device_plugin_registration(self, resource: str) -> None:
         """Count a registration."""
@@ -220,3 +221,7 @@ class MemoryMetrics:
     def device_plugin_alloc_duration(self, resource: str, seconds: float) -> None:
         """Note a duration."""
         self.allocations.setdefault(resource, []).append(seconds)
+
+    def topology_manager_admission(self, seconds: float, *, failed: bool) -> None:
+        """Note an admission."""
+        self.admissions.append((seconds, failed))

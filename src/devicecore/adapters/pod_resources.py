@@ -87,7 +87,7 @@ def allocatable_resources(snapshot: Snapshot) -> podresources.AllocatableResourc
 
 
 def list_pods_v1alpha1(snapshot: Snapshot) -> podresources_v1alpha1.ListPodResourcesResponse:
-    """Every active pod in the older API, which knows no NUMA nodes."""
+    """Every active pod in the older API, which knows neither NUMA nodes nor sidecars."""
     pods = [
         podresources_v1alpha1.PodResources(
             name=pod.name,
@@ -99,13 +99,13 @@ def list_pods_v1alpha1(snapshot: Snapshot) -> podresources_v1alpha1.ListPodResou
                         podresources_v1alpha1.ContainerDevices(
                             resource_name=held.resource_name, device_ids=held.device_ids
                         )
-                        for held in container.devices
+                        for held in _held(snapshot.node, pod, container)
                     ],
                 )
                 for container in pod.containers
             ],
         )
-        for pod in list_pods(snapshot).pod_resources
+        for pod in snapshot.pods
     ]
     return podresources_v1alpha1.ListPodResourcesResponse(pod_resources=pods)
 

@@ -7,7 +7,7 @@ somebody asks.
 import socket
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import accumulate
 from operator import sub
@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 from wsgiref.simple_server import WSGIServer
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
@@ -27,8 +27,11 @@ from devicecore.domain.node import Node
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """The upper bounds, in seconds, by which a kubelet sorts Allocate calls (Go: `prometheus.DefBuckets`)."""
 
-_BOUNDS = (*(f"{bound:g}" for bound in BUCKETS), "+Inf")  # as Go writes them
+ADMISSION_BUCKETS = tuple(0.05 * 2**power for power in range(15))
+"""The upper bounds, in milliseconds, by which it sorts admissions."""
+
 _LABELS = ("resource_name",)
+_POD_RESOURCES = {"List": "list", "Get": "get", "GetAllocatableResources": "get_allocatable"}
 
 
 @frozen
@@ -44,7 +47,9 @@ class CannotListenError(SetUpError):
 
 
 class PrometheusMetrics:
-    """Counts registrations and Allocate calls, and shows them on `registry`, which is its own. Thread-safe.
+    """Counts what a kubelet's device manager does, and shows it on `registry`, which is its own. Thread-safe.
+
+    Calls of the pod-resources API are counted by whoever gives `pod_resources_request` to their server.
 
     `devicecore_devices{resource_name, state}` says how many devices are `free` (healthy, and nobody's), `reserved` (an
     admission is about to have them), `allocated`, and `unhealthy`. A device that is held and unhealthy is both: so
@@ -60,6 +65,12 @@ class PrometheusMetrics:
         self._lock = threading.Lock()  # held while the fields below change
         self._registrations: dict[str, int] = {}
         self._durations: dict[str, _Histogram] = {}
+        self._admissions = _Histogram(ADMISSION_BUCKETS)
+        self._failed_admissions = 0
+        self._pod_resources: dict[str, dict[str, int]] = {
+            "requests_total": {},
+            **{f"{kind}_{method}": {} for kind in ("requests", "errors") for method in _POD_RESOURCES.values()},
+        }
         self.registry.register(self)
 
     def count_devices(self, node: Callable[[], Node]) -> None:
@@ -74,7 +85,22 @@ class PrometheusMetrics:
     def device_plugin_alloc_duration(self, resource: str, seconds: float) -> None:
         """Count an Allocate call."""
         with self._lock:
-            self._durations.setdefault(resource, _Histogram()).add(seconds)
+            self._durations.setdefault(resource, _Histogram(BUCKETS)).add(seconds)
+
+    def topology_manager_admission(self, seconds: float, *, failed: bool) -> None:
+        """Count an admission."""
+        with self._lock:
+            self._admissions.add(float(int(seconds * 1000)))  # a kubelet measures whole milliseconds
+            self._failed_admissions += failed
+
+    def pod_resources_request(self, method: str, version: str, failed: bool) -> None:  # noqa: FBT001 - as the server calls it
+        """Count a call of the pod-resources API; of the older one, a kubelet counts no more than that there was one."""
+        series = ["requests_total"]
+        if version == "v1":
+            series += [f"{kind}_{_POD_RESOURCES[method]}" for kind in ("requests", *(["errors"] * failed))]
+        with self._lock:
+            for one in series:
+                self._pod_resources[one][version] = self._pod_resources[one].get(version, 0) + 1
 
     def collect(self) -> Iterator[Metric]:
         """All there is to know now (prometheus_client: `Collector`)."""
@@ -83,6 +109,8 @@ class PrometheusMetrics:
         with self._lock:
             registrations = dict(self._registrations)
             durations = {resource: histogram.read() for resource, histogram in self._durations.items()}
+            admissions, failed = self._admissions.read(), self._failed_admissions
+            pod_resources = {series: dict(counts) for series, counts in self._pod_resources.items()}
         counter = CounterMetricFamily(
             "kubelet_device_plugin_registration_total",
             "[ALPHA] Cumulative number of device plugin registrations. Broken down by resource name.",
@@ -96,9 +124,11 @@ class PrometheusMetrics:
             "[ALPHA] Duration in seconds to serve a device plugin Allocation request. Broken down by resource name.",
             labels=_LABELS,
         )
-        for resource, (counts, total) in sorted(durations.items()):
-            histogram.add_metric([resource], list(zip(_BOUNDS, counts, strict=True)), total)
+        for resource, (buckets, total) in sorted(durations.items()):
+            histogram.add_metric([resource], buckets, total)
         yield histogram
+        yield from _topology_manager(*admissions, failed)
+        yield from _pod_resources(pod_resources)
         devices = GaugeMetricFamily(
             "devicecore_devices",
             "Devices by state. One that is held and unhealthy is counted in both.",
@@ -173,17 +203,45 @@ def devices_by_state(node: Node) -> Iterator[tuple[ResourceName, str, int]]:
         yield resource, "unhealthy", len(report.unhealthy) if report else 0
 
 
-@frozen
+_Buckets = list[tuple[str, int]]  # upper bounds as Go writes them, and how many there were up to each
+
+
+@define
 class _Histogram:
     """Calls by duration, one number for each bucket; the caller holds a lock."""
 
-    counts: list[int] = field(factory=lambda: [0] * len(_BOUNDS))
-    sums: list[float] = field(factory=lambda: [0.0])
+    bounds: Sequence[float]
+    counts: list[int] = field(init=False)
+    total: float = 0.0
 
-    def add(self, seconds: float) -> None:
-        self.counts[bisect_left(BUCKETS, seconds)] += 1
-        self.sums[0] += seconds
+    def __attrs_post_init__(self) -> None:
+        self.counts = [0] * (len(self.bounds) + 1)
 
-    def read(self) -> tuple[Sequence[int], float]:
+    def add(self, duration: float) -> None:
+        self.counts[bisect_left(self.bounds, duration)] += 1
+        self.total += duration
+
+    def read(self) -> tuple[_Buckets, float]:
         """The numbers up to each bound, and the sum of all durations."""
-        return tuple(accumulate(self.counts)), self.sums[0]
+        bounds = (*(f"{bound:g}" for bound in self.bounds), "+Inf")
+        return list(zip(bounds, accumulate(self.counts), strict=True)), self.total
+
+
+def _topology_manager(buckets: _Buckets, total: float, failed: int) -> Iterator[Metric]:
+    prefix = "kubelet_topology_manager_admission"
+    yield CounterMetricFamily(f"{prefix}_requests_total", "[ALPHA] Pods that asked for admission.", buckets[-1][1])
+    yield CounterMetricFamily(f"{prefix}_errors_total", "[ALPHA] Pods whose resources could not be aligned.", failed)
+    help_text = "[ALPHA] How long admissions took, in milliseconds."
+    yield HistogramMetricFamily(f"{prefix}_duration_ms", help_text, buckets, total)
+
+
+def _pod_resources(counts: Mapping[str, Mapping[str, int]]) -> Iterator[Metric]:
+    for series, by_version in counts.items():
+        name = f"kubelet_pod_resources_endpoint_{series}"
+        what = series.replace("_", " of ", 1).replace("of total", "of all methods")
+        # The library would append _total to the name of a counter, which most of a kubelet's do not have.
+        kind = "counter" if series.endswith("_total") else "unknown"
+        metric = Metric(name.removesuffix("_total"), f"[ALPHA] Pod-resources API: {what}, by its version.", kind)
+        for version, count in sorted(by_version.items()):
+            metric.add_sample(name, {"server_api_version": version}, count)
+        yield metric

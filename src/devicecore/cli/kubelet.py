@@ -264,7 +264,10 @@ def _assemble(
     manager.start()
     last_to_first.callback(manager.stop)
     told = PodResourcesServer(
-        root / "pod-resources" / "kubelet.sock", standin.snapshot, sweep=manager.update_allocated_devices
+        root / "pod-resources" / "kubelet.sock",
+        standin.snapshot,
+        sweep=manager.update_allocated_devices,
+        observe=metrics.pod_resources_request if metrics else lambda _method, _version, _failed: None,
     )
     told.start()
     last_to_first.callback(told.stop)

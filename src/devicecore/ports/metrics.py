@@ -11,3 +11,9 @@ class Metrics(Protocol):
 
     def device_plugin_alloc_duration(self, resource: str, seconds: float) -> None:
         """One Allocate call took `seconds`, failed or not (`kubelet_device_plugin_alloc_duration_seconds`)."""
+
+    def topology_manager_admission(self, seconds: float, *, failed: bool) -> None:
+        """The admission of one pod took `seconds` (`kubelet_topology_manager_admission_duration_ms`).
+
+        `failed` says that there is a topology policy, and that the pod was not admitted under it.
+        """

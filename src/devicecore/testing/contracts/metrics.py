@@ -23,6 +23,9 @@ class MetricsHarness(Protocol):
     def allocations(self, resource: str) -> tuple[int, float]:
         """How many Allocate calls were measured, and how many seconds they took together."""
 
+    def admissions(self) -> tuple[int, int, float]:
+        """How many admissions were measured, how many of them failed, and how many seconds they took together."""
+
 
 MakeMetrics = Callable[[], MetricsHarness]
 """Makes somebody who has counted nothing yet."""
@@ -56,9 +59,19 @@ def measures_every_allocation(make: MakeMetrics) -> None:
     expect("registrations, of which there were none", harness.registrations(GPU), 0)
 
 
+@a_check
+def measures_every_admission(make: MakeMetrics) -> None:
+    """One call is one admission of that many seconds, failed or not."""
+    harness = make()
+    for seconds, failed in ((0.0, False), (0.25, True), (60.0, False)):
+        harness.metrics.topology_manager_admission(seconds, failed=failed)
+    expect("admissions", harness.admissions(), (3, 1, 60.25))
+
+
 METRICS: tuple[Callable[[MakeMetrics], None], ...] = (
     counts_every_registration,
     counts_registrations_of_invalid_names,
     measures_every_allocation,
+    measures_every_admission,
 )
 """For everybody who counts."""
