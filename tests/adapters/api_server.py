@@ -100,15 +100,16 @@ class ApiServer:
     """The server, on a free port of this machine, in threads of its own. Use it as a context manager.
 
     `bearer` is the token to be shown, None if nobody asks for one. `forbidden` are verbs with their resource,
-    such as "patch nodes/status". Both can be changed at any time.
+    such as "patch nodes/status". Both can be changed at any time. With `mutual`, clients show the node's certificate.
     """
 
-    def __init__(self, *, secure: bool = False, bearer: str | None = None) -> None:
+    def __init__(self, *, secure: bool = False, mutual: bool = False, bearer: str | None = None) -> None:
         self.bearer = bearer
         self.forbidden: set[str] = set()
         self.requests: list[Request] = []
         self.bugs: list[BaseException | None] = []
         self._secure = secure
+        self._mutual = mutual
         self._nodes: dict[str, Json] = {}
         self._version = 1000
         self._cues: dict[str, deque[Cue]] = {"GET": deque(), "PATCH": deque()}
@@ -122,7 +123,7 @@ class ApiServer:
     def start(self) -> None:
         """Listen; again on the same port if it has been stopped."""
         self._released.clear()
-        self._http = _HttpServer(self, self._port, secure=self._secure)
+        self._http = _HttpServer(self, self._port, _server_context(mutual=self._mutual) if self._secure else None)
         self._port = self._http.server_address[1]
         threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
@@ -157,7 +158,7 @@ class ApiServer:
         """Its URL, as a kubeconfig has it."""
         return f"http{'s' if self._secure else ''}://127.0.0.1:{self._port}"
 
-    def kubeconfig(self, directory: Path, user: Mapping[str, str] = {}) -> Path:
+    def kubeconfig(self, directory: Path, user: Mapping[str, Any] = {}) -> Path:
         """Write a kubeconfig for this server, whose only user has these credentials."""
         authority = directory / "ca.crt"
         authority.write_text(tls.AUTHORITY)
@@ -273,16 +274,17 @@ class ApiServer:
 
     def _patched(self, node: Json, request: Request) -> None:
         manager = request.query.get("fieldManager") or request.headers.get("User-Agent", "unknown").partition("/")[0]
-        match request.headers.get("Content-Type"):
+        kind = request.headers.get("Content-Type")
+        if kind != "application/apply-patch+yaml" and "force" in request.query:
+            raise Refusal(422, "Invalid", "PatchOptions: force: Forbidden: may not be specified for non-apply patch")
+        match kind:
             case "application/json-patch+json":
                 self._update(node, json_patched(node, request.body), manager)
             case "application/strategic-merge-patch+json":
                 self._update(node, merged(node, request.body), manager)
             case "application/apply-patch+yaml":
                 if "fieldManager" not in request.query:
-                    raise Refusal(
-                        400, "BadRequest", "PatchOptions: fieldManager: Required value: is required for apply"
-                    )
+                    raise Refusal(422, "Invalid", "PatchOptions: fieldManager: Required value: is required for apply")
                 self._apply(node, request.body, manager, force=request.query.get("force") == "true")
             case other:
                 raise Refusal(415, "UnsupportedMediaType", f"the body of the request was in an unknown format: {other}")
@@ -307,6 +309,8 @@ class ApiServer:
         name = before["metadata"]["name"]
         if (sent.get("apiVersion"), sent.get("kind"), sent["metadata"].get("name")) != ("v1", "Node", name):
             raise Refusal(400, "BadRequest", "the object applied is not the one of the request")
+        if "managedFields" in sent["metadata"]:
+            raise Refusal(400, "BadRequest", "metadata.managedFields must be nil")
         _check_version(before, sent)
         after, me = copy.deepcopy(before), (manager, "Apply")
         owners = _owners(before)
@@ -493,13 +497,11 @@ def canonical(quantity: Json) -> Json:
 class _HttpServer(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, api: ApiServer, port: int, *, secure: bool) -> None:
+    def __init__(self, api: ApiServer, port: int, context: ssl.SSLContext | None) -> None:
         self.api = api
         self._connections: set[socket.socket] = set()
-        self._context: ssl.SSLContext | None = None
+        self._context = context
         super().__init__(("127.0.0.1", port), _Handler)
-        if secure:
-            self._context = _server_context()
 
     def get_request(self) -> tuple[socket.socket, Any]:
         connection, address = super().get_request()
@@ -528,8 +530,11 @@ class _HttpServer(ThreadingHTTPServer):
                 continue  # it has just gone by itself
 
 
-def _server_context() -> ssl.SSLContext:
+def _server_context(*, mutual: bool) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if mutual:
+        context.load_verify_locations(cadata=tls.NODE_CERTIFICATE)
+        context.verify_mode = ssl.CERT_REQUIRED
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as chain:  # the ssl module takes them from files only
         chain.write(tls.CERTIFICATE + tls.KEY)
         chain.flush()

@@ -1,5 +1,6 @@
 """The node's status on an API server, over HTTP, and what becomes of it when the server, the network or a file fail."""
 
+import base64
 import json
 import re
 import threading
@@ -17,6 +18,7 @@ from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import SinkError
 from devicecore.domain.model import Device, DeviceId, Health, resource_name
 from devicecore.plugins.simulated import SimulatedPlugin
+from tests.adapters import tls
 from tests.adapters.api_server import (
     APPLY,
     JSON_PATCH,
@@ -466,6 +468,67 @@ class TestCredentials:
         sink.wait_until_published(PATIENCE)
         assert server.status(NODE) == with_gpus("5", "5")
 
+    def test_a_token_file_is_found_beside_the_kubeconfig(
+        self, server: ApiServer, connect: Connect, directory: Path
+    ) -> None:
+        server.bearer = "of the node"
+        (directory / "token").write_text("of the node")
+        server.kubeconfig(directory, {"tokenFile": "token"})
+        published(connect(), status(4))
+        assert server.status(NODE) == with_gpus("4", "4")
+
+    @pytest.mark.parametrize("version", ["v1", "v1beta1"])
+    def test_a_program_that_makes_tokens_is_asked_again_when_one_has_expired(
+        self, server: ApiServer, connect: Connect, directory: Path, version: str
+    ) -> None:
+        def make(token: str) -> None:
+            server.bearer = token
+            (directory / "credential.json").write_text(json.dumps({"status": {"token": token}}))
+
+        program: dict[str, Any] = {
+            "apiVersion": f"client.authentication.k8s.io/{version}",
+            "command": "cat",
+            "args": [str(directory / "credential.json")],
+            "interactiveMode": "Never",
+        }
+        server.kubeconfig(directory, {"exec": program})
+        make("first")
+        sink = connect()
+        published(sink, status(4))
+        make("second")
+        published(sink, status(5))
+        assert server.status(NODE) == with_gpus("5", "5")
+
+    @pytest.mark.parametrize("kind", ["inline", "files", "one file"])
+    def test_a_node_shows_its_certificate(self, directory: Path, kind: str) -> None:
+        files = {"client-certificate": tls.NODE_CERTIFICATE, "client-key": tls.NODE_KEY}
+        user: dict[str, str] = {}
+        for name, text in files.items():
+            if kind == "inline":
+                user[f"{name}-data"] = base64.b64encode(text.encode()).decode()
+            else:  # a kubelet has both in one file
+                (directory / name).write_text(text if kind == "files" else "".join(files.values()))
+                user[name] = name  # relative to the kubeconfig
+        with ApiServer(secure=True, mutual=True) as server:
+            server.add_node(NODE, FOREIGN)
+            kubeconfig = server.kubeconfig(directory, user)
+            config = json.loads(kubeconfig.read_text())
+            cluster = config["clusters"][0]["cluster"]
+            if kind == "inline":
+                del cluster["certificate-authority"]
+                cluster["certificate-authority-data"] = base64.b64encode(tls.AUTHORITY.encode()).decode()
+            kubeconfig.write_text(json.dumps(config))
+            with KubeApiSink(NODE, kubeconfig=kubeconfig) as sink:
+                published(sink, status(4))
+            assert server.status(NODE) == with_gpus("4", "4")
+
+    def test_who_shows_no_certificate_where_one_is_asked_for_hears_of_it(self, directory: Path) -> None:
+        with ApiServer(secure=True, mutual=True) as server:
+            with KubeApiSink(NODE, kubeconfig=server.kubeconfig(directory), backoff=Backoff(0.01, 0.05)) as sink:
+                sink.publish(status(4))
+                wait_for_problem(sink, server, "^no TLS connection: .*CERTIFICATE")
+            assert server.requests == []
+
     def test_a_certificate_nobody_vouches_for_is_refused(self, directory: Path) -> None:
         with ApiServer(secure=True) as server:
             server.add_node(NODE, FOREIGN)
@@ -535,6 +598,14 @@ class TestCredentials:
             ('/ca.crt"', '/none"', "a certificate or key .* No such file"),
             ('/ca.crt"', '/kubeconfig"', "a certificate or key .* be read"),
             ('"cluster": {', '"cluster": {"server": 3}, "x": {', "Expected `str`, got `int`"),
+            (
+                '"user": {}',
+                '"user": {"client-certificate-data": "x", "client-key-data": "x"}',
+                "client-certificate-data is not base64: ",
+            ),
+            ('"user": {}', '"user": {"client-certificate": "kubeconfig", "client-key": "kubeconfig"}', "certificate"),
+            ('"user": {}', '"user": {"exec": {"apiVersion": "v9", "command": "x"}}', "exec: 'v9' is none of client"),
+            ('"user": {}', '"user": {"auth-provider": {"name": "gcp"}}', "auth-provider not supported"),
             ("}", "", "expected ',' or '}'"),
             ("{", "[", ".+"),
         ],

@@ -1,6 +1,7 @@
-"""A certificate authority and a certificate for 127.0.0.1 and localhost, good for a hundred years, and for tests only.
+"""A certificate authority, a certificate for 127.0.0.1 and localhost, and a node's own; good for a hundred years.
 
-Made with `openssl req -x509 -newkey ec -days 36500` and `openssl x509 -req -days 36500`; the authority's key is gone.
+They are for tests only. Made with `openssl req -x509 -newkey ec -days 36500` and `openssl x509 -req -days 36500`; the
+authority's key is gone. The node's certificate is its own authority.
 """
 
 AUTHORITY = """\
@@ -37,5 +38,29 @@ KEY = """\
 MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgxTj1waWJX6PXj9y0
 Be1PNCIz8XSiBCWurkS1E7vc2+qhRANCAAQVwL/y9c5KmerPkQrV8Rxi313sJVuD
 iBgenzMlUhKGGSqZ9jG4l8ArrJ5hldigHhJI2h6xxN66pAQ28frg2AMT
+-----END PRIVATE KEY-----
+"""
+
+NODE_CERTIFICATE = """\
+-----BEGIN CERTIFICATE-----
+MIIB5DCCAYugAwIBAgIUWz1ioDzSDsdQ4mK4SaEC37FG7WYwCgYIKoZIzj0EAwIw
+NjEVMBMGA1UECgwMc3lzdGVtOm5vZGVzMR0wGwYDVQQDDBRzeXN0ZW06bm9kZTp3
+b3JrZXItMTAgFw0yNjExMjEwNTAzMDRaGA8yMTI2MTAyODA1MDMwNFowNjEVMBMG
+A1UECgwMc3lzdGVtOm5vZGVzMR0wGwYDVQQDDBRzeXN0ZW06bm9kZTp3b3JrZXIt
+MTBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABCq2NxR9wRnIp33P0Z6nc8TKsipA
+i5/7KXWJ/143/sal1wWxOfDhbqpsOdqbxaO9GouyadYl6N66GpajSDsqG7yjdTBz
+MB0GA1UdDgQWBBTrRJzpHuCSWs+F1ZavwfvO0vYYIDAfBgNVHSMEGDAWgBTrRJzp
+HuCSWs+F1ZavwfvO0vYYIDATBgNVHSUEDDAKBggrBgEFBQcDAjAOBgNVHQ8BAf8E
+BAMCB4AwDAYDVR0TAQH/BAIwADAKBggqhkjOPQQDAgNHADBEAiAqXpaqObLsTJx/
+SPTwB/kYv0+hO6o3wInt0Xql5rm7+QIgMCgPpG+AN3mjE41PLdw4gFvmUm8NuSr1
+EW46xnsv6iM=
+-----END CERTIFICATE-----
+"""
+
+NODE_KEY = """\
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgWl9INMfLyxiJpiy/
+4ifZhK/XWLmBXJMYk3Jj4FOlz2WhRANCAAQqtjcUfcEZyKd9z9Gep3PEyrIqQIuf
++yl1if9eN/7GpdcFsTnw4W6qbDnam8WjvRqLsmnWJejeuhqWo0g7Khu8
 -----END PRIVATE KEY-----
 """

@@ -220,8 +220,11 @@ def _sink(
 
     if kubeconfig is None and not in_cluster:
         return LoggedSink(JsonFileSink(root / NODE_NAME), _ring)
-    from devicecore.adapters.kube_api import KubeApiSink
+    from devicecore.adapters.kube_api import SERVICE_ACCOUNT, KubeApiSink
 
+    if in_cluster and not Path(SERVICE_ACCOUNT).is_dir():  # the sink would go on to look for a kubeconfig
+        message = f"--in-cluster: there is no service account in {SERVICE_ACCOUNT}."
+        raise click.UsageError(message)
     published = KubeApiSink(name, kubeconfig=kubeconfig)
     last_to_first.callback(published.close)
     return LoggedSink(published, _ring)

@@ -5,6 +5,7 @@ Law: whatever a file, the network or the server does, it ends as the node or as 
 
 import re
 import ssl
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from os import PathLike
@@ -13,6 +14,8 @@ from typing import Any
 import httpx2  # lightkube's HTTP client: its timeouts and its errors are part of lightkube's interface
 from attrs import frozen
 from lightkube import Client, KubeConfig
+from lightkube.config.kubeconfig import SingleConfig
+from lightkube.config.models import User
 from lightkube.core.resource import ApiInfo, GlobalResource, GlobalSubResource, ResourceDef
 from lightkube.types import PatchType
 
@@ -21,6 +24,7 @@ from devicecore.domain.errors import DeviceCoreError, SetUpError
 
 _LONGEST_PAUSE = 3600.0  # seconds that a Retry-After can ask for
 _LONGEST_MESSAGE = 300  # characters of an answer that are repeated in a sentence
+_EXEC_VERSIONS = tuple(f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1"))
 
 
 @frozen
@@ -83,6 +87,8 @@ class Access:
                 config = KubeConfig.from_file(self.kubeconfig)
             chosen = config.get(self.context)
             _check_address(chosen.cluster.server if chosen else "")
+            if chosen and chosen.user:
+                _complete(chosen, chosen.user)
             return Client(chosen, timeout=httpx2.Timeout(self.timeout))
         except Exception as error:
             raise ApiAccessError(self._source, _reason(error)) from error
@@ -169,6 +175,27 @@ def _check_address(url: str) -> None:
     if not re.match(r"https?://[^/]", url):
         problem = f"its server {url!r} is no http:// or https:// address"
         raise ValueError(problem)
+
+
+def _complete(config: SingleConfig, user: User) -> None:
+    """Do what lightkube leaves undone, and refuse now what it would refuse with the first request, or nameless."""
+    for name, data in {
+        "certificate-authority-data": config.cluster.certificate_auth_data,
+        "client-certificate-data": user.client_cert_data,
+        "client-key-data": user.client_key_data,
+    }.items():
+        try:
+            b64decode(data or "")
+        except ValueError as error:
+            problem = f"{name} is not base64: {error}"
+            raise ValueError(problem) from error
+    if user.token_file:
+        user.token_file = str(config.abs_file(user.token_file))
+    if user.exec:
+        if user.exec.apiVersion not in _EXEC_VERSIONS:
+            problem = f"exec: {user.exec.apiVersion!r} is none of {', '.join(_EXEC_VERSIONS)}"
+            raise ValueError(problem)
+        user.exec.apiVersion = _EXEC_VERSIONS[1]  # as far as tokens go, v1 is the same, but lightkube does not know it
 
 
 def _reason(error: Exception) -> str:
