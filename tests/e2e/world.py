@@ -36,14 +36,13 @@ def environment() -> dict[str, str]:
 
 
 class Plugin:
-    """`devicecore plugin simulated`, as a process."""
+    """`devicecore plugin`, as a process."""
 
-    def __init__(self, root: Path, resource: str, count: int, *more: str) -> None:
-        command = [sys.executable, "-m", "devicecore", "plugin", "simulated", "--resource", resource]
-        command += ["--count", str(count), "--socket-dir", str(root / "device-plugins"), "--commands", *more]
-        with (root / "plugins.log").open("a") as log:
+    def __init__(self, *arguments: str, log: Path) -> None:
+        command = [sys.executable, "-m", "devicecore", "plugin", *arguments]
+        with log.open("a") as stderr:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stderr=log, text=True, bufsize=1, env=environment()
+                command, stdin=subprocess.PIPE, stderr=stderr, text=True, bufsize=1, env=environment()
             )
 
     def tell(self, line: str) -> None:
@@ -112,7 +111,8 @@ class World:
         self.root = directory / "root"
         self.manifests = directory / "pods"
         self.log = directory / "kubelet.log"
-        (self.root / "device-plugins").mkdir(0o750, parents=True)
+        for name in ("device-plugins", "plugins_registry"):
+            (self.root / name).mkdir(0o750, parents=True)
         self.manifests.mkdir()
         self.api = ApiServer()
         self.api.add_node(NODE, FOREIGN)
@@ -147,7 +147,22 @@ class World:
         return self.kubelet
 
     def plugin(self, resource: str, count: int, *more: str) -> Plugin:
-        plugin = Plugin(self.root, resource, count, *more)
+        """One that registers with the kubelet, and obeys."""
+        directory = str(self.root / "device-plugins")
+        return self._plugin(
+            "simulated", resource, "--count", str(count), "--socket-dir", directory, "--commands", *more
+        )
+
+    def watched_plugin(self, resource: str, count: int) -> Plugin:
+        """One that the kubelet's plugin watcher finds."""
+        files = self._directory / "files"
+        files.mkdir()
+        for number in range(count):
+            (files / f"file-{number}").touch()
+        return self._plugin("directory", resource, "--registry", str(self.root / "plugins_registry"), str(files))
+
+    def _plugin(self, kind: str, resource: str, *more: str) -> Plugin:
+        plugin = Plugin(kind, "--resource", resource, *more, log=self._directory / "plugins.log")
         self.plugins.append(plugin)
         return plugin
 
@@ -210,6 +225,8 @@ class World:
         (url,) = re.findall(r"metrics at (\S+)", self.log.read_text())
         with urllib.request.urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310 - our own
             text = answer.read().decode()
+        for series in ("pod_resources_endpoint_requests_list", "device_plugin_registration_total"):
+            assert f"kubelet_{series}{{" in text
         return Counter({(name, kind): int(float(count)) for name, kind, count in _METRIC.findall(text)})
 
 
