@@ -307,7 +307,9 @@ class DeviceManager:
             transaction = _Transaction(pod, self._clock() + self._budget)
             at: Container | None = None
             try:
-                for at, nodes in self._affinities(pod, containers, affinity):
+                settle = self._settler(pod, affinity)
+                for at in containers:
+                    nodes = settle(at)  # only now that its turn has come: earlier ones have taken devices
                     for resource, size in node.requests(pod, at):
                         demand = Demand(pod.key(at), resource, size, nodes, self._is_already_running(pod, at))
                         self._allocate(transaction, demand)
@@ -323,19 +325,15 @@ class DeviceManager:
                 self._save_or_log()
             return Admitted(self._node.ledger.allocations.get(pod.uid, ()), unhandled)
 
-    def _affinities(
-        self, pod: Pod, containers: Sequence[Container], affinity: Affinity
-    ) -> Iterator[tuple[Container, Affinity]]:
-        """Each container with its NUMA nodes, settled only when its turn comes: earlier ones have taken devices."""
+    def _settler(self, pod: Pod, affinity: Affinity) -> Callable[[Container], Affinity]:
+        """What settles on the NUMA nodes of a container of `pod`."""
         policy, scope = self._topology.policy, self._topology.scope
-        whole = None
-        if affinity is None and policy is not Policy.NONE and scope is Scope.POD:
-            whole = self._settle(pod, None)
-        for container in containers:
-            if affinity is None and policy is not Policy.NONE and scope is Scope.CONTAINER:
-                yield container, self._settle(pod, container)
-            else:
-                yield container, affinity or whole
+        if affinity is not None or policy is Policy.NONE:
+            return lambda _: affinity
+        if scope is Scope.CONTAINER:
+            return lambda container: self._settle(pod, container)
+        whole = self._settle(pod, None)
+        return lambda _: whole
 
     def _settle(self, pod: Pod, container: Container | None) -> Affinity:
         hints = [self._hints(pod, container)]
@@ -502,7 +500,7 @@ class DeviceManager:
             self._tell_health(event.plugin.resource, before, after)
 
     def _tell_health(self, resource: ResourceName, before: Node, after: Node) -> None:
-        old, new = (node.inventory.registered(resource) for node in (before, after))
+        old, new = (node.inventory.last_report(resource) for node in (before, after))
         if pods := pods_with_news(resource, old, new, after.ledger):
             self._tell([HealthChanged(pods)])
 

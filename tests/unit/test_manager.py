@@ -41,6 +41,7 @@ from devicecore.domain.errors import (
     StoreError,
     TopologyAffinityError,
 )
+from devicecore.domain.health import allocated_resources_status
 from devicecore.domain.model import ContainerKey
 from devicecore.domain.topology import Hints, NumaMask, TopologyHint
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
@@ -417,6 +418,53 @@ def test_the_topology_policy_decides(scope: Scope, policy: Policy, count: int, a
             assert str(verdict) == "Resources cannot be allocated with Topology locality"
         else:
             assert len(verdict.devices("main")[GPU]) == count  # type: ignore[union-attr]  # a NotReady fails above
+
+
+def test_a_refusal_for_its_numa_nodes_names_the_container() -> None:
+    """The container whose hints do not fit is the one that failed, not the one before it."""
+    transport = MemoryTransport()
+    topology = Topology((NumaNode(0), NumaNode(1)), Policy.SINGLE_NUMA_NODE)
+    with DeviceManager(transport, MemoryStore(), MemorySink(), topology=topology) as manager:
+        transport.connect(gpus(4, numa_nodes=[0, 1]))
+        first = manager.admit(a_pod("p", 3))
+        second = manager.admit(Pod(PodUid("q"), containers=(Container("a", {GPU: 1}), Container("b", {GPU: 3}))))
+        assert [verdict.container for verdict in (first, second) if isinstance(verdict, Refused)] == ["main", "b"]
+
+
+def test_an_affinity_for_no_node_at_all_is_not_the_lack_of_one() -> None:
+    """Devices without topology are then as good as any, and those with one come first, as in a kubelet."""
+    devices = [Device(DeviceId("a")), Device(DeviceId("b"), topology=(NumaNode(0),))]
+    transport = MemoryTransport()
+    with DeviceManager(transport, MemoryStore(), MemorySink()) as manager:
+        transport.connect(SimulatedPlugin(GPU, devices))
+        verdict = manager.admit(a_pod("p"), affinity=())
+        assert isinstance(verdict, Admitted)
+        assert list(verdict.devices("main")[GPU]) == ["b"]
+
+
+def test_what_a_plugin_said_is_remembered_while_its_devices_are_held() -> None:
+    """Its grace period over, a container still holds devices of the nodes and the health that were last listed."""
+    now = 0.0
+    transport = MemoryTransport()
+    topology = Topology((NumaNode(0), NumaNode(1)))
+    manager = DeviceManager(transport, MemoryStore(), MemorySink(), topology=topology, clock=lambda: now)
+    with manager:
+        plugin = gpus(4, numa_nodes=[0, 1])
+        connection = transport.connect(plugin)
+        manager.admit(a_pod("p", 2), affinity=[NumaNode(1)])
+        plugin.set_health(DeviceId("gpu-1"), Health.UNHEALTHY)
+        connection.disconnect()
+        now += 300
+        assert manager.capacity().removed == ()
+        now += 0.001
+        assert manager.capacity().removed == (GPU,)
+        assert set(manager.topology_hints(a_pod("p", 2), "main")[GPU] or ()) == {
+            TopologyHint(NumaMask.of([NumaNode(1)]), preferred=True),
+            TopologyHint(NumaMask.of([NumaNode(0), NumaNode(1)]), preferred=False),
+        }
+        assert manager.topology_hints(a_pod("q", 2), "main")[GPU] == ()
+        (status,) = allocated_resources_status(manager.node, a_pod("p", 2))["main"]
+        assert status.devices == {"gpu-1": Health.UNHEALTHY, "gpu-3": Health.HEALTHY}
 
 
 def test_devices_come_from_the_nodes_that_everybody_agrees_on() -> None:

@@ -62,6 +62,6 @@ def pods_with_news(
 
 
 def _health(node: Node, resource: ResourceName, device: DeviceId) -> Health:
-    known = node.inventory.resources.get(resource)
-    reported = known.report.devices.get(device) if known and known.report else None
+    report = node.inventory.last_report(resource)
+    reported = report.devices.get(device) if report else None
     return reported.health if reported else Health.HEALTHY

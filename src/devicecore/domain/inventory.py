@@ -142,14 +142,22 @@ class Resource:
 
 @frozen
 class Inventory:
-    """All resources of a node that plugins have registered, now or within the grace period."""
+    """All resources of a node that plugins have registered, now or within the grace period.
+
+    `bygone` is what was last listed of those that have expired since the start.
+    """
 
     resources: Mapping[ResourceName, Resource] = field(factory=dict)
+    bygone: Mapping[ResourceName, DeviceReport] = field(factory=dict)
 
     def registered(self, name: ResourceName) -> DeviceReport | None:
         """What is believed of a resource's devices; None if no plugin ever listed any (key in `healthyDevices`)."""
         resource = self.resources.get(name)
         return resource.report if resource else None
+
+    def last_report(self, name: ResourceName) -> DeviceReport | None:
+        """As `registered`, or what was believed until it expired: containers may hold such devices yet (3.6)."""
+        return self.registered(name) or self.bygone.get(name)
 
     def connect(self, id_: PluginId, options: PluginOptions) -> "Inventory":
         """A plugin instance has registered: it serves the resource from now on (kubelet: `PluginConnected`).
@@ -199,15 +207,15 @@ class Inventory:
     def expect(self, names: Iterable[ResourceName], now: float) -> "Inventory":
         """Resources that were registered before a restart: known, without devices, gone since `now` (4.4)."""
         restored = {name: Resource(name, report=_NOTHING, gone_since=now, awaited=True) for name in names}
-        return Inventory({**restored, **self.resources})
+        return evolve(self, resources={**restored, **self.resources})
 
     def expire(self, now: float) -> tuple[tuple[ResourceName, ...], "Inventory"]:
         """Forget what is expired at `now` (monotonic seconds); the registered resources among it, sorted (3.6)."""
         live = {name: resource for name, resource in self.resources.items() if not resource.expired(now)}
         if len(live) == len(self.resources):
             return (), self
-        removed = sorted(name for name, gone in self.resources.items() if gone.report and name not in live)
-        return tuple(removed), Inventory(live)
+        removed = {name: gone.report for name, gone in self.resources.items() if gone.report and name not in live}
+        return tuple(sorted(removed)), Inventory(live, {**self.bygone, **removed})
 
     def status(self) -> NodeStatus:
         """Capacity and allocatable of every registered resource (kubelet: `GetCapacity`)."""
@@ -218,7 +226,7 @@ class Inventory:
         )
 
     def _with(self, resource: Resource) -> "Inventory":
-        return Inventory({**self.resources, resource.name: resource})
+        return evolve(self, resources={**self.resources, resource.name: resource})
 
 
 def _believed(plugins: tuple[Plugin, ...], before: DeviceReport | None) -> DeviceReport | None:

@@ -121,7 +121,7 @@ class Node:
 
     def confirm(self, key: ContainerKey, resource: ResourceName, receipt: Receipt) -> "Node":
         """The plugin has prepared what was reserved. A device it no longer lists is taken to have no topology."""
-        report = self.inventory.registered(resource)
+        report = self.inventory.last_report(resource)
         devices = report.devices if report else {}
 
         def nodes_of(device: DeviceId) -> tuple[NumaNode, ...]:
@@ -132,7 +132,10 @@ class Node:
     def expire(self, now: float) -> tuple[tuple[ResourceName, ...], "Node"]:
         """The resources whose grace period is over at `now`, and the node without them."""
         removed, inventory = self.inventory.expire(now)
-        return removed, self if inventory is self.inventory else evolve(self, inventory=inventory)
+        if inventory is self.inventory:
+            return removed, self
+        held = {name: report for name, report in inventory.bygone.items() if name in self.ledger.resources}
+        return removed, evolve(self, inventory=evolve(inventory, bygone=held))
 
     def sanitize_allocatable(self, pod: PodUid, allocatable: Mapping[ResourceName, int]) -> dict[ResourceName, int]:
         """`allocatable` raised to what is in use, if `pod` holds devices at all (kubelet: `UpdatePluginResources`)."""

@@ -150,7 +150,7 @@ def _hints(
     reusable: DeviceSet,
     numa_nodes: Sequence[NumaNode],
 ) -> tuple[TopologyHint, ...] | None:
-    report = inventory.registered(resource)
+    report = inventory.last_report(resource)
     if report is None or not report.has_topology:
         return None
     if held:
