@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from devicecore.adapters import file
 from devicecore.adapters.file import CHECKPOINT_NAME, FileStore, JsonFileSink
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import SinkError, StoreError
 from devicecore.domain.model import resource_name
-from tests.adapters.peers import environment
+from tests.adapters.peers import PATIENCE, environment
 
 GPU, FPGA, NIC = (resource_name(f"acme.io/{name}") for name in ("gpu", "fpga", "nic"))
 
@@ -83,6 +84,22 @@ class TestFileStore:
             FileStore(directory / "plain" / "file").set_aside()
         assert failed.value.action == "set aside"
         assert names(directory) == {CHECKPOINT_NAME, "plain"}
+
+    @pytest.mark.parametrize("blob", [b"", b"{}" * 100_000])
+    def test_a_pipe_is_read_to_its_end_and_is_empty_if_nobody_writes(
+        self, directory: Path, monkeypatch: pytest.MonkeyPatch, blob: bytes
+    ) -> None:
+        pipe = directory / "pipe"
+        os.mkfifo(pipe)
+        monkeypatch.setattr(file, "_WRITER_TO_COME", 1000 * PATIENCE if blob else 10)
+        with ThreadPoolExecutor(1) as writer:
+            writing = writer.submit(pipe.write_bytes, blob) if blob else None
+            assert FileStore(pipe).load() == blob
+            assert writing is None or writing.result() == len(blob)
+
+    def test_what_never_ends_is_not_read(self) -> None:
+        with pytest.raises(StoreError, match="/dev/zero: it is neither a file nor a pipe"):
+            FileStore("/dev/zero").load()
 
     def test_a_disk_that_fills_up_keeps_the_old_blob_whole(self, store: FileStore, directory: Path) -> None:
         """The limit makes the kernel write less than it was asked to, and then nothing."""

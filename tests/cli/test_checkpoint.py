@@ -109,6 +109,13 @@ def test_a_file_that_cannot_be_read_hides_no_verdict(devicecore: Run) -> None:
     assert ran.stderr.endswith(f"{GOOD}/below: Not a directory\n")
 
 
+def test_a_name_that_no_file_can_have_hides_no_verdict(devicecore: Run) -> None:
+    """The system's refusal to look it up is an error of that file alone."""
+    ran = devicecore("checkpoint", "verify", "x" * 300, EMPTY)
+    assert (ran.returncode, len(ran.stdout.splitlines())) == (2, 1)
+    assert ran.stderr.endswith(": File name too long\n")
+
+
 # --- show -------------------------------------------------------------------------------------------------------------
 
 

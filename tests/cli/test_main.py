@@ -3,8 +3,11 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+
+from devicecore.domain.checkpoint import CheckpointData, encode
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -90,3 +93,22 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize(("closed", "output"), [("<&-", "malformed"), (">&-", ""), ("<&- >&- 2>&-", "")])
+def test_closed_streams_are_empty_ones(closed: str, output: str) -> None:
+    """Who closes our input or output gets an exit status, and no traceback."""
+    command = f"{sys.executable} -m devicecore checkpoint verify - {closed}"
+    ran = subprocess.run(["/bin/sh", "-c", command], input="", capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (1, "")
+    assert output in ran.stdout
+
+
+@pytest.mark.parametrize("command", ["verify", "show"])
+def test_what_a_locale_cannot_write_is_escaped(devicecore: Run, tmp_path: Path, command: str) -> None:
+    """A terminal that is not for UTF-8 costs letters, not the answer."""
+    blob = tmp_path / "\u4e2d"
+    blob.write_bytes(encode(CheckpointData(None, {"a.com/x": ("\u4e2d",)})))
+    ran = devicecore("checkpoint", command, str(blob), PYTHONIOENCODING="latin-1")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "\\u4e2d" in ran.stdout

@@ -3,10 +3,13 @@
 Law: a file is replaced whole and durably or not at all, whatever fails and whenever the power goes.
 """
 
+import errno
 import itertools
 import json
 import os
 import re
+import select
+import stat
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
@@ -20,6 +23,8 @@ from devicecore.domain.model import ResourceName
 CHECKPOINT_NAME = "kubelet_internal_checkpoint"
 """What a kubelet calls its device manager's checkpoint."""
 
+
+_WRITER_TO_COME = 1000  # milliseconds that a named pipe may be without anybody who writes
 
 _instances = itertools.count(1)
 
@@ -121,7 +126,9 @@ class _DurableFile:
 
     def read(self) -> bytes | None:
         try:
-            return self._path.read_bytes()
+            with open(self._target, "rb", opener=_without_waiting) as file:
+                _refuse_what_has_no_end(file.fileno())
+                return file.read()
         except FileNotFoundError:
             return None
 
@@ -180,6 +187,22 @@ class _DurableFile:
         except OSError:
             return lambda: None  # a file system without second names
         return lambda: os.replace(self._old, self._target)  # noqa: PTH105 - see __init__
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; what waits for its writer, a named pipe, without waiting."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _refuse_what_has_no_end(descriptor: int) -> None:
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISFIFO(mode):
+        waiting = select.poll()
+        waiting.register(descriptor, select.POLLIN)
+        waiting.poll(_WRITER_TO_COME)
+        os.set_blocking(descriptor, True)  # without a writer it has ended already
+    elif not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it is neither a file nor a pipe")  # such as /dev/zero
 
 
 def _write_new(path: str, blob: bytes, mode: int) -> None:

@@ -4,6 +4,7 @@ Law: exit status 0 is good, 1 a negative finding, 2 wrong usage or something tha
 number after a signal. Commands return it, or raise.
 """
 
+import io
 import os
 import signal
 import sys
@@ -24,6 +25,7 @@ _EXTRAS = {  # what installs it, by the name under which it is imported
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `devicecore` with `arguments`, those of the process if None, and give its exit status."""
+    _prepare_streams()
     try:
         status = _run(arguments)
         sys.stdout.flush()  # while somebody is here to be told that it cannot be
@@ -46,6 +48,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         return status
     return UNUSABLE
+
+
+def _prepare_streams() -> None:
+    """See to it that there is input and output, and that any text can be written, whatever the locale."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by who called us: nothing to read, or nobody to read it
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - until we end
+        elif mode == "w" and isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _run(arguments: Sequence[str] | None) -> int:
