@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,7 +16,9 @@ import pytest
 from grpc import StatusCode
 
 from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
+from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.errors import (
+    DeviceRefusedError,
     DirectoryError,
     DirectoryInUseError,
     EmptyAllocateResponseError,
@@ -333,6 +335,18 @@ class TestCalls:
             "Allocate",
             "rpc error: code = Unknown desc = invalid allocation request for acme.io/gpu: unknown device: d7",
         )
+
+    def test_a_long_text_of_a_plugin_comes_back_whole(
+        self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport
+    ) -> None:
+        """It travels among the headers, of which grpc takes 16 KiB and Go takes 16 MiB."""
+
+        class Talkative(Gpus):
+            def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
+                raise DeviceRefusedError(self.resource, 100_000 * "x")
+
+        with serve_plugin(Talkative("d0"), directory), pytest.raises(PluginCallError, match=100_000 * "x"):
+            transport.allocate(recorder.plugin(), [D0])
 
     def test_the_first_response_is_the_answer_and_unknown_fields_stay_in_it(
         self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport

@@ -11,9 +11,9 @@ from devicecore.cli.plugin_directory import directory
 
 
 def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - how click calls it
-    from importlib import metadata
-
     if wanted:
+        from importlib import metadata
+
         try:
             click.echo(f"devicecore {metadata.version('devicecore')}")
         except metadata.PackageNotFoundError:

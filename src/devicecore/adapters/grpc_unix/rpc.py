@@ -73,6 +73,7 @@ def channel(path: str, max_message_bytes: int) -> grpc.aio.Channel:
         options=[
             ("grpc.default_authority", "localhost"),  # strict servers refuse a path there
             ("grpc.max_receive_message_length", max_message_bytes),
+            ("grpc.max_metadata_size", max_message_bytes),  # an error's text travels there, and Go allows 16 MiB
             ("grpc.use_local_subchannel_pool", 1),  # else a new instance gets the old one's connection
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 1000),
