@@ -3,9 +3,9 @@
 Law: a file that cannot be used changes nothing. Its mistake is reported with file, line and field, what it said before
 stays in force until it is mended or gone, and no other file suffers from it.
 
-Every file counts but those that editors hide (`.x`) and back up (`x~`): YAML or JSON, one or many documents, each a
-Pod or a List of pods. Limits count and requests do not, as in the device manager. A pod without `metadata.uid` gets one
-made of its file's name and of all it says, so that a changed pod is a new pod (kubelet: `applyDefaults`).
+Every file counts but those that editors hide (`.x`) and back up (`x~`, `#x#`): YAML or JSON, one or many documents,
+each a Pod or a List of pods. Limits count and requests do not, as in the device manager. A pod without `metadata.uid`
+gets one made of its file's name and of all it says, so that a changed pod is a new pod (kubelet: `applyDefaults`).
 
 There is no container runtime behind this, so what a kubelet would ask one after a restart is kept in a file: which pods
 were given their devices and in which boot of the machine, and what each manifest said last. In the same boot, these
@@ -234,7 +234,7 @@ def _names(pods: Iterable[Pod]) -> Iterator[str]:
 def _manifests_in(directory: Path) -> Iterator[tuple[str, Seen]]:
     """The names that count, sorted, and what lies there."""
     for path in sorted(directory.iterdir()):
-        if path.name.startswith(".") or path.name.endswith("~"):
+        if path.name.startswith(".") or path.name.endswith(("~", "#")):
             continue
         with suppress(OSError):  # it has just gone, or is a link to nowhere
             found = path.stat()  # follows links: mounted config maps are made of them
@@ -286,14 +286,16 @@ def read_pods(text: str, file: str) -> tuple[Pod, ...]:
     return tuple(pods)
 
 
-def _pods_in(document: "_Place") -> Iterator[Pod]:
+def _pods_in(document: "_Place", *, default: tuple[str, str] | None = None) -> Iterator[Pod]:
     kind, version = document["kind"], document["apiVersion"]
-    if kind.text() in {"List", "PodList"}:
+    said = kind.text(default and default[0]), version.text(default and default[1])
+    if said in {("List", "v1"), ("PodList", "v1")}:
+        # The items of a PodList may leave out what they are.
         for item in document["items"].sequence():
-            yield from _pods_in(item)
+            yield from _pods_in(item, default=("Pod", "v1") if said[0] == "PodList" else None)
         return
-    if (kind.text(), version.text()) != ("Pod", "v1"):
-        kind.refuse(f"it is a {kind.text()} of {version.text()}, and not a Pod of v1")
+    if said != ("Pod", "v1"):
+        kind.refuse(f"it is a {said[0]} of {said[1]}, and not a Pod of v1")
     metadata, spec = document["metadata"], document["spec"]
     name = metadata["name"].text()
     namespace = metadata["namespace"].text("default")
@@ -481,6 +483,7 @@ class _State:
         self._boot = boot
         self._lock = threading.Lock()
         self._written: dict[str, object] = {}
+        self._problem = ""
         try:
             before = json.loads(path.read_bytes())
             self.files: dict[str, str] = {str(name): str(text) for name, text in before["files"].items()}
@@ -513,9 +516,11 @@ class _State:
             new.write_text(json.dumps(wanted, indent=1) + "\n")
             new.replace(self._path)
         except OSError as error:
-            _log.error("cannot note which pods run: %s", error)
+            if str(error) != self._problem:  # once a second is too often
+                _log.error("cannot note which pods run: %s", error)
+            self._problem = str(error)
         else:
-            self._written = wanted
+            self._written, self._problem = wanted, ""
 
 
 def _restored(name: str, text: str) -> _File:
