@@ -431,6 +431,24 @@ def test_a_refusal_for_its_numa_nodes_names_the_container() -> None:
         assert [verdict.container for verdict in (first, second) if isinstance(verdict, Refused)] == ["main", "b"]
 
 
+def test_a_refusal_says_what_a_kubelet_puts_into_the_pods_status() -> None:
+    """Reason and message (reference 5.1)."""
+    topology = Topology((NumaNode(0), NumaNode(1)), Policy.SINGLE_NUMA_NODE)
+    transport = MemoryTransport()
+    with DeviceManager(transport, MemoryStore(), MemorySink(), topology=topology) as manager:
+        transport.connect(gpus(2, numa_nodes=[0, 1]))
+        apart = manager.admit(a_pod("p", 2))
+    with DeviceManager(transport, MemoryStore(), MemorySink()) as manager:
+        transport.connect(SimulatedPlugin(GPU, [Device(DeviceId("a"), Health.UNHEALTHY)]))
+        ill = manager.admit(a_pod("p"))
+    assert isinstance(apart, Refused)
+    assert isinstance(ill, Refused)
+    assert apart.reason == "TopologyAffinityError"
+    assert apart.message == "Resources cannot be allocated with Topology locality"
+    assert ill.reason == "UnexpectedAdmissionError"
+    assert ill.message == f"Allocate failed due to {ill.error}, which is unexpected"
+
+
 def test_an_affinity_for_no_node_at_all_is_not_the_lack_of_one() -> None:
     """Devices without topology are then as good as any, and those with one come first, as in a kubelet."""
     devices = [Device(DeviceId("a")), Device(DeviceId("b"), topology=(NumaNode(0),))]

@@ -6,7 +6,7 @@ Law: there are three answers, and none of them is an exception. A pod that is no
 from attrs import frozen
 
 from devicecore.domain.device_set import DeviceSet
-from devicecore.domain.errors import DeviceCoreError
+from devicecore.domain.errors import DeviceCoreError, TopologyAffinityError
 from devicecore.domain.ledger import Allocation
 from devicecore.domain.model import ResourceName
 
@@ -33,6 +33,18 @@ class Refused:
 
     error: DeviceCoreError
     container: str | None = None
+
+    @property
+    def reason(self) -> str:
+        """The reason that a kubelet puts into the status of the pod, whose phase becomes `Failed` (reference 5.1)."""
+        return "TopologyAffinityError" if isinstance(self.error, TopologyAffinityError) else "UnexpectedAdmissionError"
+
+    @property
+    def message(self) -> str:
+        """The message beside the reason."""
+        if isinstance(self.error, TopologyAffinityError):
+            return str(self.error)
+        return f"Allocate failed due to {self.error}, which is unexpected"
 
     def __str__(self) -> str:
         return str(self.error)
