@@ -73,7 +73,7 @@ def test_killed_by_the_kernel_on_entry_of_every_system_call(directory: Path) -> 
         if death["code"] == -9:
             killed_at.add(death["point"].split()[4])
         else:
-            assert death["point"] == "not killed"
+            assert death["code"] == 0  # the run in which they are counted, or one with a call less
     assert {"write", "fsync", "openat", "close"} < killed_at
     for kind in ("rename", "link", "unlink"):
         assert any(name.startswith(kind) for name in killed_at), killed_at
