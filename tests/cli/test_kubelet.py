@@ -1,6 +1,7 @@
 """`devicecore kubelet`: what it is told, what it says, and how it ends."""
 
 import json
+import re
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
@@ -10,11 +11,13 @@ import pytest
 from rich.console import Console
 
 from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
+from devicecore.adapters.manifests import ManifestPods
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
+from devicecore.adapters.pod_resources import list_pods
 from devicecore.cli.kubelet_view import render
-from devicecore.cli.standin import PodState, State
+from devicecore.cli.standin import PodState, StandIn, State
 from devicecore.domain.errors import ManifestError
-from devicecore.domain.model import Container, Pod, PodUid
+from devicecore.domain.model import Container, PluginOptions, Pod, PodUid
 from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 
@@ -120,6 +123,41 @@ def test_once_is_a_negative_finding_when_a_pod_does_not_run(devicecore: Run, roo
     assert not state["settled"]
     assert [pod["reason"] for pod in state["pods"]] == [f"no plugin has registered {GPU}"]
     assert [problem["line"] for problem in state["problems"]] == [2]
+
+
+def settle(standin: StandIn) -> None:
+    while not standin.state().settled:
+        standin.turn()
+
+
+def test_a_pod_whose_containers_cannot_start_has_its_devices_and_is_listed_with_them(tmp_path: Path) -> None:
+    class Stubborn(SimulatedPlugin):
+        options = PluginOptions(pre_start_required=True)
+        refuses = True
+
+        def pre_start_container(self, devices: object) -> None:
+            if self.refuses:
+                raise ValueError("not today")
+
+    (tmp_path / "train.yaml").write_text(
+        "{apiVersion: v1, kind: Pod, metadata: {name: train},\n"
+        f"spec: {{containers: [{{name: main, resources: {{limits: {{{GPU}: 1}}}}}}]}}}}"
+    )
+    transport, plugin = MemoryTransport(), Stubborn(GPU, simulated_devices("gpu", 2))
+    with DeviceManager(transport, MemoryStore(), MemorySink()) as manager:
+        transport.connect(plugin)
+        standin = StandIn(manager, ManifestPods(tmp_path, tmp_path.parent / "pods.json"))
+        settle(standin)
+        (pod,) = standin.state().pods
+        assert pod.phase == "Pending"
+        assert re.fullmatch("container main cannot start: .* not today", pod.reason)
+        (listed,) = list_pods(standin.snapshot()).pod_resources
+        assert [list(device.device_ids) for device in listed.containers[0].devices] == [["gpu-0"]]
+        plugin.refuses = False
+        standin.turn(anew=True)
+        settle(standin)
+        assert standin.all_is_well
+        standin.stop()
 
 
 # --- the view ---------------------------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ class StandIn:
         self._admissions.shutdown(cancel_futures=True)
 
     def snapshot(self) -> Snapshot:
-        """What the pod-resources API tells of: the pods that run."""
+        """What the pod-resources API tells of: the pods that run, or are about to."""
         return Snapshot(self._manager.node, self._active)
 
     @property
@@ -100,7 +100,12 @@ class StandIn:
         for pod in changes.added:
             self._entries[pod.uid] = _Entry(pod)
         self._start_pending(anew=anew or bool(changes.added))
-        self._active = tuple(entry.pod for entry in self._entries.values() if entry.phase == RUNNING)
+        holders = (
+            self._manager.node.ledger.allocations
+        )  # a pod whose containers cannot start has its devices all the same
+        self._active = tuple(
+            entry.pod for entry in self._entries.values() if entry.phase == RUNNING or entry.pod.uid in holders
+        )
         if not self._pods.sources_ready() and not any(entry.flight for entry in self._entries.values()):
             self._pods.mark_ready()
             self._manager.update_allocated_devices()
