@@ -8,16 +8,18 @@ import socket
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import reduce
 from itertools import accumulate
 from operator import sub
 from types import TracebackType
 from typing import Self
-from wsgiref.simple_server import WSGIServer
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from attrs import define, field, frozen
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import ThreadingWSGIServer
 
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.errors import SetUpError
@@ -31,6 +33,7 @@ ADMISSION_BUCKETS = tuple(0.05 * 2**power for power in range(15))
 """The upper bounds, in milliseconds, by which it sorts admissions."""
 
 _LABELS = ("resource_name",)
+_LOOK = 1.0  # seconds between two looks of an idle server whether it is to end
 _POD_RESOURCES = {"List": "list", "Get": "get", "GetAllocatableResources": "get_allocatable"}
 
 
@@ -145,18 +148,27 @@ class PrometheusMetrics:
             CannotListenError: the port is in use, or not ours to use.
         """
         try:
-            server, thread = start_http_server(port, host, self.registry)
+            family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+            listener = type("_Listener", (ThreadingWSGIServer,), {"address_family": family})
+            server: WSGIServer = make_server(str(address[0]), port, make_wsgi_app(self.registry), listener, _Silent)
         except (OSError, OverflowError) as error:
             raise CannotListenError(host, port, getattr(error, "strerror", None) or str(error)) from error
-        return MetricsServer(server, thread)
+        return MetricsServer(server)
+
+
+class _Silent(WSGIRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as in the standard library
+        """Scrapes are not logged."""
 
 
 class MetricsServer:
     """Answers scrapes until it is closed. Use it as a context manager, or call `close`."""
 
-    def __init__(self, server: WSGIServer, thread: threading.Thread) -> None:
+    def __init__(self, server: WSGIServer) -> None:
         self._server = server
-        self._thread = thread
+        # Not the library's own thread: that looks twice a second whether it is to end.
+        self._thread = threading.Thread(target=server.serve_forever, args=(_LOOK,), daemon=True)
+        self._thread.start()
 
     @property
     def port(self) -> int:
@@ -173,8 +185,12 @@ class MetricsServer:
     def close(self) -> None:
         """Stop. Closing twice is no error."""
         if self._thread.is_alive():
-            self._server.shutdown()
-            self._thread.join()
+            ending = threading.Thread(target=self._server.shutdown)
+            ending.start()
+            while ending.is_alive():  # it would notice in a while; who connects wakes it
+                with suppress(OSError):
+                    socket.create_connection((str(self._server.server_address[0]), self.port), _LOOK).close()
+                ending.join(0.01)
         self._server.server_close()
 
     def __enter__(self) -> Self:
