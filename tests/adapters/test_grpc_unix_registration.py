@@ -15,7 +15,7 @@ import grpc
 import pytest
 from grpc import StatusCode
 
-from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin, server
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.errors import (
     DeviceRefusedError,
@@ -82,11 +82,29 @@ class TestRegister:
         assert "version" in register(directory, "p.sock", "cpu", version="v0")[1]
         assert recorder.events == [RegistrationRequested("cpu")] * 2
 
-    def test_a_socket_that_is_not_there_is_an_error_to_the_caller_at_once(self, directory: Path) -> None:
-        status, text = register(directory, "missing.sock")
-        assert status is StatusCode.UNKNOWN
-        assert text.startswith("failed to dial device plugin:")
-        assert "no such file" in text
+    def test_a_socket_that_comes_a_moment_after_the_call_is_found(
+        self, directory: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As of a plugin that listens in one goroutine and registers in another."""
+        monkeypatch.setattr(server, "SOCKET_TO_COME", PATIENCE)
+        with ThreadPoolExecutor(2) as callers:
+            answers = [callers.submit(register, directory, "p.sock") for _ in range(2)]
+            recorder.wait(RegistrationRequested, 2)
+            with RawPlugin(directory / "p.sock", ["d0"]):
+                assert [answer.result() for answer in answers] == [OK, OK]
+                assert recorder.lists(recorder.plugin()) == [("d0",)]
+        assert len(recorder.of(PluginRegistered)) == 1
+
+    def test_a_socket_that_does_not_come_is_an_error_to_the_caller_and_the_next_time_at_once(
+        self, directory: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Who called again will do so once more, and there may be 600 calls a second."""
+        refusal = register(directory, "missing.sock")
+        assert refusal[0] is StatusCode.UNKNOWN
+        assert refusal[1].startswith("failed to dial device plugin:")
+        assert "no such file" in refusal[1]
+        monkeypatch.setattr(server, "SOCKET_TO_COME", PATIENCE)
+        assert register(directory, "missing.sock") == refusal  # not that the dial's time was over
 
     def test_a_socket_where_nobody_listens_is_dialled_until_the_time_is_over(self, directory: Path) -> None:
         with socket.socket(socket.AF_UNIX) as bound:

@@ -25,16 +25,23 @@ from devicecore.domain.model import PluginId, PluginOptions
 from devicecore.wire import deviceplugin
 from devicecore.wire.conversion import to_options
 
+SOCKET_TO_COME = 0.5  # seconds; a kubelet waits for the socket as long as it dials
+_LOOK = 0.02  # seconds between two looks for it
+
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
 
 
 class PluginClient:
-    """The connection to one plugin instance. Only the event loop's thread uses it."""
+    """The connection to one plugin instance. Only the event loop's thread uses it.
 
-    def __init__(self, plugin: PluginId, limits: Limits) -> None:
+    `patience` is how many seconds the plugin's socket may be missing.
+    """
+
+    def __init__(self, plugin: PluginId, limits: Limits, patience: float) -> None:
         self.plugin = plugin
         self.identity: SocketIdentity | None = None
+        """Which socket; None until there is one."""
         self.introduced: asyncio.Future[DeviceCoreError | None] = asyncio.get_running_loop().create_future()
         """Done when the plugin is registered, or is not and why."""
         self.asked_again_at = float("-inf")
@@ -42,6 +49,7 @@ class PluginClient:
         self.attendance: asyncio.Task[None] | None = None
         """Ends when this instance's life is over and told of."""
         self._limits = limits
+        self._patience = patience
         self._channel: grpc.aio.Channel | None = None
         self._stream: grpc.aio.UnaryStreamCall[Message, bytes] | None = None
         self._hung_up = False
@@ -125,12 +133,20 @@ class PluginClient:
         """Connect, and know to which socket file: the one that was there before and after."""
         path = self.plugin.socket
         while True:
-            self.identity = socket_identity(path)
-            if self.identity is None:
-                cause = f"dial unix {path}: connect: no such file or directory"
-                raise PluginConnectError(self.plugin.resource, path, cause)
+            self.identity = await self._socket()
             self._channel = rpc.channel(path, self._limits.message_bytes)
             await self._channel.channel_ready()
             if socket_identity(path) == self.identity:
                 return self._channel
             await self.close()
+
+    async def _socket(self) -> SocketIdentity:
+        """The socket, for which a plugin may need a moment longer than for its call of Register."""
+        path, now = self.plugin.socket, asyncio.get_running_loop().time
+        given_up_at = now() + self._patience
+        while (identity := socket_identity(path)) is None:
+            if now() >= given_up_at:
+                cause = f"dial unix {path}: connect: no such file or directory"
+                raise PluginConnectError(self.plugin.resource, path, cause)
+            await asyncio.sleep(_LOOK)
+        return identity

@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 
 from devicecore.adapters.grpc_unix import rpc
-from devicecore.adapters.grpc_unix.client import PluginClient
+from devicecore.adapters.grpc_unix.client import SOCKET_TO_COME, PluginClient
 from devicecore.adapters.grpc_unix.directory import LONGEST_SOCKET_PATH, SocketDirectory, socket_identity
 from devicecore.adapters.grpc_unix.limits import (
     LONGEST_RESOURCE_NAME,
@@ -39,6 +39,8 @@ from devicecore.wire.conversion import to_devices
 SUPPORTED_VERSIONS = ("v1beta1",)
 STOP_GRACE = 1.0  # seconds for a Register handler to end by itself
 SAME_MOMENT = 1.0  # seconds
+PERSISTENT = 10.0  # seconds; who calls again within them for a socket that did not come is not waited for once more
+_MANY_MISSED = 1000
 
 Tell = Callable[[Callable[[], Event]], Awaitable[None]]
 """Build an event and tell the listener, both where they may take their time. Only `PluginRegistered` can be refused."""
@@ -64,6 +66,8 @@ class RegistrationServer:
         self._next_generation = next_generation
         self._clients: dict[PluginId, PluginClient] = {}
         self._newest: dict[tuple[ResourceName, str], PluginClient] = {}
+        self._missed: dict[tuple[ResourceName, str], float] = {}
+        """Loop time at which a socket was waited for in vain."""
         self._attended: set[PluginClient] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
@@ -136,8 +140,8 @@ class RegistrationServer:
             DeviceCoreError: it cannot be reached, or is refused.
         """
         client = self._newest.get((resource, path))
-        if client is not None and client.identity == socket_identity(path):
-            # The very server we talk to, or are about to: nothing to dial (kubernetes #139765).
+        if client is not None and client.identity in {None, socket_identity(path)}:
+            # The very server we talk to, or are about to, or wait for: nothing to dial (kubernetes #139765).
             client.asked_again_at = asyncio.get_running_loop().time()
         else:
             client = self._begin(resource, path)
@@ -155,11 +159,12 @@ class RegistrationServer:
             await asyncio.wait([client.attendance])
 
     def _begin(self, resource: ResourceName, path: str) -> PluginClient:
-        client = PluginClient(PluginId(resource, path, self._next_generation()), self._limits)
+        missed = asyncio.get_running_loop().time() - self._missed.pop((resource, path), float("-inf")) < PERSISTENT
+        patience = 0.0 if missed else SOCKET_TO_COME
+        client = PluginClient(PluginId(resource, path, self._next_generation()), self._limits, patience)
         if self._stopping:
             client.introduced.set_result(_stopping(client.plugin))
             return client
-        client.identity = socket_identity(path)
         self._clients[client.plugin] = self._newest[resource, path] = client
         client.attendance = task = asyncio.create_task(self._attend(client))
         self._tasks.add(task)
@@ -197,6 +202,10 @@ class RegistrationServer:
                 await self.disconnect(predecessor)
             await self._tell(partial(PluginRegistered, client.plugin, options))
         except DeviceCoreError as refusal:
+            if client.identity is None:
+                if len(self._missed) >= _MANY_MISSED:
+                    self._missed.clear()
+                self._missed[client.plugin.resource, client.plugin.socket] = asyncio.get_running_loop().time()
             return refusal
         return None
 
