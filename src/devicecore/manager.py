@@ -125,6 +125,7 @@ class DeviceManager:
         self._running: frozenset[ContainerKey] = frozenset()
         self._turn = threading.Condition()
         self._admitting: set[PodUid] = set()
+        self._settled: dict[PodUid, Affinity] = {}  # of pods as a whole that hold devices, or are in admission
         self.restored = Restored()
 
     # --- life ---------------------------------------------------------------------------------------------------------
@@ -196,6 +197,8 @@ class DeviceManager:
 
     def allocate(self, pod: Pod, container: str, *, affinity: Affinity = None) -> Verdict:
         """Give one container of a pod its devices, or none at all (kubelet: `Allocate`, reference 5.2).
+
+        With the scope `pod`, what was settled for the first container of the pod holds for those after it.
 
         Raises:
             KeyError: the pod has no such container.
@@ -294,6 +297,9 @@ class DeviceManager:
         told = [held for pod in gone for held in self._node.ledger.allocations.get(pod, ())]
         self._tell(Released(held.key.pod, held) for held in told)
         before, _ = self._replace(lambda node: evolve(node, ledger=node.ledger.evict(gone)))
+        with self._turn:
+            for pod in self._settled.keys() & {*gone} - self._admitting:
+                del self._settled[pod]
         late = [held for pod in gone for held in before.ledger.allocations.get(pod, ()) if held not in told]
         self._tell(Released(held.key.pod, held) for held in late)
 
@@ -307,7 +313,7 @@ class DeviceManager:
             transaction = _Transaction(pod, self._clock() + self._budget)
             at: Container | None = None
             try:
-                settle = self._settler(pod, affinity)
+                settle = self._settler(pod, containers, affinity)
                 for at in containers:
                     nodes = settle(at)  # only now that its turn has come: earlier ones have taken devices
                     for resource, size in node.requests(pod, at):
@@ -325,15 +331,18 @@ class DeviceManager:
                 self._save_or_log()
             return Admitted(self._node.ledger.allocations.get(pod.uid, ()), unhandled)
 
-    def _settler(self, pod: Pod, affinity: Affinity) -> Callable[[Container], Affinity]:
-        """What settles on the NUMA nodes of a container of `pod`."""
+    def _settler(
+        self, pod: Pod, containers: Sequence[Container], affinity: Affinity
+    ) -> Callable[[Container], Affinity]:
+        """What settles on the NUMA nodes of a container of `pod`, of which `containers` are admitted now."""
         policy, scope = self._topology.policy, self._topology.scope
         if affinity is not None or policy is Policy.NONE:
             return lambda _: affinity
         if scope is Scope.CONTAINER:
             return lambda container: self._settle(pod, container)
-        whole = self._settle(pod, None)
-        return lambda _: whole
+        if pod.uid not in self._settled or len(containers) == len(pod.in_start_order):
+            self._settled[pod.uid] = self._settle(pod, None)
+        return lambda _: self._settled[pod.uid]
 
     def _settle(self, pod: Pod, container: Container | None) -> Affinity:
         hints = [self._hints(pod, container)]
@@ -443,6 +452,8 @@ class DeviceManager:
         finally:
             with self._turn:
                 self._admitting.remove(pod)
+                if pod not in self._node.ledger.allocations:
+                    self._settled.pop(pod, None)
                 self._turn.notify_all()
 
     def _plugin(self, resource: ResourceName) -> Plugin:
@@ -556,6 +567,7 @@ class DeviceManager:
 
     def _restore(self) -> None:
         self._node, self._saved = Node(), None
+        self._settled.clear()
         try:
             blob = self._store.load()
             decoded = None if blob is None else decode(blob)

@@ -449,6 +449,22 @@ def test_a_refusal_says_what_a_kubelet_puts_into_the_pods_status() -> None:
     assert ill.message == f"Allocate failed due to {ill.error}, which is unexpected"
 
 
+def test_containers_that_come_one_by_one_share_what_was_settled_for_their_pod() -> None:
+    """With the scope `pod`, until the pod is gone: what it then gets is settled anew."""
+    transport = MemoryTransport()
+    topology = Topology((NumaNode(0), NumaNode(1)), Policy.SINGLE_NUMA_NODE, Scope.POD)
+    pod = Pod(PodUid("p"), containers=(Container("a", {GPU: 1}), Container("b", {GPU: 1})))
+    with DeviceManager(transport, MemoryStore(), MemorySink(), topology=topology) as manager:
+        transport.connect(gpus(4, numa_nodes=[0, 1]))
+        for devices, neighbour in ([("gpu-0",), ("gpu-2",)], "gpu-0"), ([("gpu-1",), ("gpu-3",)], None):
+            verdicts = [manager.allocate(pod, name) for name in ("a", "b")]
+            assert [tuple(manager.node.ledger.allocations[pod.uid][n].devices) for n in (0, 1)] == devices
+            assert all(isinstance(verdict, Admitted) for verdict in verdicts)
+            manager.evict([pod.uid])
+            if neighbour:
+                assert isinstance(manager.admit(a_pod("q")), Admitted)
+
+
 def test_an_affinity_for_no_node_at_all_is_not_the_lack_of_one() -> None:
     """Devices without topology are then as good as any, and those with one come first, as in a kubelet."""
     devices = [Device(DeviceId("a")), Device(DeviceId("b"), topology=(NumaNode(0),))]
