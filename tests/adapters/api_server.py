@@ -222,7 +222,7 @@ class ApiServer:
             for cues in self._cues.values():
                 cues.clear()
 
-    def wait_for(self, condition: Callable[[], object], timeout: float = 10.0) -> None:
+    def wait_for(self, condition: Callable[[], object], timeout: float = 60.0) -> None:
         """Wait until something is true, which is looked at after every request and every change of a node."""
         with self._changed:
             assert self._changed.wait_for(condition, timeout), self.requests[-5:]

@@ -19,6 +19,8 @@ from devicecore.wire import podresources, podresources_v1alpha1
 
 GPU, NIC = "acme.io/gpu", "acme.io/nic"
 BURST = 10
+PATIENCE = 60.0
+"""Seconds until a test gives up on something that should come at once."""
 
 Element = tuple[str, str, int | None]
 
@@ -76,7 +78,7 @@ def stage(directory: Path) -> Stage:
 
 @pytest.fixture
 def client(stage: Stage) -> PodResourcesClient:
-    return PodResourcesClient(stage.server.socket, timeout=5)
+    return PodResourcesClient(stage.server.socket, timeout=PATIENCE)
 
 
 def test_every_device_is_listed_once_for_each_numa_node(stage: Stage, client: PodResourcesClient) -> None:
@@ -166,7 +168,7 @@ def test_the_older_api_is_served_too(stage: Stage) -> None:
             podresources_v1alpha1.ListPodResourcesRequest.SerializeToString,
             podresources_v1alpha1.ListPodResourcesResponse.FromString,
         )
-        (listed,) = call(podresources_v1alpha1.ListPodResourcesRequest(), timeout=5).pod_resources
+        (listed,) = call(podresources_v1alpha1.ListPodResourcesRequest(), timeout=PATIENCE).pod_resources
     (main,) = listed.containers
     assert [(held.resource_name, list(held.device_ids)) for held in main.devices] == 2 * [(GPU, ["gpu-1"])]
     assert stage.calls == [("List", "v1alpha1", False)]
@@ -184,11 +186,11 @@ def test_more_calls_than_the_burst_are_rejected_until_the_clock_goes_on(stage: S
                 podresources.ListPodResourcesResponse.FromString,
             )
             with pytest.raises(grpc.RpcError) as rejected:
-                call(podresources.ListPodResourcesRequest(), timeout=5)
+                call(podresources.ListPodResourcesRequest(), timeout=PATIENCE)
             assert rejected.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             assert rejected.value.details() == "rejected by rate limit"
             stage.now += 0.0101  # one token
-            call(podresources.ListPodResourcesRequest(), timeout=5)
+            call(podresources.ListPodResourcesRequest(), timeout=PATIENCE)
         with pytest.raises(PodResourcesError):
             impatient.list()
     assert len(stage.calls) == BURST + 1  # what is rejected is not a call

@@ -33,7 +33,7 @@ from devicecore.plugins.simulated import SimulatedPlugin
 
 GPU, NIC = resource_name("nvidia.com/gpu"), resource_name("acme.io/nic")
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 """Seconds until a test gives up on something that should come at once."""
 
 

@@ -80,7 +80,7 @@ class OnApiServer:
         self._server.write(NODE, change)
 
     def seen(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
-        self.sink.wait_until_published(timeout=10.0)
+        self.sink.wait_until_published(timeout=60.0)
         status = self._server.status(NODE)
         capacity, allocatable = (
             {name: int(count) for name, count in status.get(section, {}).items()}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.world import Json, Kubelet, Plugin, World, holdings
+from tests.e2e.world import PATIENCE, Json, Kubelet, Plugin, World, holdings
 
 GPU, NIC, FILE = "acme.io/gpu", "acme.io/nic", "acme.io/file"
 
@@ -90,7 +90,7 @@ def a_device_falls_ill(world: World, kubelet: Kubelet, gpus: Plugin) -> None:
     for health, healthy in {"unhealthy": 3, "healthy": 4}.items():
         gpus.tell(f"{health} 0")  # which a holds
         began = time.monotonic()
-        world.api.wait_for(lambda healthy=healthy: world.published()[1].get(GPU) == healthy)  # type: ignore[misc] # mypy cannot infer it
+        world.api.wait_for(lambda healthy=healthy: world.published()[1].get(GPU) == healthy, PATIENCE)  # type: ignore[misc] # mypy cannot infer it
         took.append(time.monotonic() - began)
         world.all_agree(kubelet.wait_for(lambda state, healthy=healthy: state["allocatable"][GPU] == healthy))  # type: ignore[misc] # nor that
     assert min(took) < 2  # not each: the machine may have something else to do
@@ -148,7 +148,7 @@ def test_an_api_server_that_is_away_misses_nothing_but_what_is_over(world: World
     kubelet = world.start()
     kubelet.wait_for(lambda state: phases(state) == {"a": "Running"})
     world.api.start()
-    world.api.wait_for(lambda: world.published()[0].get(GPU) == 4, timeout=20)
+    world.api.wait_for(lambda: world.published()[0].get(GPU) == 4, PATIENCE)
     world.all_agree(kubelet.states[-1])
     assert kubelet.end(signal.SIGINT) == 0
 
@@ -165,7 +165,7 @@ def test_a_plugin_that_does_not_answer_holds_up_nobody_else(world: World) -> Non
     def b_runs() -> bool:
         return any(phases(state).get("b") == "Running" for state in kubelet.states)
 
-    until = time.monotonic() + 10
+    until = time.monotonic() + PATIENCE
     while not b_runs() and time.monotonic() < until:
         time.sleep(0.05)  # a state that is not settled, so nobody calls us
     assert b_runs()
