@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -26,6 +27,7 @@ from devicecore.domain.errors import (
     CheckpointError,
     DeviceCoreError,
     EndpointNotFoundError,
+    ManagerStoppedError,
     NoDevicesAllocatedError,
     NoHealthyDevicesError,
     SinkError,
@@ -113,7 +115,7 @@ class DeviceManager:
         self._budget = admission_budget
         self._clock = clock
         self._node = Node()
-        self._started = False
+        self._life: threading.Event | None = None  # one from each start to its stop; set when it knows what was saved
         self._state = threading.Condition(
             threading.Lock()
         )  # held while `_node` is replaced, never while a port is called
@@ -140,19 +142,30 @@ class DeviceManager:
             StoreError: there is an unusable checkpoint, and it cannot be set aside.
             SetUpError: the transport cannot start.
         """
-        if self._started:
+        if self._life:
             return
-        self._running = frozenset(self._pods.running_containers()) if self._pods else frozenset()
-        self._restore()
-        self._tell(Allocated(held.key.pod, held) for held in self._node.ledger)
-        self._transport.start(self._on_event)
-        self._started = True
+        life = threading.Event()
+        # The transport first: whose directory it is, may read what is in it. Its events wait for what was saved.
+        self._transport.start(partial(self._on_event, life))
+        try:
+            self._running = frozenset(self._pods.running_containers()) if self._pods else frozenset()
+            self._restore(life)
+            self._tell(Allocated(held.key.pod, held) for held in self._node.ledger)
+        except BaseException:
+            life.set()
+            self.stop()
+            raise
+        life.set()
         self._publish()
 
     def stop(self) -> None:
-        """Let go of all plugins. What was answered is already saved. Stopping twice is no error."""
+        """Let go of all plugins. What was answered is already saved. Stopping twice is no error.
+
+        Admissions that are under way are refused: from here on nothing is saved, for the store may be another's soon.
+        """
+        with self._saving, self._state:
+            self._life = None
         self._transport.stop()
-        self._started = False
 
     def __enter__(self) -> Self:
         self.start()
@@ -206,7 +219,13 @@ class DeviceManager:
         return self._admit(pod, (pod.container(container),), affinity)
 
     def evict(self, pods: Iterable[PodUid]) -> None:
-        """Forget pods that are no longer active: their devices are free, and the checkpoint no longer names them."""
+        """Forget pods that are no longer active: their devices are free, and the checkpoint no longer names them.
+
+        Raises:
+            ManagerStoppedError: nothing is forgotten, for the manager is not started.
+        """
+        if self._life is None:
+            raise ManagerStoppedError
         self._forget(tuple(pods))
         self._save_or_log()
 
@@ -276,7 +295,7 @@ class DeviceManager:
 
     def _sweep(self) -> bool:
         """Forget the pods that are no longer active; whether there were any. Saving that is the caller's business."""
-        if self._pods is None or not self._pods.sources_ready():
+        if self._life is None or self._pods is None or not self._pods.sources_ready():
             return False
         held = (
             self._node.ledger.allocations.keys()
@@ -310,9 +329,10 @@ class DeviceManager:
             is_saved = not self._sweep()
             node = self._node  # what it knows now decides which requests are ours, to the end of the admission
             unhandled = node.unhandled(pod)
-            transaction = _Transaction(pod, self._clock() + self._budget)
+            transaction = _Transaction(pod, self._life, self._clock() + self._budget)
             at: Container | None = None
             try:
+                self._check_alive(transaction)
                 settle = self._settler(pod, containers, affinity)
                 for at in containers:
                     nodes = settle(at)  # only now that its turn has come: earlier ones have taken devices
@@ -342,7 +362,8 @@ class DeviceManager:
             return lambda container: self._settle(pod, container)
         if pod.uid not in self._settled or len(containers) == len(pod.in_start_order):
             self._settled[pod.uid] = self._settle(pod, None)
-        return lambda _: self._settled[pod.uid]
+        settled = self._settled[pod.uid]
+        return lambda _: settled
 
     def _settle(self, pod: Pod, container: Container | None) -> Affinity:
         hints = [self._hints(pod, container)]
@@ -377,6 +398,7 @@ class DeviceManager:
         preferred: Sequence[DeviceId] | None = None
         while True:
             with self._state:
+                self._check_alive(transaction)
                 # Decided anew after the plugin was asked: others may have taken devices meanwhile.
                 decision = self._node.devices_to_allocate(transaction.pod, demand)
                 if isinstance(decision, Consult) and preferred is not None:
@@ -407,6 +429,7 @@ class DeviceManager:
             return node
 
         with self._saving:
+            self._check_alive(transaction)
             before = self._node
             after = confirmed(before)
             self._save(after)
@@ -426,6 +449,8 @@ class DeviceManager:
 
     def _release(self, transaction: "_Transaction") -> None:
         def released(node: Node) -> Node:
+            if self._life is not transaction.life:
+                return node  # it began anew, without reservations
             ledger = node.ledger
             for demand in transaction.reserved:
                 ledger = ledger.release(demand.key, demand.resource)
@@ -489,6 +514,11 @@ class DeviceManager:
         later = pod.in_start_order[pod.in_start_order.index(container) + 1 :]
         return pod.lends(container) and any(pod.key(other) in self._running for other in later)
 
+    def _check_alive(self, transaction: "_Transaction") -> None:
+        """Raise if the life in which an admission began is over: nobody knows of its reservations any more."""
+        if self._life is None or self._life is not transaction.life:
+            raise ManagerStoppedError
+
     def _time_left(self, transaction: "_Transaction") -> float:
         left = transaction.deadline - self._clock()
         if left <= 0:
@@ -497,13 +527,14 @@ class DeviceManager:
 
     # --- state, disk and sink -----------------------------------------------------------------------------------------
 
-    def _on_event(self, event: Event) -> None:
+    def _on_event(self, life: threading.Event, event: Event) -> None:
         if isinstance(event, RegistrationRequested):
             if self._metrics:
                 self._metrics.device_plugin_registration(event.resource)
             return
+        life.wait()
         now = self._clock()
-        before, after = self._replace(lambda node: node.apply(event, now))
+        before, after = self._replace(lambda node: node.apply(event, now) if self._life is life else node)
         if not isinstance(event, PluginRegistered):  # registering alone changes nothing that is saved
             self._save_or_log()
         self._publish()
@@ -544,7 +575,8 @@ class DeviceManager:
         """Save where nobody waits for it: what is not saved now is saved with the next change."""
         with self._saving:
             try:
-                self._save(self._node)
+                if self._life:
+                    self._save(self._node)
             except StoreError as error:
                 _log.error("%s", error)
 
@@ -553,7 +585,7 @@ class DeviceManager:
         with self._publishing:
             status = self._node.inventory.status()
             status = evolve(status, removed=tuple(sorted({*self._removed, *removed} - status.capacity.keys())))
-            if status == self._published:
+            if status == self._published or self._life is None:
                 return status
             self._removed = status.removed
             try:
@@ -565,17 +597,23 @@ class DeviceManager:
                 self._published = evolve(status, removed=())
             return status
 
-    def _restore(self) -> None:
-        self._node, self._saved = Node(), None
-        self._settled.clear()
+    def _restore(self, life: threading.Event) -> None:
+        node, self.restored = self._read()
+        with self._saving, self._state:
+            self._life, self._node, self._saved = life, node, None
+            self._settled.clear()
+            self._state.notify_all()
+
+    def _read(self) -> tuple[Node, Restored]:
+        """What was saved, as far as it can be used."""
         try:
             blob = self._store.load()
             decoded = None if blob is None else decode(blob)
             data = decoded.verified() if decoded else CheckpointData(None, {})
         except (StoreError, CheckpointError) as error:
-            self.restored = Restored(problem=error, set_aside=self._store.set_aside())
-            _log.error("%s; it is kept as %s, and nothing is restored", error, self.restored.set_aside)
-            return
+            restored = Restored(problem=error, set_aside=self._store.set_aside())
+            _log.error("%s; it is kept as %s, and nothing is restored", error, restored.set_aside)
+            return Node(), restored
         skipped = []
         entries = []
         for entry in data.entries or ():
@@ -587,8 +625,8 @@ class DeviceManager:
                 skipped.append(f"{holder}: {error}")
             else:
                 entries.append(entry)
-        self._node = Node.restore(evolve(data, entries=tuple(entries)), self._clock())
-        self.restored = Restored(decoded.format if decoded else None, len(entries), tuple(skipped))
+        node = Node.restore(evolve(data, entries=tuple(entries)), self._clock())
+        return node, Restored(decoded.format if decoded else None, len(entries), tuple(skipped))
 
 
 @frozen
@@ -596,6 +634,7 @@ class _Transaction:
     """What one admission has done so far: reserved for each demand, and been given a receipt for each but the last."""
 
     pod: Pod
+    life: threading.Event | None
     deadline: float
     reserved: list[Demand] = field(factory=list)
     receipts: list[Receipt] = field(factory=list)

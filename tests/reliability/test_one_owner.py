@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from devicecore import DeviceManager, ResourceName
-from devicecore.adapters.file import FileStore
+from devicecore.adapters.file import CHECKPOINT_NAME, FileStore
 from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
 from devicecore.adapters.memory import MemorySink
-from devicecore.domain.errors import DirectoryInUseError
+from devicecore.domain.errors import DirectoryInUseError, ManagerStoppedError
 from tests.adapters.peers import environment
-from tests.reliability.pods import GPU, admit, held, plugin
+from tests.reliability.pods import GPU, admit, held, plugin, pod
 from tests.reliability.scale import PATIENCE
 
 Process = subprocess.Popen[str]
@@ -79,6 +79,20 @@ def test_a_second_process_is_refused_and_takes_over_when_the_first_is_killed(dir
                 assert not set(admit(third, "pod-3")) & set(devices)
         finally:
             os.kill(sleeper, signal.SIGKILL)
+
+
+def test_a_manager_that_is_refused_touches_nothing(directory: Path) -> None:
+    """Not even a file that it could not use: that is the owner's, who has what was in it."""
+    with managed(directory):
+        checkpoint = directory / CHECKPOINT_NAME
+        checkpoint.write_bytes(b"{torn")
+        intruder = managed(directory)
+        with pytest.raises(DirectoryInUseError):
+            intruder.start()
+        with pytest.raises(ManagerStoppedError):
+            intruder.evict([pod("pod-1").uid])
+        assert checkpoint.read_bytes() == b"{torn"
+        assert list(directory.glob(f"{CHECKPOINT_NAME}*")) == [checkpoint]
 
 
 if __name__ == "__main__":

@@ -389,6 +389,41 @@ def who_holds_something_is_looked_up_after_who_is_active(patch: Patch) -> None:
     patch.setattr(DeviceManager, "_sweep", sweep)
 
 
+def lives_of_a_manager_are_not_told_apart(patch: Patch) -> None:
+    """As we once had it."""
+    patch.setattr(DeviceManager, "_check_alive", lambda *_: None)
+
+
+def a_stop_does_not_wait_for_a_save(patch: Patch) -> None:
+    def stop(self: DeviceManager) -> None:
+        self._life = None
+        self._transport.stop()
+
+    patch.setattr(DeviceManager, "stop", stop)
+
+
+def what_was_saved_is_read_before_the_directory_is_ours(patch: Patch) -> None:
+    """As we once had it, and as a kubelet does."""
+    start, read = DeviceManager.start, real("_read")
+
+    def reading_first(self: DeviceManager) -> None:
+        found = read(self)
+        patch.setattr(DeviceManager, "_read", lambda _: found)
+        start(self)
+
+    patch.setattr(DeviceManager, "start", reading_first)
+
+
+def plugins_are_heard_before_what_was_saved_is_known(patch: Patch) -> None:
+    on_event = real("_on_event")
+
+    def hasty(self: DeviceManager, life: Anything, event: Anything) -> None:
+        life.set()
+        on_event(self, life, event)
+
+    patch.setattr(DeviceManager, "_on_event", hasty)
+
+
 def requests_are_looked_at_when_their_turn_comes(patch: Patch) -> None:
     """As we once had it, and as a kubelet does."""
     managers: list[DeviceManager] = []
@@ -447,6 +482,24 @@ RACES: Sequence[tuple[Callable[[Patch], None], Callable[[], None]]] = (
     (
         init_containers_that_have_ended_are_asked_for_again,
         races.test_138446_an_init_container_that_has_ended_does_not_reject_its_pod_after_a_restart,
+    ),
+    (
+        lives_of_a_manager_are_not_told_apart,
+        races.test_a_manager_that_is_restarted_while_a_plugin_is_asked_has_given_nothing,
+    ),
+    (lives_of_a_manager_are_not_told_apart, races.test_a_manager_that_has_stopped_writes_nothing),
+    (
+        lives_of_a_manager_are_not_told_apart,
+        races.test_a_manager_that_is_not_running_forgets_nothing_and_admits_nobody,
+    ),
+    (a_stop_does_not_wait_for_a_save, races.test_a_save_that_is_under_way_ends_before_the_stop),
+    (
+        what_was_saved_is_read_before_the_directory_is_ours,
+        races.test_what_the_last_owner_saved_in_its_last_moment_is_restored,
+    ),
+    (
+        plugins_are_heard_before_what_was_saved_is_known,
+        races.test_a_plugin_that_registers_while_the_file_is_read_waits_and_is_heard,
     ),
     (saves_run_side_by_side, races.test_an_older_state_is_never_saved_last),
     (publications_run_side_by_side, races.test_an_older_status_is_never_published_last),

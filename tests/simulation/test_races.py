@@ -30,11 +30,13 @@ from devicecore.domain.checkpoint import decode
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.errors import (
     AdmissionTimeoutError,
+    ManagerStoppedError,
     NotEnoughDevicesError,
     PluginAlreadyConnectedError,
+    PluginStoppedError,
     StoreError,
 )
-from devicecore.domain.events import DevicesReported, PluginLost
+from devicecore.domain.events import DevicesReported, Event, PluginLost
 from devicecore.domain.node import Node
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 from devicecore.testing.faults import (
@@ -525,18 +527,115 @@ def test_a_manager_that_dies_while_a_plugin_is_asked_has_given_nothing() -> None
             next_rig.check()
 
 
-@pytest.mark.xfail(strict=True, raises=KeyError, reason="stop and start do not end the admissions that are under way")
 def test_a_manager_that_is_restarted_while_a_plugin_is_asked_has_given_nothing() -> None:
     """Stopped and started again, it knows only what it had answered; the old admission ends with a verdict."""
     with Rig() as rig:
         rig.network.connect(gpus(1))
-        with rig.suspended("Allocate", rig.admit, pod("in flight")) as in_flight:
+        with rig.suspended("Allocate", rig.admit, pod("in flight"), answered=True) as in_flight:
             rig.manager.stop()
             rig.manager.start()
             rig.network.connect(gpus(1))
             assert list(devices(rig.admit(pod("next")))) == ["gpu-0"]
-        assert isinstance(in_flight.result(), Refused)
+        assert str(in_flight.result()) == "the device manager is not running"
         rig.check()
+
+
+def test_a_manager_that_has_stopped_writes_nothing() -> None:
+    """The store may be another's by now: an admission that outlives its manager must not replace what that saved."""
+    with Rig() as rig:
+        rig.network.connect(gpus(1))
+        with (
+            rig.suspended("Allocate", rig.admit, pod("in flight"), answered=True) as in_flight,
+            Rig(rig.store) as next_rig,
+        ):
+            rig.manager.stop()
+            next_rig.network.connect(gpus(1))
+            assert list(devices(next_rig.admit(pod("next")))) == ["gpu-0"]
+        assert str(in_flight.result()) == "the device manager is not running"
+        next_rig.check()
+
+
+def test_a_save_that_is_under_way_ends_before_the_stop() -> None:
+    """Whoever comes next finds it, and what was answered is in it."""
+    with Rig() as rig:
+        rig.network.connect(gpus(1))
+        with rig.suspended("save", rig.admit, pod("first")) as first:
+            stop = rig.waits(rig.soon(rig.manager.stop))
+        stop.result(PATIENCE)
+        assert isinstance(first.result(), Admitted)
+        rig.check()
+
+
+def test_a_manager_that_is_not_running_forgets_nothing_and_admits_nobody() -> None:
+    """It does not know what was saved: it would free devices in use, and let pods pass without theirs."""
+    with Rig() as rig:
+        rig.network.connect(gpus(1))
+        rig.admit(pod("first"))
+        blob = rig.store.blob
+    for idle in (rig, Rig(MemoryStore(blob))):  # after its stop, and before its start
+        assert str(idle.admit(pod("other"))) == "the device manager is not running"
+        with pytest.raises(ManagerStoppedError):
+            idle.manager.evict([PodUid("first")])
+        idle.over("first")
+        idle.manager.update_allocated_devices()
+        assert idle.store.blob == blob
+
+
+class LateOwner(MemoryTransport):
+    """A directory that belongs to another manager until we get it; in its last moment it admits a pod."""
+
+    def __init__(self, last_moment: Callable[[], None]) -> None:
+        super().__init__()
+        self._last_moment = last_moment
+
+    def start(self, listener: Callable[[Event], None]) -> None:
+        self._last_moment()
+        super().start(listener)
+
+
+def test_what_the_last_owner_saved_in_its_last_moment_is_restored() -> None:
+    """A file is read when the directory is ours, and not before: until then it may change."""
+    with Rig() as rig:
+        rig.network.connect(gpus(2))
+
+        def last_moment() -> None:
+            rig.admit(pod("late"))
+            rig.manager.stop()
+
+        with DeviceManager(LateOwner(last_moment), rig.store, MemorySink()) as manager:
+            assert [held.key.pod for held in manager.node.ledger] == ["late"]
+
+
+def test_a_plugin_that_registers_while_the_file_is_read_waits_and_is_heard() -> None:
+    """First what was saved, then what plugins say."""
+    with Rig() as rig:
+        rig.network.connect(gpus(2))
+        rig.admit(pod("first"))
+        rig.manager.stop()
+        with rig.suspended("load", rig.manager.start) as start:
+            connecting = rig.waits(rig.soon(rig.network.connect, gpus(2)))
+        start.result(PATIENCE)
+        connecting.result(PATIENCE)
+        assert rig.manager.capacity().allocatable == {GPU: 2}
+        assert list(devices(rig.admit(pod("second")))) == ["gpu-1"]
+        rig.check()
+
+
+def test_a_start_that_fails_leaves_nothing_running_and_may_be_tried_again() -> None:
+    """The plugins' transport is started first, so it is stopped again when the file cannot even be set aside."""
+    with Rig() as rig:
+        rig.network.connect(gpus(2))
+        had = devices(rig.admit(pod("first")))
+        rig.manager.stop()
+        rig.script.on("load", Fails())
+        rig.script.on("set_aside", Fails("Read-only file system"))
+        with pytest.raises(StoreError, match="Read-only file system"):
+            rig.manager.start()
+        with pytest.raises(PluginStoppedError):
+            rig.network.connect(gpus(2))
+        rig.manager.start()
+        rig.network.connect(gpus(2))
+        assert devices(rig.admit(pod("first"))) == had
 
 
 # --- our own locks ----------------------------------------------------------------------------------------------------

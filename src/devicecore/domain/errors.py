@@ -137,6 +137,14 @@ class AdmissionTimeoutError(AdmissionError):
 
 
 @frozen
+class ManagerStoppedError(AdmissionError):
+    """The device manager is not started, or was stopped meanwhile."""
+
+    def __str__(self) -> str:
+        return "the device manager is not running"
+
+
+@frozen
 class DeviceHeldError(DeviceCoreError):
     """A device was about to get a second owner. The manager never lets it come to this; other callers may."""
 

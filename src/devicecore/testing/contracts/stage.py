@@ -174,7 +174,11 @@ class Stage:
         """Connect `plugin`, and wait until it has reported."""
         before = len(self.heard.registered())
         connection = self.harness.connect(plugin)
-        id_ = self.heard.wait("PluginRegistered", lambda: self.heard.registered()[before:])[0]
+
+        def ours() -> list[PluginId]:  # a plugin that was refused before may still be trying
+            return [id_ for id_ in self.heard.registered()[before:] if id_.resource == plugin.resource]
+
+        id_ = self.heard.wait("PluginRegistered", ours)[0]
         self.heard.wait_for_last(DevicesReported(id_, tuple(plugin.devices())))
         return id_, connection
 
