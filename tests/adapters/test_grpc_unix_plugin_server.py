@@ -11,6 +11,7 @@ from devicecore.adapters.grpc_unix import GrpcUnixTransport, ServedPlugin, defau
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.errors import (
     DirectoryError,
+    InvalidEndpointError,
     KubeletUnreachableError,
     PluginCallError,
     PluginConnectError,
@@ -264,6 +265,15 @@ def test_where_it_cannot_serve_it_says_why(directory: Path) -> None:
     with pytest.raises(DirectoryError) as refused:
         serve_plugin(Gpus(), directory, endpoint="p.sock")
     assert refused.value.args == (str(directory), "p.sock is in the way and is not a socket")
+
+
+@pytest.mark.parametrize("endpoint", ["kubelet.sock", "../x.sock", "/x.sock", "a/x.sock", "..", "", "a\nb", "x\0"])
+def test_it_serves_nowhere_but_beside_the_kubelets_socket(directory: Path, recorder: Recorder, endpoint: str) -> None:
+    with running(directory, recorder), pytest.raises(InvalidEndpointError, match=r'^the endpoint ".*" is refused: it '):
+        serve_plugin(Gpus(), directory, endpoint=endpoint)
+    if endpoint != "kubelet.sock":
+        with pytest.raises(InvalidEndpointError):
+            serve_plugin(Gpus(), registry=directory, endpoint=endpoint)
 
 
 def test_a_plugin_that_cannot_be_subscribed_to_is_not_left_serving(directory: Path) -> None:

@@ -127,7 +127,9 @@ class TestRegister:
                 assert recorder.lists(recorder.plugin()) == [("d0",)]
         assert len(recorder.of(PluginRegistered)) == 1
 
-    @pytest.mark.parametrize("endpoint", ["../p.sock", "", ".", "..", "/p.sock", "a/b", "x" * 120, "nul\0"])
+    @pytest.mark.parametrize(
+        "endpoint", ["../p.sock", "", ".", "..", "/p.sock", "a/b", "x" * 120, "nul\0", "kubelet.sock"]
+    )
     def test_an_endpoint_is_the_name_of_a_file_in_the_directory(
         self, directory: Path, recorder: Recorder, endpoint: str
     ) -> None:

@@ -100,10 +100,11 @@ class SocketDirectory:
         """Where the plugin's socket called `name` is.
 
         Raises:
-            InvalidEndpointError: `name` would leave the directory, or what it names is no socket.
+            InvalidEndpointError: `name` would leave the directory, or what it names is no plugin's socket.
         """
+        check_endpoint_name(name, Path(self.socket).name)
         path = str(self.path / name)
-        if problem := _problem(name, path):
+        if problem := _problem(path):
             raise InvalidEndpointError(shown(name, LONGEST_SOCKET_PATH), problem)
         return path
 
@@ -163,12 +164,25 @@ class SocketDirectory:
             raise DirectoryError(str(self.path), f"{Path(self.socket).name} is in the way and is not a socket")
 
 
-def _problem(name: str, path: str) -> str | None:
-    """Why `name` is no endpoint, `path` being where it would be; None if it is one, or nothing is there."""
+def check_endpoint_name(name: str, kubelet_socket: str | None) -> None:
+    """Refuse a name that a plugin's socket cannot have beside the kubelet's `kubelet_socket`.
+
+    Raises:
+        InvalidEndpointError: it would leave the directory, is the kubelet's own, or cannot be printed.
+    """
     if not name or "/" in name or "\0" in name or name in (".", ".."):
-        return "it is not the name of a file in the plugin directory"
-    if not name.isprintable():
-        return "it has characters that cannot be printed"  # it will stand in logs
+        problem = "it is not the name of a file in the plugin directory"
+    elif name == kubelet_socket:
+        problem = "it is the kubelet's own socket"
+    elif not name.isprintable():
+        problem = "it has characters that cannot be printed"  # it will stand in logs
+    else:
+        return
+    raise InvalidEndpointError(shown(name, LONGEST_SOCKET_PATH), problem)
+
+
+def _problem(path: str) -> str | None:
+    """Why there is no plugin at `path`; None if there may be one, or if nothing is there."""
     if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
         return f"its path has more than {LONGEST_SOCKET_PATH} bytes"
     with suppress(OSError):  # nothing there, or not for us: dialling will tell

@@ -20,7 +20,12 @@ import grpc
 import grpc.aio
 
 from devicecore.adapters.grpc_unix import rpc
-from devicecore.adapters.grpc_unix.directory import SocketIdentity, check_socket_path, socket_identity
+from devicecore.adapters.grpc_unix.directory import (
+    SocketIdentity,
+    check_endpoint_name,
+    check_socket_path,
+    socket_identity,
+)
 from devicecore.adapters.grpc_unix.loop import LoopStoppedError, LoopThread
 from devicecore.domain.errors import DeviceCoreError, DirectoryError, KubeletUnreachableError
 from devicecore.domain.model import DeviceId, ResourceName
@@ -66,13 +71,16 @@ def serve_plugin(
     finds the plugin, asks who it is, and says whether it took it. `directory` and `kubelet_socket` do not matter then.
 
     Raises:
+        InvalidEndpointError: `endpoint` is not the bare name of a file, or is the kubelet's socket.
         SocketPathTooLongError: `directory` and `endpoint` make too long a path.
         DirectoryError: `directory` is none, or no socket can be made in it.
     """
     path = Path(directory if registry is None else registry).absolute()
+    name = default_endpoint(plugin.resource) if endpoint is None else endpoint
+    check_endpoint_name(name, kubelet_socket if registry is None else None)
     served = ServedPlugin(
         plugin,
-        str(path / (endpoint or default_endpoint(plugin.resource))),
+        str(path / name),
         str(path / kubelet_socket) if registry is None else None,
         poll_interval,
         max_message_bytes,
@@ -93,6 +101,7 @@ def run_plugin(
     Only the main thread can call this.
 
     Raises:
+        InvalidEndpointError: `endpoint` is not the bare name of a file, or is the kubelet's socket.
         SocketPathTooLongError: `directory` and `endpoint` make too long a path.
         DirectoryError: `directory` is none, or no socket can be made in it.
     """
