@@ -57,11 +57,11 @@ class Allocation:
     @classmethod
     def restore(cls, entry: PodDevicesEntry) -> "Allocation":
         """The allocation that a checkpoint's entry is."""
-        nodes: dict[DeviceId, tuple[NumaNode, ...]] = {}
-        for node, devices in sorted((entry.device_ids or {}).items()):
+        listed: dict[DeviceId, list[NumaNode]] = {}
+        for node, devices in (entry.device_ids or {}).items():
             for device in map(DeviceId, devices or ()):
-                before = nodes.get(device, ())
-                nodes[device] = before if node == NO_TOPOLOGY else (*before, NumaNode(node))
+                listed.setdefault(device, []).append(NumaNode(node))
+        nodes = {device: _as_restored(of_device) for device, of_device in listed.items()}
         key = ContainerKey(PodUid(entry.pod_uid), entry.container_name)
         return cls(key, ResourceName(entry.resource_name), nodes, Receipt(entry.alloc_resp or b""))
 
@@ -162,7 +162,8 @@ class Ledger:
             KeyError: the container has no reservation of the resource.
         """
         reservation = self._reservation(key, resource)
-        allocation = Allocation(key, resource, {device: nodes_of(device) for device in reservation.devices}, receipt)
+        nodes = {device: _as_restored(nodes_of(device)) for device in reservation.devices}
+        allocation = Allocation(key, resource, nodes, receipt)
         return Ledger(
             {**self.allocations, key.pod: (*self.allocations.get(key.pod, ()), allocation)},
             _without(self.reservations, reservation),
@@ -212,6 +213,12 @@ class Ledger:
             still_held = _union(left.held_by(holding.key.pod, resource).values())
             in_use[resource] = in_use[resource] - (holding.devices - still_held)
         return evolve(left, in_use={resource: devices for resource, devices in in_use.items() if devices})
+
+
+def _as_restored(nodes: Iterable[NumaNode]) -> tuple[NumaNode, ...]:
+    """A device's NUMA nodes as a checkpoint gives them back: in order; none, if the one without topology is all."""
+    ordered = tuple(sorted(nodes))
+    return () if ordered == (NO_TOPOLOGY,) else ordered
 
 
 def _counted(ledger: Ledger) -> Ledger:
