@@ -1,7 +1,9 @@
 """The plugin's side over real sockets: it is found, it pushes, it comes back, and it goes."""
 
+import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
@@ -284,6 +286,30 @@ def test_a_plugin_that_cannot_be_subscribed_to_is_not_left_serving(directory: Pa
     with pytest.raises(LookupError):
         serve_plugin(Deaf(), directory)
     assert list(directory.iterdir()) == []
+
+
+class HardOfHearing(ServedPlugin):
+    """Its keeper does not hear the first cancellation, as it happens in a grpc server's stop before Python 3.12."""
+
+    looking = threading.Event()
+
+    async def _look(self) -> None:
+        if not self.looking.is_set():
+            self.looking.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        await asyncio.Event().wait()
+
+
+def test_a_stop_does_not_hang_when_a_cancellation_is_swallowed_on_the_way(directory: Path) -> None:
+    """So it was, once in a hundred times, when the kubelet had just deleted the plugin's socket."""
+    served = HardOfHearing(Gpus(), str(directory / "p.sock"), str(directory / "kubelet.sock"), SOON, 1024)
+    served.start()
+    assert served.looking.wait(PATIENCE)
+    stopping = threading.Thread(target=served.stop, daemon=True)
+    stopping.start()
+    stopping.join(PATIENCE)
+    assert not stopping.is_alive()
 
 
 def test_default_endpoints_are_short_stable_and_differ_between_resources() -> None:

@@ -224,9 +224,10 @@ class ServedPlugin:
         self._keeper = asyncio.create_task(self._keep_registered())
 
     async def _close(self) -> None:
-        if self._keeper is not None:
+        while self._keeper is not None and not self._keeper.done():
+            # Again, if need be: until Python 3.12 the `wait_for` in a grpc server's stop may swallow a cancellation.
             self._keeper.cancel()
-            await asyncio.wait([self._keeper])
+            await asyncio.wait([self._keeper], timeout=0.1)
         self._problem = "the plugin has been stopped"
         await self._end_service()
 
