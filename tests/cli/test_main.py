@@ -1,5 +1,6 @@
 """The command as such: help, errors, and what it does not load."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -85,14 +86,22 @@ def test_help_loads_nothing_heavy() -> None:
     assert "click" in loaded
 
 
-def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-    """Output into a closed pipe ends the command without a word."""
-    command = [sys.executable, "-m", "devicecore", "checkpoint", "verify", "nowhere"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+@pytest.mark.parametrize("command", ["verify nowhere", "show v1.13-two-pods.json", "show --json v1.13-two-pods.json"])
+def test_a_reader_that_has_seen_enough_is_no_error(command: str) -> None:
+    """Output into a closed pipe ends the command without a word, with the status of a program that SIGPIPE ends."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "devicecore", "checkpoint", *command.split()],
+        cwd=Path(__file__).parent.parent / "data" / "checkpoint",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == ""
+    assert process.returncode == 128 + signal.SIGPIPE
 
 
 @pytest.mark.parametrize(("closed", "output"), [("<&-", "malformed"), (">&-", ""), ("<&- >&- 2>&-", "")])

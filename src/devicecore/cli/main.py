@@ -37,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # Whoever read our output has seen enough. Python would complain of it once more at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except OSError as error:
         complain("devicecore", str(error))
     except Exception as error:
@@ -70,6 +71,10 @@ def _run(arguments: Sequence[str] | None) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return UNUSABLE
+    except SystemExit as error:
+        if error.code == 1:  # how click and rich end a command whose output nobody reads
+            raise BrokenPipeError from error
+        raise
     except click.Abort:
         return 128 + signal.SIGINT
     except click.ClickException as error:
