@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import grpc
 import pytest
 from grpc import StatusCode
 
@@ -13,6 +14,7 @@ from devicecore.adapters.grpc_unix.limits import RegistrationRate, shown
 from devicecore.domain.errors import DirectoryError, TooManyRegistrationsError
 from devicecore.domain.events import PluginRegistered, RegistrationRequested
 from devicecore.domain.model import resource_name
+from devicecore.wire import deviceplugin
 from tests.adapters.peers import RawPlugin, Recorder, register, running
 
 OK = (StatusCode.OK, "")
@@ -83,6 +85,35 @@ class TestWhatIsSaid:
                 register(directory, **{"endpoint": "p\nsock", **request})
         assert len(caplog.messages) == 3
         assert all(message.isprintable() for message in caplog.messages)
+
+    @pytest.mark.parametrize("says", ["x\nCRITICAL", MEGABYTE], ids=["lines", "a megabyte"])
+    def test_nor_can_it_by_what_it_fails_with(
+        self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture, says: str
+    ) -> None:
+        class Failing(RawPlugin):
+            def get_device_plugin_options(
+                self, request: deviceplugin.Empty, context: grpc.ServicerContext
+            ) -> deviceplugin.DevicePluginOptions:
+                if self.path.name == "options.sock":
+                    context.abort(StatusCode.INTERNAL, says)
+                return super().get_device_plugin_options(request, context)
+
+            def list_and_watch(
+                self, _: deviceplugin.Empty, context: grpc.ServicerContext
+            ) -> Iterator[deviceplugin.ListAndWatchResponse]:
+                context.abort(StatusCode.INTERNAL, says)
+
+        with (
+            running(directory, recorder),
+            Failing(directory / "options.sock"),
+            Failing(directory / "stream.sock"),
+        ):
+            status, text = register(directory, "options.sock")
+            assert register(directory, "stream.sock") == OK
+            recorder.wait_lost(recorder.plugin())
+        assert status is StatusCode.UNKNOWN
+        refused, lost = [message for message in caplog.messages if "code = Internal" in message]
+        assert all(message.isprintable() and len(message) < 2000 for message in (text, refused, lost))
 
     def test_what_is_short_and_printable_is_shown_as_it_is(self) -> None:
         assert shown("100%#?ü .sock", 107) == "100%#?ü .sock"

@@ -16,6 +16,7 @@ LONGEST_RESOURCE_NAME = 253 + len("/") + 63  # characters, see `resource_name`
 LONGEST_DEVICE_ID = 63  # characters: what the API's comment asks for, and no kubelet checks
 
 _SHOWN = 60  # characters
+_LONGEST_ERROR = 2000  # characters: an answer of them, escaped, is within the 8 KiB of headers that grpc takes
 _NEARLY_FULL = 0.8  # of a message
 _MANY_BUCKETS = 1000
 
@@ -34,11 +35,16 @@ class Limits:
     message_bytes: int
 
 
-def shown(text: str, longest: int) -> str:
+def shown(text: str, longest: int, kept: int = _SHOWN) -> str:
     """Spell what a stranger sent for an error or a log: on one line, and cut where it is longer than it may be."""
     if len(text) > longest:
-        text = f"{text[:_SHOWN]}... ({len(text)} characters, {longest} are allowed)"
+        text = f"{text[:kept]}... ({len(text)} characters, {longest} are allowed)"
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def said(error: str) -> str:
+    """Spell what went wrong with a plugin, as above: its own words may be in it."""
+    return shown(error, _LONGEST_ERROR, kept=_LONGEST_ERROR // 2)
 
 
 class RegistrationRate:

@@ -17,6 +17,8 @@ Response = TypeVar("Response", bound=Message)
 REGISTRATION = "v1beta1.Registration"
 DEVICE_PLUGIN = "v1beta1.DevicePlugin"
 PLUGIN_WATCHER = "pluginregistration.Registration"
+GO_HEADER_BYTES = 16 * 1024 * 1024
+"""How long headers a kubelet takes."""
 
 
 @frozen
@@ -73,7 +75,7 @@ def channel(path: str, max_message_bytes: int) -> grpc.aio.Channel:
         options=[
             ("grpc.default_authority", "localhost"),  # strict servers refuse a path there
             ("grpc.max_receive_message_length", max_message_bytes),
-            ("grpc.max_metadata_size", max_message_bytes),  # an error's text travels there, and Go allows 16 MiB
+            ("grpc.max_metadata_size", GO_HEADER_BYTES),  # where an error's text travels
             ("grpc.use_local_subchannel_pool", 1),  # else a new instance gets the old one's connection
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 1000),

@@ -21,6 +21,7 @@ from devicecore.adapters.grpc_unix.limits import (
     Limits,
     ListCheck,
     RegistrationRate,
+    said,
     shown,
 )
 from devicecore.domain.errors import (
@@ -121,8 +122,9 @@ class RegistrationServer:
             await self._admit(request)
         except DeviceCoreError as refusal:
             endpoint = shown(request.endpoint, LONGEST_SOCKET_PATH)
-            logger.warning("registration of %s at %s refused: %s", name, endpoint, refusal)
-            await context.abort(grpc.StatusCode.UNKNOWN, str(refusal))  # a plain error of a Go handler is UNKNOWN
+            text = said(str(refusal))
+            logger.warning("registration of %s at %s refused: %s", name, endpoint, text)
+            await context.abort(grpc.StatusCode.UNKNOWN, text)  # a plain error of a Go handler is UNKNOWN
         return deviceplugin.Empty()
 
     async def _admit(self, request: deviceplugin.RegisterRequest) -> None:
@@ -231,7 +233,7 @@ class RegistrationServer:
         except Exception as error:
             logger.exception("a list of %s cannot be worked with", plugin.resource)
             reason = repr(error)  # whatever it is, nobody must believe in a plugin that is no longer heard
-        logger.warning("%s at %s lost: %s", plugin.resource, plugin.socket, reason)
+        logger.warning("%s at %s lost: %s", plugin.resource, plugin.socket, said(reason))
 
     def _forget(self, client: PluginClient) -> None:
         plugin = client.plugin

@@ -18,7 +18,7 @@ from attrs import define
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.client import PluginClient
 from devicecore.adapters.grpc_unix.directory import LONGEST_SOCKET_PATH, SocketIdentity, socket_identity
-from devicecore.adapters.grpc_unix.limits import LONGEST_RESOURCE_NAME, LONGEST_VERSION, Limits, shown
+from devicecore.adapters.grpc_unix.limits import LONGEST_RESOURCE_NAME, LONGEST_VERSION, Limits, said, shown
 from devicecore.adapters.grpc_unix.server import SUPPORTED_VERSIONS, RegistrationServer
 from devicecore.domain.errors import (
     DeviceCoreError,
@@ -130,7 +130,7 @@ class PluginWatcher:
         pause = min(FIRST_PAUSE * 2 ** (candidate.failures - 1), LONGEST_PAUSE)
         candidate.not_before = asyncio.get_running_loop().time() + pause
         path = shown(candidate.path, LONGEST_SOCKET_PATH)
-        logger.warning("the plugin at %s is not registered: %s; next attempt in %g seconds", path, why, pause)
+        logger.warning("the plugin at %s is not registered: %s; next attempt in %g seconds", path, said(why), pause)
 
     async def _let_go(self, candidate: _Candidate) -> None:
         if candidate.plugin is not None:
