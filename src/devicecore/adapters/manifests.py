@@ -134,8 +134,8 @@ class ManifestPods(PodSource):
         now = self.problems
         wrong = {problem.file for problem in now}
         changes = Changes(
-            added=tuple(pod for pod in pods if pod not in before),
-            removed=tuple(pod for pod in before if pod not in pods),
+            added=_without(pods, before),
+            removed=_without(before, pods),
             problems=tuple(problem for problem in now if not any(problem is known for known in problems)),
             mended=tuple(problem.file for problem in problems if problem.file not in wrong),
         )
@@ -209,7 +209,7 @@ class _File:
 def _accept(files: Collection[_File]) -> None:
     """Put in force what files say, unless it is in the way of what stays in force in another one."""
     new = [file for file in files if file.text is not None and file.text != file.good]
-    while True:
+    while new:
         taken = {name: file.name for file in files if file not in new for name in _names(file.pods)}
         for file in new:
             clash = next((name for name in _names(file.wanted) if name in taken), None)
@@ -222,6 +222,12 @@ def _accept(files: Collection[_File]) -> None:
             break
     for file in new:
         file.accept()
+
+
+def _without(pods: Iterable[Pod], others: Iterable[Pod]) -> tuple[Pod, ...]:
+    """The pods that are not among others; of these no two have the same UID."""
+    known = {pod.uid: pod for pod in others}
+    return tuple(pod for pod in pods if known.get(pod.uid) != pod)
 
 
 def _names(pods: Iterable[Pod]) -> Iterator[str]:
