@@ -29,6 +29,7 @@ LOOK = 0.02  # seconds
 Request = Any  # one of the API's requests, which a sloppy plugin does not tell apart
 OPTIONS = {"pre_start_required": True, "get_preferred_allocation_available": True}
 numbers = count()
+taken: set[str] = set()
 over = threading.Event()
 
 
@@ -97,10 +98,13 @@ class Plugin:
                     refuse(context, "not this one")
                 case "refuses-all" if len(ids) > 2:
                     refuse(context, "not so many")
+                case "once-only" if not taken.isdisjoint(ids):
+                    refuse(context, f"{ids} is taken")
                 case "dies" if not ids:
                     os._exit(7)
                 case _:
                     pass
+            taken.update(ids)
             if FAULT != "knows-everything" and not {device.ID for device in devices()}.issuperset(ids):
                 refuse(context, f"unknown device in {ids}")
             if FAULT == "one-per-device" and len(ids) > 1:
@@ -116,6 +120,8 @@ class Plugin:
         match FAULT:
             case "by-position":
                 nodes = [str(place) for place in range(len(ids))]
+            case "counts":
+                nodes = [str(next(numbers)) for _ in ids]
             case "shares-a-node":
                 nodes = ["0" if node == "1" else node for node in nodes]
             case _:
@@ -128,7 +134,9 @@ class Plugin:
             mounts=[api.Mount(host_path=shown, container_path="/run/chip", read_only=True)],
         )
 
-    def preferred(self, request: Request, _: grpc.ServicerContext) -> api.PreferredAllocationResponse:
+    def preferred(self, request: Request, context: grpc.ServicerContext) -> api.PreferredAllocationResponse:
+        if FAULT == "prefers-nothing":
+            context.abort(grpc.StatusCode.INTERNAL, "they are all the same to me")
         answer = api.PreferredAllocationResponse()
         for container in request.container_requests:
             must = [] if FAULT == "prefers-at-will" else list(container.must_include_deviceIDs)
@@ -166,7 +174,8 @@ class Plugin:
         return server
 
 
-def register() -> bool:
+def register() -> grpc.StatusCode:
+    """Call Register; what came of it."""
     options = {} if FAULT == "other-options" else OPTIONS
     request = api.RegisterRequest(
         version="v1alpha1" if FAULT == "old-version" else "v1beta1",
@@ -181,9 +190,9 @@ def register() -> bool:
         )
         try:
             call(request, timeout=15)
-        except grpc.RpcError:
-            return False
-    return True
+        except grpc.RpcError as error:
+            return error.code()
+    return grpc.StatusCode.OK
 
 
 def identity(path: Path) -> tuple[int, int] | None:
@@ -198,14 +207,12 @@ def watch(plugin: Plugin) -> None:  # noqa: C901 - faults are exceptions, each o
     """Serve, register, and do so again whenever that is called for."""
     server = None if FAULT == "registers-first" else plugin.serve()
     registered_with = None
-    retry_at = missing_since = 0.0
+    came = grpc.StatusCode.OK
+    retry_at = 0.0
     while not over.is_set():
         kubelet = identity(KUBELET)
         if FAULT == "exits" and plugin.dropped:
             os._exit(1)
-        missing_since = 0.0 if kubelet else missing_since or time.monotonic()
-        if FAULT == "gives-up" and missing_since and time.monotonic() - missing_since > 0.5:
-            break
         if FAULT == "never-returns" and registered_with:
             break
         dropped = plugin.dropped and FAULT not in {"watches-files", "watches-its-socket"}
@@ -216,13 +223,17 @@ def watch(plugin: Plugin) -> None:  # noqa: C901 - faults are exceptions, each o
                 server.stop(None).wait()
                 server = plugin.serve()
             plugin.dropped = False
-            registered_with = kubelet if register() else None
-            retry_at = 0.0 if registered_with or FAULT == "floods" else time.monotonic() + 0.3
+            came = register()
+            registered_with = kubelet if came is grpc.StatusCode.OK else None
+            retry_at = 0.0 if registered_with else time.monotonic() + 0.3
             if server is None and registered_with:
                 server = plugin.serve()
-        elif FAULT == "spins" and not kubelet:
-            continue
-        if not (FAULT == "floods" and kubelet and not registered_with):
+        away = came is grpc.StatusCode.UNAVAILABLE
+        if FAULT == "gives-up" and away:
+            break
+        if FAULT == "floods" and came is grpc.StatusCode.UNKNOWN:
+            retry_at = 0.0
+        elif not (FAULT == "spins" and away):
             over.wait(LOOK)
     over.wait()
     if server is not None:
@@ -237,6 +248,8 @@ def end(*_: object) -> None:
 
 
 if __name__ == "__main__":
+    if FAULT == "finds-its-socket" and SOCKET.exists():
+        sys.exit("bind: address already in use")
     signal.signal(signal.SIGTERM, end)
     print(f"chips on {SOCKET}, fault: {FAULT or 'none'}", flush=True)  # noqa: T201 - a plugin's log
     watch(Plugin())

@@ -24,11 +24,11 @@ def test_a_faulty_one_is_told_what_to_do_something_about(tmp_path: Path) -> None
     report = tmp_path / "report.xml"
     ran = conformance(*CALM, "--junit", report, "--", sys.executable, PLUGIN, "{dir}", "by-position")
     assert ran.returncode == 1
-    assert "FAIL  must    gives-each-device-its-own-nodes " in ran.stdout
-    told = ran.stdout.partition("\ngives-each-device-its-own-nodes (must)\n")[2]
-    assert told.startswith("  done:      The host paths of the device nodes in the answers for single devices")
+    assert "FAIL  must    gives-nodes-by-id " in ran.stdout
+    told = ran.stdout.partition("\ngives-nodes-by-id (must)\n")[2]
+    assert told.startswith("  done:      The host paths of the device nodes in the answer for all devices")
     for line in (
-        "  expected:  no device node of one device comes with another",
+        "  expected:  all of them together come with no node that none has alone",
         "  came:      all devices together come with /dev/chip1, /dev/chip2, which no device has alone",
         "  because:   Allocate is called during container creation",
         "The plugin's last output:\n  chips on ",
@@ -36,9 +36,9 @@ def test_a_faulty_one_is_told_what_to_do_something_about(tmp_path: Path) -> None
     ):
         assert line in told
     suite = ET.fromstring(report.read_text())[0]  # noqa: S314 - we wrote it
-    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("27", "1", "1")
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("31", "1", "1")
     (failure,) = suite.iter("failure")
-    assert "expected:  no device node" in (failure.text or "")
+    assert "expected:  all of them" in (failure.text or "")
 
 
 def test_a_should_is_no_must(tmp_path: Path) -> None:

@@ -20,16 +20,18 @@ _STYLES = {"FAIL": "red", "ok": "green", "skip": "yellow"}
 @click.option("--resource", default="", help="The resource to test; by default the first that registers.")
 @click.option(
     "--socket-dir",
+    "--dir",
     metavar="DIR",
     type=click.Path(file_okay=False),
     help="Where the plugin looks for kubelet.sock, if it cannot be told; by default a new directory. "
     "All sockets in it are deleted.",
 )
+@click.option("--starting", type=_SECONDS, default=60.0, show_default=True, help="Seconds to the first registration.")
 @click.option("--timeout", type=_SECONDS, default=10.0, show_default=True, help="Seconds for each answer.")
 @click.option(
     "--returning",
     type=_SECONDS,
-    default=15.0,
+    default=40.0,
     show_default=True,
     help="Seconds for coming back to a kubelet that is there again.",
 )
@@ -52,6 +54,7 @@ def conformance(
     *,
     resource: str,
     socket_dir: str | None,
+    starting: float,
     timeout: float,
     returning: float,
     away: float,
@@ -92,7 +95,7 @@ def conformance(
         Path(junit).touch()  # to be told before, and not after, that this cannot be
     settings = Settings(
         resource=resource,
-        first=max(2 * timeout, timeout if command else _BY_HAND),
+        first=starting if command else _BY_HAND,
         timeout=timeout,
         returning=returning,
         away=away,

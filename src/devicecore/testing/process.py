@@ -184,6 +184,11 @@ class PluginProcess:
         """The processor time that it and everything it started, and that still runs, have used so far."""
         return sum(_cpu_seconds(pid) for pid in _session(self.pid))
 
+    @property
+    def descendants(self) -> tuple[int, ...]:
+        """The numbers of the processes that it has started and that still run, whether or not it does."""
+        return tuple(pid for pid in _session(self.pid) if pid != self.pid and _stat(pid)[:1] != ["Z"])
+
     def wait_for_output(self, text: str, timeout: float = 10.0) -> str:
         """Wait for a line that contains `text`; the line.
 

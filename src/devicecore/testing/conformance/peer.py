@@ -3,6 +3,9 @@
 Law: it does what a kubelet does, in the order in which a kubelet does it, and remembers all of it.
 """
 
+import os
+import posixpath
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +31,7 @@ VERSION = "v1beta1"
 
 _UNLIMITED = -1
 _HANDLERS = 16
+_UNBORN = ".dc.sock"  # where kubelet.sock is bound before it is shown; not longer than its name
 
 
 @frozen
@@ -88,6 +92,20 @@ class Connection:
             return True
         return False
 
+    def why_not(self) -> str:
+        """What is the matter with a socket that cannot be reached."""
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(1)
+            try:
+                probe.connect(self.path)
+            except FileNotFoundError:
+                return f"there is no {self.path}"
+            except ConnectionRefusedError:
+                return f"nobody listens on {self.path}"
+            except OSError as error:
+                return f"{self.path} cannot be connected to: {error.strerror or error}"
+        return f"who listens on {self.path} does not speak gRPC, or does not answer"
+
     def call(self, method: rpc.Method[Request, Response], request: Request, timeout: float) -> Response:
         """Call the plugin.
 
@@ -147,6 +165,8 @@ class Peer:
     registrations: list[Registration] = field(factory=list)
     others: set[str] = field(factory=set)
     """Other resources that have registered."""
+    strange: set[str] = field(factory=set)
+    """Methods that were called and that no kubelet has."""
     _server: grpc.Server | None = None
     _lock: threading.Lock = field(factory=threading.Lock)
 
@@ -163,34 +183,44 @@ class Peer:
                 return registration.connection if not registration.connection.ended else None
         return None
 
+    @property
+    def silence(self) -> str:
+        """What has happened as long as nobody has registered."""
+        heard = [f"only {', '.join(sorted(self.others))} did"] if self.others else []
+        heard += [f"but {method} was called, which is no method of this API" for method in sorted(self.strange)]
+        return ", ".join([f"nobody called Register for {self.resource or 'any resource'}", *heard])
+
     def serve(self) -> None:
         """Start to serve; what lies at the socket's place is deleted."""
         self.socket.unlink(missing_ok=True)
         self._server = grpc.server(ThreadPoolExecutor(_HANDLERS, thread_name_prefix="conformance"))
-        handler = grpc.unary_unary_rpc_method_handler(
-            self._register, deviceplugin.RegisterRequest.FromString, deviceplugin.Empty.SerializeToString
-        )
-        self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(rpc.REGISTRATION, {rpc.REGISTER.name: handler}),)
-        )
-        self._server.add_insecure_port(rpc.target(str(self.socket)))
+        self._server.add_generic_rpc_handlers((_Methods(self._register, self.strange),))
+        # grpc deletes what it has bound when it stops; a kubelet that dies leaves its socket where it is.
+        unborn = self.directory / _UNBORN
+        unborn.unlink(missing_ok=True)
+        self._server.add_insecure_port(rpc.target(str(unborn)))
         self._server.start()
+        os.link(unborn, self.socket)
+        unborn.unlink()
 
     def leave(self) -> None:
-        """Cut every connection, stop serving, and leave no kubelet.sock. Twice is no error."""
+        """Cut every connection and stop serving; kubelet.sock stays, and nobody listens. Twice is no error."""
         if self._server is not None:
             self._server.stop(None).wait()
             self._server = None
         for registration in self.registrations:
             if registration.connection is not None:
                 registration.connection.close()
-        self.socket.unlink(missing_ok=True)
 
     def wipe(self) -> None:
-        """Delete all sockets, as a kubelet does when it starts."""
+        """Delete all sockets, kubelet.sock too, as a kubelet does when it starts."""
         for entry in tuple(self.directory.iterdir()):
             if entry.is_socket():
                 entry.unlink(missing_ok=True)
+
+    def plugin_sockets(self) -> list[str]:
+        """The names of all sockets in the directory but the kubelet's."""
+        return [entry.name for entry in self.directory.iterdir() if entry.is_socket() and entry != self.socket]
 
     def _register(self, request: deviceplugin.RegisterRequest, context: grpc.ServicerContext) -> deviceplugin.Empty:
         registration = Registration(request, time.monotonic())
@@ -229,11 +259,11 @@ class Peer:
         return self._connect(registration)
 
     def _connect(self, registration: Registration) -> tuple[str, str]:
-        connection = Connection(str(self.directory / registration.request.endpoint), self.ring)
+        connection = Connection(self.path(registration.request.endpoint), self.ring)
         began = time.monotonic()
         if not connection.dial(self.dial_timeout):
             connection.close()
-            return "dial", f"failed to dial device plugin: nobody answered within {self.dial_timeout:g} seconds"
+            return "dial", f"failed to dial device plugin for {self.dial_timeout:g} seconds: {connection.why_not()}"
         registration.reached_after = time.monotonic() - began
         try:
             connection.options = connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), self.dial_timeout)
@@ -244,14 +274,40 @@ class Peer:
         connection.follow()
         return "", ""
 
+    def path(self, endpoint: str) -> str:
+        """Where a kubelet looks for the plugin's socket."""
+        return posixpath.normpath(f"{self.directory}/{endpoint}")
+
     def endpoint_problem(self, endpoint: str) -> str:
         """Why `endpoint` cannot be the name of a plugin's socket; empty if it can."""
-        if not endpoint or "/" in endpoint or endpoint in (".", ".."):
-            return "it is not the name of a file in the socket directory"
-        length = len(str(self.directory / endpoint).encode())
+        path = self.path(endpoint)
+        if endpoint.startswith("/") or path == str(self.directory):
+            return f"it is not the name of a file in the socket directory; a kubelet looks for it at {path}"
+        length = len(os.fsencode(path))
         if length > LONGEST_SOCKET_PATH:
             return f"its path has {length} bytes, more than the {LONGEST_SOCKET_PATH} a unix socket can have"
         return ""
+
+
+class _Methods(grpc.GenericRpcHandler):
+    """Register, and an ear for what else is called."""
+
+    def __init__(
+        self,
+        register: Callable[[deviceplugin.RegisterRequest, grpc.ServicerContext], deviceplugin.Empty],
+        strange: set[str],
+    ) -> None:
+        self._handler = grpc.unary_unary_rpc_method_handler(
+            register, deviceplugin.RegisterRequest.FromString, deviceplugin.Empty.SerializeToString
+        )
+        self._strange = strange
+
+    def service(self, details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any] | None":
+        """The handler of a method; None if there is none, which grpc answers with UNIMPLEMENTED."""
+        if details.method == rpc.REGISTER.path:
+            return self._handler
+        self._strange.add(details.method)
+        return None
 
 
 def allocate_request(containers: Sequence[Sequence[str]]) -> deviceplugin.AllocateRequest:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from attrs import frozen
@@ -20,7 +20,7 @@ from devicecore.wire import deviceplugin
 
 T = TypeVar("T")
 
-_SETTLE = 1.0  # seconds for a first list that is not empty, and for a stream to prove that it stays
+_SETTLE = 1.0  # seconds for a stream to prove that it stays
 _MOST_DEVICES = 64  # that are allocated one by one
 _BREATH = 0.3  # seconds from a failure to the exit it leads to, and from an exit to the restart
 _PATIENCE_WITH_EXITS = 3  # in a row
@@ -37,16 +37,18 @@ class Settings:
         returning: for coming back to a kubelet that is there again.
         away: how long the kubelet stays away.
         refusing: how long the kubelet refuses every registration.
+        grace: for ending after SIGTERM.
         restart: whether a plugin that exits is started again, as Kubernetes does.
         provoke_health: a shell command that makes a device's health change.
     """
 
     resource: str = ""
-    first: float = 20.0
+    first: float = 60.0
     timeout: float = 10.0
-    returning: float = 15.0
+    returning: float = 40.0
     away: float = 3.0
     refusing: float = 2.0
+    grace: float = 30.0
     restart: bool = True
     provoke_health: str = ""
 
@@ -86,7 +88,8 @@ class Subject:
         self._changed = changed
         self._singles: dict[str, deviceplugin.ContainerAllocateResponse] = {}
         self._absence: Absence | None = None
-        self._known: tuple[deviceplugin.Device, ...] = ()
+        self._waited_for: Connection | None = None
+        self._known: tuple[deviceplugin.Device, ...] | None = None
         self._output = ""
         self._noted: PluginProcess | None = None
 
@@ -109,19 +112,24 @@ class Subject:
             CannotRunError: there is no such program.
         """
         if self._start is not None:
+            self.stop()
             if self.process is not None:
-                if self.process.status is not None:
-                    self.process.wait()
-                    if self.process.failure is not None:
-                        self._note_exit()
                 self._output = self.process.last_output
-                self.process.stop()
             self.process = self._start()
 
     def stop(self) -> None:
         """End its process, if it is ours. Twice is no error."""
         if self.process is not None:
+            if self.process.status is not None:
+                self.process.wait()
+                if self._has_exited():
+                    self._note_exit()
             self.process.stop(grace=1.0)
+
+    def kill(self) -> None:
+        """Kill its process, so that it leaves behind what it has made."""
+        if self.process is not None:
+            self.process.kill()
 
     def wait(self, look: Callable[[], T | None], timeout: float) -> T | None:
         """Wait until `look` sees something; None if it did not in time. An exit is followed by a restart, if wanted."""
@@ -172,13 +180,18 @@ class Subject:
             raise Skip(why)
         return self.peer.registrations[0]
 
-    def wait_registered(self, number: int, timeout: float) -> Connection | None:
-        """Wait until it has registered with success after the first `number` calls of Register; its connection."""
+    def wait_registered(self, number: int, timeout: float, *, listed: bool = False) -> Connection | None:
+        """Wait until it has registered with success after the first `number` calls of Register; its connection.
+
+        Some register twice in a row, and close what they opened first; it is the one that lives which counts. With
+        `listed`, it must have sent a list too.
+        """
 
         def look() -> Connection | None:
             for registration in self.peer.registrations[number:]:
                 connection = registration.connection
-                if registration.answered and connection is not None and not connection.ended:
+                alive = registration.answered and connection is not None and not connection.ended
+                if alive and connection is not None and (connection.lists or not listed):
                     return connection
             return None
 
@@ -197,16 +210,28 @@ class Subject:
             why = "the plugin has not registered"
             raise Skip(why)
         self.breathe()
+        self.stop()  # who did not come back by itself is brought back
         number = len(self.peer.registrations)
         self.peer.leave()
         self.peer.wipe()
-        if self.ours:
-            self.start()  # who did not come back by itself is brought back
         self.peer.serve()
-        connection = self.wait_registered(number, self.settings.returning)
-        if connection is None or not self._listed(connection):
+        self.start()
+        connection = self.wait_registered(number, self.settings.returning, listed=True)
+        if connection is None:
             why = "the plugin is no longer there, and does not come back"
             raise Skip(why)
+        return connection
+
+    def streaming(self) -> Connection:
+        """The connection to the plugin, once its stream of lists has begun: only that can be seen to end.
+
+        Raises:
+            Skip: there is none.
+        """
+        connection = self.connected()
+        if connection is not self._waited_for:  # once: some never send any list
+            self._waited_for = connection
+            self.wait(lambda: connection.lists or connection.ended, self.settings.timeout)
         return connection
 
     def restart_kubelet(self, *, wipe: bool) -> str:
@@ -215,7 +240,7 @@ class Subject:
         Raises:
             Failure: it does not.
         """
-        self.connected()
+        self.streaming()
         number = len(self.peer.registrations)
         self.peer.leave()
         if wipe:
@@ -231,23 +256,19 @@ class Subject:
         """
         began = time.monotonic()
         before = len(self.exits)
-        connection = self.wait_registered(number, self.settings.returning)
+        connection = self.wait_registered(number, self.settings.returning, listed=True)
         restarted = f"; it had exited and was started again: {self.exits[-1]}" if len(self.exits) > before else ""
         if connection is None:
-            refused = [registration.problem for registration in self.peer.registrations[number:]]
-            tried = f"its last try was refused: {refused[-1]}" if refused else "it did not call Register"
+            tries = self.peer.registrations[number:]
+            refused = [registration.problem for registration in tries if registration.problem]
+            tried = "it did not call Register"
+            if any(registration.answered for registration in tries):
+                tried = "it called Register, but sent no list of its devices"
+            elif refused:
+                tried = f"its last try was refused: {refused[-1]}"
             came = f"it was not back after {self.settings.returning:g} seconds: {tried}{restarted}"
             raise Failure(came)
-        took = time.monotonic() - began
-        if not self._listed(connection):
-            came = f"it registered again after {took:.1f} seconds, but sent no list of its devices"
-            raise Failure(came)
-        return f"it was back after {took:.1f} seconds{restarted}"
-
-    def _listed(self, connection: Connection) -> bool:
-        return bool(self.wait(lambda: connection.lists or connection.ended, self.settings.timeout)) and bool(
-            connection.lists
-        )
+        return f"it was back after {time.monotonic() - began:.1f} seconds{restarted}"
 
     # --- devices ------------------------------------------------------------------------------------------------------
 
@@ -257,7 +278,7 @@ class Subject:
         Raises:
             Skip: there is none.
         """
-        connection = self.connected()
+        connection = self.streaming()
         if not connection.lists:
             why = "the plugin has sent no list"
             raise Skip(why)
@@ -265,14 +286,15 @@ class Subject:
 
     @property
     def devices(self) -> tuple[deviceplugin.Device, ...]:
-        """The devices it listed last. A first list without any is given a moment to be followed by another.
+        """The devices it listed last. A first list without a healthy one is given time to be followed by another.
 
         Raises:
             Skip: there is no list.
         """
         self.first_list()
         connection = self.connected()
-        self.wait(lambda: connection.lists[-1].devices, 0 if self._known else _SETTLE)
+        if self._known is None:  # once: there are plugins that never have any
+            self.wait(lambda: _healthy(connection.lists[-1].devices), self.settings.timeout)
         self._known = tuple(connection.lists[-1].devices)
         return self._known
 
@@ -283,7 +305,7 @@ class Subject:
         Raises:
             Skip: there is none.
         """
-        ids = sorted({device.ID for device in self.devices if device.health == "Healthy"})
+        ids = _healthy(self.devices)
         if not ids:
             why = "the plugin lists no healthy device"
             raise Skip(why)
@@ -293,7 +315,7 @@ class Subject:
     @property
     def counted(self) -> int:
         """How many devices it has ever been seen with, for the report."""
-        return len(self._known)
+        return len(self._known or ())
 
     def two_devices(self) -> tuple[str, str]:
         """Two healthy devices.
@@ -348,7 +370,7 @@ class Subject:
     def be_away(self) -> Absence:
         """Let the kubelet be away for a while, and come back with an empty directory; done once."""
         if self._absence is None:
-            self.connected()
+            self.streaming()
             number = len(self.peer.registrations)
             self.peer.leave()
             before, began = self._cpu_seconds(), time.monotonic()
@@ -371,7 +393,7 @@ class Subject:
 
     def refuse(self) -> int:
         """Refuse every registration for a while; how many there were. Then take it again."""
-        self.connected()
+        self.streaming()
         number = len(self.peer.registrations)
         self.peer.leave()
         self.peer.wipe()
@@ -381,10 +403,8 @@ class Subject:
             self.wait(lambda: None, self.settings.refusing)
             attempts = len(self.peer.registrations) - number
         finally:
+            self.peer.leave()  # some are so patient that only the next kubelet sees them again
             self.peer.refusal = ""
-        number = len(self.peer.registrations)
-        if self.wait_registered(number, self.settings.returning) is None:
-            self.peer.leave()  # so that whoever comes next starts afresh
             self.peer.serve()
         return attempts
 
@@ -419,6 +439,10 @@ class Subject:
         """Give the stream of lists a moment to show that it stays."""
         left = connection.opened + _SETTLE - time.monotonic()
         self.wait(lambda: connection.ended, max(left, 0.0))
+
+
+def _healthy(devices: Iterable[deviceplugin.Device]) -> list[str]:
+    return sorted({device.ID for device in devices if device.health == "Healthy"})
 
 
 def health_of(devices: Sequence[deviceplugin.Device]) -> Mapping[str, str]:
