@@ -1,6 +1,5 @@
 """The whole kit over a plugin that is not ours: generated stubs, a process of its own, no devicecore in it."""
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,19 +12,7 @@ from devicecore.testing.kubelet import Kubelet
 from devicecore.testing.process import PluginProcess
 
 NPU = "stranger.org/npu"
-ROOT = Path(__file__).parent.parent.parent
 PLUGIN = Path(__file__).with_name("stranger_plugin.py")
-
-
-@pytest.fixture(scope="module")
-def stubs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What protoc makes of the API's file."""
-    pytest.importorskip("grpc_tools")
-    made = tmp_path_factory.mktemp("stubs")
-    proto = ROOT / "src" / "devicecore" / "wire" / "proto"
-    options = [f"--proto_path={proto}", f"--python_out={made}", f"--grpc_python_out={made}"]
-    subprocess.run([sys.executable, "-m", "grpc_tools.protoc", *options, "deviceplugin.proto"], check=True)
-    return made
 
 
 @pytest.fixture

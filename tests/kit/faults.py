@@ -9,7 +9,7 @@ from devicecore.testing import conformance
 from devicecore.testing.conformance import CHECKS, Check, Settings, Severity
 
 PLUGIN = Path(__file__).with_name("faulty_plugin.py")
-QUICK = Settings(first=60, timeout=30, returning=30, away=0.8, refusing=0.5)
+QUICK = Settings(first=60, timeout=30, returning=30, restarting=0.1, away=0.8, refusing=0.5)
 # For faults that show by something that does not come; it is the only thing that is waited for so shortly.
 SHORT = {
     "never-registers": evolve(QUICK, first=0.8),

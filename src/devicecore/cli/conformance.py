@@ -1,5 +1,6 @@
 """`devicecore conformance`: put somebody's device plugin to the checks."""
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -81,6 +82,7 @@ def conformance(
 
     Exit status 0 if no must-check failed, 1 if one did, 2 if the plugin cannot be run or the directory not be used.
     """
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # it would tell of each of the ends that are brought about here
     from devicecore.testing.conformance import CHECKS, Settings, reports, run
 
     known = {check.name for check in CHECKS}

@@ -89,9 +89,10 @@ class Result:
 
 @frozen
 class Report:
-    """What came of all checks. `output` is the end of what the plugin printed."""
+    """What came of all checks. `others` are resources that registered too, `output` is the end of what was printed."""
 
     resource: str
+    others: tuple[str, ...]
     devices: int
     results: tuple[Result, ...]
     seconds: float

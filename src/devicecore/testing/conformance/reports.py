@@ -35,9 +35,10 @@ def summary(report: Report) -> str:
         count[result.verdict] += 1
     musts = sum(result.failed and result.check.severity is Severity.MUST for result in report.results)
     failed = f"{count[Verdict.FAILED]} failed ({musts} of them must-checks)" if count[Verdict.FAILED] else "none failed"
+    others = f"; not tested, but with --resource: {', '.join(report.others)}" if report.others else ""
     return (
         f"{report.resource or 'no resource'}, {report.devices} devices: {count[Verdict.PASSED]} checks passed, "
-        f"{failed}, {count[Verdict.SKIPPED]} skipped, in {report.seconds:.1f} seconds"
+        f"{failed}, {count[Verdict.SKIPPED]} skipped, in {report.seconds:.1f} seconds{others}"
     )
 
 
@@ -45,6 +46,7 @@ def as_document(report: Report) -> dict[str, object]:
     """The report as JSON can hold it."""
     return {
         "resource": report.resource,
+        "others": list(report.others),
         "devices": report.devices,
         "passed": report.passed,
         "seconds": round(report.seconds, 3),

@@ -73,7 +73,8 @@ def run(
         peer.leave()
         peer.wipe()
         claim.release()
-    return Report(peer.resource, subject.counted, tuple(results), time.monotonic() - began, subject.output)
+    took = time.monotonic() - began
+    return Report(peer.resource, tuple(sorted(peer.others)), subject.counted, tuple(results), took, subject.output)
 
 
 def _look(check: Check, subject: Subject) -> Result:

@@ -35,6 +35,7 @@ class Settings:
         first: for the first registration.
         timeout: for every answer, and for the first list.
         returning: for coming back to a kubelet that is there again.
+        restarting: how long a restart of the kubelet takes. Plugins that have noticed its end are at work then.
         away: how long the kubelet stays away.
         refusing: how long the kubelet refuses every registration.
         grace: for ending after SIGTERM.
@@ -46,6 +47,7 @@ class Settings:
     first: float = 60.0
     timeout: float = 10.0
     returning: float = 40.0
+    restarting: float = 1.0
     away: float = 3.0
     refusing: float = 2.0
     grace: float = 30.0
@@ -243,6 +245,7 @@ class Subject:
         self.streaming()
         number = len(self.peer.registrations)
         self.peer.leave()
+        self.wait(lambda: None, self.settings.restarting)
         if wipe:
             self.peer.wipe()
         self.peer.serve()
@@ -373,7 +376,7 @@ class Subject:
             self.streaming()
             number = len(self.peer.registrations)
             self.peer.leave()
-            before, began = self._cpu_seconds(), time.monotonic()
+            process, before, began = self.process, self._cpu_seconds(), time.monotonic()
             self.wait(lambda: None, self.settings.away)
             after, ended = self._cpu_seconds(), time.monotonic()
             self.peer.wipe()
@@ -384,7 +387,9 @@ class Subject:
                 returned = time.monotonic() - came
             except Failure as failure:
                 returned, problem = 0.0, str(failure)
-            share = None if before is None or after is None or after < before else (after - before) / (ended - began)
+            share = None
+            if process is self.process and before is not None and after is not None:
+                share = (after - before) / (ended - began)
             self._absence = Absence(share, None if problem else returned, problem)
         return self._absence
 
@@ -396,6 +401,7 @@ class Subject:
         self.streaming()
         number = len(self.peer.registrations)
         self.peer.leave()
+        self.wait(lambda: None, self.settings.restarting)
         self.peer.wipe()
         self.peer.refusal = "this kubelet refuses every plugin for a while"
         self.peer.serve()

@@ -1,0 +1,202 @@
+"""Device plugins as they are in the wild, in the habits of Go programs: `wild_plugin.py HABIT DIR`.
+
+Each does what kubelets put up with, and none is like another. On protoc's stubs, without devicecore.
+"""
+
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from concurrent import futures
+from importlib import import_module
+from typing import Any
+
+import grpc
+
+api: Any = import_module("deviceplugin_pb2")
+api_grpc: Any = import_module("deviceplugin_pb2_grpc")
+
+HABIT, DIR = sys.argv[1:]
+KUBELET = DIR + "/kubelet.sock"
+UUIDS = ["GPU-8a5b2c1e-0f3d-4b6a-9c7e-1d2f3a4b5c6d", "GPU-91c0d7e2-5a4b-4c3d-8e9f-a0b1c2d3e4f5"]
+REPLICAS = [f"{uuid}::{number}" for uuid in UUIDS for number in range(2)]
+HEARTBEAT = 0.1  # seconds
+LOOK = 0.02  # seconds
+cuts = threading.Semaphore(0)
+
+
+class Server(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # made by protoc just now, hence of type Any
+    """One resource, on a socket of its own."""
+
+    def __init__(self, resource: str, endpoint: str, ids: list[str]) -> None:
+        self.resource, self.endpoint, self.ids = resource, endpoint, ids
+        self.server: Any = None
+
+    def GetDevicePluginOptions(self, req: object, ctx: object) -> object:  # noqa: N802 - the API's name
+        return api.DevicePluginOptions(get_preferred_allocation_available=HABIT == "nvidia")
+
+    def ListAndWatch(self, req: object, ctx: grpc.ServicerContext) -> Any:  # noqa: ANN401, N802 - the API's name
+        ctx.add_callback(cuts.release)
+        yield api.ListAndWatchResponse()
+        if not self.ids:
+            time.sleep(3600)  # never another one; that the stream is cancelled is not noticed
+        while HABIT == "several" or ctx.is_active():
+            listed = random.sample(self.ids, len(self.ids))
+            yield api.ListAndWatchResponse(devices=[api.Device(ID=id_, health="Healthy") for id_ in listed])
+            time.sleep(HEARTBEAT if HABIT == "several" else 3600)
+
+    def GetPreferredAllocation(self, req: Any, ctx: grpc.ServicerContext) -> object:  # noqa: ANN401, N802 - the API's name
+        if HABIT != "nvidia":
+            ctx.abort(grpc.StatusCode.UNIMPLEMENTED, "method GetPreferredAllocation not implemented")
+        response = api.PreferredAllocationResponse()
+        for container in req.container_requests:
+            must = list(container.must_include_deviceIDs)
+            rest = [id_ for id_ in container.available_deviceIDs if id_ not in must]
+            response.container_responses.add(deviceIDs=(must + rest)[: container.allocation_size])
+        return response
+
+    def Allocate(self, req: Any, ctx: grpc.ServicerContext) -> object:  # noqa: ANN401, N802 - the API's name
+        response = api.AllocateResponse()
+        for container in req.container_requests:
+            asked = list(container.devices_ids)
+            if not set(asked) <= set(self.ids):
+                ctx.abort(grpc.StatusCode.UNKNOWN, f"invalid allocation request for {self.resource}: unknown device")
+            if HABIT == "nvidia" and len(asked) > 1:
+                ctx.abort(grpc.StatusCode.UNKNOWN, "maximum request size for shared resources is 1")
+            given = response.container_responses.add(envs={"DEVICES": ",".join(asked)})
+            # A new key for each call, as NVIDIA's has it, and a new mount, as some do.
+            given.annotations[f"cdi.k8s.io/{random.getrandbits(64):x}"] = "vendor.example/gpu=0"
+            given.mounts.add(container_path="/run/x", host_path=f"/run/x-{random.getrandbits(64):x}")
+            for id_ in asked:
+                place = UUIDS.index(id_.partition("::")[0]) if HABIT == "nvidia" else self.ids.index(id_)
+                given.devices.add(host_path=f"/dev/x{place}", container_path=f"/dev/x{place}", permissions="rw")
+        return response
+
+    def PreStartContainer(self, req: object, ctx: grpc.ServicerContext) -> object:  # noqa: N802 - the API's name
+        ctx.abort(grpc.StatusCode.UNIMPLEMENTED, "method PreStartContainer not implemented")
+
+    def serve(self) -> None:
+        """Take the socket, whoever had it."""
+        path = f"{DIR}/{self.endpoint}"
+        if os.path.exists(path):  # noqa: PTH110 - as Go programs do
+            os.remove(path)  # noqa: PTH107
+        self.server = grpc.server(futures.ThreadPoolExecutor(20))
+        api_grpc.add_DevicePluginServicer_to_server(self, self.server)
+        self.server.add_insecure_port("unix://" + path)
+        self.server.start()
+        with grpc.insecure_channel("unix://" + path) as itself:  # NVIDIA's way to know that it serves
+            try:
+                grpc.channel_ready_future(itself).result(1)
+            except grpc.FutureTimeoutError:
+                self.serve()  # a kubelet has wiped it away
+
+    def register(self) -> None:
+        """Call Register, with the socket's path as `:authority`, as old grpc-go has it."""
+        with grpc.insecure_channel("unix://" + KUBELET, [("grpc.default_authority", KUBELET)]) as channel:
+            request = api.RegisterRequest(version="v1beta1", endpoint=self.endpoint, resource_name=self.resource)
+            api_grpc.RegistrationStub(channel).Register(request, timeout=5)
+
+
+def ino(path: str) -> tuple[int, int]:
+    """Which file is there."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - as Go programs do
+    except OSError:
+        return (0, 0)
+    return found.st_ino, found.st_mtime_ns
+
+
+def nvidia() -> None:
+    """Watches for a new kubelet.sock, and for nothing else; after a failure it sleeps for 30 seconds."""
+    server = Server("nvidia.com/gpu.shared", "nvidia-gpu.shared.sock", REPLICAS)
+    while True:
+        seen = ino(KUBELET)
+        server.serve()
+        again = float("inf")
+        try:
+            server.register()
+        except grpc.RpcError as error:
+            print("could not register:", error, flush=True)  # noqa: T201 - a log
+            again = time.monotonic() + 30
+        while ino(KUBELET) in (seen, (0, 0)) and time.monotonic() < again:
+            time.sleep(LOOK)
+        server.server.stop(None)
+
+
+def fatal() -> None:
+    """Exits whenever something is not as it should be, and is started again."""
+    server = Server("vendor.example/qat", "qat", [f"qat-{number}" for number in range(3)])
+    server.serve()
+    try:
+        server.register()
+    except grpc.RpcError as error:
+        sys.exit(f"could not contact the kubelet: {error}")
+    seen = ino(KUBELET)
+    while ino(KUBELET) == seen and not cuts.acquire(timeout=LOOK):
+        pass
+    print("panic: the kubelet has gone", flush=True)  # noqa: T201 - a log
+    os._exit(2)
+
+
+def several() -> None:
+    """Three resources of one process, each registered twice at once and before its server is up."""
+    servers = [
+        Server(f"vendor.example/kind-{kind}", f"dp.{kind}=.0", [f"{kind}.{number}" for number in range(3)])
+        for kind in range(3)
+    ]
+    while True:
+        for server in servers:
+            threading.Thread(target=keep_trying, args=(server,)).start()
+            threading.Thread(target=keep_trying, args=(server,)).start()
+            threading.Thread(target=server.serve).start()
+        seen = ino(KUBELET)
+        while ino(KUBELET) in (seen, (0, 0)) and not cuts.acquire(timeout=LOOK):
+            pass
+        for server in servers:
+            server.server.stop(None).wait()
+        while cuts.acquire(timeout=LOOK):
+            pass  # those that this has ended itself
+
+
+def keep_trying(server: Server) -> None:
+    """Register, some time."""
+    for _ in range(20):
+        try:
+            server.register()
+        except grpc.RpcError:
+            time.sleep(1)
+        else:
+            return
+
+
+def empty() -> None:
+    """Has no devices, and says so once."""
+    server = Server("vendor.example/none", "none.sock", [])
+    while True:
+        seen = ino(KUBELET)
+        server.serve()
+        try:
+            server.register()
+        except grpc.RpcError:
+            time.sleep(0.3)
+            server.server.stop(None)
+            continue
+        while ino(KUBELET) == seen and not cuts.acquire(timeout=LOOK):
+            pass
+        server.server.stop(None)
+
+
+def alpha() -> None:
+    """Was written in 2017."""
+    with grpc.insecure_channel("unix://" + KUBELET) as channel:
+        call: Any = channel.unary_unary("/deviceplugin.Registration/Register")
+        try:
+            call(b"")
+        except grpc.RpcError as error:
+            sys.exit(f"cannot register: {error.code()}")
+
+
+signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
+{"nvidia": nvidia, "fatal": fatal, "several": several, "empty": empty, "alpha": alpha}[HABIT]()
