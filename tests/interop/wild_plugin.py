@@ -11,6 +11,7 @@ import threading
 import time
 from concurrent import futures
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -80,8 +81,9 @@ class Server(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # made by pr
     def serve(self) -> None:
         """Take the socket, whoever had it."""
         path = f"{DIR}/{self.endpoint}"
-        if os.path.exists(path):  # noqa: PTH110 - as Go programs do
-            os.remove(path)  # noqa: PTH107
+        if self.server is not None:
+            self.server.stop(None).wait(0.5)  # else Python ends it later, and with it what lies at its path by then
+        Path(path).unlink(missing_ok=True)
         self.server = grpc.server(futures.ThreadPoolExecutor(20))
         api_grpc.add_DevicePluginServicer_to_server(self, self.server)
         self.server.add_insecure_port("unix://" + path)
@@ -102,7 +104,7 @@ class Server(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # made by pr
 def ino(path: str) -> tuple[int, int]:
     """Which file is there."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - as Go programs do
+        found = Path(path).stat()
     except OSError:
         return (0, 0)
     return found.st_ino, found.st_mtime_ns

@@ -84,10 +84,12 @@ class Connection:
         )
         self._stream: Any = None
         self._reader: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._closed = False
 
     def dial(self, timeout: float) -> bool:
         """Whether the plugin can be reached."""
-        with suppress(grpc.FutureTimeoutError):
+        with suppress(grpc.FutureTimeoutError, ValueError):  # the latter if it has been closed meanwhile
             grpc.channel_ready_future(self._channel).result(timeout)
             return True
         return False
@@ -112,27 +114,36 @@ class Connection:
         Raises:
             CallFailedError: it answers with an error, or not at all.
         """
-        stub = self._channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
         try:
+            stub = self._channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
             answer: Response = stub(request, timeout=timeout)
         except grpc.RpcError as error:
             raise CallFailedError(method.name, error.code().name, error.details() or "") from None
+        except ValueError:  # the channel has been closed meanwhile
+            raise CallFailedError(method.name, "CANCELLED", "the kubelet has gone") from None
         return answer
 
     def follow(self) -> None:
-        """Begin to read the plugin's lists."""
-        stub = self._channel.unary_stream(
-            rpc.LIST_AND_WATCH.path,
-            rpc.LIST_AND_WATCH.request.SerializeToString,
-            rpc.LIST_AND_WATCH.response.FromString,
-        )
-        self.opened = time.monotonic()
-        self._stream = stub(deviceplugin.Empty())
-        self._reader = threading.Thread(target=self._read, name="conformance-lists", daemon=True)
-        self._reader.start()
+        """Begin to read the plugin's lists; one that is closed does not."""
+        with self._lock:
+            if self._closed:
+                return
+            stub = self._channel.unary_stream(
+                rpc.LIST_AND_WATCH.path,
+                rpc.LIST_AND_WATCH.request.SerializeToString,
+                rpc.LIST_AND_WATCH.response.FromString,
+            )
+            self.opened = time.monotonic()
+            self._stream = stub(deviceplugin.Empty())
+            self._reader = threading.Thread(target=self._read, name="conformance-lists", daemon=True)
+            self._reader.start()
 
     def close(self) -> None:
         """Cut the connection. Twice is no error."""
+        with self._lock:
+            self._closed = True
+            if self._reader is None:
+                self.ended = "it was cut before it began"
         if self._stream is not None:
             self._stream.cancel()
         self._channel.close()
@@ -259,7 +270,7 @@ class Peer:
         return self._connect(registration)
 
     def _connect(self, registration: Registration) -> tuple[str, str]:
-        connection = Connection(self.path(registration.request.endpoint), self.ring)
+        connection = registration.connection = Connection(self.path(registration.request.endpoint), self.ring)
         began = time.monotonic()
         if not connection.dial(self.dial_timeout):
             connection.close()
@@ -270,7 +281,6 @@ class Peer:
         except CallFailedError as error:
             connection.close()
             return "options", f"failed to get device plugin options: {error}"
-        registration.connection = connection
         connection.follow()
         return "", ""
 
