@@ -32,6 +32,7 @@ from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, decode
 from devicecore.domain.errors import (
     CorruptCheckpointError,
     EndpointNotFoundError,
+    InvalidLimitError,
     InvalidResourceNameError,
     NoDevicesAllocatedError,
     PluginAlreadyConnectedError,
@@ -463,6 +464,14 @@ def test_containers_that_come_one_by_one_share_what_was_settled_for_their_pod() 
             manager.evict([pod.uid])
             if neighbour:
                 assert isinstance(manager.admit(a_pod("q")), Admitted)
+
+
+@pytest.mark.parametrize("limit", ["1", 1.5, -1, None])
+def test_a_limit_that_is_no_count_is_no_container(limit: int) -> None:
+    """A request for -1 devices would be granted, one for "1" would break in the middle of an admission."""
+    with pytest.raises(InvalidLimitError) as refused:
+        Container("main", {GPU: limit})
+    assert str(refused.value) == f"the limit of {GPU} is {limit!r}: it must be a whole number, at least 0"
 
 
 def test_an_affinity_for_no_node_at_all_is_not_the_lack_of_one() -> None:

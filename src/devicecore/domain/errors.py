@@ -39,6 +39,17 @@ class InvalidQuantityError(DeviceCoreError, ValueError):
 
 
 @frozen
+class InvalidLimitError(DeviceCoreError, ValueError):
+    """A container's limit that is no count. Quantities such as `500m` are read by `domain.quantity`."""
+
+    resource: str
+    limit: object
+
+    def __str__(self) -> str:
+        return f"the limit of {self.resource} is {self.limit!r}: it must be a whole number, at least 0"
+
+
+@frozen
 class ManifestError(DeviceCoreError, ValueError):
     """A pod manifest that cannot be used. `line` counts from 1; `field` is the path to it, empty for the whole."""
 

@@ -10,7 +10,7 @@ from typing import NewType
 
 from attrs import field, frozen
 
-from devicecore.domain.errors import InvalidResourceNameError
+from devicecore.domain.errors import InvalidLimitError, InvalidResourceNameError
 
 DeviceId = NewType("DeviceId", str)
 """A device's id: opaque, unique within its resource."""
@@ -127,11 +127,20 @@ class Container:
 
     `limits` maps resource names to whole counts, native resources such as `cpu` included: they are passed over.
     `restartable` is an init container's `restartPolicy: Always`, which makes it a sidecar.
+
+    Raises:
+        InvalidLimitError: a limit is not a whole number, or below 0.
     """
 
     name: str
     limits: Mapping[str, int] = field(factory=dict)
     restartable: bool = False
+
+    @limits.validator
+    def _are_counts(self, _: object, limits: Mapping[str, object]) -> None:
+        for resource, count in limits.items():
+            if not isinstance(count, int) or count < 0:
+                raise InvalidLimitError(resource, count)
 
 
 @frozen
