@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import cached_property, partial
 from typing import Generic, NoReturn, TypeAlias, TypeVar, cast
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from devicecore.domain.checkpoint.encoding import NEWEST, checksum
 from devicecore.domain.checkpoint.entries import CheckpointData, PodDevicesEntry
@@ -90,7 +90,11 @@ def decode(blob: bytes) -> Decoded:
             return Decoded(NEWEST, data, stored, stored)
     value = parse(blob)
     try:
-        return _decode_list(value) if isinstance(value, list) else _decode_file(value)
+        if isinstance(value, list):
+            return _decode_list(value)
+        pairs = value if isinstance(value, Object) else ()
+        extra = {name: unparse(item) for name, item in pairs if _field(_BY_NODE, name) is None}
+        return evolve(_decode_file(value), extra=extra)
     except _RefusedError as refusal:
         raise MalformedCheckpointError(problem=f"{refusal.where.lstrip('.')}: {refusal.why}".lstrip(": ")) from None
 
@@ -119,9 +123,7 @@ def _decode_as(format: int, value: Json, fields: "_Fields") -> Decoded:  # noqa:
     file = _into_struct(_File(), value, fields)
     entries = None if file.data.entries is None else tuple(entry.frozen() for entry in file.data.entries.items)
     data = CheckpointData(entries, file.data.registered)
-    pairs = value if isinstance(value, Object) else ()
-    extra = {name: unparse(item) for name, item in pairs if _field(fields, name) is None}
-    return Decoded(format, data, file.checksum, checksum(data, format), extra)
+    return Decoded(format, data, file.checksum, checksum(data, format))
 
 
 def _decode_list(value: list[Json]) -> Decoded:

@@ -24,6 +24,7 @@ _LONE_SURROGATE = re.compile(
     r"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|(\\.)", re.DOTALL
 )
 _SPACES = tuple(" \t\n\r")
+_OPENERS = tuple("[{")
 _SECOND = itemgetter(1)
 
 
@@ -41,6 +42,7 @@ class Object(tuple[tuple[str, "Json"], ...]):
 
 
 _CONTAINERS = {list, Object}
+_LIST, _END_LIST, _OBJECT, _END_OBJECT, _COMMA = map(Literal, "[]{},")
 
 Json: TypeAlias = "bool | str | Literal | Object | list[Json] | None"
 
@@ -79,15 +81,17 @@ def unparse(value: Json) -> str:
             case Literal(text):
                 written.append(text)
             case Object() as pairs:
-                todo.append(Literal("}"))
-                for place, (name, item) in reversed(list(enumerate(pairs))):
-                    todo += [item, Literal(f"{',' if place else ''}{_quoted(name)}:")]
-                todo.append(Literal("{"))
+                todo.append(_END_OBJECT)
+                for name, item in reversed(pairs[1:]):
+                    todo += [item, Literal(f",{_quoted(name)}:")]
+                for name, item in pairs[:1]:
+                    todo += [item, Literal(f"{_quoted(name)}:")]
+                todo.append(_OBJECT)
             case list(items):
-                todo.append(Literal("]"))
-                for place, item in reversed(list(enumerate(items))):
-                    todo += [item, Literal("," if place else "")]
-                todo.append(Literal("["))
+                todo.append(_END_LIST)
+                for item in reversed(items[1:]):
+                    todo += [item, _COMMA]
+                todo += [*items[:1], _LIST]
             case scalar:
                 written.append(_quoted(scalar))
     return "".join(written)
@@ -167,7 +171,7 @@ class _DeepParser:
             except StopIteration as returned:
                 calls.pop()
                 value = returned.value
-            if len(calls) > _MAX_DEPTH + 1:  # a number, at the bottom, is a call as well
+            if len(calls) > _MAX_DEPTH:
                 self.refuse("exceeded max depth")
         if self.peek():
             self.refuse("Extra data")
@@ -179,7 +183,7 @@ class _DeepParser:
                 items: list[Json] = []
                 more = self.opened("]")
                 while more:
-                    items.append((yield self.value()))
+                    items.append((yield self.value()) if self.peek() in _OPENERS else self.scalar())
                     more = self.take(",]") == ","
                 return items
             case "{":
@@ -187,7 +191,7 @@ class _DeepParser:
                 more = self.opened("}")
                 while more:
                     name = self.name()
-                    pairs.append((name, (yield self.value())))
+                    pairs.append((name, (yield self.value()) if self.peek() in _OPENERS else self.scalar()))
                     more = self.take(",}") == ","
                 return Object(pairs)
             case _:
