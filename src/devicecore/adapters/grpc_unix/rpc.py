@@ -1,5 +1,6 @@
 """The methods on the wire, how to offer and how to call them, and errors in the words a kubelet would print."""
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
@@ -65,7 +66,7 @@ Behaviour = Callable[[Any, Any], Any]
 
 def target(path: str) -> str:
     """Spell a unix socket's path for grpc, which reads it as a URI."""
-    return "unix:" + quote(path)
+    return "unix:" + quote(os.fsencode(path))
 
 
 def channel(path: str, max_message_bytes: int) -> grpc.aio.Channel:
