@@ -121,3 +121,21 @@ def test_what_a_locale_cannot_write_is_escaped(devicecore: Run, tmp_path: Path, 
     ran = devicecore("checkpoint", command, str(blob), PYTHONIOENCODING="latin-1")
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "\\u4e2d" in ran.stdout
+
+
+def test_who_is_interrupted_before_anything_has_begun_ends_without_a_word() -> None:
+    """Ctrl-C while the command is still being imported is the status of the signal, and no traceback."""
+    script = """
+import sys
+from devicecore.cli.main import main
+
+class Impatient:
+    def find_spec(self, name, *_):
+        if name == "devicecore.cli.commands":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Impatient())
+sys.exit(main(["--help"]))
+"""
+    ran = run_python(script)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (128 + signal.SIGINT, "", "")

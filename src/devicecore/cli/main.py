@@ -38,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever read our output has seen enough. Python would complain of it once more at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
+    except KeyboardInterrupt:  # while commands are imported; later, it is click's or the command's business
+        return 128 + signal.SIGINT
     except OSError as error:
         complain("devicecore", str(error))
     except Exception as error:
