@@ -32,11 +32,11 @@ def cases(name: str) -> Json:
     return json.loads((DATA / "cases" / f"{name}.json").read_text())
 
 
-def lines(name: str) -> Iterator[Json]:
-    """One file with a recording a line."""
-    with (DATA / name).open() as recordings:
-        for line in recordings:
-            yield json.loads(line)
+def lines(pattern: str) -> Iterator[Json]:
+    """Every file of that name, with a recording a line."""
+    for path in sorted(DATA.glob(pattern)):
+        with path.open() as recordings:
+            yield from map(json.loads, recordings)
 
 
 def device(row: Json) -> Device:

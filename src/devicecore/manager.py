@@ -245,6 +245,8 @@ class DeviceManager:
             NoDevicesAllocatedError: a plugin wants to know of the start of a container that it gave no devices.
             PluginError: a plugin does not answer, or its answer cannot be read.
             AdmissionError: the container missed its allocation, and cannot have it now.
+            StoreError: the same, for it cannot be saved.
+            ManagerStoppedError: the same, for the manager is not started.
         """
         wanted = pod.container(container)
         key = pod.key(wanted)

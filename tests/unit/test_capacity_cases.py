@@ -64,12 +64,14 @@ class Script:
         self.inventory = Inventory({**self.inventory.resources, gone.name: gone})
 
     def client_disconnect(self, step: Json) -> None:
-        self.inventory = self.inventory.disconnect(self.plugins[step["resource"]], NOW)
+        name = ResourceName(step["resource"])
+        self.inventory = self.inventory.disconnect(self.plugins.get(name, PluginId(name, "", 0)), NOW)
 
     def mark_unhealthy(self, step: Json) -> None:
-        report = self.inventory.registered(ResourceName(step["resource"]))
-        assert report is not None
-        assert not report.healthy, "the disconnect has done that"
+        known = self.inventory.resources[ResourceName(step["resource"])]
+        assert known.report is not None
+        marked = evolve(known, report=known.report.all_unhealthy())  # after a disconnect it is that already
+        self.inventory = Inventory({**self.inventory.resources, known.name: marked})
 
     def write_checkpoint(self, _: Json) -> None:
         self.checkpoint = self.node.checkpoint()

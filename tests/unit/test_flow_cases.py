@@ -290,8 +290,10 @@ def test_plugin_instances_live_side_by_side(case: Json) -> None:
                 late = len(gone) == 0 or (case["id"].startswith("late disconnect") and "p2" in ids)
                 inventory = inventory.disconnect(ids[gone.pop(0)] if gone and not late else PluginId(*slot, 0), 0.0)
                 assert not late or inventory is before
-            case "assert" if not (case["id"].startswith("late disconnect") and "healthy_size" in step):
-                assert_store(inventory, ids, step)
+            case op:
+                assert op == "assert"
+                if not (case["id"].startswith("late disconnect") and "healthy_size" in step):
+                    assert_store(inventory, ids, step)
 
 
 def assert_store(inventory: Inventory, ids: dict[str, PluginId], step: Json) -> None:

@@ -6,7 +6,7 @@ from devicecore.domain.model import NumaNode
 from tests import recorded
 from tests.histories import Json, Replay
 
-HISTORIES = list(recorded.lines("histories.jsonl"))
+HISTORIES = list(recorded.lines("histories*.jsonl"))
 
 
 @pytest.mark.parametrize("history", HISTORIES, ids=[history["id"] for history in HISTORIES])
