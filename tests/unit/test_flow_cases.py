@@ -290,6 +290,10 @@ def test_plugin_instances_live_side_by_side(case: Json) -> None:
                 late = len(gone) == 0 or (case["id"].startswith("late disconnect") and "p2" in ids)
                 inventory = inventory.disconnect(ids[gone.pop(0)] if gone and not late else PluginId(*slot, 0), 0.0)
                 assert not late or inventory is before
+            case "allocate":  # the instance that serves is the one that is asked
+                serving = inventory.resources[name].plugin
+                asked = {plugin: int(serving is not None and ids.get(plugin) == serving.id) for plugin in ("p1", "p2")}
+                assert asked == step["expect"]["calls"]
             case op:
                 assert op == "assert"
                 if not (case["id"].startswith("late disconnect") and "healthy_size" in step):
