@@ -49,7 +49,7 @@ class PluginClient:
         self.attendance: asyncio.Task[None] | None = None
         """Ends when this instance's life is over and told of."""
         self._limits = limits
-        self._patience = patience
+        self.patience = patience
         self._channel: grpc.aio.Channel | None = None
         self._stream: grpc.aio.UnaryStreamCall[Message, bytes] | None = None
         self._hung_up = False
@@ -143,7 +143,7 @@ class PluginClient:
     async def _socket(self) -> SocketIdentity:
         """The socket, for which a plugin may need a moment longer than for its call of Register."""
         path, now = self.plugin.socket, asyncio.get_running_loop().time
-        given_up_at = now() + self._patience
+        given_up_at = now() + self.patience
         while (identity := socket_identity(path)) is None:
             if now() >= given_up_at:
                 cause = f"dial unix {path}: connect: no such file or directory"

@@ -146,7 +146,9 @@ class RegistrationServer:
             # The very server we talk to, or are about to, or wait for: nothing to dial (kubernetes #139765).
             client.asked_again_at = asyncio.get_running_loop().time()
         else:
-            client = self._begin(resource, path)
+            waited_at = self._missed.get((resource, path), float("-inf"))
+            persistent = asyncio.get_running_loop().time() - waited_at < PERSISTENT
+            client = self._begin(resource, path, 0.0 if persistent else SOCKET_TO_COME)
         # The introduction goes on when this caller gives up: others may wait for it, and it has limits of its own.
         refusal = await asyncio.shield(client.introduced)
         if refusal is not None:
@@ -160,9 +162,7 @@ class RegistrationServer:
         if client.attendance is not None:
             await asyncio.wait([client.attendance])
 
-    def _begin(self, resource: ResourceName, path: str) -> PluginClient:
-        missed = asyncio.get_running_loop().time() - self._missed.pop((resource, path), float("-inf")) < PERSISTENT
-        patience = 0.0 if missed else SOCKET_TO_COME
+    def _begin(self, resource: ResourceName, path: str, patience: float) -> PluginClient:
         client = PluginClient(PluginId(resource, path, self._next_generation()), self._limits, patience)
         if self._stopping:
             client.introduced.set_result(_stopping(client.plugin))
@@ -194,7 +194,7 @@ class RegistrationServer:
             asked_again = asyncio.get_running_loop().time() - client.asked_again_at < SAME_MOMENT
             if asked_again and (plugin.resource, plugin.socket) not in self._newest:
                 # It ended its stream and registered again, and we saw it in the other order.
-                self._begin(plugin.resource, plugin.socket)
+                self._begin(plugin.resource, plugin.socket, patience=0.0)
 
     async def _introduce(self, client: PluginClient) -> DeviceCoreError | None:
         try:
@@ -204,7 +204,7 @@ class RegistrationServer:
                 await self.disconnect(predecessor)
             await self._tell(partial(PluginRegistered, client.plugin, options))
         except DeviceCoreError as refusal:
-            if client.identity is None:
+            if client.identity is None and client.patience:
                 if len(self._missed) >= _MANY_MISSED:
                     self._missed.clear()
                 self._missed[client.plugin.resource, client.plugin.socket] = asyncio.get_running_loop().time()
