@@ -474,16 +474,21 @@ class TestStartAndStop:
             assert (directory / "new" / "kubelet.sock").is_socket()
         assert list((directory / "new").iterdir()) == []
 
-    def test_a_directory_may_have_any_name(self, directory: Path, recorder: Recorder) -> None:
+    def test_a_directory_may_have_any_name(
+        self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
+    ) -> None:
         """Also one that is no text, or none in this locale."""
         odd = directory / os.fsdecode(b"\xff %\xe9")
-        with running(odd, recorder), RawPlugin(directory / "p.sock", ["d0"]):
+        with running(odd, recorder), RawPlugin(directory / "p.sock", ["d0"]) as raw:
             (directory / "p.sock").rename(odd / "p.sock")
             kubelet = directory / "kubelet.sock"
             kubelet.symlink_to(odd / "kubelet.sock")  # for grpc's own client
             assert register(directory, "p.sock") == OK
             assert recorder.lists(recorder.plugin()) == [("d0",)]
             assert "\\udcff %\\udce9/q.sock: connect: no such file" in register(directory, "q.sock")[1]
+            raw.end_stream()
+            recorder.wait_lost(recorder.plugin())
+        assert all(message.isprintable() for message in caplog.messages)
 
     def test_a_name_too_long_for_a_socket_is_refused_before_anything_happens(
         self, directory: Path, recorder: Recorder

@@ -96,6 +96,7 @@ class ListCheck:
 
     def __init__(self, plugin: PluginId, message_bytes: int) -> None:
         self._plugin = plugin
+        self._socket = shown(plugin.socket, len(plugin.socket))
         self._limit = message_bytes
         self._long_ids_told = self._size_told = False
 
@@ -113,7 +114,7 @@ class ListCheck:
             logger.warning(
                 "%s at %s has %d device ids of more than %d characters, against the device plugin API, such as %s",
                 self._plugin.resource,
-                self._plugin.socket,
+                self._socket,
                 len(long),
                 LONGEST_DEVICE_ID,
                 shown(long[0], LONGEST_DEVICE_ID),
@@ -126,7 +127,7 @@ class ListCheck:
                 "%s at %s lists %d devices in %d bytes, and a message may have %d: with more than about %d devices "
                 "the plugin will be lost, unless max_message_bytes is raised",
                 self._plugin.resource,
-                self._plugin.socket,
+                self._socket,
                 devices,
                 size,
                 self._limit,

@@ -223,7 +223,8 @@ class RegistrationServer:
     async def _follow(self, client: PluginClient) -> None:
         plugin = client.plugin
         check = ListCheck(plugin, self._limits.message_bytes)
-        logger.info("%s registered at %s", plugin.resource, plugin.socket)
+        socket = shown(plugin.socket, LONGEST_SOCKET_PATH)
+        logger.info("%s registered at %s", plugin.resource, socket)
         try:
             async for message in client.reports():
                 await self._tell(partial(_reported, plugin, message, check))
@@ -233,7 +234,7 @@ class RegistrationServer:
         except Exception as error:
             logger.exception("a list of %s cannot be worked with", plugin.resource)
             reason = repr(error)  # whatever it is, nobody must believe in a plugin that is no longer heard
-        logger.warning("%s at %s lost: %s", plugin.resource, plugin.socket, said(reason))
+        logger.warning("%s at %s lost: %s", plugin.resource, socket, said(reason))
 
     def _forget(self, client: PluginClient) -> None:
         plugin = client.plugin
