@@ -13,12 +13,14 @@ import pytest
 
 from devicecore import Admitted, DeviceManager, Node, ResourceName
 from devicecore.adapters.file import FileStore
-from devicecore.adapters.grpc_unix import GrpcUnixTransport
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
 from devicecore.adapters.memory import MemorySink
+from devicecore.domain.model import PluginId
 from devicecore.wire import deviceplugin
 from tests.adapters.peers import RawPlugin, environment, register
-from tests.reliability.pods import GPU, admit, held, pod
+from tests.reliability.pods import GPU, admit, held, plugin, pod
 from tests.reliability.scale import PATIENCE
+from tests.reliability.storm import measured, settled
 
 Process = subprocess.Popen[str]
 
@@ -180,6 +182,32 @@ def test_the_survivor_serves_when_the_newer_instance_goes(directory: Path, manag
             manager.wait_for(lists("a0", "a1"), PATIENCE)
         assert admit(manager, "pod-1") == ("a0", "a1")
         assert answered_by(manager, "pod-1") == old.pid
+
+
+def test_nothing_is_left_of_connections_that_were_let_go(directory: Path) -> None:
+    """Although their plugin lives on, and so would they."""
+    transport, known = GrpcUnixTransport(directory), ResourceName(GPU)
+    with (
+        DeviceManager(transport, FileStore.in_directory(directory), MemorySink()) as manager,
+        serve_plugin(plugin(), directory, poll_interval=0.02),
+    ):
+
+        def come_back() -> None:
+            node = manager.wait_for(reported, PATIENCE)
+            old = node.inventory.resources[known].plugins[-1].id
+            transport.disconnect(old)
+            manager.wait_for(lambda node: reported(node) and reported(node) != old, PATIENCE)
+
+        def reported(node: Node) -> PluginId | None:
+            last = node.inventory.resources[known].plugins[-1:]
+            return last[0].id if last and last[0].report else None
+
+        manager.wait_for(lambda node: known in node.inventory.resources, PATIENCE)
+        come_back()
+        before = measured()
+        for _ in range(10):
+            come_back()
+        assert settled(before)["descriptors"] <= before["descriptors"]
 
 
 if __name__ == "__main__":
