@@ -34,7 +34,13 @@ def identifiers(tree: ast.AST) -> Iterator[tuple[int, str]]:
             case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
                 yield from ((node.lineno, alias.name) for alias in aliases)
                 yield node.lineno, getattr(node, "module", None) or ""
-            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.ClassDef(name=name):
+            case (
+                ast.FunctionDef(name=name)
+                | ast.Name(id=name)
+                | ast.Attribute(attr=name)
+                | ast.arg(arg=name)
+                | ast.ClassDef(name=name)
+            ):
                 yield node.lineno, name
             case _:
                 pass
@@ -56,6 +62,15 @@ def test_whoever_silences_a_check_says_which_and_why(path: Path) -> None:
         for silences, excuse in EXCUSES.items()
         if silences.search(comment) and not excuse.search(comment)
     ] == []
+
+
+@pytest.mark.parametrize("guide", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
+def test_the_tests_that_a_guide_names_exist(guide: Path) -> None:
+    named = re.findall(r"`(?:tests/)?((?:\w+/)*test_\w+\.py)(?:::(\w+))?`", guide.read_text(encoding="utf-8"))
+    assert [file for file, _ in named if not (ROOT / "tests" / file).is_file()] == []
+    trees = {file: ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8")) for file, _ in named}
+    defined = {file: {"", *(name for _, name in identifiers(tree))} for file, tree in trees.items()}
+    assert [(file, name) for file, name in named if name not in defined[file]] == []
 
 
 @pytest.mark.parametrize("layer", ["domain", "ports"])

@@ -3,7 +3,7 @@
 import os
 
 STORM = "STORM" in os.environ
-PATIENCE = 60.0
+PATIENCE = 300.0 if STORM else 60.0
 """Seconds until a test gives up on something that should come soon, on a machine that has much else to do."""
 
 
