@@ -472,7 +472,8 @@ class DeviceManager:
     def _alone(self, pod: PodUid) -> Iterator[None]:
         """One admission at a time for one pod, and none of its devices swept while it lasts."""
         with self._turn:
-            self._turn.wait_for(lambda: pod not in self._admitting)
+            while pod in self._admitting:
+                self._turn.wait()
             self._admitting.add(pod)
         try:
             yield

@@ -1,6 +1,7 @@
 """What is remembered gives what the plain definition gives: on everything that Hypothesis can think of."""
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from itertools import chain, combinations, product
 from operator import and_, or_
@@ -10,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, decode, encode, fnv1a_32
+from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, decode, encode, fnv1a_32, plain_file
 from devicecore.domain.checkpoint import decoding as checkpoint_decoding
 from devicecore.domain.checkpoint import written as checkpoint_written
 from devicecore.domain.checkpoint.fnv import OFFSET, Passage, before, fnv1a_32_pure
@@ -155,6 +156,9 @@ plain_data = st.builds(
 )
 
 
+LOADS = (plain_file._loads, json.loads)  # noqa: SLF001 - the first is orjson's, if that is installed
+
+
 @given(plain_data)
 def test_plain_files_are_read_without_the_rules(data: CheckpointData) -> None:
     found = read_plain(encode(data))
@@ -162,8 +166,8 @@ def test_plain_files_are_read_without_the_rules(data: CheckpointData) -> None:
     assert found[0] == data == _by_the_rules(encode(data)).data
 
 
-@given(plain_data, st.data())
-def test_the_rules_would_read_just_so(data: CheckpointData, draw: st.DataObject) -> None:
+@given(plain_data, st.data(), st.sampled_from(LOADS))
+def test_the_rules_would_read_just_so(data: CheckpointData, draw: st.DataObject, loads: Callable[..., object]) -> None:
     """Whatever is done to a file: if it is read without the rules, then as they would have read it."""
     blob = bytearray(encode(data))
     for _ in range(draw.draw(st.integers(0, 2))):
@@ -171,9 +175,47 @@ def test_the_rules_would_read_just_so(data: CheckpointData, draw: st.DataObject)
         blob[place : place + draw.draw(st.integers(0, 3))] = draw.draw(
             st.sampled_from([b"", b'"', b",", b"[]", b"null", b" ", b"\n", b"0", b"=", b"{}", b"\\n", b"\xff"])
         )
-    found = read_plain(bytes(blob))
+    assert_that_the_rules_agree(bytes(blob), loads)
+
+
+SOUND = b'{"Data":{"PodDeviceEntries":[],"RegisteredDevices":{"a/b":["c"]}},"Checksum":1}'
+
+
+@pytest.mark.parametrize("loads", LOADS, ids=["installed", "standard"])
+@pytest.mark.parametrize(
+    "blob",
+    [
+        SOUND.replace(b":1}", b":true}"),
+        SOUND.replace(b":1}", b':1,"Checksum":2}'),
+        SOUND.replace(b":1}", b":1.0}"),
+        SOUND.replace(b":1}", b":-0}"),
+        SOUND.replace(b":1}", b":18446744073709551616}"),
+        SOUND.replace(b':["c"]', b':["c"],"a/b":[]'),
+        SOUND.replace(b'["c"]', b'["\\ud800"]'),
+        SOUND.replace(b'["c"]', b'["\\u0063"]'),
+        SOUND.replace(b'["c"]', b'["<"]'),
+        SOUND.replace(b'["c"]', b"[null]"),
+        SOUND.replace(b'["c"]', b"[" * 200_000 + b"]" * 200_000),
+        SOUND.replace(b"Checksum", b"checksum"),
+        b"\xef\xbb\xbf" + SOUND,
+        SOUND.decode().encode("utf-16"),
+        SOUND + b"\n",
+    ],
+    ids=lambda blob: repr(blob[:90]),
+)
+def test_what_libraries_forgive_is_left_to_the_rules(blob: bytes, loads: Callable[..., object]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plain_file, "_loads", loads)
+        assert read_plain(SOUND) is not None
+        assert read_plain(blob) is None
+
+
+def assert_that_the_rules_agree(blob: bytes, loads: Callable[..., object]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plain_file, "_loads", loads)
+        found = read_plain(blob)
     if found is not None:
-        ruled = _by_the_rules(bytes(blob))
+        ruled = _by_the_rules(blob)
         assert (ruled.format, ruled.data, ruled.stored) == (2, *found)
 
 

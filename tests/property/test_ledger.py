@@ -162,6 +162,12 @@ def test_evict_forgets_these_pods_and_no_others(ledger: Ledger, pods: AbstractSe
     assert left.evict([*pods, NOBODY]) is left
 
 
+def test_a_pod_that_holds_no_device_can_go_too() -> None:
+    """A file may say so of a pod."""
+    key = ContainerKey(NOBODY, "a")
+    assert Ledger.of([Allocation(key, GPU, {}, RECEIPT)]).evict([NOBODY]) == Ledger()
+
+
 @given(ledgers(contested=True), st.permutations(PODS))
 def test_a_device_is_free_when_its_last_pod_has_gone(ledger: Ledger, order: list[PodUid]) -> None:
     """In whatever order pods go, a device they hold together is in use until the last one is gone."""

@@ -28,9 +28,9 @@ def natural_key(device: str) -> tuple[tuple[str | int, ...], str]:
 
 def in_natural_order(ids: Collection[DeviceId]) -> list[DeviceId]:
     """`ids`, sorted by `natural_key`: without making the keys where all are one text and a number after it."""
-    if not ids:
-        return []
     ordered = sorted(ids)
+    if len(ordered) <= 1:
+        return ordered
     start = _common_start(ordered[0], ordered[-1]).rstrip(_DIGITS)
     numbers = [device[len(start) :] for device in ordered]
     text = "".join(numbers)
@@ -165,6 +165,8 @@ class DeviceSet(AbstractSet[DeviceId]):
         return DeviceSet(index, mine & ~others)
 
     def __le__(self, other: AbstractSet[DeviceId]) -> bool:
+        if not self.bits:
+            return True
         _, mine, others = self._joint(other)
         return not mine & ~others
 

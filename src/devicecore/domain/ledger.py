@@ -14,7 +14,7 @@ from operator import or_
 from attrs import evolve, field, frozen
 
 from devicecore.domain.checkpoint import NO_TOPOLOGY, PodDevicesEntry, WrittenEntries
-from devicecore.domain.device_set import DeviceIndex, DeviceSet, natural_key
+from devicecore.domain.device_set import DeviceIndex, DeviceSet, in_natural_order
 from devicecore.domain.errors import DeviceHeldError
 from devicecore.domain.model import ContainerKey, DeviceId, NumaNode, PodUid, Receipt, ResourceName
 
@@ -28,6 +28,11 @@ class Reservation:
     key: ContainerKey
     resource: ResourceName
     devices: DeviceSet
+
+    @property
+    def device_ids(self) -> Collection[DeviceId]:
+        """The devices, without a promise of order."""
+        return self.devices
 
 
 @frozen
@@ -45,10 +50,15 @@ class Allocation:
         return DeviceSet.of(self.nodes)
 
     @property
+    def device_ids(self) -> Collection[DeviceId]:
+        """The devices, without a promise of order."""
+        return self.nodes.keys()
+
+    @property
     def entry(self) -> PodDevicesEntry:
         """The allocation in a checkpoint."""
         per_numa: dict[int, list[str]] = {}
-        for device in sorted(self.nodes, key=natural_key):
+        for device in in_natural_order(self.nodes):
             for node in self.nodes[device] or (NO_TOPOLOGY,):
                 per_numa.setdefault(node, []).append(device)
         device_ids = {node: tuple(devices) for node, devices in sorted(per_numa.items())}
@@ -208,10 +218,12 @@ class Ledger:
         in_use = dict(self._in_use)
         for holding in gone:
             resource = holding.resource
-            if holding.devices & self.contested(resource):
+            if resource in self._contested and holding.devices & self._contested[resource]:
                 return _counted(left)
             still_held = _union(left.held_by(holding.key.pod, resource).values())
-            in_use[resource] = in_use[resource] - (holding.devices - still_held)
+            # On the index of what is in use, so that a set of few among many costs no index of its own.
+            before = in_use.get(resource, _NONE)
+            in_use[resource] = before - (before.index.select(holding.device_ids) - still_held)
         return evolve(left, in_use={resource: devices for resource, devices in in_use.items() if devices})
 
 

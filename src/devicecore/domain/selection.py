@@ -164,6 +164,6 @@ def reusable_devices(pod: Pod, key: ContainerKey, resource: ResourceName, ledger
 
 def _fill(taken: DeviceSet, size: int, *tiers: DeviceSet) -> DeviceSet:
     for tier in tiers:
-        if (missing := size - len(taken)) > 0:
+        if tier and (missing := size - len(taken)) > 0:
             taken |= (tier - taken).take(missing)
     return taken

@@ -6,6 +6,7 @@ is remembered of it is the same.
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
 
 from attrs import field, frozen
 
@@ -24,7 +25,13 @@ _MASK = 0xFFFFFFFF
 _HASH_OF_NUL = 0x050C5D1F
 
 _AFTER_ONE_BYTE = tuple((OFFSET ^ byte) * _PRIME & _MASK for byte in range(256))
-_BYTE_BEFORE = {state & 0xFF: byte for byte, state in enumerate(_AFTER_ONE_BYTE)}
+_BYTE_BEFORE = {state & 0xFF: (bytes((byte,)), state) for byte, state in enumerate(_AFTER_ONE_BYTE)}
+
+
+@lru_cache(maxsize=1024)
+def _power(length: int) -> int:
+    """What hashing so many bytes multiplies a state with. Lengths come again and again."""
+    return pow(_PRIME, length, 1 << 32)
 
 
 def fnv1a_32_pure(data: bytes, state: int = OFFSET) -> int:
@@ -48,9 +55,8 @@ def resumable(unseeded: Callable[[bytes], int]) -> Callable[[bytes, int], int]:
     def resumed(data: bytes, state: int = OFFSET) -> int:
         if state == OFFSET:
             return unseeded(data)
-        byte = _BYTE_BEFORE[state & 0xFF]
-        apart = state - _AFTER_ONE_BYTE[byte]
-        return (unseeded(bytes((byte,)) + data) + pow(_PRIME, len(data), 1 << 32) * apart) & _MASK
+        byte, after = _BYTE_BEFORE[state & 0xFF]
+        return (unseeded(byte + data) + _power(len(data)) * (state - after)) & _MASK
 
     return resumed
 
@@ -86,7 +92,7 @@ class Passage:
 
     @_power.default
     def _prime_to_the_length(self) -> int:
-        return pow(_PRIME, sum(map(len, self.parts)), 1 << 32)
+        return _power(sum(map(len, self.parts)))
 
     def hash(self, state: int = OFFSET) -> int:
         """The hash of what was hashed up to `state`, followed by this."""
@@ -99,7 +105,7 @@ class Passage:
 
     def followed_by(self, more: bytes) -> "Passage":
         """This and `more`; what hashing it did last is known of the new one too, for the price of hashing `more`."""
-        power = self._power * pow(_PRIME, len(more), 1 << 32) & _MASK
+        power = self._power * _power(len(more)) & _MASK
         effects = {}
         if self._effects:
             low = next(reversed(self._effects))

@@ -26,7 +26,8 @@ _DECIMALS = tuple(map(str, range(256)))
 _DUMPS = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
 
 # Characters that Go escapes although JSON does not ask for it, so that a browser may be shown the text.
-_ESCAPES = tuple((char.encode(), f"\\u{ord(char):04x}".encode()) for char in "<>&\u2028\u2029")
+_ASCII_ESCAPES = tuple((char.encode(), f"\\u{ord(char):04x}".encode()) for char in "<>&")
+_ESCAPES = (*_ASCII_ESCAPES, *((char.encode(), f"\\u{ord(char):04x}".encode()) for char in "\u2028\u2029"))
 
 
 def utf8(text: str) -> bytes:
@@ -42,19 +43,19 @@ def utf8(text: str) -> bytes:
         raise UnencodableCheckpointError(problem=f"{around!a} holds a lone surrogate") from None
 
 
-def json_text(value: JsonObject | Sequence[JsonObject] | Strings | str) -> bytes:
+def json_text(value: object) -> bytes:
     """JSON in the order in which `value` is, with Go's escapes.
 
     Raises:
         UnencodableCheckpointError: a string holds a lone surrogate.
     """
     written = _plain_json(value)
-    for char, escape in _ESCAPES:
+    for char, escape in _ASCII_ESCAPES if written.isascii() else _ESCAPES:
         written = written.replace(char, escape)
     return written
 
 
-def _plain_json(value: JsonObject | Sequence[JsonObject] | Strings | str) -> bytes:
+def _plain_json(value: object) -> bytes:
     if _fast_dumps is not None:
         try:
             return _fast_dumps(value)
@@ -100,7 +101,10 @@ def numa_dump(device_ids: Mapping[int, Strings | None] | None) -> str:
     """`map[-1:[a] 2:[b c] 10:[]]`: here the nodes are sorted as numbers."""
     if device_ids is None:
         return _NIL
-    return f"map[{' '.join([f'{node}:{strings_dump(device_ids[node])}' for node in numa_nodes(device_ids)])}]"
+    nodes = numa_nodes(device_ids)
+    if len(nodes) == 1:
+        return f"map[{nodes[0]}:{strings_dump(device_ids[nodes[0]])}]"
+    return f"map[{' '.join([f'{node}:{strings_dump(device_ids[node])}' for node in nodes])}]"
 
 
 def resource_dump(name: str, device_ids: Strings | None) -> str:

@@ -8,6 +8,7 @@ What stands behind them meets another state, though, and is hashed again unless 
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 
 from attrs import frozen
 
@@ -22,7 +23,8 @@ _FEW_PODS = _PODS // 2  # in two blocks together: they become one
 # In a block, every entry is behind its separator. So hashing starts where a space leads to what "[" leads to.
 _START = before(b" ", fnv1a_32(BEFORE_ENTRIES + b"["))
 _WITHOUT_ENTRIES = fnv1a_32(BEFORE_ENTRIES + NIL + BEFORE_REGISTERED + b"map[")
-_BETWEEN = b"]" + BEFORE_REGISTERED + b"map["
+_BETWEEN = Passage((b"]" + BEFORE_REGISTERED + b"map[",))
+_END = Passage((b"]}",))
 
 
 _Text = tuple[bytes, bytes]
@@ -106,7 +108,7 @@ class WrittenEntries:
         state = _START
         for block in self._blocks:
             state = block.dump.hash(state)
-        return fnv1a_32(_BETWEEN, state)
+        return _BETWEEN.hash(state)
 
 
 @frozen(eq=False)
@@ -131,10 +133,18 @@ def encode_written(entries: WrittenEntries, registered: Mapping[str, WrittenDevi
     pieces = [b'{"Data":{"PodDeviceEntries":', *entries.json(), AFTER_ENTRIES, b"{"]
     state = entries.hash()
     for place, (name, devices) in enumerate(sorted(registered.items())):
-        pieces += (b"," if place else b"", json_text(name), b":", devices.json)
-        state = devices.dump.hash(fnv1a_32(b"%b%b:" % (b" " if place else b"", utf8(name)), state))
-    pieces.append(b"}" + AFTER_DATA % fnv1a_32(b"]}", state))
+        json, dump = _before_devices(name, is_first=not place)
+        pieces += (json, devices.json)
+        state = devices.dump.hash(dump.hash(state))
+    pieces.append(b"}" + AFTER_DATA % _END.hash(state))
     return b"".join(pieces)
+
+
+@lru_cache(maxsize=256)
+def _before_devices(name: str, *, is_first: bool) -> tuple[bytes, Passage]:
+    """What stands before the devices of a resource: in the file, and in the dump."""
+    comma, space = (b"", b"") if is_first else (b",", b" ")
+    return comma + json_text(name) + b":", Passage((space + utf8(name) + b":",))
 
 
 def _text(entry: PodDevicesEntry) -> _Text:
