@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from google.protobuf import descriptor_pool
-from hypothesis import given
+from google.protobuf.message import DecodeError
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from devicecore import wire
@@ -16,6 +17,7 @@ from devicecore.domain.container_options import ContainerAllocateResponse, Devic
 from devicecore.domain.errors import UnreadableReceiptError
 from devicecore.domain.model import Device, DeviceId, Health, NumaNode, PluginOptions, Receipt
 from devicecore.wire import conversion, deviceplugin, podresources
+from devicecore.wire.device_lists import read_devices, read_plain
 from tests.adapters.peers import ROOT, environment
 
 WIRE = Path(wire.__file__).parent
@@ -34,6 +36,19 @@ nodes = st.integers(-(2**63), 2**63 - 1).map(NumaNode)
 devices = st.builds(
     Device, text.map(DeviceId), st.sampled_from(Health), st.none() | st.lists(nodes, max_size=3).map(tuple)
 )
+
+
+@st.composite
+def listings(draw: st.DrawFn) -> bytes:
+    """Lists on the wire, and what becomes of them when something happens to their bytes."""
+    data = bytearray(conversion.from_devices(draw(st.lists(devices, max_size=4))).SerializeToString())
+    for _ in range(draw(st.integers(0, 3))):
+        place = draw(st.integers(0, len(data)))
+        # Lengths and tags, ids and health a second time, a field of no message, two-byte lengths, what is no text.
+        piece = draw(st.sampled_from([b"", b"\n", b"\n\x00", b"\n\x01b", b"\x12\x00", b"\x12\x07Healthy", b"\x1a\x00",
+            b"\x08\x01", b"\x80", b"\x81\x00", b"\xff", b"\x05", b"\n\x05\n\x01c\x12\x00"]))  # fmt: skip
+        data[place : place + draw(st.integers(0, 2))] = piece
+    return bytes(data)
 
 
 class TestMessages:
@@ -133,6 +148,27 @@ class TestDevices:
     def test_a_list_keeps_its_order_and_its_repetitions(self, listed: tuple[Device, ...]) -> None:
         """from_devices then to_devices is identity."""
         assert conversion.to_devices(conversion.from_devices(listed)) == listed
+
+    @given(listings())
+    @example(b"\n\x0e\n\x01b\x12\x07Healthy\n\x00")  # takes its id back
+    @example(b"\n\x0f\n\x01b\x12\x07Healthy\n\x01c")  # and says another
+    @example(b"\n\x02\n\x02")  # an id that ends behind its device
+    @example(b"\n\x8a\n\n" + b"a" * 10 + b"\x12\x7c" + b"h" * 124)  # a length of two bytes
+    def test_lists_are_read_as_protobuf_reads_them(self, data: bytes) -> None:
+        """Device by device, that is; and what is no list for protobuf is none."""
+        try:
+            plain = conversion.to_devices(deviceplugin.ListAndWatchResponse.FromString(data))
+        except DecodeError:
+            with pytest.raises(DecodeError):
+                read_devices(data)
+        else:
+            assert read_devices(data) == plain
+
+    @given(st.lists(devices.filter(lambda device: device.id)))
+    def test_usual_lists_are_not_read_device_by_device(self, listed: list[Device]) -> None:
+        data = conversion.from_devices(listed).SerializeToString()
+        if all(len(device.SerializeToString()) < 128 for device in conversion.from_devices(listed).devices):
+            assert read_plain(data) == tuple(listed)
 
     @given(st.builds(PluginOptions, st.booleans(), st.booleans()))
     def test_options_survive_the_wire(self, options: PluginOptions) -> None:

@@ -16,6 +16,7 @@ from devicecore.domain.checkpoint import decoding as checkpoint_decoding
 from devicecore.domain.checkpoint import written as checkpoint_written
 from devicecore.domain.checkpoint.fnv import OFFSET, Passage, before, fnv1a_32_pure
 from devicecore.domain.checkpoint.plain_file import read_plain
+from devicecore.domain.device_list import DeviceList
 from devicecore.domain.device_set import DeviceIndex, DeviceSet, in_natural_order, natural_key
 from devicecore.domain.events import DevicesReported, PluginRegistered
 from devicecore.domain.inventory import DeviceReport
@@ -310,3 +311,31 @@ def test_a_report_that_is_repeated_changes_nothing(report: DeviceReport, data: s
     other = data.draw(st.permutations(listed)) if data.draw(st.booleans()) else listed
     assert report.repeats(tuple(other)) == (tuple(other) == listed)
     assert reduce(or_, report.by_node.values(), DeviceSet()) == report.touching(report.by_node)
+
+
+# --- device lists -----------------------------------------------------------------------------------------------------
+
+listed_devices = st.lists(
+    st.builds(
+        Device,
+        st.sampled_from([DeviceId(f"d{number}") for number in range(4)]),
+        st.sampled_from(Health),
+        st.none() | st.lists(st.sampled_from(NODES), max_size=2).map(tuple),
+    ),
+    max_size=6,
+).map(tuple)
+
+
+@given(listed_devices, listed_devices)
+def test_a_device_list_is_the_tuple_of_its_devices(devices: tuple[Device, ...], others: tuple[Device, ...]) -> None:
+    listed = DeviceList.of(devices)
+    assert tuple(listed) == tuple(listed[place] for place in range(len(listed))) == devices
+    assert listed == devices
+    assert hash(listed) == hash(devices)
+    assert listed[1:] == devices[1:]
+    assert (listed == DeviceList.of(others)) == (listed == others) == (devices == others)
+    assert dict(listed.by_id) == {device.id: device for device in devices}
+    assert list(listed.by_id) == list(dict.fromkeys(device.id for device in devices))
+    assert all(device in listed.by_id for device in listed.ids)
+    assert "another" not in listed.by_id
+    assert listed.ids_of(Health.HEALTHY) == [device.id for device in devices if device.health is Health.HEALTHY]

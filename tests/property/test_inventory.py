@@ -49,7 +49,7 @@ class NaiveResource:
             case PluginRegistered(plugin, _):
                 self.live[plugin] = None
             case DevicesReported(plugin, devices) if plugin in self.live:
-                self.live[plugin] = devices
+                self.live[plugin] = tuple(devices)
             case PluginLost(plugin) if plugin in self.live:
                 del self.live[plugin]
             case _:

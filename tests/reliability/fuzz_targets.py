@@ -15,6 +15,7 @@ from devicecore.domain.model import Container, DeviceId, PluginId, Pod, PodUid, 
 from devicecore.domain.node import Node
 from devicecore.domain.selection import Consult, Demand
 from devicecore.wire import conversion, deviceplugin, podresources
+from devicecore.wire.device_lists import read_devices
 
 M = TypeVar("M", bound=Message)
 SMALL_MESSAGE = 200  # bytes, so that lists of a fuzzer's size come near the limit
@@ -63,7 +64,8 @@ def _list(data: bytes) -> None:
     message = _parsed(deviceplugin.ListAndWatchResponse, data)
     if message is None:
         return
-    devices = conversion.to_devices(message)
+    devices = read_devices(data)
+    assert devices == conversion.to_devices(message)
     assert conversion.to_devices(conversion.from_devices(devices)) == devices
     plugin = PluginId(RESOURCE, "/p.sock", 1)
     ListCheck(plugin, SMALL_MESSAGE).look(len(data), devices)

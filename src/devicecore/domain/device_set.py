@@ -68,17 +68,20 @@ class DeviceIndex:
         ordered = tuple(in_natural_order(dict.fromkeys(ids)))  # they nearly always come in order
         return cls(ordered, dict(zip(ordered, range(len(ordered)), strict=True)))
 
-    def covering(self, ids: Iterable[DeviceId]) -> "DeviceIndex":
+    def knows(self, ids: Iterable[DeviceId]) -> bool:
+        """Whether it has a number for each of `ids`."""
+        return all(map(self.places.__contains__, ids))
+
+    def covering(self, ids: Collection[DeviceId]) -> "DeviceIndex":
         """This index if it knows all `ids`, else a new one that knows them besides its own."""
-        missing = set(ids).difference(self.places)
-        return DeviceIndex.of((*self.ids, *missing)) if missing else self
+        return self if self.knows(ids) else DeviceIndex.of((*self.ids, *ids))
 
     def select(self, ids: Iterable[DeviceId]) -> "DeviceSet":
         """The set of those `ids` that this index knows."""
         if ids == self.ids:  # a complete list in natural order, as it nearly always comes
             return self.all
         places = self.places
-        known = [places[device] for device in ids if device in places]
+        known = [place for place in map(places.get, ids) if place is not None]
         if len(known) <= _FEW:
             bits = 0
             for place in known:

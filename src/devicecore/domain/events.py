@@ -3,8 +3,11 @@
 Law: every fact names the plugin instance it is about, so that it can never change what another instance said.
 """
 
-from attrs import frozen
+from collections.abc import Iterable
 
+from attrs import field, frozen
+
+from devicecore.domain.device_list import DeviceList
 from devicecore.domain.model import Device, PluginId, PluginOptions
 
 
@@ -23,12 +26,16 @@ class PluginRegistered:
     options: PluginOptions
 
 
+def _listed(devices: Iterable[Device]) -> DeviceList:
+    return DeviceList.of(devices)
+
+
 @frozen
 class DevicesReported:
     """A plugin sent a list: complete, in its order, replacing what it sent before."""
 
     plugin: PluginId
-    devices: tuple[Device, ...]
+    devices: DeviceList = field(converter=_listed)
 
 
 @frozen

@@ -77,7 +77,7 @@ class Node:
             case DevicesReported(plugin, devices):
                 if self.inventory.is_repeated(plugin, devices):
                     return self
-                index = self._index(plugin.resource, [device.id for device in devices])
+                index = self._index(plugin.resource, devices.ids)
                 inventory = self.inventory.report(plugin, devices, index)
                 return Node(inventory, self.ledger.indexed(plugin.resource, index))
             case PluginLost(plugin):
@@ -148,6 +148,6 @@ class Node:
     def _index(self, resource: ResourceName, ids: Sequence[DeviceId]) -> DeviceIndex:
         """The index for a new report: the one in use if it fits, else one of what is listed or held now."""
         report = self.inventory.registered(resource)
-        if report and len(report.index.ids) <= 2 * len(ids) and report.index.places.keys() >= set(ids):
+        if report and len(report.index.ids) <= 2 * len(ids) and report.index.knows(ids):
             return report.index
         return DeviceIndex.of((*ids, *self.ledger.in_use(resource)))

@@ -286,7 +286,7 @@ class StandIn(ABC):
     def lists(self, resource: str) -> tuple[tuple[Device, ...], ...]:
         """Every list of devices that was sent for a resource, since the beginning."""
         reports = [event for event in self.events if isinstance(event, DevicesReported)]
-        return tuple(event.devices for event in reports if event.plugin.resource == resource)
+        return tuple(tuple(event.devices) for event in reports if event.plugin.resource == resource)
 
     def registrations(self, resource: str) -> int:
         """How often a plugin of `resource` has registered with success, since the beginning."""

@@ -4,12 +4,13 @@ Law: whatever breaks a limit is answered in one short sentence, which never repe
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from attrs import frozen
 
+from devicecore.domain.device_list import DeviceList
 from devicecore.domain.errors import TooManyRegistrationsError
-from devicecore.domain.model import Device, PluginId, ResourceName
+from devicecore.domain.model import DeviceId, PluginId, ResourceName
 
 LONGEST_VERSION = 63  # characters; the only version there is has 7
 LONGEST_RESOURCE_NAME = 253 + len("/") + 63  # characters, see `resource_name`
@@ -100,15 +101,15 @@ class ListCheck:
         self._limit = message_bytes
         self._long_ids_told = self._size_told = False
 
-    def look(self, size: int, devices: tuple[Device, ...]) -> None:
+    def look(self, size: int, devices: DeviceList) -> None:
         """Look at the next list, which came in `size` bytes."""
         if not self._long_ids_told:
-            self._look_at_ids(devices)
+            self._look_at_ids(devices.ids)
         if not self._size_told:
             self._look_at_size(size, len(devices))
 
-    def _look_at_ids(self, devices: tuple[Device, ...]) -> None:
-        long = [device.id for device in devices if len(device.id) > LONGEST_DEVICE_ID]
+    def _look_at_ids(self, ids: Sequence[DeviceId]) -> None:
+        long = [device for device in ids if len(device) > LONGEST_DEVICE_ID]
         if long:
             self._long_ids_told = True
             logger.warning(

@@ -14,6 +14,7 @@ from devicecore.wire import deviceplugin, pluginregistration
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
+Parsed = TypeVar("Parsed")
 
 REGISTRATION = "v1beta1.Registration"
 DEVICE_PLUGIN = "v1beta1.DevicePlugin"
@@ -115,14 +116,14 @@ class UnreadableMessageError(grpc.RpcError):
     """What came is not the message that was expected."""
 
 
-def parse(kind: type[Response], data: bytes) -> Response:
+def parse(read: Callable[[bytes], Parsed], data: bytes) -> Parsed:
     """Read a message. grpc.aio, were it told how, would log what is none and go on with None in its place.
 
     Raises:
         grpc.RpcError: it is none; in Go's words.
     """
     try:
-        return kind.FromString(data)
+        return read(data)
     except (DecodeError, UnicodeDecodeError) as error:  # the second from protobuf's pure Python implementation
         text = f"rpc error: code = Internal desc = grpc: failed to unmarshal the received message: {error}"
         raise UnreadableMessageError(text) from error
@@ -140,7 +141,7 @@ async def unary(
         method.path, request_serializer=method.request.SerializeToString
     )
     # grpc.aio takes 0 for no limit at all, and a negative number for a deadline that is over.
-    return parse(method.response, await call(request, timeout=seconds if seconds > 0 else -1.0))
+    return parse(method.response.FromString, await call(request, timeout=seconds if seconds > 0 else -1.0))
 
 
 def go_text(error: grpc.RpcError) -> str:

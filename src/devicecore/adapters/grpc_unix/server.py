@@ -35,7 +35,7 @@ from devicecore.domain.errors import (
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
 from devicecore.domain.model import PluginId, ResourceName, resource_name
 from devicecore.wire import deviceplugin
-from devicecore.wire.conversion import to_devices
+from devicecore.wire.device_lists import read_devices
 
 SUPPORTED_VERSIONS = ("v1beta1",)
 STOP_GRACE = 1.0  # seconds for a Register handler to end by itself
@@ -251,7 +251,7 @@ def _parsed(name: str) -> ResourceName:
 
 
 def _reported(plugin: PluginId, message: bytes, check: ListCheck) -> DevicesReported:
-    devices = to_devices(rpc.parse(deviceplugin.ListAndWatchResponse, message))
+    devices = rpc.parse(read_devices, message)
     check.look(len(message), devices)
     return DevicesReported(plugin, devices)
 

@@ -112,7 +112,7 @@ class Hearsay:
             case PluginRegistered(plugin):
                 self.lists[plugin] = None
             case DevicesReported(plugin, devices) if plugin in self.lists:
-                self.lists[plugin] = devices
+                self.lists[plugin] = tuple(devices)
                 self.reported.add(plugin.resource)
             case PluginLost(plugin):
                 self.lists.pop(plugin, None)

@@ -1,0 +1,90 @@
+"""A plugin's list of devices, column by column.
+
+Law: a device list is its devices in their order, and nothing else; a `Device` is only made for whoever looks at one.
+Lists of 50,000 come in again and again, and mostly all that is asked of them is whether anything has changed.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import overload
+
+from attrs import frozen
+
+from devicecore.domain.model import Device, DeviceId, Health, NumaNode
+
+DeviceState = tuple[Health, tuple[NumaNode, ...] | None]
+"""What is said of a device besides its id: health and topology, as in `Device`."""
+
+
+@frozen(eq=False, repr=False)
+class DeviceList(Sequence[Device]):
+    """An immutable sequence of devices."""
+
+    ids: tuple[DeviceId, ...] = ()
+    states: tuple[DeviceState, ...] = ()
+
+    @classmethod
+    def of(cls, devices: Iterable[Device]) -> "DeviceList":
+        """The list of `devices`."""
+        if isinstance(devices, DeviceList):
+            return devices
+        listed = tuple(devices)
+        return cls(
+            tuple([device.id for device in listed]), tuple([(device.health, device.topology) for device in listed])
+        )
+
+    @property
+    def by_id(self) -> "DevicesById":
+        """The devices by id; of those with one id, the last."""
+        return DevicesById(dict(zip(self.ids, self.states, strict=True)))
+
+    def ids_of(self, wanted: Health) -> list[DeviceId]:
+        """The ids of the devices of that health."""
+        return [device for device, (health, _) in zip(self.ids, self.states, strict=True) if health is wanted]
+
+    @overload
+    def __getitem__(self, place: int) -> Device: ...
+    @overload
+    def __getitem__(self, place: slice) -> "DeviceList": ...
+    def __getitem__(self, place: int | slice) -> "Device | DeviceList":
+        if isinstance(place, slice):
+            return DeviceList(self.ids[place], self.states[place])
+        return Device(self.ids[place], *self.states[place])
+
+    def __iter__(self) -> Iterator[Device]:
+        return (Device(device, *state) for device, state in zip(self.ids, self.states, strict=True))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, DeviceList):
+            return self.ids == other.ids and self.states == other.states
+        return tuple(self) == other
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))  # that of a tuple, for it may be equal to one
+
+    def __repr__(self) -> str:
+        return f"DeviceList({', '.join(map(repr, self))})"
+
+
+@frozen(eq=False, repr=False)
+class DevicesById(Mapping[DeviceId, Device]):
+    """Devices by their ids, in the order in which these came up first."""
+
+    states: Mapping[DeviceId, DeviceState]
+
+    def __getitem__(self, device: DeviceId) -> Device:
+        return Device(device, *self.states[device])
+
+    def __contains__(self, device: object) -> bool:
+        return device in self.states
+
+    def __iter__(self) -> Iterator[DeviceId]:
+        return iter(self.states)
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def __repr__(self) -> str:
+        return f"DevicesById({dict(self)})"
