@@ -152,6 +152,8 @@ class TestDevices:
     @given(listings())
     @example(b"\n\x0e\n\x01b\x12\x07Healthy\n\x00")  # takes its id back
     @example(b"\n\x0f\n\x01b\x12\x07Healthy\n\x01c")  # and says another
+    @example(b"\n\x0f\n\x01b\n\x01c\x12\x07Healthy")  # at once
+    @example(b"\n\x0e\n\x01b\x12\x07Healthy")  # ends too early
     @example(b"\n\x02\n\x02")  # an id that ends behind its device
     @example(b"\n\x8a\n\n" + b"a" * 10 + b"\x12\x7c" + b"h" * 124)  # a length of two bytes
     def test_lists_are_read_as_protobuf_reads_them(self, data: bytes) -> None:
