@@ -263,7 +263,10 @@ def test_where_it_cannot_serve_it_says_why(directory: Path) -> None:
         serve_plugin(Gpus(), directory / ("x" * 100))
     with pytest.raises(DirectoryError) as refused:
         serve_plugin(Gpus(), directory / "missing")
-    assert refused.value.args == (str(directory / "missing"), "it is not a directory")
+    assert refused.value.args == (str(directory / "missing"), "there is no such directory: a kubelet makes it")
+    with pytest.raises(DirectoryError) as refused:
+        serve_plugin(Gpus(), directory / "p.sock")
+    assert refused.value.args == (str(directory / "p.sock"), "it is not a directory")
     with pytest.raises(DirectoryError) as refused:
         serve_plugin(Gpus(), directory, endpoint="p.sock")
     assert refused.value.args == (str(directory), "p.sock is in the way and is not a socket")

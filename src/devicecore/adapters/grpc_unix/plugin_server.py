@@ -344,7 +344,8 @@ def _check_bindable(socket: str) -> None:
     """Say what grpc does not say when it cannot bind."""
     path = Path(socket)
     if not path.parent.is_dir():
-        raise DirectoryError(str(path.parent), "it is not a directory")
+        cause = "it is not a directory" if path.parent.exists() else "there is no such directory: a kubelet makes it"
+        raise DirectoryError(str(path.parent), cause)
     if path.is_symlink() or (path.exists() and not path.is_socket()):
         raise DirectoryError(str(path.parent), f"{path.name} is in the way and is not a socket")
 
