@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from devicecore import Container, Health, PluginOptions, Pod, PodUid
+from devicecore.adapters.grpc_unix import serve_plugin
 from devicecore.domain.errors import (
     DirectoryError,
     DirectoryInUseError,
@@ -231,6 +232,18 @@ class TestOverSockets:
         before = process.cpu_seconds
         process.wait_for_output("done", timeout=30)
         assert process.cpu_seconds > before
+
+    def test_a_plugin_may_wait_to_be_found(self, kubelet: Kubelet) -> None:
+        with serve_plugin(gpus(2), registry=kubelet.registry) as served:
+            kubelet.wait_for_counts(GPU, 2)
+            served.wait_registered(timeout=10)
+            pod = kubelet.admit({GPU: 1})
+            kubelet.restart()
+            assert served.socket == str(kubelet.registry / Path(served.socket).name)
+            kubelet.wait_for_registration(GPU, 2)
+            kubelet.wait_for_counts(GPU, 2)
+            assert (pod.devices(), kubelet.admit({GPU: 1}).devices()) == (("gpu-0",), ("gpu-1",))
+        kubelet.wait_until_gone(GPU)
 
     def test_kubelet_sock_can_be_removed_and_made_again(self, kubelet: Kubelet) -> None:
         kubelet.serve(gpus())

@@ -470,6 +470,8 @@ class StandIn(ABC):
 class Kubelet(StandIn):
     """A kubelet on a unix socket, `directory / "kubelet.sock"`, for plugins in any language.
 
+    It finds those that do not register too, but wait for a kubelet's plugin watcher below `registry`.
+
     Args:
         directory: its socket directory; by default a new one with a short name, removed at the end.
         topology: the machine's NUMA nodes and the policy for them.
@@ -505,6 +507,11 @@ class Kubelet(StandIn):
         return self.directory / "kubelet.sock"
 
     @property
+    def registry(self) -> Path:
+        """Where plugins wait to be found, as in a node's `plugins_registry`; it looks there every second."""
+        return self.directory / "plugins_registry"
+
+    @property
     def checkpoint(self) -> Path:
         """The file in which it keeps who has which device."""
         return self.directory / CHECKPOINT_NAME
@@ -525,8 +532,8 @@ class Kubelet(StandIn):
     ) -> PluginProcess:
         """Run a plugin as a process of its own, until it is stopped or the kubelet closed.
 
-        In the command `{dir}` stands for the socket directory and `{socket}` for the kubelet's socket. When it ends by
-        itself, waits do not wait any longer: they raise `ExitedEarlyError`.
+        In the command `{dir}` stands for the socket directory and `{socket}` for the kubelet's socket; `registry` is
+        `{dir}/plugins_registry`. When it ends by itself, waits do not wait any longer: they raise `ExitedEarlyError`.
 
         Raises:
             CannotRunError: there is no such program, or it may not be run.
@@ -560,7 +567,7 @@ class Kubelet(StandIn):
     def _open_transport(self, *, wipe: bool) -> PluginTransport:
         from devicecore.adapters.grpc_unix import GrpcUnixTransport
 
-        self._grpc = GrpcUnixTransport(self.directory, wipe=wipe)
+        self._grpc = GrpcUnixTransport(self.directory, wipe=wipe, plugins_registry=self.registry)
         return self._grpc
 
     @property

@@ -60,11 +60,13 @@ def serves_before_it_registers(plugin: Subject) -> str:
     plugin.wait(lambda: not plugin.peer.registrations or plugin.first.problem or plugin.first.answered, DIALLING)
     if not plugin.peer.registrations:
         exits = f"; {plugin.exits[-1]}" if plugin.exits else ""
-        came = f"in {time.monotonic() - began:.0f} seconds {plugin.peer.silence}{exits}"
+        where = f"; does it look for {plugin.peer.socket}? If its directory is fixed, name it with --socket-dir"
+        came = f"in {time.monotonic() - began:.0f} seconds {plugin.peer.silence}{exits}{where}"
         raise Failure(came)
     first = plugin.first
     require(first.stage != "dial", f"Register came after {first.at - began:.1f} seconds, but then: {first.problem}")
-    return f"Register came after {first.at - began:.1f} seconds, and the plugin was reached at once"
+    reached = f"the plugin was reached after {first.reached_after:.2f} seconds more"
+    return f"Register came after {first.at - began:.1f} seconds, and {reached}"
 
 
 @check(

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from devicecore.adapters.grpc_unix.directory import SocketDirectory
@@ -32,7 +33,8 @@ def run(
     Args:
         command: starts it, with `{dir}` and `{socket}` filled in; without one, it is waited for.
         settings: how to test it.
-        directory: where it looks for kubelet.sock; by default a new one. All sockets in it are deleted.
+        directory: where it looks for kubelet.sock; by default a new one. All sockets in it are deleted. It is made if
+            there is none.
         checks: which checks, in their order.
         ready: told the directory, when plugins can register there.
         told: told of each result as it comes.
@@ -55,6 +57,8 @@ def run(
     def start() -> PluginProcess:
         return PluginProcess(command or (), place, changed=ring)
 
+    with suppress(OSError):  # whose sentence follows
+        place.mkdir(mode=0o750, parents=True, exist_ok=True)
     claim = SocketDirectory(place, "kubelet.sock")
     claim.claim()
     peer = Peer(place, ring, settings.timeout, settings.resource)
