@@ -37,6 +37,7 @@ FAULTS: list[tuple[str, str, list[str]]] = [
     ("old-version", "registers-a-supported-version", CALM[:6]),
     ("absolute-endpoint", "registers-an-endpoint-in-the-directory", CALM[:6]),
     ("bad-name", "registers-an-extended-resource-name", CALM[:6]),
+    ("watched-deaf", "answers-notify-registration-status", CALM[:7]),
     ("no-options", "answers-options", CALM[:6]),
     ("other-options", "registers-the-options-it-answers", CALM),
     ("silent", "lists-devices-in-time", CALM[:12]),
@@ -84,7 +85,8 @@ def put_to_the_checks(fault: str, names: list[str], settings: Settings, place: P
     checks: list[Check] = [BY_NAME[name] for name in dict.fromkeys([NAMES[0], *names])]
     provoked = evolve(settings, provoke_health=f"touch {place}/sick")
     command: list[str | Path] = [sys.executable, PLUGIN, "{dir}", fault]
-    return conformance.run(command, settings=provoked, directory=place, checks=checks)
+    registry = fault.startswith("watched")
+    return conformance.run(command, settings=provoked, directory=place, registry=registry, checks=checks)
 
 
 def check_that_it_is_found(fault: str, failing: str, names: list[str], place: Path) -> None:

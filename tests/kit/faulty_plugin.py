@@ -17,6 +17,7 @@ from typing import Any
 import grpc
 
 from devicecore.wire import deviceplugin as api
+from devicecore.wire import pluginregistration
 
 DIRECTORY = Path(sys.argv[1])
 FAULT = sys.argv[2] if len(sys.argv) > 2 else ""
@@ -153,6 +154,15 @@ class Plugin:
             refuse(context, "it does not start")
         return api.PreStartContainerResponse()
 
+    def info(self, _: object, __: grpc.ServicerContext) -> pluginregistration.PluginInfo:
+        kind = "CSIPlugin" if FAULT == "watched-as-another" else "DevicePlugin"
+        return pluginregistration.PluginInfo(type=kind, name=RESOURCE, supported_versions=["v1alpha1", "v1beta1"])
+
+    def told(self, _: object, context: grpc.ServicerContext) -> pluginregistration.RegistrationStatusResponse:
+        if FAULT == "watched-deaf":
+            refuse(context, "I do not want to know")
+        return pluginregistration.RegistrationStatusResponse()
+
     def serve(self) -> grpc.Server:
         server = grpc.server(ThreadPoolExecutor(16))
         methods: dict[str, tuple[Any, Any]] = {
@@ -169,6 +179,15 @@ class Plugin:
             self.lists, api.Empty.FromString, lambda it: it.SerializeToString()
         )
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", handlers),))
+        if FAULT.startswith("watched"):
+            watched: dict[str, Any] = {
+                "GetInfo": grpc.unary_unary_rpc_method_handler(self.info, None, lambda it: it.SerializeToString()),
+                "NotifyRegistrationStatus": grpc.unary_unary_rpc_method_handler(
+                    self.told, None, lambda it: it.SerializeToString()
+                ),
+            }
+            service = "pluginregistration.Registration"
+            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, watched),))
         server.add_insecure_port(f"unix:{SOCKET}")
         server.start()
         return server
@@ -240,6 +259,17 @@ def watch(plugin: Plugin) -> None:  # noqa: C901 - faults are exceptions, each o
         server.stop(0.2).wait()
 
 
+def wait_to_be_found(plugin: Plugin) -> None:
+    """Serve, and make the socket anew when the stream has ended, for no kubelet asks twice."""
+    SOCKET.unlink(missing_ok=True)
+    while not over.is_set():
+        server = plugin.serve()
+        while not plugin.dropped and not over.wait(LOOK):
+            pass
+        plugin.dropped = False
+        server.stop(0.2).wait()
+
+
 def end(*_: object) -> None:
     if FAULT == "leaves-its-socket":
         os._exit(0)
@@ -252,4 +282,4 @@ if __name__ == "__main__":
         sys.exit("bind: address already in use")
     signal.signal(signal.SIGTERM, end)
     print(f"chips on {SOCKET}, fault: {FAULT or 'none'}", flush=True)  # noqa: T201 - a plugin's log
-    watch(Plugin())
+    (wait_to_be_found if FAULT.startswith("watched") else watch)(Plugin())

@@ -27,6 +27,11 @@ _STYLES = {"FAIL": "red", "ok": "green", "skip": "yellow"}
     help="Where the plugin looks for kubelet.sock, if it cannot be told; by default a new directory. "
     "All sockets in it are deleted.",
 )
+@click.option(
+    "--registry",
+    is_flag=True,
+    help="The plugin does not call Register: it waits in the directory for a kubelet's plugin watcher.",
+)
 @click.option("--starting", type=_SECONDS, default=60.0, show_default=True, help="Seconds to the first registration.")
 @click.option("--timeout", type=_SECONDS, default=10.0, show_default=True, help="Seconds for each answer.")
 @click.option(
@@ -55,6 +60,7 @@ def conformance(
     *,
     resource: str,
     socket_dir: str | None,
+    registry: bool,
     starting: float,
     timeout: float,
     returning: float,
@@ -108,8 +114,9 @@ def conformance(
         command or None,
         settings=settings,
         directory=socket_dir,
+        registry=registry,
         checks=checks,
-        ready=lambda directory: None if command else _say_what_to_do(directory),
+        ready=lambda directory: None if command else _say_what_to_do(directory, registry=registry),
         told=lambda result: None if as_json else _print(result),
     )
     if junit is not None:
@@ -121,10 +128,11 @@ def conformance(
     return 0 if report.passed else 1
 
 
-def _say_what_to_do(directory: Path) -> None:
+def _say_what_to_do(directory: Path, *, registry: bool) -> None:
+    what = f"waits to be found in {directory}" if registry else f"registers at {directory}/kubelet.sock"
     complain(
         "devicecore conformance",
-        f"start your plugin now, so that it registers at {directory}/kubelet.sock; you have {_BY_HAND:g} seconds",
+        f"start your plugin now, so that it {what}; you have {_BY_HAND:g} seconds",
     )
 
 

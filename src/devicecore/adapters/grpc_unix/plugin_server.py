@@ -150,7 +150,7 @@ class ServedPlugin:
         self._keeper: asyncio.Task[None] | None = None
         self._bound: SocketIdentity | None = None
         self._registered_with: SocketIdentity | None = None
-        self._taken_by_a_watcher = False
+        self._taken_by_a_watcher = self._lost_by_a_watcher = False
         self._refused_by: SocketIdentity | None = None
         self._backoff = self._retry_at = 0.0
         self._problem = "not tried yet"
@@ -244,7 +244,7 @@ class ServedPlugin:
         await self._server.start()
         self._bound = socket_identity(self.socket)
         self._registered_with = self._refused_by = None
-        self._taken_by_a_watcher = False
+        self._taken_by_a_watcher = self._lost_by_a_watcher = False
 
     async def _end_service(self) -> None:
         if self._service is not None:
@@ -260,7 +260,7 @@ class ServedPlugin:
     def _dropped(self) -> None:
         """No stream is left: the kubelet has gone, or thinks that we have."""
         self._registered_with = None
-        self._taken_by_a_watcher = False
+        self._taken_by_a_watcher, self._lost_by_a_watcher = False, True
 
     async def _keep_registered(self) -> None:
         while True:
@@ -280,6 +280,9 @@ class ServedPlugin:
             self._tried(f"another plugin has taken {self.socket}")
             return
         if self.kubelet_socket is None:
+            if self._lost_by_a_watcher and not self.registered:
+                logger.info("%s has been dropped: serving it anew, for a kubelet asks no socket twice", self.socket)
+                await self._serve()
             if not self.registered and not self._problem:
                 self._tried("no kubelet has asked yet")
             return

@@ -98,7 +98,7 @@ class PluginWatcher:
     async def _watch(self) -> None:
         while True:
             self._changed.clear()
-            found = await asyncio.to_thread(lambda: dict(_sockets_below(self._directory)))
+            found = await asyncio.to_thread(lambda: dict(sockets_below(self._directory)))
             self._reconcile(found)
             with suppress(TimeoutError):
                 async with asyncio.timeout(INTERVAL):
@@ -218,7 +218,7 @@ def _stage(refusal: DeviceCoreError) -> str:
             return "plugin registration failed with err: "
 
 
-def _sockets_below(directory: Path) -> Iterator[tuple[str, SocketIdentity]]:
+def sockets_below(directory: Path) -> Iterator[tuple[str, SocketIdentity]]:
     """Every socket that is not hidden, as far as it can be seen."""
     try:
         entries = [entry for entry in directory.iterdir() if not entry.name.startswith(".")]
@@ -228,4 +228,4 @@ def _sockets_below(directory: Path) -> Iterator[tuple[str, SocketIdentity]]:
         if (identity := socket_identity(str(entry))) is not None:
             yield str(entry), identity
         elif entry.is_dir() and not entry.is_symlink():
-            yield from _sockets_below(entry)
+            yield from sockets_below(entry)

@@ -60,8 +60,8 @@ def serves_before_it_registers(plugin: Subject) -> str:
     plugin.wait(lambda: not plugin.peer.registrations or plugin.first.problem or plugin.first.answered, DIALLING)
     if not plugin.peer.registrations:
         exits = f"; {plugin.exits[-1]}" if plugin.exits else ""
-        where = f"; does it look for {plugin.peer.socket}? If its directory is fixed, name it with --socket-dir"
-        came = f"in {time.monotonic() - began:.0f} seconds {plugin.peer.silence}{exits}{where}"
+        hint = f"; was it told {plugin.peer.directory}? If its directory is fixed, name that with --socket-dir"
+        came = f"in {time.monotonic() - began:.0f} seconds {plugin.peer.silence}{exits}{hint}"
         raise Failure(came)
     first = plugin.first
     require(first.stage != "dial", f"Register came after {first.at - began:.1f} seconds, but then: {first.problem}")
@@ -84,7 +84,8 @@ def registers_a_supported_version(plugin: Subject) -> str:
 
 @check(
     MUST,
-    expected="it is the name of a file in the directory, not a path from the root, and fits into a unix socket's path",
+    expected="it is the name of a file in the directory, not a path from the root (with --registry: such a path, or "
+    "nothing), and fits into a unix socket's path",
     clause="RegisterRequest.endpoint: Name of the unix socket the device plugin is listening on; "
     "PATH = path.Join(DevicePluginPath, endpoint) (api.proto)",
 )
@@ -128,6 +129,22 @@ def answers_options(plugin: Subject) -> str:
         if wanted
     ]
     return f"it answers, and wants {' and '.join(wants) or 'neither PreStartContainer nor GetPreferredAllocation'}"
+
+
+@check(
+    MUST,
+    expected="an answer in time",
+    clause="NotifyRegistrationStatus: notifies the plugin if registration succeeded or failed (pluginregistration, "
+    "api.proto). A kubelet lets go of a plugin that does not want to know.",
+)
+def answers_notify_registration_status(plugin: Subject) -> str:
+    """Where a plugin watcher finds the plugin (--registry), it is told that it is registered."""
+    if not plugin.peer.watches:
+        why = "the plugin registers by itself (no --registry)"
+        raise Skip(why)
+    require(plugin.first.stage != "status", plugin.first.problem)
+    plugin.connected()
+    return "it answers"
 
 
 @check(
@@ -721,6 +738,7 @@ CHECKS: tuple[Check, ...] = (
     registers_an_endpoint_in_the_directory,
     registers_an_extended_resource_name,
     answers_options,
+    answers_notify_registration_status,
     registers_the_options_it_answers,
     lists_devices_in_time,
     lists_unique_ids,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import grpc
 from attrs import define, field, frozen
@@ -178,6 +178,8 @@ class Peer:
     """Other resources that have registered."""
     strange: set[str] = field(factory=set)
     """Methods that were called and that no kubelet has."""
+    watches: ClassVar[bool] = False
+    """Whether it looks for plugins, rather than waiting for them to register."""
     _server: grpc.Server | None = None
     _lock: threading.Lock = field(factory=threading.Lock)
 
@@ -235,13 +237,8 @@ class Peer:
 
     def _register(self, request: deviceplugin.RegisterRequest, context: grpc.ServicerContext) -> deviceplugin.Empty:
         registration = Registration(request, time.monotonic())
-        with self._lock:
-            if not self.refusal:
-                self.resource = self.resource or request.resource_name
-            if request.resource_name != self.resource:
-                self.others.add(request.resource_name)
-                return deviceplugin.Empty()
-            self.registrations.append(registration)
+        if not self._note(registration):
+            return deviceplugin.Empty()
         registration.stage, registration.problem = self._judge(registration)
         if registration.problem:
             self.ring()
@@ -255,6 +252,18 @@ class Peer:
         if not context.add_callback(has_been_answered):
             has_been_answered()
         return deviceplugin.Empty()
+
+    def _note(self, registration: Registration) -> bool:
+        """Remember it; whether it is of the resource under test."""
+        resource = registration.request.resource_name
+        with self._lock:
+            if not self.refusal:
+                self.resource = self.resource or resource
+            if resource != self.resource:
+                self.others.add(resource)
+                return False
+            self.registrations.append(registration)
+        return True
 
     def _judge(self, registration: Registration) -> tuple[str, str]:
         """What a kubelet objects to, and at which stage; connect to the plugin if there is nothing."""

@@ -15,6 +15,7 @@ from devicecore.testing.conformance.checks import CHECKS
 from devicecore.testing.conformance.model import Check, Failure, Report, Result, Skip, Verdict
 from devicecore.testing.conformance.peer import CallFailedError, Peer
 from devicecore.testing.conformance.subject import Settings, Subject
+from devicecore.testing.conformance.watching import WatchingPeer
 from devicecore.testing.kubelet import short_directory
 from devicecore.testing.process import PluginProcess
 
@@ -24,6 +25,7 @@ def run(
     *,
     settings: Settings | None = None,
     directory: str | os.PathLike[str] | None = None,
+    registry: bool = False,
     checks: Iterable[Check] = CHECKS,
     ready: Callable[[Path], None] = lambda _: None,
     told: Callable[[Result], None] = lambda _: None,
@@ -35,6 +37,8 @@ def run(
         settings: how to test it.
         directory: where it looks for kubelet.sock; by default a new one. All sockets in it are deleted. It is made if
             there is none.
+        registry: the directory is one in which a kubelet's plugin watcher looks for plugins: they do not register, and
+            no socket in it is deleted.
         checks: which checks, in their order.
         ready: told the directory, when plugins can register there.
         told: told of each result as it comes.
@@ -45,7 +49,15 @@ def run(
     """
     if directory is None:
         with short_directory() as temporary:
-            return run(command, settings=settings, directory=temporary, checks=checks, ready=ready, told=told)
+            return run(
+                command,
+                settings=settings,
+                directory=temporary,
+                registry=registry,
+                checks=checks,
+                ready=ready,
+                told=told,
+            )
     settings = settings or Settings()
     place = Path(directory).absolute()
     changed = threading.Condition()
@@ -59,9 +71,9 @@ def run(
 
     with suppress(OSError):  # whose sentence follows
         place.mkdir(mode=0o750, parents=True, exist_ok=True)
-    claim = SocketDirectory(place, "kubelet.sock")
+    claim = SocketDirectory(place, "kubelet.sock", wipe=not registry)
     claim.claim()
-    peer = Peer(place, ring, settings.timeout, settings.resource)
+    peer = (WatchingPeer if registry else Peer)(place, ring, settings.timeout, settings.resource)
     subject = Subject(peer, start if command else None, settings, changed)
     began = time.monotonic()
     results = []
