@@ -34,9 +34,12 @@ spec:
       requests: {acme.io/gpu: 7}
       limits:
         cpu: 500m
+        ephemeral-storage: 100m
+        hugepages-2Mi: 4Mi
+        kubernetes.io/batteries: 500m
         memory: 1.5Gi
         acme.io/gpu: 2
-        acme.io/half: 1500m
+        acme.io/many: 3000m
   - name: idle
 """
 
@@ -66,7 +69,18 @@ def test_a_pod_is_read_as_the_device_manager_needs_it() -> None:
         "train",
         "prod",
         (
-            Container("main", {"cpu": 1, "memory": 1_610_612_736, GPU: 2, "acme.io/half": 2}),
+            Container(
+                "main",
+                {
+                    "cpu": 1,
+                    "ephemeral-storage": 1,
+                    "hugepages-2Mi": 4_194_304,
+                    "kubernetes.io/batteries": 1,
+                    "memory": 1_610_612_736,
+                    GPU: 2,
+                    "acme.io/many": 3,
+                },
+            ),
             Container("idle"),
         ),
         (Container("setup", {GPU: 4}), Container("proxy", {GPU: 1}, restartable=True)),
@@ -91,6 +105,31 @@ def test_merge_keys_and_aliases_are_followed() -> None:
     assert read_pods(text, "x")[0].container("idle").limits == {GPU: 4}
 
 
+@pytest.mark.parametrize("quantity", ["1.5", "500m", "1n", "'0.5'", "1.1e0", "1.0001Ki"])
+def test_a_fraction_of_a_device_is_refused_as_kubernetes_does(quantity: str) -> None:
+    with pytest.raises(ManifestError) as refused:
+        read_pods(POD.replace("acme.io/gpu: 2", f"acme.io/gpu: {quantity}"), "x")
+    error = refused.value
+    assert (error.line, error.field) == (24, f"spec.containers[0].resources.limits[{GPU}]")
+    assert error.problem == f"it must be an integer, and is {quantity.strip(chr(39))}"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("acme.io/GPU_x/y", "Acme/gpu", "acme.io/", "/gpu", "gpu", "pods", "hugepages-", "requests.acme.io/gpu"),
+        *("x" * 64, f"acme.io/{'x' * 64}", f"{'x' * 254}/gpu", "a_b.kubernetes.io/gpu", "acme.io/gpu\u00e9"),
+    ],
+)
+def test_a_resource_that_no_container_can_have_is_refused_as_kubernetes_does(name: str) -> None:
+    with pytest.raises(ManifestError) as refused:
+        read_pods(POD.replace("acme.io/gpu: 2", f"{name}: 2"), "x")
+    error = refused.value
+    field = f"[{name}]" if "/" in name else f".{name}"
+    assert (error.line, error.field) == (24, f"spec.containers[0].resources.limits{field}")
+    assert error.problem == f"{name!r} is not a resource that a container can have, such as cpu or example.com/gpu"
+
+
 def test_a_uid_is_taken_or_made_of_the_file_and_all_the_pod_says() -> None:
     def uid(text: str, file: str = "a.yaml") -> str:
         return read_pods(text, file)[0].uid
@@ -108,35 +147,35 @@ def test_a_uid_is_taken_or_made_of_the_file_and_all_the_pod_says() -> None:
     [
         pytest.param(
             POD.replace("acme.io/gpu: 2", "acme.io/gpu: 2x"),
-            21,
+            24,
             "spec.containers[0].resources.limits[acme.io/gpu]",
             '"2x" is not a quantity such as 2, 500m or 1.5Gi',
             id="quantity",
         ),
         pytest.param(
             POD.replace("acme.io/gpu: 2", "acme.io/gpu: -2"),
-            21,
+            24,
             "spec.containers[0].resources.limits[acme.io/gpu]",
             "it has to be 0 or more, and is -2",
             id="negative",
         ),
         pytest.param(
             POD.replace("acme.io/gpu: 2", "acme.io/gpu: yes"),
-            21,
+            24,
             "spec.containers[0].resources.limits[acme.io/gpu]",
             "it has to be a quantity such as 2, 500m or 1.5Gi",
             id="truth",
         ),
         pytest.param(
             POD.replace("acme.io/gpu: 2", "acme.io/gpu: [2]"),
-            21,
+            24,
             "spec.containers[0].resources.limits[acme.io/gpu]",
             "it has to be one value",
             id="list for a value",
         ),
         pytest.param(
             POD.replace("acme.io/gpu: 2", "acme.io/gpu: 0b"),
-            21,
+            24,
             "spec.containers[0].resources.limits[acme.io/gpu]",
             '"0b" is not a quantity such as 2, 500m or 1.5Gi',
             id="number without digits",

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from devicecore.domain.errors import InvalidQuantityError
-from devicecore.domain.quantity import LONGEST, MOST, whole_quantity
+from devicecore.domain.quantity import LONGEST, MOST, is_integer, whole_quantity
 
 SUFFIXES = {
     **{suffix: Fraction(10) ** (3 * power) for power, suffix in enumerate(["n", "u", "m", "", "k", "M"], -3)},
@@ -38,6 +38,14 @@ def exact(sign: str, number: str, factor: Fraction) -> int:
 @example("-", "9", "Ei")
 def test_a_quantity_is_its_number_times_its_suffix_rounded_away_from_zero(sign: str, number: str, suffix: str) -> None:
     assert whole_quantity(sign + number + suffix) == exact(sign, number, SUFFIXES[suffix])
+
+
+@given(signs, numbers, st.sampled_from(sorted(SUFFIXES)))
+@example("", "2000", "m")
+@example("", "1.5", "")
+def test_an_integer_is_what_needs_no_rounding(sign: str, number: str, suffix: str) -> None:
+    value = Fraction("0" + number + "0" * number.endswith(".")) * SUFFIXES[suffix]
+    assert is_integer(sign + number + suffix) == (value.denominator == 1)
 
 
 @given(signs, numbers, st.sampled_from("eE"), signs, st.integers(0, 40))

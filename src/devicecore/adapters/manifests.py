@@ -29,8 +29,15 @@ import yaml
 from attrs import define, frozen
 
 from devicecore.domain.errors import DirectoryError, InvalidQuantityError, ManifestError
-from devicecore.domain.model import Container, ContainerKey, Pod, PodUid
-from devicecore.domain.quantity import whole_quantity
+from devicecore.domain.model import (
+    Container,
+    ContainerKey,
+    Pod,
+    PodUid,
+    is_container_resource,
+    is_extended_resource,
+)
+from devicecore.domain.quantity import is_integer, whole_quantity
 from devicecore.ports.pods import PodSource
 
 LONGEST = 1024 * 1024
@@ -319,15 +326,20 @@ def _pods_in(document: "_Place", *, default: tuple[str, str] | None = None) -> I
 def _containers(place: "_Place") -> tuple[Container, ...]:
     containers = []
     for container in place.sequence():
-        limits = container["resources"]["limits"].mapping()
         policy = container["restartPolicy"]
         restartable = policy.text("") == "Always"
-        containers.append(
-            Container(
-                container["name"].text(), {resource: limit.whole() for resource, limit in limits.items()}, restartable
-            )
-        )
+        containers.append(Container(container["name"].text(), _limits(container["resources"]["limits"]), restartable))
     return tuple(containers)
+
+
+def _limits(place: "_Place") -> dict[str, int]:
+    """Limits as an API server lets them pass: only a scheduler and a kubelet round what they are given."""
+    limits = {}
+    for resource, limit in place.mapping().items():
+        if not is_container_resource(resource):
+            limit.refuse(f"{resource!r} is not a resource that a container can have, such as cpu or example.com/gpu")
+        limits[resource] = limit.quantity(integer=is_extended_resource(resource))
+    return limits
 
 
 def _uid(document: "_Place", namespace: str, name: str) -> str:
@@ -406,13 +418,15 @@ class _Place:
             self.refuse(f"it has to be a text, and is {value!r}")
         return value or default or ""
 
-    def whole(self) -> int:
-        """The quantity it is, rounded up."""
+    def quantity(self, *, integer: bool) -> int:
+        """The quantity it is, which has to be an `integer` or is rounded up."""
         value = self._scalar()
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             self.refuse("it has to be a quantity such as 2, 500m or 1.5Gi")
         try:
             count = whole_quantity(str(value))
+            if integer and not is_integer(str(value)):
+                self.refuse(f"it must be an integer, and is {value}")
         except InvalidQuantityError as error:
             self.refuse(str(error), error)
         if count < 0:

@@ -33,6 +33,9 @@ _PREFIX = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _LONGEST_PREFIX = 253  # bytes, a DNS subdomain
 _LONGEST_NAME = 63  # bytes, a DNS label
+_STANDARD = frozenset({"cpu", "ephemeral-storage", "memory"})
+_HUGE_PAGES = "hugepages-"
+_NATIVE = "kubernetes.io/"
 
 
 def resource_name(text: str) -> ResourceName:
@@ -41,15 +44,7 @@ def resource_name(text: str) -> ResourceName:
     Raises:
         InvalidResourceNameError: `text` is not `domain/name`, is native to Kubernetes, or is too long.
     """
-    prefix, _, name = (_QUOTA_PREFIX + text).partition("/")
-    if (
-        "kubernetes.io/" in text
-        or text.startswith(_QUOTA_PREFIX)
-        or len(prefix) > _LONGEST_PREFIX
-        or len(name) > _LONGEST_NAME
-        or not _PREFIX.fullmatch(prefix)
-        or not _NAME.fullmatch(name)
-    ):
+    if "/" not in text or _NATIVE in text or text.startswith(_QUOTA_PREFIX) or not _is_qualified(_QUOTA_PREFIX + text):
         raise InvalidResourceNameError(text)
     return ResourceName(text)
 
@@ -61,6 +56,24 @@ def is_extended_resource(text: str) -> bool:
     except InvalidResourceNameError:
         return False
     return True
+
+
+def is_container_resource(text: str) -> bool:
+    """Whether a container can have a limit of `text` (Kubernetes: `validateContainerResourceName`)."""
+    if text in _STANDARD or is_extended_resource(text):
+        return True
+    return (text.startswith(_HUGE_PAGES) or _NATIVE in text) and _is_qualified(text)
+
+
+def _is_qualified(text: str) -> bool:
+    """Whether it is `name` or `domain/name` (Kubernetes: `IsQualifiedName`)."""
+    prefix, slash, name = text.rpartition("/")
+    return (
+        len(prefix) <= _LONGEST_PREFIX
+        and len(name) <= _LONGEST_NAME
+        and (not slash or _PREFIX.fullmatch(prefix) is not None)
+        and _NAME.fullmatch(name) is not None
+    )
 
 
 class Health(Enum):

@@ -30,12 +30,29 @@ def whole_quantity(text: str) -> int:
     Raises:
         InvalidQuantityError: `text` is no quantity.
     """
+    value = _magnitude(text)
+    whole = MOST if value > MOST else int(value.to_integral_value(ROUND_CEILING))
+    return -whole if text.startswith("-") else whole
+
+
+def is_integer(text: str) -> bool:
+    """Whether a quantity is a whole number without being rounded.
+
+    >>> is_integer("2000m"), is_integer("1500m")
+    (True, False)
+
+    Raises:
+        InvalidQuantityError: `text` is no quantity.
+    """
+    value = _magnitude(text)
+    return value == value.to_integral_value()
+
+
+def _magnitude(text: str) -> Decimal:
     matched = _QUANTITY.fullmatch(text) if len(text) <= LONGEST else None
     if matched is None:
         raise InvalidQuantityError(text[:LONGEST])
     number, exponent, suffix = matched.groups(default="")
     value = _EXACT.multiply(abs(Decimal(number)), 2 ** _TWOS.get(suffix, 0))
     tens = int(exponent) if exponent else _TENS.get(suffix, 0)
-    value = value.scaleb(min(max(tens, -2 * LONGEST), 2 * LONGEST), _EXACT)  # beyond that it is nothing, or too much
-    whole = MOST if value > MOST else int(value.to_integral_value(ROUND_CEILING))
-    return -whole if number.startswith("-") else whole
+    return value.scaleb(min(max(tens, -2 * LONGEST), 2 * LONGEST), _EXACT)  # beyond that it is nothing, or too much
