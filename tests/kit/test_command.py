@@ -3,21 +3,37 @@
 import json
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from attrs import frozen
 
+from devicecore.cli.main import main
 from devicecore.testing.conformance import CHECKS
 
 PLUGIN = Path(__file__).with_name("faulty_plugin.py")
 CALM = [f"--skip={check.name}" for check in CHECKS if check.name.startswith(("returns-", "is-", "keeps-", "starts-"))]
 
 
-def conformance(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
-    """Run the command to its end."""
-    command = [sys.executable, "-m", "devicecore", "conformance", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+@frozen
+class Ran:
+    """What a command left behind."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def conformance(*arguments: str | Path) -> Ran:
+    """Run the command to its end, in this process: another would take half a second to begin."""
+    out, err = StringIO(), StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patched:
+        patched.setenv("GRPC_VERBOSITY", "ERROR")  # which the command sets, and would leave behind
+        status = main(["conformance", *map(str, arguments)])
+    return Ran(status, out.getvalue(), err.getvalue())
 
 
 def test_a_faulty_one_is_told_what_to_do_something_about(tmp_path: Path) -> None:
