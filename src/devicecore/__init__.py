@@ -107,4 +107,4 @@ if not TYPE_CHECKING:  # what a type checker sees is above
         return value
 
     def __dir__() -> list[str]:
-        return [*globals(), *__all__]
+        return [*__all__, *(name for name in globals() if name.startswith("__"))]

@@ -129,6 +129,7 @@ class DeviceManager:
         self._admitting: set[PodUid] = set()
         self._settled: dict[PodUid, Affinity] = {}  # of pods as a whole that hold devices, or are in admission
         self.restored = Restored()
+        """What was found in the store at the last start."""
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -223,7 +224,11 @@ class DeviceManager:
 
         Raises:
             ManagerStoppedError: nothing is forgotten, for the manager is not started.
+            TypeError: it is one uid, not several.
         """
+        if isinstance(pods, str):  # whose letters would be pods that nobody knows
+            message = f"evict takes the uids of several pods: evict([{pods!r}])"
+            raise TypeError(message)
         if self._life is None:
             raise ManagerStoppedError
         self._forget(tuple(pods))
@@ -614,7 +619,7 @@ class DeviceManager:
             decoded = None if blob is None else decode(blob)
             data = decoded.verified() if decoded else CheckpointData(None, {})
         except (StoreError, CheckpointError) as error:
-            restored = Restored(problem=error, set_aside=self._store.set_aside())
+            restored = Restored(problem=error, set_aside=self._set_aside(error))
             _log.error("%s; it is kept as %s, and nothing is restored", error, restored.set_aside)
             return Node(), restored
         skipped = []
@@ -630,6 +635,12 @@ class DeviceManager:
                 entries.append(entry)
         node = Node.restore(evolve(data, entries=tuple(entries)), self._clock())
         return node, Restored(decoded.format if decoded else None, len(entries), tuple(skipped))
+
+    def _set_aside(self, problem: DeviceCoreError) -> str | None:
+        try:
+            return self._store.set_aside()
+        except StoreError as error:
+            raise evolve(error, cause=f"{error.cause}. It was to be set aside because of this: {problem}") from problem
 
 
 @frozen

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,30 @@ class TestFileStore:
         assert names(directory) == set(aside)
         assert all((directory / name).read_bytes() == name.encode() for name in aside)
 
+    def test_whoever_wrote_first_keeps_the_file(self, store: FileStore, directory: Path) -> None:
+        second = FileStore.in_directory(directory)
+        assert store.load() is second.load() is None
+        store.save(b"first")
+        with pytest.raises(StoreError, match="somebody else has written it since"):
+            second.save(b"second")
+        assert store.load() == second.load() == b"first"
+        second.save(b"second")  # it has read what the first wrote
+        with pytest.raises(StoreError, match="only one manager at a time"):
+            store.save(b"third")
+        assert second.load() == b"second"
+
+    def test_a_file_that_was_only_touched_copied_or_deleted_is_still_ours(self, store: FileStore) -> None:
+        store.save(b"one")
+        os.utime(store.path, (0, 1234567890.25))
+        store.save(b"two")
+        copy = store.path.with_name("copy")
+        copy.write_bytes(b"two")
+        copy.rename(store.path)
+        store.save(b"three")
+        store.path.unlink()
+        store.save(b"four")
+        assert store.load() == b"four"
+
     def test_what_a_crash_left_behind_is_deleted_and_nothing_else(self, directory: Path) -> None:
         ours = {f".{CHECKPOINT_NAME}.123-4.new", f".{CHECKPOINT_NAME}.123-4.old"}
         foreign = {f".{CHECKPOINT_NAME}.swp", f"{CHECKPOINT_NAME}.corrupt-1", f".other.{CHECKPOINT_NAME}.123-4.new"}
@@ -75,6 +100,9 @@ class TestFileStore:
         with pytest.raises(StoreError) as failed:
             store.save(b"blob")
         assert failed.value.args == (CHECKPOINT_NAME, "write", f"{store.path}: Is a directory")
+        with pytest.raises(StoreError, match=r"FileStore\.in_directory keeps a checkpoint in one"):
+            store.set_aside()
+        assert store.path.is_dir()  # whosever it is, it stays where it is
         missing = FileStore(directory / "missing" / "file")
         with pytest.raises(StoreError) as failed:
             missing.save(b"blob")
@@ -179,8 +207,15 @@ class TestFileStore:
         stores = [FileStore.in_directory(directory) for _ in blobs]
         for each in stores:
             each.save(b"")  # from here on nobody looks for leftovers
+
+        def save(store: FileStore, blob: bytes) -> None:
+            for _ in range(5):
+                store.load()
+                with suppress(StoreError):  # another one was first
+                    store.save(blob)
+
         with ThreadPoolExecutor(8) as writers:
-            list(writers.map(lambda pair: [pair[0].save(pair[1]) for _ in range(5)], zip(stores, blobs, strict=True)))
+            list(writers.map(save, stores, blobs))
         assert stores[0].load() in blobs
         assert names(directory) == {CHECKPOINT_NAME}
 

@@ -1,6 +1,7 @@
 """What a device manager does when something goes wrong, and what it says."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 from attrs import evolve
@@ -26,6 +27,7 @@ from devicecore import (
     Verdict,
     resource_name,
 )
+from devicecore.adapters.file import FileStore
 from devicecore.adapters.memory import MemoryMetrics, MemoryPods, MemorySink, MemoryStore, MemoryTransport
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, decode, encode
@@ -150,6 +152,19 @@ def test_a_corrupt_checkpoint_is_set_aside_and_reported() -> None:
         assert isinstance(problem, CorruptCheckpointError)
         assert (problem.stored, problem.computed) == (1, 3467439661)
         assert manager.restored.set_aside == "aside[0]"
+
+
+def test_a_checkpoint_that_can_neither_be_read_nor_set_aside_keeps_a_manager_from_starting(tmp_path: Path) -> None:
+    """It says both, what was wrong with it and why it is still there."""
+    both = r"^failed to set aside .*in_directory keeps a checkpoint in one\..*failed to read .*Is a directory$"
+    with pytest.raises(StoreError, match=both):
+        DeviceManager(MemoryTransport(), FileStore(tmp_path), MemorySink()).start()
+
+
+def test_one_uid_is_not_a_collection_of_pods() -> None:
+    manager = DeviceManager(MemoryTransport(), MemoryStore(), MemorySink())
+    with manager, pytest.raises(TypeError, match=r"evict\(\['pod-1'\]\)"):
+        manager.evict("pod-1")  # type: ignore[arg-type]  # what somebody without mypy does
 
 
 def test_an_entry_whose_receipt_cannot_be_read_is_skipped_and_reported() -> None:

@@ -105,3 +105,15 @@ def test_device_hints_merge_with_those_of_other_providers(row: Json, policy: str
     best, admitted = merge(Topology(machine, Policy(policy)), [ours, *others])
     expected = row["expected"]
     assert (admitted, best) == (expected["admit"], hint({**expected, "preferred": True}))
+
+
+@pytest.mark.parametrize("nodes", [(), (0, 0), (-1,)])
+def test_a_machine_without_numa_nodes_or_with_odd_ones_is_none(nodes: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="one or more different NUMA nodes"):
+        Topology(numa(nodes))
+
+
+def test_a_policy_may_be_given_by_its_name() -> None:
+    assert Topology(policy="restricted").policy is Policy.RESTRICTED
+    with pytest.raises(ValueError, match="bogus"):
+        Topology(policy="bogus")

@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from attrs import frozen
+
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import SinkError, StoreError
 from devicecore.domain.model import ResourceName
@@ -28,13 +30,17 @@ _WRITER_TO_COME = 1000  # milliseconds that a named pipe may be without anybody 
 
 _instances = itertools.count(1)
 
+_Identity = tuple[int, int, int, int]
+
 
 class FileStore:
-    """The checkpoint in one file, mode 0600. One process at a time may write it."""
+    """The checkpoint in one file, mode 0600. One store at a time may write it; a second is found out and refused."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._file = _DurableFile(self.path, 0o600)
+        self._lock = threading.Lock()
+        self._seen: _Seen | None = None
 
     @classmethod
     def in_directory(cls, directory: str | os.PathLike[str]) -> "FileStore":
@@ -47,26 +53,45 @@ class FileStore:
         Raises:
             StoreError: it cannot be read.
         """
-        with self._blaming("read"):
-            return self._file.read()
+        with self._lock, self._blaming("read"):
+            self._seen = None
+            identity = self._file.identity()
+            blob = self._file.read()
+            self._seen = _Seen(identity, blob)
+            return blob
 
     def save(self, blob: bytes) -> None:
         """Replace the file; on return the disk has it.
 
         Raises:
-            StoreError: it cannot be written; the old file is still there.
+            StoreError: it cannot be written, or somebody else has written it since; the old file is still there.
         """
-        with self._blaming("write"):
+        with self._lock, self._blaming("write"):
+            self._refuse_a_second_writer()
+            self._seen = None  # a write that fails may leave either file
             self._file.write(blob)
+            self._seen = _Seen(self._file.identity(), blob)
 
     def set_aside(self) -> str | None:
         """Rename the file to `<name>.corrupt-<when it was last written>`; the new path, None if there is no file.
 
         Raises:
-            StoreError: it cannot be renamed.
+            StoreError: it cannot be renamed, or is a directory.
         """
-        with self._blaming("set aside"):
+        with self._lock, self._blaming("set aside"):
+            self._seen = None
+            if self.path.is_dir():  # somebody's own, most likely
+                raise OSError(errno.EISDIR, "it is a directory; FileStore.in_directory keeps a checkpoint in one")
             return self._file.set_aside()
+
+    def _refuse_a_second_writer(self) -> None:
+        """Whoever writes over what another manager has saved gives that manager's devices away again."""
+        if self._seen is None:
+            return
+        now = self._file.identity()
+        if now is None or now == self._seen.identity or self._file.read() == self._seen.blob:
+            return
+        raise OSError(errno.EBUSY, "somebody else has written it since; only one manager at a time can use it")
 
     @contextmanager
     def _blaming(self, action: str) -> Generator[None, None, None]:
@@ -74,6 +99,14 @@ class FileStore:
             yield
         except OSError as error:
             raise StoreError(self.path.name, action, f"{self.path}: {error.strerror or error}") from error
+
+
+@frozen
+class _Seen:
+    """What a store last read or wrote, and how the file looked then: device, inode, time of writing and size."""
+
+    identity: _Identity | None
+    blob: bytes | None
 
 
 class JsonFileSink:
@@ -123,6 +156,13 @@ class _DurableFile:
         self._target = str(path)
         self._lock = threading.Lock()
         self._swept = False
+
+    def identity(self) -> _Identity | None:
+        try:
+            found = os.stat(self._target)  # noqa: PTH116 - see __init__
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
     def read(self) -> bytes | None:
         try:

@@ -11,7 +11,7 @@ from heapq import nsmallest
 from itertools import chain, combinations, islice
 from operator import or_
 
-from attrs import frozen
+from attrs import field, frozen
 
 from devicecore.domain.capacity import pod_request
 from devicecore.domain.device_set import DeviceSet
@@ -94,11 +94,21 @@ class Scope(Enum):
 
 @frozen
 class Topology:
-    """The machine's NUMA nodes, in its order, and how the node's configuration wants them used."""
+    """The machine's NUMA nodes, in its order, and how the node's configuration wants them used.
 
-    numa_nodes: tuple[NumaNode, ...] = (NumaNode(0),)
-    policy: Policy = Policy.NONE
-    scope: Scope = Scope.CONTAINER
+    Raises:
+        ValueError: no such policy or scope, or the nodes are not one or more different numbers of at least 0.
+    """
+
+    numa_nodes: tuple[NumaNode, ...] = field(default=(NumaNode(0),))
+    policy: Policy = field(default=Policy.NONE, converter=Policy)
+    scope: Scope = field(default=Scope.CONTAINER, converter=Scope)
+
+    @numa_nodes.validator
+    def _are_nodes(self, _: object, nodes: tuple[NumaNode, ...]) -> None:
+        if not nodes or min(nodes) < 0 or len(set(nodes)) < len(nodes):
+            problem = f"a machine has one or more different NUMA nodes, none below 0; these are {list(nodes)}"
+            raise ValueError(problem)
 
 
 def container_hints(
