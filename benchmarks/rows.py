@@ -1,4 +1,4 @@
-"""The rows of the table. Each gives times in seconds, for ever; what is not under the clock is not timed."""
+"""The rows of the table. Each gives durations, for ever; what is not under the clock is not timed."""
 
 import os
 import subprocess
@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from attrs import evolve
 from workload import CONTAINER, Bench, Size, checkpoint, devices, running
@@ -19,15 +20,24 @@ from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.inventory import DeviceReport
 from devicecore.domain.topology import generate_hints, merge
 
-Times = Generator[float, None, None]
+
+class Duration(NamedTuple):
+    """Seconds on the clock, and those of them that a processor worked for us; None if others work for us too."""
+
+    wall: float
+    cpu: float | None = None
+
+
+Times = Generator[Duration, None, None]
 TWO_NODES = Topology((NumaNode(0), NumaNode(1)), Policy.BEST_EFFORT)
 
 
-def timed(work: Callable[[], object]) -> float:
-    """Seconds."""
-    began = time.perf_counter()
+def timed(work: Callable[[], object]) -> Duration:
+    """How long it takes."""
+    began, cpu_began = time.perf_counter(), time.process_time()
     work()
-    return time.perf_counter() - began
+    cpu = time.process_time() - cpu_began
+    return Duration(time.perf_counter() - began, cpu)
 
 
 def _admissions(bench: Bench) -> Times:
@@ -135,14 +145,14 @@ def list_over_grpc(size: Size) -> Times:
     """A changed list of devices arrives over gRPC, until capacity shows it; one more or one less than before."""
     with _over_grpc(size) as (_, send):
         while True:
-            yield send(size.devices - 1)
-            yield send(size.devices)
+            yield Duration(send(size.devices - 1))
+            yield Duration(send(size.devices))
 
 
 def admit_over_grpc(size: Size) -> Times:
     """Admit one more pod, its plugin in another process."""
     with _over_grpc(size) as (bench, _):
-        yield from _admissions(bench)
+        yield from (Duration(it.wall) for it in _admissions(bench))
 
 
 def _settled(nodes: int, per_node: int) -> Times:
@@ -164,7 +174,8 @@ def settle_36_nodes(_size: Size) -> Times:
 
 def _process(*arguments: str) -> Times:
     while True:
-        yield timed(lambda: subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL))
+        run = timed(lambda: subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL))
+        yield Duration(run.wall)
 
 
 def python_alone(_size: Size) -> Times:
