@@ -1,6 +1,7 @@
 """The plugin's side over real sockets: it is found, it pushes, it comes back, and it goes."""
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -255,6 +256,21 @@ def test_a_plugin_can_be_started_again(directory: Path, recorder: Recorder) -> N
         served.start()
         served.start()
         assert recorder.lists(recorder.plugin(2)) == [("d0",)]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be nobody for a moment")
+@pytest.mark.parametrize("mode", [0o555, 0o700], ids=["to write", "to look"])
+def test_where_it_may_not_serve_it_says_so(directory: Path, mode: int) -> None:
+    inside = directory / "inside"
+    inside.mkdir()
+    inside.chmod(mode)
+    directory.chmod(0o755)
+    os.seteuid(65534)
+    try:
+        with pytest.raises(DirectoryError, match="Permission denied"):
+            serve_plugin(Gpus(), inside)
+    finally:
+        os.seteuid(0)
 
 
 def test_where_it_cannot_serve_it_says_why(directory: Path) -> None:

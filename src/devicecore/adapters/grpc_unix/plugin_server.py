@@ -4,6 +4,7 @@ Law: serve first, then register; a kubelet that restarts or cleans its directory
 """
 
 import asyncio
+import errno
 import hashlib
 import logging
 import os
@@ -346,11 +347,17 @@ class ServedPlugin:
 def _check_bindable(socket: str) -> None:
     """Say what grpc does not say when it cannot bind."""
     path = Path(socket)
-    if not path.parent.is_dir():
-        cause = "it is not a directory" if path.parent.exists() else "there is no such directory: a kubelet makes it"
-        raise DirectoryError(str(path.parent), cause)
-    if path.is_symlink() or (path.exists() and not path.is_socket()):
-        raise DirectoryError(str(path.parent), f"{path.name} is in the way and is not a socket")
+    try:
+        if not path.parent.is_dir():
+            exists = path.parent.exists()
+            cause = "it is not a directory" if exists else "there is no such directory: a kubelet makes it"
+            raise DirectoryError(str(path.parent), cause)
+        if path.is_symlink() or (path.exists() and not path.is_socket()):
+            raise DirectoryError(str(path.parent), f"{path.name} is in the way and is not a socket")
+        if not os.access(path.parent, os.W_OK | os.X_OK, effective_ids=True):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise DirectoryError(str(path.parent), error.strerror or str(error)) from error
 
 
 class _Service:
