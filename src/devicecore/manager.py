@@ -30,6 +30,8 @@ from devicecore.domain.errors import (
     ManagerStoppedError,
     NoDevicesAllocatedError,
     NoHealthyDevicesError,
+    PluginCallError,
+    PluginStoppedError,
     SinkError,
     StoreError,
     TopologyAffinityError,
@@ -416,13 +418,14 @@ class DeviceManager:
                         self._state.notify_all()
                         transaction.reserved.append(demand)
                     return decision.devices
-            preferred = self._transport.get_preferred_allocation(
-                self._plugin(demand.resource).id,
-                tuple(decision.candidates),
-                tuple(decision.must_include),
-                decision.size,
-                timeout=self._time_left(transaction),
-            )
+            with _a_stopped_plugin_fails(demand.resource, "GetPreferredAllocation"):
+                preferred = self._transport.get_preferred_allocation(
+                    self._plugin(demand.resource).id,
+                    tuple(decision.candidates),
+                    tuple(decision.must_include),
+                    decision.size,
+                    timeout=self._time_left(transaction),
+                )
 
     def _commit(self, transaction: "_Transaction") -> bool:
         """Turn the reservations into allocations: on disk first, then here. Whether there was anything to save."""
@@ -505,7 +508,8 @@ class DeviceManager:
         allocation = self._node.ledger.allocation(key, resource)
         if allocation is None:
             raise NoDevicesAllocatedError(key.pod, key.container, resource)
-        self._transport.pre_start_container(plugin.id, tuple(allocation.devices))
+        with _a_stopped_plugin_fails(resource, "PreStartContainer"):
+            self._transport.pre_start_container(plugin.id, tuple(allocation.devices))
 
     def _is_active(self, pod: PodUid) -> bool:
         return pod in (self._pods.active_pods() if self._pods else self._node.ledger.allocations)
@@ -641,6 +645,15 @@ class DeviceManager:
             return self._store.set_aside()
         except StoreError as error:
             raise evolve(error, cause=f"{error.cause}. It was to be set aside because of this: {problem}") from problem
+
+
+@contextmanager
+def _a_stopped_plugin_fails(resource: ResourceName, method: str) -> Iterator[None]:
+    """That a plugin has gone is, but for Allocate, one more way for a call to fail (reference 5.5, 7.2)."""
+    try:
+        yield
+    except PluginStoppedError as error:
+        raise PluginCallError(resource, method, str(error)) from error
 
 
 @frozen

@@ -33,8 +33,8 @@ from devicecore.domain.errors import (
     EndpointNotFoundError,
     NoDevicesAllocatedError,
     PluginAlreadyConnectedError,
+    PluginCallError,
     PluginError,
-    PluginStoppedError,
     SinkError,
     StoreError,
 )
@@ -439,7 +439,7 @@ class ManagedNode(RuleBasedStateMachine):
             problem = error
         if problem and self._is_complete(pod, container):  # then only a plugin that wants to know of it can prevent it
             resources = self.manager.node.inventory.resources
-            assert isinstance(problem, PluginStoppedError | EndpointNotFoundError)
+            assert isinstance(problem, PluginCallError | EndpointNotFoundError)
             assert problem.resource not in {name for name, known in resources.items() if known.plugins}
         self._update(pod)
         if options is not None:

@@ -295,6 +295,17 @@ def test_137534_the_last_device_goes_while_the_plugin_thinks() -> None:
         rig.check()
 
 
+def test_a_plugin_that_goes_before_it_can_advise_refuses_the_pod() -> None:
+    """The sentence is the one for any advice that fails (reference 5.5)."""
+    with Rig() as rig:
+        connection = rig.network.connect(Choosy(GPU, simulated_devices("gpu", 2)))
+        rig.script.on("GetPreferredAllocation", Meanwhile(connection.disconnect))
+        assert str(rig.admit(pod("p"))) == (
+            "device plugin GetPreferredAllocation rpc failed with err: endpoint example.com/gpu has been stopped"
+        )
+        rig.check()
+
+
 def test_one_pod_that_is_admitted_twice_at_once_is_admitted_once() -> None:
     """Admissions of one pod wait for each other, and the second finds what the first was given."""
     with Rig() as rig:

@@ -355,8 +355,11 @@ def test_a_dead_plugin_answers_nothing() -> None:
         connection = transport.connect(Fussy(PluginOptions(pre_start_required=True)))
         manager.admit(a_pod("p"))
         connection.disconnect()
-        with pytest.raises(PluginStoppedError, match=r"endpoint example.com/gpu has been stopped"):
+        with pytest.raises(PluginCallError) as failed:
             manager.container_options(a_pod("p"), "main")
+        assert str(failed.value) == (
+            "device plugin PreStartContainer rpc failed with err: endpoint example.com/gpu has been stopped"
+        )
 
 
 def test_conflicting_answers_are_logged(caplog: pytest.LogCaptureFixture) -> None:
