@@ -118,9 +118,8 @@ class DeviceManager:
         self._clock = clock
         self._node = Node()
         self._life: threading.Event | None = None  # one from each start to its stop; set when it knows what was saved
-        self._state = threading.Condition(
-            threading.Lock()
-        )  # held while `_node` is replaced, never while a port is called
+        # Held while `_node` is replaced, never while a port is called.
+        self._state = threading.Condition(threading.Lock())
         self._saving = threading.Lock()  # held while the store is called, so that no older node is saved last
         self._publishing = threading.Lock()  # held while the sink is called, so that no older status is published last
         self._saved: Node | None = None
@@ -306,9 +305,8 @@ class DeviceManager:
         """Forget the pods that are no longer active; whether there were any. Saving that is the caller's business."""
         if self._life is None or self._pods is None or not self._pods.sources_ready():
             return False
-        held = (
-            self._node.ledger.allocations.keys()
-        )  # before asking who is active: a pod admitted since then is not in it
+        # Before asking who is active: a pod admitted since then is not in it.
+        held = self._node.ledger.allocations.keys()
         with self._turn:
             listed = self._pods.active_pods()
             admitting = frozenset(self._admitting)
