@@ -40,16 +40,14 @@ class PluginClient:
 
     def __init__(self, plugin: PluginId, limits: Limits, patience: float) -> None:
         self.plugin = plugin
+        self.patience = patience
         self.identity: SocketIdentity | None = None
         """Which socket; None until there is one."""
         self.introduced: asyncio.Future[DeviceCoreError | None] = asyncio.get_running_loop().create_future()
         """Done when the plugin is registered, or is not and why."""
         self.asked_again_at = float("-inf")
         """Loop time of the last Register call that found this instance alive."""
-        self.attendance: asyncio.Task[None] | None = None
-        """Ends when this instance's life is over and told of."""
         self._limits = limits
-        self.patience = patience
         self._channel: grpc.aio.Channel | None = None
         self._stream: grpc.aio.UnaryStreamCall[Message, bytes] | None = None
         self._hung_up = False

@@ -69,8 +69,8 @@ class RegistrationServer:
         self._newest: dict[tuple[ResourceName, str], PluginClient] = {}
         self._missed: dict[tuple[ResourceName, str], float] = {}
         """Loop time at which a socket was waited for in vain."""
-        self._attended: set[PluginClient] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._attendance: dict[PluginClient, asyncio.Task[None]] = {}
+        """By instance, oldest first: the task that ends when its life is over and told of."""
         self._stopping = False
         self._server: grpc.aio.Server | None = None
 
@@ -91,9 +91,10 @@ class RegistrationServer:
     async def stop(self) -> None:
         """Let go of all plugins and stop serving, without a word to the listener. Twice is no error."""
         self._stopping = True
-        for task in self._tasks:
+        tasks = tuple(self._attendance.values())
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for client in tuple(self._clients.values()):  # a task that was cancelled before it began did nothing at all
             self._forget(client)
             client.introduced.set_result(_stopping(client.plugin))
@@ -159,8 +160,8 @@ class RegistrationServer:
         """Let go of a plugin, as if it had ended its stream, and wait until the listener has been told."""
         client.asked_again_at = float("-inf")
         client.hang_up()
-        if client.attendance is not None:
-            await asyncio.wait([client.attendance])
+        if client in self._attendance:
+            await asyncio.wait([self._attendance[client]])
 
     def _begin(self, resource: ResourceName, path: str, patience: float) -> PluginClient:
         client = PluginClient(PluginId(resource, path, self._next_generation()), self._limits, patience)
@@ -168,11 +169,8 @@ class RegistrationServer:
             client.introduced.set_result(_stopping(client.plugin))
             return client
         self._clients[client.plugin] = self._newest[resource, path] = client
-        client.attendance = task = asyncio.create_task(self._attend(client))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        self._attended.add(client)
-        task.add_done_callback(lambda _: self._attended.discard(client))
+        self._attendance[client] = task = asyncio.create_task(self._attend(client))
+        task.add_done_callback(lambda _: self._attendance.pop(client))
         return client
 
     async def _attend(self, client: PluginClient) -> None:
@@ -215,7 +213,7 @@ class RegistrationServer:
         """The older instances at the same socket that are not yet mourned."""
         return [
             client
-            for client in self._attended
+            for client in self._attendance
             if (client.plugin.resource, client.plugin.socket) == (plugin.resource, plugin.socket)
             and client.plugin.generation < plugin.generation
         ]
