@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from attrs import frozen
 
 from devicecore.domain.device_list import DeviceList
-from devicecore.domain.errors import TooManyRegistrationsError
-from devicecore.domain.model import DeviceId, PluginId, ResourceName
+from devicecore.domain.errors import InvalidResourceNameError, TooManyRegistrationsError
+from devicecore.domain.model import DeviceId, PluginId, ResourceName, resource_name
 
 LONGEST_VERSION = 63  # characters; the only version there is has 7
 LONGEST_RESOURCE_NAME = 253 + len("/") + 63  # characters, see `resource_name`
@@ -46,6 +46,18 @@ def shown(text: str, longest: int, kept: int = _SHOWN) -> str:
 def said(error: str) -> str:
     """Spell what went wrong with a plugin, as above: its own words may be in it."""
     return shown(error, _LONGEST_ERROR, kept=_LONGEST_ERROR // 2)
+
+
+def parsed_resource_name(text: str) -> ResourceName:
+    """Parse a resource name; what is none is not repeated at length.
+
+    Raises:
+        InvalidResourceNameError: it is none, and is as it can be `shown`.
+    """
+    try:
+        return resource_name(text)
+    except InvalidResourceNameError:
+        raise InvalidResourceNameError(shown(text, LONGEST_RESOURCE_NAME)) from None
 
 
 class RegistrationRate:

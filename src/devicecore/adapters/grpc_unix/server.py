@@ -21,19 +21,19 @@ from devicecore.adapters.grpc_unix.limits import (
     Limits,
     ListCheck,
     RegistrationRate,
+    parsed_resource_name,
     said,
     shown,
 )
 from devicecore.domain.errors import (
     DeviceCoreError,
     DirectoryError,
-    InvalidResourceNameError,
     PluginConnectError,
     PluginStoppedError,
     UnsupportedVersionError,
 )
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
-from devicecore.domain.model import PluginId, ResourceName, resource_name
+from devicecore.domain.model import PluginId, ResourceName
 from devicecore.wire import deviceplugin
 from devicecore.wire.device_lists import read_devices
 
@@ -131,7 +131,7 @@ class RegistrationServer:
     async def _admit(self, request: deviceplugin.RegisterRequest) -> None:
         if request.version not in SUPPORTED_VERSIONS:
             raise UnsupportedVersionError(shown(request.version, LONGEST_VERSION), SUPPORTED_VERSIONS)
-        resource = _parsed(request.resource_name)
+        resource = parsed_resource_name(request.resource_name)
         if self._rate is not None:
             self._rate.take(resource)
         await self.connect(resource, self._directory.endpoint(request.endpoint))
@@ -239,13 +239,6 @@ class RegistrationServer:
         self._clients.pop(plugin, None)
         if self._newest.get((plugin.resource, plugin.socket)) is client:
             del self._newest[plugin.resource, plugin.socket]
-
-
-def _parsed(name: str) -> ResourceName:
-    try:
-        return resource_name(name)
-    except InvalidResourceNameError:
-        raise InvalidResourceNameError(shown(name, LONGEST_RESOURCE_NAME)) from None
 
 
 def _reported(plugin: PluginId, message: bytes, check: ListCheck) -> DevicesReported:

@@ -18,7 +18,7 @@ from attrs import define
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.client import PluginClient
 from devicecore.adapters.grpc_unix.directory import LONGEST_SOCKET_PATH, SocketIdentity, socket_identity
-from devicecore.adapters.grpc_unix.limits import LONGEST_RESOURCE_NAME, LONGEST_VERSION, Limits, said, shown
+from devicecore.adapters.grpc_unix.limits import LONGEST_VERSION, Limits, parsed_resource_name, said, shown
 from devicecore.adapters.grpc_unix.server import SUPPORTED_VERSIONS, RegistrationServer
 from devicecore.domain.errors import (
     DeviceCoreError,
@@ -29,7 +29,7 @@ from devicecore.domain.errors import (
     PluginStoppedError,
     UnhandledPluginTypeError,
 )
-from devicecore.domain.model import ResourceName, resource_name
+from devicecore.domain.model import ResourceName
 from devicecore.wire import pluginregistration
 
 DEVICE_PLUGIN_TYPE = "DevicePlugin"
@@ -195,10 +195,7 @@ def _validated(info: pluginregistration.PluginInfo, path: str) -> tuple[Resource
     if not set(SUPPORTED_VERSIONS) & set(info.supported_versions):
         offered = tuple(shown(version, LONGEST_VERSION) for version in info.supported_versions[:9])
         raise NoSupportedVersionError(SUPPORTED_VERSIONS, offered)
-    try:
-        resource = resource_name(info.name)
-    except InvalidResourceNameError:
-        raise InvalidResourceNameError(shown(info.name, LONGEST_RESOURCE_NAME)) from None
+    resource = parsed_resource_name(info.name)
     endpoint = info.endpoint or path
     if not endpoint.startswith("/") or not endpoint.isprintable() or socket_identity(endpoint) is None:
         raise InvalidEndpointError(shown(endpoint, LONGEST_SOCKET_PATH), "it is not the absolute path of a socket")
