@@ -498,6 +498,8 @@ class TestStartAndStop:
             GrpcUnixTransport(deep).start(recorder)
         assert refused.value.args == (str(deep / "kubelet.sock"), 107)
         assert not deep.exists()
+        with pytest.raises(SocketPathTooLongError, match=rf"has {len(str(deep / 'kubelet.sock'))} bytes, more than"):
+            GrpcUnixTransport(directory / os.fsdecode(b"\xff" * 100)).start(recorder)
         fits = directory / ("x" * (107 - len(str(directory)) - len("//kubelet.sock")))
         with running(fits, recorder):
             assert len(str(fits / "kubelet.sock")) == 107

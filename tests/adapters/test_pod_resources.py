@@ -1,5 +1,6 @@
 """The pod-resources API over a real socket, against the kubelet's rules (reference 10)."""
 
+import os
 import socket
 import stat
 import threading
@@ -253,6 +254,14 @@ def test_the_socket_of_a_dead_server_is_replaced_and_a_living_ones_is_not(stage:
     with stage.server, pytest.raises(DirectoryInUseError):
         Stage(directory).server.start()
     stage.server.stop()  # twice is no error
+
+
+def test_a_directory_may_have_any_name(directory: Path) -> None:
+    """Also one that is no text."""
+    stage = Stage(directory / os.fsdecode(b"\xff %\xe9"))
+    stage.server.socket.parent.parent.mkdir()
+    with stage.server, PodResourcesClient(stage.server.socket, timeout=PATIENCE) as client:
+        assert list(client.list().pod_resources) == []
 
 
 @pytest.mark.parametrize(

@@ -423,7 +423,7 @@ class PodResourcesClient:
 
 def _target(socket: Path) -> str:
     """A unix socket's path for grpc, which reads it as a URI."""
-    return "unix:" + quote(str(socket))
+    return "unix:" + quote(os.fsencode(socket))
 
 
 def _serialize(message: Message) -> bytes:

@@ -430,9 +430,10 @@ class SocketPathTooLongError(SetUpError):
     limit: int
 
     def __str__(self) -> str:
+        length = len(self.path.encode(errors="surrogateescape"))  # a file's name need not be text
         return (
-            f"socket path {self.path!r} has {len(self.path.encode())} bytes, more than the {self.limit} a unix socket "
-            "can have: choose a directory with a shorter name"
+            f"socket path {self.path!r} has {length} bytes, more than the {self.limit} a unix socket can have: choose "
+            "a directory with a shorter name"
         )
 
 
