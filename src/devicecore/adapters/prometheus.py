@@ -100,7 +100,9 @@ class PrometheusMetrics:
         """Count a call of the pod-resources API; of the older one, a kubelet counts no more than that there was one."""
         series = ["requests_total"]
         if version == "v1":
-            series += [f"{kind}_{_POD_RESOURCES[method]}" for kind in ("requests", *(["errors"] * failed))]
+            series.append(f"requests_{_POD_RESOURCES[method]}")
+            if failed:
+                series.append(f"errors_{_POD_RESOURCES[method]}")
         with self._lock:
             for one in series:
                 self._pod_resources[one][version] = self._pod_resources[one].get(version, 0) + 1

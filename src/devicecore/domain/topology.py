@@ -56,10 +56,6 @@ class NumaMask:
     def __and__(self, other: "NumaMask") -> "NumaMask":
         return NumaMask(self.bits & other.bits)
 
-    def is_narrower_than(self, other: "NumaMask") -> bool:
-        """Whether it has fewer nodes or, of the same number, the smaller value (kubelet: `IsNarrowerThan`)."""
-        return (len(self), self.bits) < (len(other), other.bits)
-
     def __repr__(self) -> str:
         return f"NumaMask({', '.join(map(str, self))})"
 
