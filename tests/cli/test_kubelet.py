@@ -123,6 +123,31 @@ def test_once_is_a_negative_finding_when_a_pod_does_not_run(devicecore: Run, roo
     assert not state["settled"]
     assert [pod["reason"] for pod in state["pods"]] == [f"no plugin has registered {GPU}"]
     assert [problem["line"] for problem in state["problems"]] == [2]
+    said = f"devicecore kubelet: not settled, still waiting for pod default/good: no plugin has registered {GPU}\n"
+    assert run.stderr.endswith(said)
+
+
+def test_once_on_a_node_that_waits_for_nothing_is_good_however_short_the_wait(devicecore: Run, root: Path) -> None:
+    run = devicecore("kubelet", "--root", str(root), "--manifests", str(root / "pods"), "--once", "--wait", "0")
+    assert (run.returncode, "settled" in run.stderr) == (0, False)
+
+
+def test_what_is_waited_for_is_said_by_name(tmp_path: Path) -> None:
+    (tmp_path / "train.yaml").write_text(
+        "{apiVersion: v1, kind: Pod, metadata: {name: t}, spec: {containers: [{name: m}]}}"
+    )
+    transport, store = MemoryTransport(), MemoryStore()
+    with DeviceManager(transport, store, MemorySink()) as manager:
+        transport.connect(SimulatedPlugin(GPU, simulated_devices("gpu", 2)))
+        manager.admit(Pod(PodUid("u"), "p", containers=(Container("main", {GPU: 1}),)))
+    with DeviceManager(MemoryTransport(), store, MemorySink()) as manager:
+        standin = StandIn(manager, ManifestPods(tmp_path, tmp_path.parent / "pods.json"))
+        awaited = f"the plugin of {GPU}, which was there before"
+        assert standin.state().waits_for == (awaited, "the manifests, which have not been read")
+        while len(standin.state().waits_for) > 1:
+            standin.turn()
+        assert standin.state().waits_for == (awaited,)
+        standin.stop()
 
 
 def settle(standin: StandIn) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from devicecore.cli.output import console_on, print_json
+from devicecore.cli.output import complain, console_on, print_json
 from devicecore.cli.plugin import ENDING, ending_signals_held, numbers
 
 if TYPE_CHECKING:
@@ -116,7 +116,9 @@ def kubelet(
     told on DIR/pod-resources/kubelet.sock, in DIR/state.json, and here. SIGTERM or SIGINT ends it; started again, it
     has everything.
 
-    With --once, the exit status is 1 if a pod does not run or a manifest cannot be used.
+    With --once, the exit status is 1 if a pod does not run, a manifest cannot be used, or a plugin is still waited for.
+    Plugins look for a kubelet about once a second, so things are settled when nothing has changed for three seconds;
+    --wait 0 waits for nobody.
     """
     if kubeconfig is not None and in_cluster:
         message = "--kubeconfig and --in-cluster exclude each other."
@@ -139,19 +141,19 @@ def kubelet(
             _keep(root / STATE_NAME, state.to_json(name))
             screen(state)
 
-        settled = _run(
-            standin, manager, show=show, events=events, period=status_period, patience=wait if once else None
-        )
+        _run(standin, manager, show=show, events=events, period=status_period, patience=wait if once else None)
         if not once:
             return 0
-        document = {**standin.state().to_json(name), "settled": settled}
+        state = standin.state()
         if as_json:
-            print_json(document)
+            print_json(state.to_json(name))
         else:
             from devicecore.cli.kubelet_view import render
 
-            console_on(sys.stdout, _WIDTH).print(render(standin.state(), name, ()))
-        return 0 if settled and standin.all_is_well else 1
+            console_on(sys.stdout, _WIDTH).print(render(state, name, ()))
+        if not state.settled:
+            complain("devicecore kubelet", f"not settled, still waiting for {'; '.join(state.waits_for)}")
+        return 0 if state.settled and standin.all_is_well else 1
 
 
 def _run(
@@ -162,9 +164,9 @@ def _run(
     events: Iterable[str],
     period: float,
     patience: float | None,
-) -> bool:
-    """Go on until a signal ends it or, with `patience`, things are settled; whether they are."""
-    began = turn = next_status = time.monotonic()
+) -> None:
+    """Go on until a signal ends it or, with `patience`, things are settled or these seconds are over."""
+    began = next_status = time.monotonic()
     seen: State | None = None
     told: tuple[str, ...] = ()
     quiet_since = began
@@ -182,14 +184,16 @@ def _run(
             show(state)
         if is_new:
             seen, quiet_since = state, now
+        pause = _INTERVAL
         if patience is not None:
-            if state.settled and now - quiet_since >= _QUIET:
-                return True
-            if now - began >= patience:
-                return False
-        turn = max(turn + _INTERVAL, now)
-        if _ended_within(turn - time.monotonic()):
-            return state.settled
+            end = began + patience
+            if state.settled:
+                end = min(end, quiet_since + _QUIET)
+            if now >= end:
+                return
+            pause = min(pause, end - time.monotonic())
+        if _ended_within(pause):
+            return
 
 
 def _ended_within(seconds: float) -> bool:

@@ -7,7 +7,7 @@ its devices: in a cluster a scheduler stands before the kubelet, and here there 
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from attrs import define, frozen
@@ -173,15 +173,24 @@ class StandIn:
     def state(self) -> "State":
         """All there is to see now."""
         entries = tuple(PodState(entry.pod, entry.phase, entry.reason) for entry in self._entries.values())
-        return State(self._manager.node, entries, self.problems, settled=not self._is_busy())
+        return State(self._manager.node, entries, self.problems, tuple(self._waits_for()))
 
-    def _is_busy(self) -> bool:
-        if self._pods is not None and not self._pods.sources_ready():
-            return True
-        resources = self._manager.node.inventory.resources.values()
-        if self._leaving or any(resource.awaited or resource.report is None for resource in resources):
-            return True
-        return any(entry.waits or entry.flight for entry in self._entries.values())
+    def _waits_for(self) -> Iterator[str]:
+        """What will come about, or may, without anybody doing anything."""
+        for name, resource in sorted(self._manager.node.inventory.resources.items()):
+            if resource.awaited:
+                yield f"the plugin of {name}, which was there before"
+            elif resource.report is None:
+                yield f"the devices of {name}"
+        for entry in self._entries.values():
+            if entry.flight:
+                yield f"pod {_name(entry.pod)}, whose admission is under way"
+            elif entry.waits:
+                yield f"pod {_name(entry.pod)}: {entry.reason}"
+        if self._leaving:
+            yield "pods that are gone, and whose admission is under way"
+        elif self._pods is not None and not self._pods.sources_ready():
+            yield "the manifests, which have not been read"
 
 
 @frozen
@@ -195,19 +204,24 @@ class PodState:
 
 @frozen(eq=False)
 class State:
-    """All there is to see at one moment. It is `settled` when nothing more comes of it by itself."""
+    """All there is to see at one moment. `waits_for` says what may still come of it by itself."""
 
     node: Node
     pods: tuple[PodState, ...] = ()
     problems: tuple[ManifestError, ...] = ()
-    settled: bool = True
+    waits_for: tuple[str, ...] = ()
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing more comes of it by itself."""
+        return not self.waits_for
 
     def is_like(self, other: "State | None") -> bool:
         """Whether there is nothing to see in this that was not to be seen in `other`."""
         return (
             other is not None
             and is_same(other.node, self.node)
-            and (other.pods, other.problems, other.settled) == (self.pods, self.problems, self.settled)
+            and (other.pods, other.problems, other.waits_for) == (self.pods, self.problems, self.waits_for)
         )
 
     def owners(self, resource: ResourceName) -> dict[DeviceId, list[ContainerKey]]:
