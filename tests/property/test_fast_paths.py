@@ -198,6 +198,9 @@ SOUND = b'{"Data":{"PodDeviceEntries":[],"RegisteredDevices":{"a/b":["c"]}},"Che
         SOUND.replace(b'["c"]', b"[null]"),
         SOUND.replace(b'["c"]', b"[" * 200_000 + b"]" * 200_000),
         SOUND.replace(b"Checksum", b"checksum"),
+        SOUND.replace(
+            b"[]", b'[{"ContainerName":"c","PodUID":"p","ResourceName":"r","DeviceIDs":{"0":["d"]},"AllocResp":""}]'
+        ),
         b"\xef\xbb\xbf" + SOUND,
         SOUND.decode().encode("utf-16"),
         SOUND + b"\n",
