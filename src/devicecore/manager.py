@@ -57,6 +57,7 @@ from devicecore.ports.transport import PluginTransport
 _log = logging.getLogger(__name__)
 
 Affinity = Collection[NumaNode] | None
+"""NUMA nodes that somebody has settled on; None if nobody has an opinion."""
 
 
 @frozen

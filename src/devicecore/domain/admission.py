@@ -63,3 +63,4 @@ class NotReady:
 
 
 Verdict = Admitted | Refused | NotReady
+"""What is answered to an admission."""

@@ -1,4 +1,4 @@
-"""Every refusal there is, sorted by who is to blame: the request, the plugin, the file, the disk or the set-up.
+"""Every refusal there is, sorted by what is to blame: request, plugin, file, disk or network, or the set-up.
 
 Law: `str(error)` is the kubelet's own sentence where it has one, and the fields carry the facts. Any other exception
 that leaves this library is a bug in it.
@@ -389,7 +389,7 @@ class UnencodableCheckpointError(CheckpointError, ValueError):
         return f"checkpoint cannot be written: {self.problem}"
 
 
-# --- the disk --------------------------------------------------------------------------------------------------------
+# --- the disk and the network ----------------------------------------------------------------------------------------
 
 
 @frozen
@@ -413,6 +413,19 @@ class SinkError(DeviceCoreError):
 
     def __str__(self) -> str:
         return f"failed to publish the node's status to {self.sink}: {self.cause}"
+
+
+@frozen
+class PodResourcesError(DeviceCoreError):
+    """The pod-resources API does not answer, or answers that it cannot. `code` is gRPC's name for it."""
+
+    socket: str
+    method: str
+    code: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"{self.method} at {self.socket!r} failed with {self.code}: {self.cause}"
 
 
 # --- the set-up ------------------------------------------------------------------------------------------------------
@@ -456,19 +469,6 @@ class DirectoryError(SetUpError):
 
     def __str__(self) -> str:
         return f"cannot use directory {self.directory!r}: {self.cause}"
-
-
-@frozen
-class PodResourcesError(DeviceCoreError):
-    """The pod-resources API does not answer, or answers that it cannot. `code` is gRPC's name for it."""
-
-    socket: str
-    method: str
-    code: str
-    cause: str
-
-    def __str__(self) -> str:
-        return f"{self.method} at {self.socket!r} failed with {self.code}: {self.cause}"
 
 
 @frozen

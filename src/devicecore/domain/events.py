@@ -46,3 +46,4 @@ class PluginLost:
 
 
 Event = RegistrationRequested | PluginRegistered | DevicesReported | PluginLost
+"""What a transport tells its listener."""

@@ -36,3 +36,4 @@ class HealthChanged:
 
 
 News = Allocated | Released | HealthChanged
+"""What an observer is called with."""

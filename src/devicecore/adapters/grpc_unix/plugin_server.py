@@ -35,8 +35,6 @@ from devicecore.wire import deviceplugin, pluginregistration
 from devicecore.wire.conversion import from_devices, from_options, from_response
 
 KUBELET_DIRECTORY = "/var/lib/kubelet/device-plugins"
-REGISTRY = "/var/lib/kubelet/plugins_registry"
-VERSION = "v1beta1"
 REGISTER_TIMEOUT = 15.0  # seconds; a kubelet may take 10 to dial back
 LONGEST_BACKOFF = 16  # times the poll interval
 STOP_GRACE = 1.0  # seconds for calls in flight
@@ -68,8 +66,9 @@ def serve_plugin(
     It registers again when the kubelet has restarted or dropped it, or when its own socket was deleted; it looks every
     `poll_interval` seconds. While no kubelet takes it, it keeps trying, and logs.
 
-    With `registry`, usually `REGISTRY`, the socket is made there instead, for the kubelet's plugin watcher: the kubelet
-    finds the plugin, asks who it is, and says whether it took it. `directory` and `kubelet_socket` do not matter then.
+    With `registry`, usually `/var/lib/kubelet/plugins_registry`, the socket is made there instead, for the kubelet's
+    plugin watcher: the kubelet finds the plugin, asks who it is, and says whether it took it. `directory` and
+    `kubelet_socket` do not matter then.
 
     Raises:
         InvalidEndpointError: `endpoint` is not the bare name of a file, or is the kubelet's socket.
@@ -295,7 +294,7 @@ class ServedPlugin:
 
     async def _register(self, socket: str, kubelet: SocketIdentity) -> None:
         request = deviceplugin.RegisterRequest(
-            version=VERSION,
+            version=rpc.VERSION,
             endpoint=Path(self.socket).name,
             resource_name=self.plugin.resource,
             options=from_options(self.plugin.options),
@@ -317,7 +316,10 @@ class ServedPlugin:
 
         async def get_info(_: pluginregistration.InfoRequest, __: Context) -> pluginregistration.PluginInfo:
             return pluginregistration.PluginInfo(
-                type="DevicePlugin", name=self.plugin.resource, endpoint=self.socket, supported_versions=[VERSION]
+                type=rpc.DEVICE_PLUGIN_TYPE,
+                name=self.plugin.resource,
+                endpoint=self.socket,
+                supported_versions=[rpc.VERSION],
             )
 
         async def notify(

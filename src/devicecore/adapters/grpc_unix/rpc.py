@@ -16,8 +16,14 @@ Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
 Parsed = TypeVar("Parsed")
 
-REGISTRATION = "v1beta1.Registration"
-DEVICE_PLUGIN = "v1beta1.DevicePlugin"
+VERSION = "v1beta1"
+"""The version of the device plugin API; a kubelet supports no other."""
+
+DEVICE_PLUGIN_TYPE = "DevicePlugin"
+"""What a device plugin says it is when a plugin watcher asks."""
+
+REGISTRATION = f"{VERSION}.Registration"
+DEVICE_PLUGIN = f"{VERSION}.DevicePlugin"
 PLUGIN_WATCHER = "pluginregistration.Registration"
 GO_HEADER_BYTES = 16 * 1024 * 1024
 """How long headers a kubelet takes."""

@@ -37,7 +37,7 @@ from devicecore.domain.model import PluginId, ResourceName
 from devicecore.wire import deviceplugin
 from devicecore.wire.device_lists import read_devices
 
-SUPPORTED_VERSIONS = ("v1beta1",)
+SUPPORTED_VERSIONS = (rpc.VERSION,)
 STOP_GRACE = 1.0  # seconds for a Register handler to end by itself
 SAME_MOMENT = 1.0  # seconds
 PERSISTENT = 10.0  # seconds; who calls again within them for a socket that did not come is not waited for once more

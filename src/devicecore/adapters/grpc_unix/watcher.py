@@ -32,7 +32,6 @@ from devicecore.domain.errors import (
 from devicecore.domain.model import ResourceName
 from devicecore.wire import pluginregistration
 
-DEVICE_PLUGIN_TYPE = "DevicePlugin"
 INTERVAL = 1.0  # seconds between two looks at the directory
 GET_INFO_TIMEOUT = 1.0  # seconds
 NOTIFY_TIMEOUT = 5.0  # seconds
@@ -190,7 +189,7 @@ def _validated(info: pluginregistration.PluginInfo, path: str) -> tuple[Resource
     Raises:
         DeviceCoreError: nothing comes of it.
     """
-    if info.type != DEVICE_PLUGIN_TYPE:
+    if info.type != rpc.DEVICE_PLUGIN_TYPE:
         raise UnhandledPluginTypeError(shown(info.type, LONGEST_VERSION), path)
     if not set(SUPPORTED_VERSIONS) & set(info.supported_versions):
         offered = tuple(shown(version, LONGEST_VERSION) for version in info.supported_versions[:9])
