@@ -4,7 +4,7 @@
 hint (an empty tuple) mean opposite things, and stay apart everywhere here."
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 from attrs import frozen
@@ -329,6 +329,18 @@ def test_the_order_of_providers_and_hints_does_not_matter(
         for provider in data.draw(st.permutations(providers))
     ]
     assert merge(topology, shuffled) == merge(topology, providers)
+
+
+def test_the_order_of_hints_does_not_matter_where_only_the_foremost_are_looked_at() -> None:
+    """Of several masks that are the widest, always the same one stands for them."""
+
+    def hints(*masks: Iterable[int]) -> Hints:
+        return {GPU: [TopologyHint(NumaMask.of(map(NumaNode, mask)), preferred=False) for mask in masks]}
+
+    topology = Topology(tuple(map(NumaNode, range(56))), Policy.BEST_EFFORT)
+    many = hints(*combinations(range(32, 56), 2), range(24, 32))
+    few = [*combinations(range(24), 2), range(24, 28), range(28, 32)]
+    assert merge(topology, [hints(*few), many]) == merge(topology, [hints(*reversed(few)), many])
 
 
 @given(topologies(max_nodes=4), providers_hints)

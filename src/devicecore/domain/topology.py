@@ -328,7 +328,7 @@ def _preferred_by_all(everywhere: NumaMask, wishes: Sequence[Sequence[TopologyHi
 
 def _foremost(masks: set[int], rank: Callable[[int], tuple[int, ...]]) -> set[int]:
     """So many of the best that all pairs can be looked at, and the widest: it has most in common with any."""
-    return {*nsmallest(FOREMOST_PARTNERS - 1, masks, key=rank), max(masks, key=int.bit_count, default=0)}
+    return {*nsmallest(FOREMOST_PARTNERS - 1, masks, key=rank), max(sorted(masks), key=int.bit_count, default=0)}
 
 
 def _rank_of_preferred(hint: TopologyHint) -> tuple[int, int]:
