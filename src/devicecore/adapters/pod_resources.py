@@ -43,7 +43,6 @@ _STOP_GRACE = 1.0  # seconds for calls in flight
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two attempts of the client
 _AGAIN = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
 
-Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
 
 _log = logging.getLogger(__name__)

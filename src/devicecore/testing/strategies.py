@@ -14,7 +14,6 @@ from devicecore.domain.container_options import ContainerAllocateResponse, Devic
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.errors import AdmissionError
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered
-from devicecore.domain.inventory import DeviceReport
 from devicecore.domain.ledger import Allocation, Ledger
 from devicecore.domain.model import (
     Container,
@@ -115,16 +114,6 @@ def device_lists(
     listed = devices(ids=ids, nodes=nodes)
     by = (lambda device: device.id) if unique else None
     return st.lists(listed, min_size=min_size, max_size=max_size, unique_by=by).map(tuple)
-
-
-def device_reports(
-    *,
-    ids: st.SearchStrategy[DeviceId] | None = None,
-    nodes: st.SearchStrategy[NumaNode] | None = None,
-    max_size: int = 8,
-) -> st.SearchStrategy[DeviceReport]:
-    """Reports of one resource."""
-    return device_lists(ids=ids, nodes=nodes, max_size=max_size).map(DeviceReport.of)
 
 
 def device_sets(*, ids: st.SearchStrategy[DeviceId] | None = None, max_size: int = 8) -> st.SearchStrategy[DeviceSet]:

@@ -31,7 +31,7 @@ class LoopThread:
     _shared: ClassVar["LoopThread | None"] = None
 
     def __init__(self) -> None:
-        self._users: set[Close] = set()
+        self._users: dict[Close, None] = {}  # in the order in which they came
         self._submitting = threading.Lock()
         self._stopping = False
         self._started = threading.Event()
@@ -46,13 +46,13 @@ class LoopThread:
             shared = cls._shared
             if shared is None or shared._stopping:  # noqa: SLF001  # it is our own class
                 cls._shared = shared = cls()
-            shared._users.add(close)
+            shared._users[close] = None
             return shared
 
     def release(self, close: Close) -> None:
         """Give the loop back. When nobody uses it any more its thread has ended on return."""
         with self._guard:
-            self._users.discard(close)
+            self._users.pop(close, None)
             if self._users:
                 return
             with self._submitting:
