@@ -69,6 +69,12 @@ _directory = click.Path(exists=True, file_okay=False, path_type=Path)
     show_default=True,
     help="For each container, or for the pod as a whole.",
 )
+@click.option(
+    "--allow-shared-directory",
+    "shared",
+    is_flag=True,
+    help="Even if others may write into device-plugins, and so pass for a plugin.",
+)
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics there, for Prometheus.")
 @click.option("--node-name", help="The Node object; by default this machine's name.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Publish to the API server of this kubeconfig.")
@@ -98,6 +104,7 @@ def kubelet(
     numa_nodes: tuple[int, ...],
     policy: str,
     scope: str,
+    shared: bool,
     metrics_port: int | None,
     node_name: str | None,
     kubeconfig: Path | None,
@@ -133,7 +140,9 @@ def kubelet(
         events = last_to_first.enter_context(_logged(live=live))
         sink = _sink(root, name, last_to_first, kubeconfig=kubeconfig, in_cluster=in_cluster)
         metrics = _metrics(metrics_port, last_to_first)
-        standin, manager = _assemble(root, manifests, sink, last_to_first, topology=topology, metrics=metrics)
+        standin, manager = _assemble(
+            root, manifests, sink, last_to_first, topology=topology, metrics=metrics, shared=shared
+        )
         screen = last_to_first.enter_context(_screen(name, events, live=live, lines=as_json and not once))
         last_to_first.enter_context(_watched(manifests))
 
@@ -242,6 +251,7 @@ def _assemble(
     *,
     topology: tuple[tuple[int, ...], str, str],
     metrics: "PrometheusMetrics | None",
+    shared: bool,
 ) -> "tuple[StandIn, DeviceManager]":
     """Put the adapters together, and start them: last of all the one that tells others."""
     from devicecore.adapters.file import FileStore
@@ -257,7 +267,7 @@ def _assemble(
     numa_nodes, policy, scope = topology
     pods = None if manifests is None else ManifestPods(manifests, root / PODS_NAME)
     manager = DeviceManager(
-        GrpcUnixTransport(plugins, plugins_registry=root / "plugins_registry"),
+        GrpcUnixTransport(plugins, plugins_registry=root / "plugins_registry", allow_shared_directory=shared),
         FileStore.in_directory(plugins),
         sink,
         pods=pods,

@@ -114,7 +114,7 @@ class SocketDirectory:
         if stat.S_ISDIR(mode) and mode & (stat.S_IWGRP | stat.S_IWOTH):
             cause = (
                 f"its mode is {stat.S_IMODE(mode):04o}, so others may put sockets there: `chmod go-w` it, choose "
-                "another one, or allow it with allow_shared_directory=True"
+                "another one, or allow it: --allow-shared-directory, in Python allow_shared_directory=True"
             )
             raise DirectoryError(str(self.path), cause)
 
