@@ -94,6 +94,23 @@ def test_a_directory_is_its_checkpoint(devicecore: Run, tmp_path: Path) -> None:
     assert (ran.returncode, found["file"], found["verdict"]) == (0, str(file), "ok")
 
 
+def test_a_root_directory_is_the_checkpoint_of_its_plugins(devicecore: Run, tmp_path: Path) -> None:
+    """A kubelet's root directory stands for the file in its device-plugins, unless it has one itself."""
+    for directory in (tmp_path / "device-plugins", tmp_path):
+        directory.mkdir(exist_ok=True)
+        file = directory / "kubelet_internal_checkpoint"
+        file.write_bytes(Path(EMPTY).read_bytes())
+        ran = devicecore("checkpoint", "verify", str(tmp_path))
+        assert (ran.returncode, ran.stdout.startswith(f"{file}: ok ")) == (0, True)
+
+
+@pytest.mark.parametrize(("text", "problem"), [("", "it is empty"), ("\n", "it is empty"), ("{", "not JSON: ")])
+def test_what_is_malformed_is_called_so_once(devicecore: Run, text: str, problem: str) -> None:
+    """The verdict is the word, and what follows the reason."""
+    ran = devicecore("checkpoint", "verify", "-", stdin=text)
+    assert (ran.returncode, ran.stdout.startswith(f"-: malformed: {problem}")) == (1, True)
+
+
 @pytest.mark.parametrize(("text", "status", "verdict"), [(Path(GOOD).read_text(), 0, "ok"), ("", 1, "malformed")])
 def test_a_dash_is_standard_input(devicecore: Run, text: str, status: int, verdict: str) -> None:
     """What is piped in is judged as a file is; nothing at all is malformed, not absent."""
@@ -169,8 +186,10 @@ def test_a_corrupt_file_is_shown_with_a_warning(devicecore: Run) -> None:
     """What can be read is shown, and status 1 says that it is not what was written."""
     ran = devicecore("checkpoint", "show", AS_PRINTED)
     assert (ran.returncode, len(ran.stderr.splitlines())) == (1, 1)
+    assert ran.stdout.startswith(f"{AS_PRINTED}: checksum (format 1, 1 entry, 1 resource, checksum 3602853121)\n")
     assert "podtest-8" in ran.stdout
     assert "checkpoint is corrupted" in ran.stderr
+    assert "corrupted" not in ran.stdout  # on a terminal, it would be there twice
 
 
 @pytest.mark.parametrize(("text", "verdict"), [("{", "malformed"), (None, "absent")])

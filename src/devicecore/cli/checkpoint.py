@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from devicecore.domain.checkpoint import CheckpointData, Finding, PodDevicesEntry
     from devicecore.domain.container_options import ContainerAllocateResponse
 
+_PLUGINS = "device-plugins"
 _NEGATIVE = 1
 _UNUSABLE = 2
 _WITH_NODES = 2  # the format that tells NUMA nodes; of one that does not, a kubelet takes everything to be on node 0
@@ -35,7 +36,8 @@ def verify(*, as_json: bool, files: tuple[str, ...]) -> int:
     """Say whether a kubelet can use a checkpoint.
 
     The verdict on each FILE is ok, checksum (it is not what was written), malformed or absent. A directory stands for
-    the kubelet_internal_checkpoint in it, and - for standard input. Exit status 1 if one of them is not ok.
+    the kubelet_internal_checkpoint in it or in its device-plugins, and - for standard input. Exit status 1 if one of
+    them is not ok.
 
     $ devicecore checkpoint verify --json /backup/*/kubelet_internal_checkpoint
     """
@@ -82,7 +84,7 @@ def show(*, as_json: bool, file: str) -> int:
     if as_json:
         print_json(_document(file, found, data))
     elif readable:
-        click.echo(printable(f"{file}: {_sentence(found)}"))
+        click.echo(printable(f"{file}: {found.verdict.value} {_facts(found)}"))
         _print(found, data)
     if found.verdict is FileVerdict.OK:
         return 0
@@ -91,10 +93,13 @@ def show(*, as_json: bool, file: str) -> int:
 
 
 def _path(file: str) -> str:
-    """The file that is meant."""
+    """The file that is meant: a directory is one of plugins, or a kubelet's root directory."""
     from devicecore.adapters.file import CHECKPOINT_NAME
 
-    return str(Path(file) / CHECKPOINT_NAME) if os.path.isdir(file) else file  # noqa: PTH112 - raises nothing
+    if not os.path.isdir(file):  # noqa: PTH112 - raises nothing
+        return file
+    here, below = Path(file) / CHECKPOINT_NAME, Path(file) / _PLUGINS / CHECKPOINT_NAME
+    return str(below if os.path.lexists(below) and not os.path.lexists(here) else here)
 
 
 def _load(path: str) -> bytes | None:
@@ -105,10 +110,14 @@ def _load(path: str) -> bytes | None:
 
 def _sentence(found: "Finding") -> str:
     verdict = found.verdict.value
-    if found.problem:
-        return f"{verdict}: {found.problem}"
+    return f"{verdict}: {found.problem}" if found.problem else f"{verdict} {_facts(found)}"
+
+
+def _facts(found: "Finding") -> str:
+    entries = f"{found.entries} entr{'y' if found.entries == 1 else 'ies'}"
+    resources = f"{found.resources} resource{'' if found.resources == 1 else 's'}"
     checksum = "no checksum" if found.stored is None else f"checksum {found.stored}"
-    return f"{verdict} (format {found.format}, {found.entries} entries, {found.resources} resources, {checksum})"
+    return f"(format {found.format}, {entries}, {resources}, {checksum})"
 
 
 # --- show, for programs -----------------------------------------------------------------------------------------------

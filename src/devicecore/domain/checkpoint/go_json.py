@@ -53,6 +53,8 @@ def parse(blob: bytes) -> Json:
     Raises:
         MalformedCheckpointError: Go would not take it for JSON.
     """
+    if not blob.strip():
+        raise MalformedCheckpointError(problem="it is empty")
     text = _decoded(blob)
     try:
         value = _parsed(text)

@@ -40,7 +40,7 @@ def judge(blob: bytes | None) -> Finding:
     try:
         found = decode(blob)
     except MalformedCheckpointError as error:
-        return Finding(FileVerdict.MALFORMED, problem=str(error))
+        return Finding(FileVerdict.MALFORMED, problem=error.problem)
     verdict, problem = FileVerdict.OK, ""
     try:
         found.verified()
