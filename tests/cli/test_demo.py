@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from devicecore.cli.cluster import Cluster, schedule
+from devicecore.cli.stage import Stage
+from devicecore.cli.story import NATIVE, describe
 from devicecore.domain.model import Container, Pod, PodUid
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -130,6 +133,22 @@ def test_people_read_it_on_80_columns(devicecore: Run, short_path: Path) -> None
     assert (ran.returncode, ran.stderr, "\x1b" in ran.stdout) == (0, "", False)
     assert [line for line in ran.stdout.splitlines() if len(line) > 80] == []
     assert "0/2 nodes are available: 2 Insufficient nicktming.com/gpu.\n" in ran.stdout
+
+
+@pytest.mark.parametrize("width", [100, 80, 70, 60, 40])
+def test_two_nodes_are_side_by_side_where_there_is_room(width: int) -> None:
+    """On a narrower terminal they are below each other, and nothing is wider than it."""
+    console = Console(width=width, file=None, force_terminal=False, highlight=False)
+    with Cluster(NATIVE) as cluster, console.capture() as capture:
+        first, second = cluster.kubelets
+        first.start()
+        second.start()
+        Stage(cluster, console).show_both(describe(first), describe(second))
+    lines = capture.get().splitlines()
+    assert max(map(len, lines)) <= width
+    names = [line.split() for line in lines if "Name:" in line]
+    beside = ["Name:", FIRST, "Name:", SECOND]
+    assert names == ([beside] if width >= 80 else [beside[:2], beside[2:]])
 
 
 def test_a_step_that_fails_is_told(devicecore: Run, short_path: Path, tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ Record = dict[str, object]
 """A step as JSON: `name`, `title`, `ok`, `checks` that came out, what was told; else `what`, `expected`, `came`."""
 
 _INDENT = "       "
-_WIDTH = 80 - len(_INDENT)
+_COLUMN = 37
+_WIDTH = 80  # columns, if there are as many
 
 
 @frozen
@@ -44,12 +45,20 @@ class Stage:
         self.good: list[str] = []
         self._console = console
         self._silent = silent
+        self._width = min(_WIDTH, console.width) - len(_INDENT)
 
     def show(self, text: str, style: str = "") -> None:
-        """Show people a text, which folds to 80 columns."""
+        """Show people a text, which folds to 80 columns or what there is."""
         if not self._silent:
             for line in text.splitlines():
-                self.print(*(_INDENT + folded for folded in fold(printable(line), _WIDTH).splitlines()), style=style)
+                self.print(
+                    *(_INDENT + folded for folded in fold(printable(line), self._width).splitlines()), style=style
+                )
+
+    def show_both(self, left: str, right: str) -> None:
+        """Show two texts of as many lines side by side, or one below the other where there is no room."""
+        lines = [f"{one:{_COLUMN}}{other}" for one, other in zip(left.splitlines(), right.splitlines(), strict=True)]
+        self.show("\n".join(lines) if max(map(len, lines)) <= self._width else f"{left}\n{right}")
 
     def tell(self, **facts: object) -> None:
         """Tell programs facts that JSON can hold."""

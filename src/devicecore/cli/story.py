@@ -56,7 +56,7 @@ def two_nodes(stage: Stage) -> None:
     first, second = stage.cluster.kubelets
     first.start()
     second.start()
-    stage.show(side_by_side(describe(first), describe(second)))
+    stage.show_both(describe(first), describe(second))
     stage.tell(nodes={first.name: first.status(), second.name: second.status()})
     stage.check("the first node has no device resource", first.status(), NATIVE[first.name])
     stage.check("the second node has none either", second.status(), NATIVE[second.name])
@@ -257,11 +257,6 @@ def describe(kubelet: Kubelet) -> str:
         width = max(map(len, quantities)) + 2
         lines += [f"  {name + ':':{width}} {quantity}" for name, quantity in sorted(quantities.items())]
     return "\n".join(lines)
-
-
-def side_by_side(left: str, right: str) -> str:
-    """Two texts of as many lines, in two columns."""
-    return "\n".join(f"{one:37}{other}" for one, other in zip(left.splitlines(), right.splitlines(), strict=True))
 
 
 def abridged(value: object) -> object:
