@@ -6,28 +6,20 @@ import sys
 
 import click
 
-from devicecore.cli.plugin import ENDING, ending_signals_held, endpoint_name
+from devicecore.cli.plugin import ENDING, ending_signals_held, socket_dir_option
 
 _log = logging.getLogger(__name__)
 
 
 @click.command()
 @click.option("--resource", required=True, help="Extended resource name.")
-@click.option(
-    "--socket-dir",
-    default="/var/lib/kubelet/device-plugins",
-    show_default=True,
-    metavar="DIR",
-    help="Where the kubelet's socket is, and the plugin's will be.",
-)
+@socket_dir_option
 @click.option(
     "--registry",
     metavar="DIR",
     help="Put the socket here instead, for the kubelet's plugin watcher (its plugins_registry).",
 )
-@click.option(
-    "--endpoint", metavar="NAME", callback=endpoint_name, help="The plugin's socket; by default made of the resource."
-)
+@click.option("--endpoint", metavar="NAME", help="The plugin's socket; by default made of the resource.")
 @click.option(
     "--variable", default="DEVICES", show_default=True, metavar="NAME", help="Where a container finds its devices."
 )
