@@ -204,6 +204,7 @@ class RawKubelet:
     """A kubelet that takes every registration, deletes nothing and calls nobody."""
 
     def __init__(self, directory: Path) -> None:
+        self.directory = directory
         self.requests: Queue[deviceplugin.RegisterRequest] = Queue()
         self._server = grpc.server(ThreadPoolExecutor(2))
         handler = grpc.unary_unary_rpc_method_handler(

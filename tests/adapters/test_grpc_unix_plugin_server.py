@@ -134,6 +134,40 @@ def test_a_plugin_that_the_kubelet_dropped_registers_again(directory: Path, reco
         assert recorder.lists(recorder.plugin(2)) == [("d1",)]
 
 
+class Inattentive(ServedPlugin):
+    """Tells when it has seen that it was dropped."""
+
+    dropped = threading.Event()
+
+    def _dropped(self) -> None:
+        super()._dropped()
+        self.dropped.set()
+
+
+class Fickle(RawKubelet):
+    """Hangs up on a plugin before it answers its first call of Register."""
+
+    def register(self, request: deviceplugin.RegisterRequest, context: grpc.ServicerContext) -> deviceplugin.Empty:
+        if not Inattentive.dropped.is_set():
+            with grpc.insecure_channel(f"unix:{self.directory}/{request.endpoint}") as channel:
+                lists = channel.unary_stream("/v1beta1.DevicePlugin/ListAndWatch", bytes, bytes)(b"")
+                next(lists)
+                lists.cancel()
+                Inattentive.dropped.wait(PATIENCE)
+        return super().register(request, context)
+
+
+def test_a_plugin_that_is_dropped_before_its_registration_is_answered_registers_again(directory: Path) -> None:
+    Inattentive.dropped.clear()
+    path = str(directory / "p.sock")
+    with Fickle(directory) as kubelet:
+        served = Inattentive(Gpus("d0"), path, str(directory / "kubelet.sock"), SOON, 4 * 1024 * 1024)
+        served.start()
+        with served:
+            for _ in range(2):
+                assert kubelet.requests.get(timeout=PATIENCE).endpoint == "p.sock"
+
+
 def test_a_refused_plugin_keeps_trying(directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture) -> None:
     recorder.refusal = PluginConnectError("acme.io/gpu", "p.sock", "we are closed")
     with running(directory, recorder), serve_plugin(Gpus("d0"), directory, poll_interval=SOON) as served:

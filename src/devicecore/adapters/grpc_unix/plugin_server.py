@@ -153,6 +153,8 @@ class ServedPlugin:
         self._taken_by_a_watcher = self._lost_by_a_watcher = False
         self._refused_by: SocketIdentity | None = None
         self._backoff = self._retry_at = 0.0
+        self._drops = 0
+        self._in_doubt = False  # a stream ended while we registered: the last kubelet's, or already this one's
         self._problem = "not tried yet"
         self._attempted = threading.Condition()
 
@@ -259,6 +261,7 @@ class ServedPlugin:
 
     def _dropped(self) -> None:
         """No stream is left: the kubelet has gone, or thinks that we have."""
+        self._drops += 1
         self._registered_with = None
         self._taken_by_a_watcher, self._lost_by_a_watcher = False, True
 
@@ -279,6 +282,10 @@ class ServedPlugin:
         elif own != self._bound:
             self._tried(f"another plugin has taken {self.socket}")
             return
+        if self._in_doubt:
+            self._in_doubt = False
+            if self._service is not None and not self._service.streaming:
+                self._dropped()
         if self.kubelet_socket is None:
             if self._lost_by_a_watcher and not self.registered:
                 logger.info("%s has been dropped: serving it anew, for a kubelet asks no socket twice", self.socket)
@@ -299,6 +306,7 @@ class ServedPlugin:
             resource_name=self.plugin.resource,
             options=from_options(self.plugin.options),
         )
+        drops = self._drops
         async with rpc.channel(socket, self._max_message_bytes) as channel:
             try:
                 await rpc.unary(channel, rpc.REGISTER, request, REGISTER_TIMEOUT)
@@ -308,13 +316,17 @@ class ServedPlugin:
                 self._tried(rpc.go_text(error))
                 return
         self._registered_with = kubelet
+        self._in_doubt = drops != self._drops
         self._refused_by, self._backoff = None, 0.0
         self._tried("")
 
     def _for_the_watcher(self) -> dict[rpc.Method[Any, Any], rpc.Behaviour]:
         """The two methods of the plugin watcher's API: who we are, and what became of it."""
+        drops = self._drops
 
         async def get_info(_: pluginregistration.InfoRequest, __: Context) -> pluginregistration.PluginInfo:
+            nonlocal drops
+            drops = self._drops
             return pluginregistration.PluginInfo(
                 type=rpc.DEVICE_PLUGIN_TYPE,
                 name=self.plugin.resource,
@@ -326,6 +338,7 @@ class ServedPlugin:
             status: pluginregistration.RegistrationStatus, _: Context
         ) -> pluginregistration.RegistrationStatusResponse:
             self._taken_by_a_watcher = status.plugin_registered
+            self._in_doubt = drops != self._drops
             self._tried("" if status.plugin_registered else status.error or "the kubelet refuses, and does not say why")
             return pluginregistration.RegistrationStatusResponse()
 
@@ -386,6 +399,11 @@ class _Service:
         for stream in self._streams:
             stream.set()
 
+    @property
+    def streaming(self) -> bool:
+        """Whether somebody listens."""
+        return bool(self._streams)
+
     def end(self) -> None:
         """Let every stream end."""
         self._ending = True
@@ -397,17 +415,20 @@ class _Service:
         wake = asyncio.Event()
         wake.set()  # the first list is due at once
         self._streams.add(wake)
-        try:
-            while True:
-                await wake.wait()
-                if self._ending:
-                    return
-                wake.clear()
-                yield await self._ask(context, lambda: from_devices(self._plugin.devices()))
-        finally:
+
+        def ended(_: object) -> None:
             self._streams.discard(wake)
             if not self._streams and not self._ending:
                 self._dropped()
+
+        # Not `finally`: a generator that is given up hears of it only when it is collected.
+        context.add_done_callback(ended)  # type: ignore[arg-type]  # the stub wants a class for a callable
+        while True:
+            await wake.wait()
+            if self._ending:
+                return
+            wake.clear()
+            yield await self._ask(context, lambda: from_devices(self._plugin.devices()))
 
     def _unary(self, answer: Callable[[Any], Result]) -> rpc.Behaviour:
         async def behaviour(request: object, context: Context) -> Result:
