@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from attrs import evolve
 
 from devicecore.domain.container_options import ContainerAllocateResponse
-from devicecore.domain.errors import DeviceRefusedError
 from devicecore.domain.model import Device, DeviceId, Health, NumaNode, resource_name
+from devicecore.plugins.responses import environment_list, refuse_unknown
 from devicecore.ports.plugin import DevicePlugin
 
 RESOURCE_VARIABLE = "resourcename"
@@ -50,10 +50,8 @@ class SimulatedPlugin(DevicePlugin):
         Raises:
             DeviceRefusedError: one of them is not ours.
         """
-        for device in devices:
-            if device not in self._devices:
-                raise DeviceRefusedError(self.resource, device)
-        return ContainerAllocateResponse(envs={self.variable: ",".join(devices)})
+        refuse_unknown(self.resource, devices, self._devices)
+        return environment_list(devices, self.variable)
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
         """Have `changed` called after every change of the list."""
@@ -79,8 +77,7 @@ class SimulatedPlugin(DevicePlugin):
             DeviceRefusedError: the device is not ours.
         """
         id_ = DeviceId(device)
-        if id_ not in self._devices:
-            raise DeviceRefusedError(self.resource, device)
+        refuse_unknown(self.resource, [id_], self._devices)
         self._change(lambda devices: {**devices, id_: evolve(devices[id_], health=health)})
 
     def _change(self, change: Callable[[dict[DeviceId, Device]], dict[DeviceId, Device]]) -> None:
