@@ -73,6 +73,18 @@ def test_the_tests_that_a_guide_names_exist(guide: Path) -> None:
     assert [(file, name) for file, name in named if name not in defined[file]] == []
 
 
+def test_the_plugins_that_a_guide_has_people_write_are_annotated() -> None:
+    guide = (ROOT / "docs" / "write-a-plugin.md").read_text(encoding="utf-8")
+    trees = [ast.parse(block) for block in re.findall(r"```python\n(.*?)```", guide, re.DOTALL)]
+    functions = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    assert len(functions) > 2
+    assert [
+        function.name
+        for function in functions
+        if function.returns is None or any(argument.annotation is None for argument in function.args.args[1:])
+    ] == []
+
+
 @pytest.mark.parametrize("layer", ["domain", "ports"])
 def test_the_domain_and_the_ports_never_say_any(layer: str) -> None:
     paths = (path for path in SOURCES if path.is_relative_to(ROOT / "src" / "devicecore" / layer))
