@@ -37,7 +37,7 @@ FULLY_TESTED := domain/* ports/* manager.py
 
 unit: $(VENV)/.dev ## tests, with the examples in README.md and docs/, and their branch coverage
 	@echo "== pytest"
-	@$(BIN)/pytest --quiet --numprocesses=auto --maxprocesses=4 --cov --cov-report=
+	@$(BIN)/pytest --quiet --numprocesses=3 --cov --cov-report=
 	@echo "== branch coverage of everything: $$($(BIN)/coverage report --format=total) %"
 	@set -f; for part in $(FULLY_TESTED); do \
 	  report=$$($(BIN)/coverage report --include="src/devicecore/$$part" --fail-under=95) || { echo "$$report"; exit 1; }; \
