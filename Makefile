@@ -44,7 +44,7 @@ unit: $(VENV)/.dev ## tests, with the examples in README.md and docs/, and their
 	  echo "== branch coverage of $$part: $$(echo "$$report" | sed -n 's/^TOTAL.* //p')"; \
 	done
 
-laws: $(VENV)/.dev ## the laws of tests/property on 1,000 new examples each, not 40: some minutes
+laws: $(VENV)/.dev ## the laws of tests/property on 1,000 new examples each, not 30: some minutes
 	@$(BIN)/pytest --quiet --numprocesses=auto --hypothesis-profile=thorough tests/property
 
 SEEDS ?= 0-119

@@ -68,7 +68,7 @@ def test_whoever_silences_a_check_says_which_and_why(path: Path) -> None:
 def test_the_tests_that_a_guide_names_exist(guide: Path) -> None:
     named = re.findall(r"`(?:tests/)?((?:\w+/)*test_\w+\.py)(?:::(\w+))?`", guide.read_text(encoding="utf-8"))
     assert [file for file, _ in named if not (ROOT / "tests" / file).is_file()] == []
-    trees = {file: ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8")) for file, _ in named}
+    trees = {file: ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8")) for file in dict(named)}
     defined = {file: {"", *(name for _, name in identifiers(tree))} for file, tree in trees.items()}
     assert [(file, name) for file, name in named if name not in defined[file]] == []
 
