@@ -213,9 +213,9 @@ class _DurableFile:
     def _sweep(self) -> None:
         """Delete what a crash between two steps of `write` has left."""
         ours = re.compile(rf"\.{re.escape(self._path.name)}\.\d+-\d+\.(new|old)")
-        for entry in self._path.parent.iterdir():
-            if ours.fullmatch(entry.name):
-                entry.unlink(missing_ok=True)
+        for name in os.listdir(self._directory):  # noqa: PTH208 - one call of the OS, whatever Python's version
+            if ours.fullmatch(name):
+                self._path.with_name(name).unlink(missing_ok=True)
         self._swept = True
 
     def _keep_old(self) -> Callable[[], object]:
