@@ -115,6 +115,7 @@ class JsonFileSink:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._file = _DurableFile(self.path, 0o644)
+        self._lock = threading.Lock()
 
     def publish(self, status: NodeStatus) -> None:
         """Merge `status` into the file. A removed resource stays with 0, to tell it from one that never was (8.2).
@@ -124,10 +125,11 @@ class JsonFileSink:
         """
         removed = dict.fromkeys(status.removed, 0)
         try:
-            node = json.loads(self._file.read() or b"{}")
-            _merge(node, "capacity", {**removed, **status.capacity})
-            _merge(node, "allocatable", {**removed, **status.allocatable})
-            self._file.write(json.dumps(node, indent=2).encode() + b"\n")
+            with self._lock:
+                node = json.loads(self._file.read() or b"{}")
+                _merge(node, "capacity", {**removed, **status.capacity})
+                _merge(node, "allocatable", {**removed, **status.allocatable})
+                self._file.write(json.dumps(node, indent=2).encode() + b"\n")
         except OSError as error:
             raise SinkError(str(self.path), error.strerror or str(error)) from error
         except (ValueError, TypeError, AttributeError) as error:
@@ -143,7 +145,7 @@ def _merge(node: dict[str, object], key: str, counts: dict[ResourceName, int]) -
 
 
 class _DurableFile:
-    """One file, replaced by renaming. It lets the OS's errors through."""
+    """One file, replaced by renaming; one thread at a time may do so. It lets the OS's errors through."""
 
     def __init__(self, path: Path, mode: int) -> None:
         self._path = path
@@ -154,7 +156,6 @@ class _DurableFile:
         # As text: a path object takes as long to become one as the disk takes for the call.
         self._new, self._old = str(path.with_name(f"{beside}.new")), str(path.with_name(f"{beside}.old"))
         self._target = str(path)
-        self._lock = threading.Lock()
         self._swept = False
 
     def identity(self) -> _Identity | None:
@@ -173,42 +174,40 @@ class _DurableFile:
             return None
 
     def write(self, blob: bytes) -> None:
-        with self._lock:
-            if not self._swept:
-                self._sweep()
-            leftovers = [self._new, self._old]
+        if not self._swept:
+            self._sweep()
+        leftovers = [self._new, self._old]
+        try:
+            _write_new(self._new, blob, self._mode)
+            go_back = self._keep_old()
+            os.replace(self._new, self._target)  # noqa: PTH105 - see __init__
+            leftovers.remove(self._new)
             try:
-                _write_new(self._new, blob, self._mode)
-                go_back = self._keep_old()
-                os.replace(self._new, self._target)  # noqa: PTH105 - see __init__
-                leftovers.remove(self._new)
+                _sync_directory(self._directory)
+            except OSError:
+                with suppress(OSError):
+                    go_back()
+                raise
+        finally:
+            for leftover in leftovers:
                 try:
-                    _sync_directory(self._directory)
+                    os.unlink(leftover)  # noqa: PTH108 - see __init__
+                except FileNotFoundError:
+                    pass
                 except OSError:
-                    with suppress(OSError):
-                        go_back()
-                    raise
-            finally:
-                for leftover in leftovers:
-                    try:
-                        os.unlink(leftover)  # noqa: PTH108 - see __init__
-                    except FileNotFoundError:
-                        pass
-                    except OSError:
-                        self._swept = False  # else it would be in the way of the next attempt
+                    self._swept = False  # else it would be in the way of the next attempt
 
     def set_aside(self) -> str | None:
-        with self._lock:
-            try:
-                written = datetime.fromtimestamp(self._path.stat().st_mtime, UTC)
-            except FileNotFoundError:
-                return None
-            name = f"{self._path.name}.corrupt-{written:%Y%m%dT%H%M%SZ}"
-            names = itertools.chain([name], (f"{name}.{number}" for number in itertools.count(2)))
-            aside = next(path for path in map(self._path.with_name, names) if not os.path.lexists(path))
-            self._path.rename(aside)
-            _sync_directory(self._directory)
-            return str(aside)
+        try:
+            written = datetime.fromtimestamp(self._path.stat().st_mtime, UTC)
+        except FileNotFoundError:
+            return None
+        name = f"{self._path.name}.corrupt-{written:%Y%m%dT%H%M%SZ}"
+        names = itertools.chain([name], (f"{name}.{number}" for number in itertools.count(2)))
+        aside = next(path for path in map(self._path.with_name, names) if not os.path.lexists(path))
+        self._path.rename(aside)
+        _sync_directory(self._directory)
+        return str(aside)
 
     def _sweep(self) -> None:
         """Delete what a crash between two steps of `write` has left."""
