@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.domain.model import is_extended_resource
 from devicecore.testing.conformance.model import Check, Failure, Severity, Skip, check
-from devicecore.testing.conformance.peer import VERSION, CallFailedError
+from devicecore.testing.conformance.peer import CallFailedError
 from devicecore.testing.conformance.subject import Subject, health_of
 from devicecore.wire import deviceplugin
 
@@ -71,14 +71,14 @@ def serves_before_it_registers(plugin: Subject) -> str:
 
 @check(
     MUST,
-    expected=f"the version is {VERSION}",
+    expected=f"the version is {rpc.VERSION}",
     clause="RegisterRequest.version: Version of the API the Device Plugin was built against (api.proto). "
-    f"A kubelet supports {VERSION} and no other.",
+    f"A kubelet supports {rpc.VERSION} and no other.",
 )
 def registers_a_supported_version(plugin: Subject) -> str:
     """The version in the call of Register is read."""
     version = plugin.first.request.version
-    require(version == VERSION, f"the version is {version!r}")
+    require(version == rpc.VERSION, f"the version is {version!r}")
     return f"the version is {version}"
 
 

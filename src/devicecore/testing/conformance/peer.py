@@ -27,7 +27,6 @@ from devicecore.wire import deviceplugin
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
 
-VERSION = "v1beta1"
 
 _UNLIMITED = -1
 _HANDLERS = 16
@@ -270,8 +269,8 @@ class Peer:
         request = registration.request
         if self.refusal:
             return "refused", self.refusal
-        if request.version != VERSION:
-            return "version", str(UnsupportedVersionError(request.version, (VERSION,)))
+        if request.version != rpc.VERSION:
+            return "version", str(UnsupportedVersionError(request.version, (rpc.VERSION,)))
         if not is_extended_resource(request.resource_name):
             return "name", str(InvalidResourceNameError(request.resource_name))
         if problem := self.endpoint_problem(request.endpoint):

@@ -14,10 +14,8 @@ from attrs import define, field
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.directory import LONGEST_SOCKET_PATH, SocketIdentity, socket_identity
 from devicecore.adapters.grpc_unix.watcher import sockets_below
-from devicecore.testing.conformance.peer import VERSION, CallFailedError, Connection, Peer, Registration
+from devicecore.testing.conformance.peer import CallFailedError, Connection, Peer, Registration
 from devicecore.wire import deviceplugin, pluginregistration
-
-TYPE = "DevicePlugin"
 
 _LOOK = 0.05  # seconds
 _ASKED_AT_ONCE = 8
@@ -87,10 +85,10 @@ class WatchingPeer(Peer):
                 if gone.is_set() or self._seen.get(path) != socket_identity(path):
                     return  # nobody has ever listened on it
             info = connection.call(rpc.GET_INFO, pluginregistration.InfoRequest(), self.dial_timeout)
-            if info.type == TYPE:
+            if info.type == rpc.DEVICE_PLUGIN_TYPE:
                 self._found(connection, info)
             else:
-                self._problems.add(f"{path} says that it is a {info.type!r}, not a {TYPE!r}")
+                self._problems.add(f"{path} says that it is a {info.type!r}, not a {rpc.DEVICE_PLUGIN_TYPE!r}")
         except CallFailedError as error:
             self._problems.add(f"{path}: {error}")
         finally:
@@ -100,7 +98,7 @@ class WatchingPeer(Peer):
     def _found(self, asked: Connection, info: pluginregistration.PluginInfo) -> None:
         """Take a plugin on, and tell it so."""
         request = deviceplugin.RegisterRequest(
-            version=VERSION if VERSION in info.supported_versions else ", ".join(info.supported_versions),
+            version=rpc.VERSION if rpc.VERSION in info.supported_versions else ", ".join(info.supported_versions),
             endpoint=info.endpoint or asked.path,
             resource_name=info.name,
         )
