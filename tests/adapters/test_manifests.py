@@ -303,6 +303,28 @@ def test_a_file_that_has_settled_is_not_read_again(place: Path) -> None:
     assert file.stat().st_atime_ns == before
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be nobody for a moment")
+def test_a_file_that_can_be_read_again_is_mended(directory: Path) -> None:
+    """Nothing else about it has to change, and it may say what it has always said."""
+    place = directory / "manifests"
+    place.mkdir()
+    directory.chmod(0o755)
+    file = place / "a.json"
+    file.write_text(manifest("a"))
+    pods = source(place)
+    pods.poll()
+    file.chmod(0)
+    long_ago = time.time() - 60
+    os.utime(file, (long_ago, long_ago))
+    os.seteuid(65534)
+    try:
+        assert [str(problem) for problem in pods.poll().problems] == ["a.json: Permission denied"]
+        assert pods.poll() == Changes()
+    finally:
+        os.seteuid(0)
+    assert pods.poll() == Changes(mended=("a.json",))
+
+
 def test_a_pod_that_changes_and_keeps_its_uid_is_released_and_admitted(place: Path) -> None:
     pods = source(place)
     (place / "a.json").write_text(manifest("a", 1, uid="u"))

@@ -46,6 +46,7 @@ class File:
     """What it says now; None if that cannot be used."""
     problem: ManifestError | None = None
     _read: str | None = None
+    """What was read last; None if nothing could be, so that the next look tries again."""
     _seen: Seen | None = None
     _certain: bool = False
     """Whether every change after the one that was seen has another timestamp."""
@@ -60,14 +61,14 @@ class File:
 
     def look(self, path: Path, seen: Seen) -> None:
         """Read the file again, if there may be anything new in it."""
-        if seen == self._seen and self._certain:
+        if seen == self._seen and self._certain and self._read is not None:
             return
         self._seen, self._certain = seen, time.time() - seen[0] / 1e9 > _SETTLED
+        before, self._read = self._read, None
         try:
-            text = _read(path)
-            if text == self._read:
+            text = self._read = _read(path)
+            if text == before:
                 return
-            self._read = text
             self.says, self.problem = Manifest(text, read_pods(text, self.name)), None
         except ManifestError as problem:
             self.says = None
