@@ -41,8 +41,8 @@ class Layer:
     lazily: frozenset[str] = frozenset()
 
 
-ADAPTER = ANY | names("attrs .domain .ports .wire")
-TESTING = ANY | names("attrs .domain .ports .manager .plugins .wire .adapters.memory .adapters.file")
+ADAPTER = ANY | names("attrs .domain .ports .serving .wire")
+TESTING = ANY | names("attrs .domain .ports .manager .plugins .serving .wire .adapters.memory .adapters.file")
 
 # The longest name that fits a module decides. Whatever stands here, a module may import from its own layer, and an
 # adapter only from itself.
@@ -55,6 +55,7 @@ LAYERS = {
     "devicecore.manager": Layer(PURE | names("attrs logging threading time .domain .ports")),
     "devicecore.plugins": Layer(ANY | names("attrs .domain .ports")),
     "devicecore.wire": Layer(PURE | names("attrs google importlib .domain .ports")),
+    "devicecore.serving": Layer(ANY | names("attrs .domain")),
     "devicecore.adapters": Layer(ADAPTER),
     "devicecore.adapters.grpc_unix": Layer(ADAPTER | names("google grpc")),
     "devicecore.adapters.kube_api": Layer(ADAPTER | names("httpx2 lightkube")),
@@ -65,7 +66,7 @@ LAYERS = {
     "devicecore.testing.conformance": Layer(TESTING | names("google grpc .adapters")),
     "devicecore.testing.pytest_plugin": Layer(TESTING | names("pytest"), names("grpc hypothesis .adapters")),
     "devicecore.cli": Layer(
-        ANY | names("attrs click rich yaml .domain .ports .manager .plugins .wire .adapters .testing")
+        ANY | names("attrs click rich yaml .domain .ports .manager .plugins .serving .wire .adapters .testing")
     ),
 }
 
@@ -150,6 +151,8 @@ def test_a_module_imports_only_what_its_layer_may(module: str) -> None:
         ("devicecore.adapters.prometheus", "import lightkube"),
         ("devicecore.plugins.simulated", "from devicecore.adapters.memory import MemoryTransport"),
         ("devicecore.wire.messages", "import grpc"),
+        ("devicecore.serving.sockets", "import grpc"),
+        ("devicecore.plugins.directory", "from devicecore.serving.rate import TokenBucket"),
         ("devicecore.testing.kubelet", "from devicecore.adapters.grpc_unix import server"),
         ("devicecore.cli.main", "import grpc"),
     ],
@@ -167,7 +170,7 @@ def loaded_by(statement: str) -> set[str]:
 
 def test_importing_devicecore_loads_nothing_heavy() -> None:
     heavy = names("click google.protobuf grpc httpx2 hypothesis lightkube prometheus_client rich yaml")
-    heavy |= names(".adapters .cli .testing .wire")
+    heavy |= names(".adapters .cli .serving .testing .wire")
     assert not heavy & loaded_by("import devicecore")
 
 

@@ -224,7 +224,7 @@ class TestHowOften:
 
     @pytest.mark.parametrize(("per_second", "burst"), [(0.0, 1), (-1.0, 1), (1.0, 0)])
     def test_a_limit_that_lets_nobody_in_is_a_mistake(self, directory: Path, per_second: float, burst: int) -> None:
-        with pytest.raises(ValueError, match="would refuse every plugin"):
+        with pytest.raises(ValueError, match="would refuse everybody"):
             GrpcUnixTransport(directory, registrations_per_second=per_second, registration_burst=burst)
 
     def test_the_limit_forgets_whoever_has_been_quiet(self, clock: Time) -> None:

@@ -6,8 +6,6 @@ was on (reference 10.2). The converse holds of allocatable devices: what plugins
 
 import logging
 import os
-import socket as sockets
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,20 +13,16 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
-from urllib.parse import quote
 
 import grpc
 from attrs import frozen
 from google.protobuf.message import Message
 
-from devicecore.domain.errors import (
-    DirectoryError,
-    DirectoryInUseError,
-    PodResourcesError,
-    SocketPathTooLongError,
-)
+from devicecore.domain.errors import DirectoryError, DirectoryInUseError, PodResourcesError
 from devicecore.domain.model import Container, NumaNode, Pod
 from devicecore.domain.node import Node
+from devicecore.serving.rate import TokenBucket
+from devicecore.serving.sockets import check_not_in_the_way, check_socket_path, is_served, target
 from devicecore.wire import podresources, podresources_v1alpha1
 
 SERVICE_V1 = "v1.PodResourcesLister"
@@ -36,7 +30,6 @@ SERVICE_V1ALPHA1 = "v1alpha1.PodResourcesLister"
 REQUESTS_PER_SECOND = 100.0
 BURST = 10
 
-_LONGEST_SOCKET_PATH = 107  # bytes: sun_path has 108, and one is for the NUL
 _LONGEST_ANSWER = 64 * 1024 * 1024  # bytes that the client takes: 50,000 devices are more than gRPC's 4 MiB
 _THREADS = 4
 _STOP_GRACE = 1.0  # seconds for calls in flight
@@ -157,6 +150,9 @@ class PodResourcesServer:
         requests_per_second: how many calls are answered in the long run, all callers and methods together.
         burst: how many may come at once.
         clock: monotonic seconds, for that.
+
+    Raises:
+        ValueError: nobody would be answered ever.
     """
 
     def __init__(
@@ -174,7 +170,7 @@ class PodResourcesServer:
         self._look = look
         self._sweep = sweep
         self._observe = observe
-        self._bucket = _Bucket(requests_per_second, burst, clock)
+        self._bucket = TokenBucket(requests_per_second, burst, clock)
         self._server: grpc.Server | None = None
 
     def __enter__(self) -> Self:
@@ -215,7 +211,7 @@ class PodResourcesServer:
             )
         )
         try:
-            server.add_insecure_port(_target(self.socket))
+            server.add_insecure_port(target(str(self.socket)))
         except RuntimeError as error:
             raise DirectoryError(str(self.socket.parent), str(error)) from error
         server.start()
@@ -267,7 +263,7 @@ class PodResourcesServer:
         self, method: str, version: str, answer: Callable[[Any], Message]
     ) -> Callable[[Any, grpc.ServicerContext], Message]:
         def respond(request: Message, context: grpc.ServicerContext) -> Message:
-            if not self._bucket.take():
+            if self._bucket.take():
                 context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")  # nobody counts these
             try:
                 response = answer(request)
@@ -293,49 +289,16 @@ class _NotFoundError(Exception):
         return f"pod {self.name} in namespace {self.namespace} not found"
 
 
-class _Bucket:
-    """A bucket of `burst` tokens, into which `per_second` more fall as long as there is room."""
-
-    def __init__(self, per_second: float, burst: int, clock: Callable[[], float]) -> None:
-        self._per_second = per_second
-        self._burst = burst
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._tokens = float(burst)
-        self._filled = clock()
-
-    def take(self) -> bool:
-        """Take one token, if there is one."""
-        with self._lock:
-            now = self._clock()
-            self._tokens = min(self._burst, self._tokens + (now - self._filled) * self._per_second)
-            self._filled = now
-            if self._tokens < 1:
-                return False
-            self._tokens -= 1
-            return True
-
-
 def _prepare(socket: Path) -> None:
-    if len(os.fsencode(socket)) > _LONGEST_SOCKET_PATH:
-        raise SocketPathTooLongError(str(socket), _LONGEST_SOCKET_PATH)
+    check_socket_path(str(socket))
     try:
         with suppress(FileExistsError):
             socket.parent.mkdir(0o750)
-        if os.path.lexists(socket) and not socket.is_socket():
-            raise DirectoryError(str(socket.parent), f"{socket.name} is in the way and is not a socket")
-        with sockets.socket(sockets.AF_UNIX) as probe:
-            probe.settimeout(1)
-            probe.connect(str(socket))
-    except (FileNotFoundError, ConnectionRefusedError):
-        if socket.parent.is_dir():
-            return  # nobody, or nobody any more
-        raise DirectoryError(str(socket.parent), "No such file or directory") from None
-    except TimeoutError:
-        pass  # somebody has too much to do to answer
+        check_not_in_the_way(str(socket))
+        if is_served(str(socket)):
+            raise DirectoryInUseError(str(socket.parent))
     except OSError as error:
         raise DirectoryError(str(socket.parent), error.strerror or str(error)) from error
-    raise DirectoryInUseError(str(socket.parent))  # gRPC would silently take the path over
 
 
 # --- the client -------------------------------------------------------------------------------------------------------
@@ -354,7 +317,7 @@ class PodResourcesClient:
         self.socket = str(socket)
         self._timeout = timeout
         self._channel = grpc.insecure_channel(
-            _target(Path(socket).absolute()),
+            target(str(Path(socket).absolute())),
             options=[
                 ("grpc.default_authority", "localhost"),  # strict servers refuse a path there
                 ("grpc.max_receive_message_length", _LONGEST_ANSWER),
@@ -418,11 +381,6 @@ class PodResourcesClient:
                 return answer
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
-
-
-def _target(socket: Path) -> str:
-    """A unix socket's path for grpc, which reads it as a URI."""
-    return "unix:" + quote(os.fsencode(socket))
 
 
 def _serialize(message: Message) -> bytes:

@@ -12,7 +12,6 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from devicecore.adapters.grpc_unix import rpc
-from devicecore.adapters.grpc_unix.directory import SocketIdentity, socket_identity
 from devicecore.adapters.grpc_unix.limits import Limits
 from devicecore.domain.errors import (
     DeviceCoreError,
@@ -22,6 +21,7 @@ from devicecore.domain.errors import (
     PluginStoppedError,
 )
 from devicecore.domain.model import PluginId, PluginOptions
+from devicecore.serving.sockets import SocketIdentity, socket_identity
 from devicecore.wire import deviceplugin
 from devicecore.wire.conversion import to_options
 

@@ -6,51 +6,17 @@ Law: one owner at a time, nobody else's sockets, and of what lies in it only soc
 import fcntl
 import logging
 import os
-import socket
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from devicecore.adapters.grpc_unix.limits import shown
-from devicecore.domain.errors import (
-    DirectoryError,
-    DirectoryInUseError,
-    InvalidEndpointError,
-    SocketPathTooLongError,
-)
+from devicecore.domain.errors import DirectoryError, DirectoryInUseError, InvalidEndpointError
+from devicecore.serving.sockets import LONGEST_SOCKET_PATH, check_not_in_the_way, check_socket_path, is_served
 
-LONGEST_SOCKET_PATH = 107  # bytes: sun_path has 108, and one is for the NUL
 LOCK_NAME = ".devicecore.lock"
 
 logger = logging.getLogger(__name__)
-
-
-class SocketIdentity(NamedTuple):
-    """Which file a path names. A socket that is deleted and bound anew may get its old inode number back."""
-
-    device: int
-    inode: int
-    created_ns: int  # nothing changes a socket's mtime later; its ctime follows chmod, which plugins do after binding
-
-
-def socket_identity(path: str) -> SocketIdentity | None:
-    """Which socket lies at `path`; None if nothing does, or something else."""
-    try:
-        found = Path(path).lstat()
-    except OSError:
-        return None
-    return SocketIdentity(found.st_dev, found.st_ino, found.st_mtime_ns) if stat.S_ISSOCK(found.st_mode) else None
-
-
-def check_socket_path(path: str) -> None:
-    """Refuse a path that cannot be bound.
-
-    Raises:
-        SocketPathTooLongError: it has too many bytes.
-    """
-    if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
-        raise SocketPathTooLongError(path, LONGEST_SOCKET_PATH)
 
 
 class SocketDirectory:
@@ -137,15 +103,8 @@ class SocketDirectory:
 
     def _refuse_a_living_owner(self) -> None:
         """A real kubelet does not know our lock, but it answers."""
-        with socket.socket(socket.AF_UNIX) as probe:
-            probe.settimeout(1)
-            try:
-                probe.connect(self.socket)
-            except (FileNotFoundError, ConnectionRefusedError):
-                return
-            except (BlockingIOError, TimeoutError):
-                pass  # it has too much to do to answer
-        raise DirectoryInUseError(str(self.path))
+        if is_served(self.socket):
+            raise DirectoryInUseError(str(self.path))
 
     def _clean(self) -> None:
         problems = []
@@ -160,8 +119,7 @@ class SocketDirectory:
                 problems.append(f"{entry.name}: {error.strerror}")
         if problems:
             raise DirectoryError(str(self.path), "; ".join(problems))
-        if os.path.lexists(self.socket):
-            raise DirectoryError(str(self.path), f"{Path(self.socket).name} is in the way and is not a socket")
+        check_not_in_the_way(self.socket)
 
 
 def check_endpoint_name(name: str, kubelet_socket: str | None) -> None:

@@ -5,12 +5,14 @@ Law: whatever breaks a limit is answered in one short sentence, which never repe
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from attrs import frozen
 
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.errors import InvalidResourceNameError, TooManyRegistrationsError
 from devicecore.domain.model import DeviceId, PluginId, ResourceName, resource_name
+from devicecore.serving.rate import TokenBucket
 
 LONGEST_VERSION = 63  # characters; the only version there is has 7
 LONGEST_RESOURCE_NAME = 253 + len("/") + 63  # characters, see `resource_name`
@@ -63,18 +65,15 @@ def parsed_resource_name(text: str) -> ResourceName:
 class RegistrationRate:
     """How often each resource may register: `burst` times at once, and then `per_second`.
 
-    What is refused costs nothing, so whoever keeps calling gets in as soon as there is room; and no resource's storm is
-    another one's problem.
+    No resource's storm is another one's problem.
     """
 
     def __init__(self, per_second: float, burst: int, clock: Callable[[], float]) -> None:
-        if per_second <= 0 or burst < 1:
-            problem = f"{per_second:g} registrations per second, {burst} at once: that would refuse every plugin"
-            raise ValueError(problem)
         self._per_second = per_second
         self._burst = burst
-        self._clock = clock
-        self._buckets: dict[ResourceName, tuple[float, float]] = {}  # registrations left, and when that was counted
+        self._new_bucket = partial(TokenBucket, per_second, burst, clock)
+        self._new_bucket()  # refuses now what would refuse every plugin later
+        self._buckets: dict[ResourceName, TokenBucket] = {}
         self._many = _MANY_BUCKETS
 
     def take(self, resource: ResourceName) -> None:
@@ -83,24 +82,16 @@ class RegistrationRate:
         Raises:
             TooManyRegistrationsError: not now; it says when.
         """
-        now = self._clock()
         if len(self._buckets) >= self._many:
-            self._forget_full_buckets(now)
-        left = self._left(resource, now)
-        if left < 1:
-            wait = (1 - left) / self._per_second
+            self._forget_full_buckets()
+        if resource not in self._buckets:
+            self._buckets[resource] = self._new_bucket()
+        if wait := self._buckets[resource].take():
             raise TooManyRegistrationsError(resource, self._burst, self._per_second, wait)
-        self._buckets[resource] = (left - 1, now)
 
-    def _left(self, resource: ResourceName, now: float) -> float:
-        left, counted = self._buckets.get(resource, (float(self._burst), now))
-        return min(self._burst, left + (now - counted) * self._per_second)
-
-    def _forget_full_buckets(self, now: float) -> None:
+    def _forget_full_buckets(self) -> None:
         """Whoever makes up new names all the time must not fill our memory with them."""
-        full = [resource for resource in self._buckets if self._left(resource, now) >= self._burst]
-        for resource in full:
-            del self._buckets[resource]
+        self._buckets = {resource: bucket for resource, bucket in self._buckets.items() if not bucket.full}
         self._many = max(_MANY_BUCKETS, 2 * len(self._buckets))
 
 

@@ -21,16 +21,12 @@ import grpc
 import grpc.aio
 
 from devicecore.adapters.grpc_unix import rpc
-from devicecore.adapters.grpc_unix.directory import (
-    SocketIdentity,
-    check_endpoint_name,
-    check_socket_path,
-    socket_identity,
-)
+from devicecore.adapters.grpc_unix.directory import check_endpoint_name
 from devicecore.adapters.grpc_unix.loop import LoopStoppedError, LoopThread
 from devicecore.domain.errors import DeviceCoreError, DirectoryError, KubeletUnreachableError
 from devicecore.domain.model import DeviceId, ResourceName
 from devicecore.ports.plugin import DevicePlugin
+from devicecore.serving.sockets import SocketIdentity, check_not_in_the_way, check_socket_path, socket_identity
 from devicecore.wire import deviceplugin, pluginregistration
 from devicecore.wire.conversion import from_devices, from_options, from_response
 
@@ -367,8 +363,7 @@ def _check_bindable(socket: str) -> None:
             exists = path.parent.exists()
             cause = "it is not a directory" if exists else "there is no such directory: a kubelet makes it"
             raise DirectoryError(str(path.parent), cause)
-        if path.is_symlink() or (path.exists() and not path.is_socket()):
-            raise DirectoryError(str(path.parent), f"{path.name} is in the way and is not a socket")
+        check_not_in_the_way(socket)
         if not os.access(path.parent, os.W_OK | os.X_OK, effective_ids=True):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:

@@ -14,7 +14,7 @@ import grpc.aio
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.client import SOCKET_TO_COME, PluginClient
-from devicecore.adapters.grpc_unix.directory import LONGEST_SOCKET_PATH, SocketDirectory, socket_identity
+from devicecore.adapters.grpc_unix.directory import SocketDirectory
 from devicecore.adapters.grpc_unix.limits import (
     LONGEST_RESOURCE_NAME,
     LONGEST_VERSION,
@@ -34,6 +34,7 @@ from devicecore.domain.errors import (
 )
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
 from devicecore.domain.model import PluginId, ResourceName
+from devicecore.serving.sockets import LONGEST_SOCKET_PATH, socket_identity
 from devicecore.wire import deviceplugin
 from devicecore.wire.device_lists import read_devices
 

@@ -17,7 +17,6 @@ from attrs import define
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.client import PluginClient
-from devicecore.adapters.grpc_unix.directory import LONGEST_SOCKET_PATH, SocketIdentity, socket_identity
 from devicecore.adapters.grpc_unix.limits import LONGEST_VERSION, Limits, parsed_resource_name, said, shown
 from devicecore.adapters.grpc_unix.server import SUPPORTED_VERSIONS, RegistrationServer
 from devicecore.domain.errors import (
@@ -30,6 +29,7 @@ from devicecore.domain.errors import (
     UnhandledPluginTypeError,
 )
 from devicecore.domain.model import ResourceName
+from devicecore.serving.sockets import LONGEST_SOCKET_PATH, SocketIdentity, socket_identity
 from devicecore.wire import pluginregistration
 
 INTERVAL = 1.0  # seconds between two looks at the directory

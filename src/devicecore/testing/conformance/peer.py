@@ -19,9 +19,9 @@ from attrs import define, field, frozen
 from google.protobuf.message import Message
 
 from devicecore.adapters.grpc_unix import rpc
-from devicecore.adapters.grpc_unix.directory import LONGEST_SOCKET_PATH
 from devicecore.domain.errors import InvalidEndpointError, InvalidResourceNameError, UnsupportedVersionError
 from devicecore.domain.model import is_extended_resource
+from devicecore.serving.sockets import LONGEST_SOCKET_PATH
 from devicecore.wire import deviceplugin
 
 Request = TypeVar("Request", bound=Message)

@@ -12,8 +12,8 @@ from typing import ClassVar
 from attrs import define, field
 
 from devicecore.adapters.grpc_unix import rpc
-from devicecore.adapters.grpc_unix.directory import LONGEST_SOCKET_PATH, SocketIdentity, socket_identity
 from devicecore.adapters.grpc_unix.watcher import sockets_below
+from devicecore.serving.sockets import LONGEST_SOCKET_PATH, SocketIdentity, socket_identity
 from devicecore.testing.conformance.peer import CallFailedError, Connection, Peer, Registration
 from devicecore.wire import deviceplugin, pluginregistration
 
