@@ -11,6 +11,7 @@ from attrs import define, evolve, field
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devicecore.domain.device_set import DeviceIndex
 from devicecore.domain.errors import PluginAlreadyConnectedError
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered
 from devicecore.domain.inventory import GRACE_PERIOD, DeviceReport, Inventory, Resource
@@ -186,6 +187,15 @@ def test_what_is_expected_after_a_restart_never_hides_what_is_there(
         assert resource.awaited == (name in expected and alone.registered(name) is None)
         if name in reported and not resource.awaited:
             assert resource.report == alone.registered(name)
+
+
+@given(device_lists(unique=False), device_lists())
+def test_a_report_is_the_same_on_any_index(devices: tuple[Device, ...], others: tuple[Device, ...]) -> None:
+    index = DeviceIndex.of([device.id for device in others])
+    report = DeviceReport.of(devices, index)
+    assert report == DeviceReport.of(devices)
+    assert report.healthy.index is report.unhealthy.index
+    assert (report.index is index) == index.knows([device.id for device in devices])
 
 
 @given(device_lists(unique=False))

@@ -36,10 +36,16 @@ class DeviceReport:
         """The report a plugin's list makes; its sets are on `index` as far as that knows the ids."""
         listed = DeviceList.of(devices)
         by_id = listed.by_id
-        index = (index or DeviceIndex.of(by_id)).covering(by_id)
-        ill = listed.ids_of(Health.UNHEALTHY)
-        healthy = listed.ids_of(Health.HEALTHY) if ill else listed.ids
-        return cls(by_id, index.select(healthy), index.select(ill))
+        index = index or DeviceIndex.of(by_id)
+        absent = [device for device in index.ids if device not in by_id.states]
+        if len(absent) + len(by_id) != len(index.ids):
+            return cls.of(listed, index.covering(by_id))
+        unhealthy = index.select(listed.ids_of(Health.UNHEALTHY))
+        if unhealthy and len(by_id) != len(listed):  # listed twice, maybe with different health
+            healthy = index.select(listed.ids_of(Health.HEALTHY))
+        else:  # what is left is taken away faster than what is there is put together
+            healthy = index.all - index.select(absent) - unhealthy
+        return cls(by_id, healthy, unhealthy)
 
     def repeats(self, devices: Sequence[Device]) -> bool:
         """Whether `devices` is the list it was made of, as heartbeats send it again."""
