@@ -16,8 +16,8 @@ from devicecore import wire
 from devicecore.domain.container_options import ContainerAllocateResponse, DeviceSpec, Mount
 from devicecore.domain.errors import UnreadableReceiptError
 from devicecore.domain.model import Device, DeviceId, Health, NumaNode, PluginOptions, Receipt
-from devicecore.wire import conversion, deviceplugin, podresources
-from devicecore.wire.device_lists import read_devices, read_plain
+from devicecore.wire import conversion, device_lists, deviceplugin, podresources
+from devicecore.wire.device_lists import ListReader, read_devices, read_plain
 from tests.adapters.peers import ROOT, environment
 
 WIRE = Path(wire.__file__).parent
@@ -49,6 +49,18 @@ def listings(draw: st.DrawFn) -> bytes:
             b"\x08\x01", b"\x80", b"\x81\x00", b"\xff", b"\x05", b"\n\x05\n\x01c\x12\x00"]))  # fmt: skip
         data[place : place + draw(st.integers(0, 2))] = piece
     return bytes(data)
+
+
+@st.composite
+def successive_listings(draw: st.DrawFn) -> list[bytes]:
+    """Lists on the wire, each like the one before but for some place."""
+    listed: list[bytes] = []
+    successive = []
+    for _ in range(draw(st.integers(1, 6))):
+        place = draw(st.integers(0, len(listed)))
+        listed[place : place + draw(st.integers(0, 4))] = draw(st.lists(listings(), max_size=4))
+        successive.append(b"".join(listed))
+    return successive
 
 
 class TestMessages:
@@ -171,6 +183,44 @@ class TestDevices:
         data = conversion.from_devices(listed).SerializeToString()
         if all(len(device.SerializeToString()) < 128 for device in conversion.from_devices(listed).devices):
             assert read_plain(data) == tuple(listed)
+
+    @given(successive_listings())
+    @example([b"\n\x03\n\x01a", b"\n\x05\n\x03\n\x01a"])  # ends as the one before does, in the middle of a device
+    @example([b"\n\x03\n\x01a" * 4, b"\n\x03\n\x01a" * 2])  # begins and ends as the one before, but is shorter
+    def test_lists_are_read_alike_whatever_came_before_them(self, successive: list[bytes]) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(device_lists, "_PORTION", 2)
+            reader = ListReader()
+            for data in (*successive, *reversed(successive)):
+                try:
+                    plain = conversion.to_devices(deviceplugin.ListAndWatchResponse.FromString(data))
+                except DecodeError:
+                    with pytest.raises(DecodeError):
+                        reader.read(data)
+                else:
+                    assert reader.read(data) == plain
+
+    def test_only_what_is_new_in_a_list_is_read(self) -> None:
+        """And what stands around it: counted in ids that are another object than before."""
+        listed = [Device(DeviceId(f"dev-{number:04}"), Health.HEALTHY) for number in range(1000)]
+        reader = ListReader()
+        read = []
+        last = reader.read(conversion.from_devices(listed).SerializeToString())
+        for change in range(60):
+            place = change * 397 % len(listed)
+            if change % 3 == 0:
+                listed[place] = Device(listed[place].id, Health.UNHEALTHY)
+            elif change % 3 == 1:
+                listed.insert(place, Device(DeviceId(f"new-{change}"), Health.HEALTHY))
+            else:
+                del listed[place]
+            known = {*map(id, last.ids)}
+            data = conversion.from_devices(listed).SerializeToString()
+            last = reader.read(data)
+            assert last == tuple(listed)
+            assert reader.read(data) is last
+            read.append(sum(id(device) not in known for device in last.ids))
+        assert sum(read) < 60 * 64 + len(listed)
 
     @given(st.builds(PluginOptions, st.booleans(), st.booleans()))
     def test_options_survive_the_wire(self, options: PluginOptions) -> None:

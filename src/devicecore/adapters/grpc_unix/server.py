@@ -36,7 +36,7 @@ from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginR
 from devicecore.domain.model import PluginId, ResourceName
 from devicecore.serving.sockets import LONGEST_SOCKET_PATH, socket_identity
 from devicecore.wire import deviceplugin
-from devicecore.wire.device_lists import read_devices
+from devicecore.wire.device_lists import ListReader
 
 SUPPORTED_VERSIONS = (rpc.VERSION,)
 STOP_GRACE = 1.0  # seconds for a Register handler to end by itself
@@ -221,12 +221,12 @@ class RegistrationServer:
 
     async def _follow(self, client: PluginClient) -> None:
         plugin = client.plugin
-        check = ListCheck(plugin, self._limits.message_bytes)
+        reader, check = ListReader(), ListCheck(plugin, self._limits.message_bytes)
         socket = shown(plugin.socket, LONGEST_SOCKET_PATH)
         logger.info("%s registered at %s", plugin.resource, socket)
         try:
             async for message in client.reports():
-                await self._tell(partial(_reported, plugin, message, check))
+                await self._tell(partial(_reported, plugin, message, reader, check))
             reason = "it ended its stream"
         except grpc.RpcError as error:
             reason = rpc.go_text(error)
@@ -242,8 +242,8 @@ class RegistrationServer:
             del self._newest[plugin.resource, plugin.socket]
 
 
-def _reported(plugin: PluginId, message: bytes, check: ListCheck) -> DevicesReported:
-    devices = rpc.parse(read_devices, message)
+def _reported(plugin: PluginId, message: bytes, reader: ListReader, check: ListCheck) -> DevicesReported:
+    devices = rpc.parse(reader.read, message)
     check.look(len(message), devices)
     return DevicesReported(plugin, devices)
 
