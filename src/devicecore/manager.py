@@ -119,15 +119,18 @@ class DeviceManager:
         self._clock = clock
         self._node = Node()
         self._life: threading.Event | None = None  # one from each start to its stop; set when it knows what was saved
-        # Held while `_node` is replaced, never while a port is called.
-        self._state = threading.Condition(threading.Lock())
+        self._state = threading.Lock()  # held while `_node` is replaced, never while a port is called
+        self._replaced = threading.Condition(self._state)
+        self._watchers = 0  # that wait for it
         self._saving = threading.Lock()  # held while the store is called, so that no older node is saved last
         self._publishing = threading.Lock()  # held while the sink is called, so that no older status is published last
         self._saved: Node | None = None
         self._published = NodeStatus()
         self._removed: tuple[ResourceName, ...] = ()  # not yet published
         self._running: frozenset[ContainerKey] = frozenset()
-        self._turn = threading.Condition()
+        self._turn = threading.Lock()
+        self._turn_ended = threading.Condition(self._turn)
+        self._in_line = 0  # that wait for it
         self._admitting: set[PodUid] = set()
         self._settled: dict[PodUid, Affinity] = {}  # of pods as a whole that hold devices, or are in admission
         self.restored = Restored()
@@ -191,10 +194,14 @@ class DeviceManager:
             TimeoutError: it did not hold within `timeout` seconds.
         """
         with self._state:
-            if not self._state.wait_for(lambda: condition(self._node), timeout):
-                message = f"what was waited for did not come about within {timeout:g} seconds"
-                raise TimeoutError(message)
-            return self._node
+            self._watchers += 1
+            try:
+                if self._replaced.wait_for(lambda: condition(self._node), timeout):
+                    return self._node
+            finally:
+                self._watchers -= 1
+        message = f"what was waited for did not come about within {timeout:g} seconds"
+        raise TimeoutError(message)
 
     # --- pods ---------------------------------------------------------------------------------------------------------
 
@@ -283,8 +290,8 @@ class DeviceManager:
         """
         now = self._clock()
         with self._state:
-            removed, self._node = self._node.expire(now)
-            self._state.notify_all()
+            removed, node = self._node.expire(now)
+            self._set(node)
         if removed:
             self._save_or_log()
         return self._publish(removed)
@@ -333,31 +340,37 @@ class DeviceManager:
     # --- admission ----------------------------------------------------------------------------------------------------
 
     def _admit(self, pod: Pod, containers: Sequence[Container], affinity: Affinity) -> Verdict:
-        with self._alone(pod.uid):
-            is_saved = not self._sweep()
-            node = self._node  # what it knows now decides which requests are ours, to the end of the admission
-            unhandled = node.unhandled(pod)
-            transaction = _Transaction(pod, self._life, self._clock() + self._budget)
-            at: Container | None = None
-            try:
-                self._check_alive(transaction)
-                settle = self._settler(pod, containers, affinity)
-                for at in containers:
-                    nodes = settle(at)  # only now that its turn has come: earlier ones have taken devices
-                    for resource, size in node.requests(pod, at):
-                        demand = Demand(pod.key(at), resource, size, nodes, self._is_already_running(pod, at))
-                        self._allocate(transaction, demand)
-                is_saved |= self._commit(transaction)
-            except BaseException as error:
-                self._release(transaction)
-                if isinstance(error, StoreError) or not is_saved:  # the store may hold what it could not make durable
-                    self._save_or_log()
-                if isinstance(error, DeviceCoreError):
-                    return self._verdict(error, at)
-                raise
-            if not is_saved:
+        self._begin_turn(pod.uid)
+        try:
+            return self._admit_alone(pod, containers, affinity)
+        finally:
+            self._end_turn(pod.uid)
+
+    def _admit_alone(self, pod: Pod, containers: Sequence[Container], affinity: Affinity) -> Verdict:
+        is_saved = not self._sweep()
+        node = self._node  # what it knows now decides which requests are ours, to the end of the admission
+        unhandled = node.unhandled(pod)
+        transaction = _Transaction(pod, self._life, self._clock() + self._budget)
+        at: Container | None = None
+        try:
+            self._check_alive(transaction)
+            settle = self._settler(pod, containers, affinity)
+            for at in containers:
+                nodes = settle(at)  # only now that its turn has come: earlier ones have taken devices
+                for resource, size in node.requests(pod, at):
+                    demand = Demand(pod.key(at), resource, size, nodes, self._is_already_running(pod, at))
+                    self._allocate(transaction, demand)
+            is_saved |= self._commit(transaction)
+        except BaseException as error:
+            self._release(transaction)
+            if isinstance(error, StoreError) or not is_saved:  # the store may hold what it could not make durable
                 self._save_or_log()
-            return Admitted(self._node.ledger.allocations.get(pod.uid, ()), unhandled)
+            if isinstance(error, DeviceCoreError):
+                return self._verdict(error, at)
+            raise
+        if not is_saved:
+            self._save_or_log()
+        return Admitted(self._node.ledger.allocations.get(pod.uid, ()), unhandled)
 
     def _settler(
         self, pod: Pod, containers: Sequence[Container], affinity: Affinity
@@ -413,8 +426,7 @@ class DeviceManager:
                     decision = decision.answer(preferred)
                 if isinstance(decision, Settled):
                     if decision.devices:
-                        self._node = self._node.reserve(transaction.pod, demand, decision.devices)
-                        self._state.notify_all()
+                        self._set(self._node.reserve(transaction.pod, demand, decision.devices))
                         transaction.reserved.append(demand)
                     return decision.devices
             with _a_stopped_plugin_fails(demand.resource, "GetPreferredAllocation"):
@@ -475,27 +487,31 @@ class DeviceManager:
                 return NotReady(error, resource.name, container)
         return Refused(error, container)
 
-    @contextmanager
-    def _alone(self, pod: PodUid) -> Iterator[None]:
-        """One admission at a time for one pod, and none of its devices swept while it lasts."""
+    def _begin_turn(self, pod: PodUid) -> None:
+        """One admission at a time for one pod, and none of its devices swept until `_end_turn`."""
         with self._turn:
             while pod in self._admitting:
-                self._turn.wait()
+                self._in_line += 1
+                try:
+                    self._turn_ended.wait()
+                finally:
+                    self._in_line -= 1
             self._admitting.add(pod)
-        try:
-            yield
-        finally:
-            with self._turn:
-                self._admitting.remove(pod)
-                if pod not in self._node.ledger.allocations:
-                    self._settled.pop(pod, None)
-                self._turn.notify_all()
+
+    def _end_turn(self, pod: PodUid) -> None:
+        with self._turn:
+            self._admitting.remove(pod)
+            if pod not in self._node.ledger.allocations:
+                self._settled.pop(pod, None)
+            if self._in_line:
+                self._turn_ended.notify_all()
 
     def _plugin(self, resource: ResourceName) -> Plugin:
         known = self._node.inventory.resources.get(resource)
-        if known is None or known.plugin is None:
+        plugin = known.plugin if known else None
+        if plugin is None:
             raise EndpointNotFoundError(resource)
-        return known.plugin
+        return plugin
 
     def _pre_start(self, key: ContainerKey, resource: ResourceName) -> None:
         known = self._node.inventory.resources.get(resource)
@@ -571,9 +587,15 @@ class DeviceManager:
     def _replace(self, change: Callable[[Node], Node]) -> tuple[Node, Node]:
         """Replace the node; what it was, and what it is."""
         with self._state:
-            before, self._node = self._node, change(self._node)
-            self._state.notify_all()
-            return before, self._node
+            before, after = self._node, change(self._node)
+            self._set(after)
+            return before, after
+
+    def _set(self, node: Node) -> None:
+        """Let `node` be what is known; the caller holds `_state`."""
+        self._node = node
+        if self._watchers:
+            self._replaced.notify_all()
 
     def _save(self, node: Node) -> None:
         """Make `node` durable; the caller holds `_saving`."""
@@ -611,9 +633,9 @@ class DeviceManager:
     def _restore(self, life: threading.Event) -> None:
         node, self.restored = self._read()
         with self._saving, self._state:
-            self._life, self._node, self._saved = life, node, None
+            self._life, self._saved = life, None
             self._settled.clear()
-            self._state.notify_all()
+            self._set(node)
 
     def _read(self) -> tuple[Node, Restored]:
         """What was saved, as far as it can be used."""

@@ -19,7 +19,7 @@ from devicecore.adapters.file import FileStore
 from tests.reliability.faulty_os import KILLS, FaultyOs
 from tests.reliability.pods import admit, in_memory, plugin
 
-SYSTEM_CALLS = "write,fsync,?rename,?renameat,?renameat2,?link,?linkat,?unlink,?unlinkat,?open,openat,close"
+SYSTEM_CALLS = "write,fsync,?rename,?renameat,?renameat2,?unlink,?unlinkat,?open,openat,close"
 Tell = Callable[[str], None]
 
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-CALLS = ("close", "fsync", "link", "listdir", "open", "rename", "replace", "scandir", "unlink", "write")
+CALLS = ("close", "fsync", "listdir", "open", "rename", "replace", "scandir", "unlink", "write")
 """What `_DurableFile` calls, by itself or through pathlib."""
 
 KILLS = ("killed before", "killed after", "killed half way")

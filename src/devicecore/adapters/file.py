@@ -11,10 +11,10 @@ import re
 import select
 import stat
 import threading
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from types import TracebackType
 
 from attrs import frozen
 
@@ -41,6 +41,9 @@ class FileStore:
         self._file = _DurableFile(self.path, 0o600)
         self._lock = threading.Lock()
         self._seen: _Seen | None = None
+        self._reading = _Blaming(self.path, "read")
+        self._writing = _Blaming(self.path, "write")
+        self._setting_aside = _Blaming(self.path, "set aside")
 
     @classmethod
     def in_directory(cls, directory: str | os.PathLike[str]) -> "FileStore":
@@ -53,7 +56,7 @@ class FileStore:
         Raises:
             StoreError: it cannot be read.
         """
-        with self._lock, self._blaming("read"):
+        with self._lock, self._reading:
             self._seen = None
             identity = self._file.identity()
             blob = self._file.read()
@@ -66,11 +69,10 @@ class FileStore:
         Raises:
             StoreError: it cannot be written, or somebody else has written it since; the old file is still there.
         """
-        with self._lock, self._blaming("write"):
-            self._refuse_a_second_writer()
+        with self._lock, self._writing:
+            old = self._own()
             self._seen = None  # a write that fails may leave either file
-            self._file.write(blob)
-            self._seen = _Seen(self._file.identity(), blob)
+            self._seen = _Seen(self._file.write(blob, old), blob)
 
     def set_aside(self) -> str | None:
         """Rename the file to `<name>.corrupt-<when it was last written>`; the new path, None if there is no file.
@@ -78,27 +80,43 @@ class FileStore:
         Raises:
             StoreError: it cannot be renamed, or is a directory.
         """
-        with self._lock, self._blaming("set aside"):
+        with self._lock, self._setting_aside:
             self._seen = None
             if self.path.is_dir():  # somebody's own, most likely
                 raise OSError(errno.EISDIR, "it is a directory; FileStore.in_directory keeps a checkpoint in one")
             return self._file.set_aside()
 
-    def _refuse_a_second_writer(self) -> None:
-        """Whoever writes over what another manager has saved gives that manager's devices away again."""
-        if self._seen is None:
-            return
-        now = self._file.identity()
-        if now is None or now == self._seen.identity or self._file.read() == self._seen.blob:
-            return
+    def _own(self) -> bytes | None:
+        """What is in the file, unless somebody else put it there since it was last read or written here.
+
+        Whoever writes over what another manager has saved gives that manager's devices away again.
+        """
+        seen, now = self._seen, self._file.identity()
+        if now is None:
+            return None
+        if seen is not None and now == seen.identity:
+            return seen.blob
+        blob = self._file.read()
+        if seen is None or blob == seen.blob:
+            return blob
         raise OSError(errno.EBUSY, "somebody else has written it since; only one manager at a time can use it")
 
-    @contextmanager
-    def _blaming(self, action: str) -> Generator[None, None, None]:
-        try:
-            yield
-        except OSError as error:
-            raise StoreError(self.path.name, action, f"{self.path}: {error.strerror or error}") from error
+
+@frozen
+class _Blaming:
+    """What is done to a checkpoint: an OSError in it is a StoreError."""
+
+    path: Path
+    action: str
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError):
+            raise StoreError(self.path.name, self.action, f"{self.path}: {error.strerror or error}") from error
 
 
 @frozen
@@ -126,10 +144,11 @@ class JsonFileSink:
         removed = dict.fromkeys(status.removed, 0)
         try:
             with self._lock:
-                node = json.loads(self._file.read() or b"{}")
+                old = self._file.read()
+                node = json.loads(old or b"{}")
                 _merge(node, "capacity", {**removed, **status.capacity})
                 _merge(node, "allocatable", {**removed, **status.allocatable})
-                self._file.write(json.dumps(node, indent=2).encode() + b"\n")
+                self._file.write(json.dumps(node, indent=2).encode() + b"\n", old)
         except OSError as error:
             raise SinkError(str(self.path), error.strerror or str(error)) from error
         except (ValueError, TypeError, AttributeError) as error:
@@ -152,18 +171,16 @@ class _DurableFile:
         self._directory = str(path.parent)
         self._mode = mode
         # Nobody else's names, so that a second writer, who should not be, can spoil an attempt but never the file.
-        beside = f".{path.name}.{os.getpid()}-{next(_instances)}"
         # As text: a path object takes as long to become one as the disk takes for the call.
-        self._new, self._old = str(path.with_name(f"{beside}.new")), str(path.with_name(f"{beside}.old"))
+        self._new = str(path.with_name(f".{path.name}.{os.getpid()}-{next(_instances)}.new"))
         self._target = str(path)
         self._swept = False
 
     def identity(self) -> _Identity | None:
         try:
-            found = os.stat(self._target)  # noqa: PTH116 - see __init__
+            return _identity(os.stat(self._target))  # noqa: PTH116 - see __init__
         except FileNotFoundError:
             return None
-        return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
     def read(self) -> bytes | None:
         try:
@@ -173,29 +190,33 @@ class _DurableFile:
         except FileNotFoundError:
             return None
 
-    def write(self, blob: bytes) -> None:
+    def write(self, blob: bytes, old: bytes | None) -> _Identity:
+        """Replace the file, which holds `old`, None if there is none; how it looks now."""
         if not self._swept:
             self._sweep()
-        leftovers = [self._new, self._old]
+        identity = self._put(blob)
         try:
-            _write_new(self._new, blob, self._mode)
-            go_back = self._keep_old()
+            _sync_directory(self._directory)
+        except OSError:
+            with suppress(OSError):
+                self._path.unlink() if old is None else self._put(old)
+            raise
+        return identity
+
+    def _put(self, blob: bytes) -> _Identity:
+        """Replace the file, but not yet durably: after a power cut the old one may be back."""
+        try:
+            identity = _write_new(self._new, blob, self._mode)
             os.replace(self._new, self._target)  # noqa: PTH105 - see __init__
-            leftovers.remove(self._new)
+        except BaseException:
             try:
-                _sync_directory(self._directory)
+                os.unlink(self._new)  # noqa: PTH108 - see __init__
+            except FileNotFoundError:
+                pass
             except OSError:
-                with suppress(OSError):
-                    go_back()
-                raise
-        finally:
-            for leftover in leftovers:
-                try:
-                    os.unlink(leftover)  # noqa: PTH108 - see __init__
-                except FileNotFoundError:
-                    pass
-                except OSError:
-                    self._swept = False  # else it would be in the way of the next attempt
+                self._swept = False  # else it would be in the way of the next attempt
+            raise
+        return identity
 
     def set_aside(self) -> str | None:
         try:
@@ -211,21 +232,11 @@ class _DurableFile:
 
     def _sweep(self) -> None:
         """Delete what a crash between two steps of `write` has left."""
-        ours = re.compile(rf"\.{re.escape(self._path.name)}\.\d+-\d+\.(new|old)")
+        ours = re.compile(rf"\.{re.escape(self._path.name)}\.\d+-\d+\.new")
         for name in os.listdir(self._directory):  # noqa: PTH208 - one call of the OS, whatever Python's version
             if ours.fullmatch(name):
                 self._path.with_name(name).unlink(missing_ok=True)
         self._swept = True
-
-    def _keep_old(self) -> Callable[[], object]:
-        """Keep the old file under a second name until the new one is safe; how to go back to it."""
-        try:
-            os.link(self._target, self._old)
-        except FileNotFoundError:
-            return self._path.unlink
-        except OSError:
-            return lambda: None  # a file system without second names
-        return lambda: os.replace(self._old, self._target)  # noqa: PTH105 - see __init__
 
 
 def _without_waiting(path: str, flags: int) -> int:
@@ -244,13 +255,18 @@ def _refuse_what_has_no_end(descriptor: int) -> None:
         raise OSError(errno.EINVAL, "it is neither a file nor a pipe")  # such as /dev/zero
 
 
-def _write_new(path: str, blob: bytes, mode: int) -> None:
+def _identity(found: os.stat_result) -> _Identity:
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _write_new(path: str, blob: bytes, mode: int) -> _Identity:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         rest = memoryview(blob)
         while rest:
             rest = rest[os.write(descriptor, rest) :]
         os.fsync(descriptor)
+        return _identity(os.fstat(descriptor))
     finally:
         os.close(descriptor)
 

@@ -257,4 +257,4 @@ def _union(sets: Iterable[DeviceSet]) -> DeviceSet:
 
 
 def _without(reservations: tuple[Reservation, ...], gone: Reservation) -> tuple[Reservation, ...]:
-    return tuple(reservation for reservation in reservations if reservation is not gone)
+    return tuple([reservation for reservation in reservations if reservation is not gone])

@@ -94,19 +94,23 @@ class Node:
     def requests(self, pod: Pod, container: Container) -> tuple[tuple[ResourceName, int], ...]:
         """The device resources a container asks for, and how many of each, by name (reference 5.3)."""
         return tuple(
-            (ResourceName(resource), size)
-            for resource, size in sorted(container.limits.items())
-            if (container.name, resource) not in pod.claimed and self.knows(resource)
+            [
+                (ResourceName(resource), size)
+                for resource, size in sorted(container.limits.items())
+                if self.knows(resource) and (container.name, resource) not in pod.claimed
+            ]
         )
 
     def unhandled(self, pod: Pod) -> tuple[tuple[str, ResourceName], ...]:
         """The extended resources, by container, that a pod asks for and nobody here has ever heard of."""
         return tuple(
-            (container.name, ResourceName(resource))
-            for container in pod.in_start_order
-            for resource, size in sorted(container.limits.items())
-            if size and (container.name, resource) not in pod.claimed
-            if not self.knows(resource) and is_extended_resource(resource)
+            [
+                (container.name, ResourceName(resource))
+                for container in pod.in_start_order
+                for resource, size in sorted(container.limits.items())
+                if size and not self.knows(resource)
+                if (container.name, resource) not in pod.claimed and is_extended_resource(resource)
+            ]
         )
 
     def devices_to_allocate(self, pod: Pod, demand: Demand) -> Decision:
@@ -122,11 +126,7 @@ class Node:
     def confirm(self, key: ContainerKey, resource: ResourceName, receipt: Receipt) -> "Node":
         """The plugin has prepared what was reserved. A device it no longer lists is taken to have no topology."""
         report = self.inventory.last_report(resource)
-        devices = report.devices if report else {}
-
-        def nodes_of(device: DeviceId) -> tuple[NumaNode, ...]:
-            return devices[device].nodes if device in devices else ()
-
+        nodes_of = report.devices.nodes if report else _nowhere
         return Node(self.inventory, self.ledger.confirm(key, resource, receipt, nodes_of))
 
     def expire(self, now: float) -> tuple[tuple[ResourceName, ...], "Node"]:
@@ -151,3 +151,7 @@ class Node:
         if report and len(report.index.ids) <= 2 * len(ids) and report.index.knows(ids):
             return report.index
         return DeviceIndex.of((*ids, *self.ledger.in_use(resource)))
+
+
+def _nowhere(_: DeviceId) -> tuple[NumaNode, ...]:
+    return ()

@@ -86,10 +86,9 @@ def devices_to_allocate(demand: Demand, inventory: Inventory, ledger: Ledger, re
         EndpointNotFoundError: no plugin instance is known that could be asked.
     """
     allocation = ledger.allocation(demand.key, demand.resource)
-    held = allocation.devices if allocation else _NONE
-    if allocation and len(held) != demand.size:
+    if allocation and len(allocation.nodes) != demand.size:
         raise ChangedRequestError(
-            demand.key.pod, demand.key.container, demand.resource, held=len(held), requested=demand.size
+            demand.key.pod, demand.key.container, demand.resource, held=len(allocation.nodes), requested=demand.size
         )
     if demand.already_running:
         return Settled(_NONE)
@@ -99,9 +98,9 @@ def devices_to_allocate(demand: Demand, inventory: Inventory, ledger: Ledger, re
         raise UnregisteredDeviceError(demand.resource)
     if not report.healthy:
         raise NoHealthyDevicesError(demand.resource)
-    if not held <= report.healthy:
+    if allocation and not allocation.devices <= report.healthy:
         raise DevicesNoLongerHealthyError(demand.resource)
-    if len(held) == demand.size:
+    if allocation or not demand.size:
         return Settled(_NONE)
     taken = reusable.take(demand.size)
     if len(taken) == demand.size:
