@@ -40,7 +40,8 @@ class FileStore:
         self.path = Path(path)
         self._file = _DurableFile(self.path, 0o600)
         self._lock = threading.Lock()
-        self._seen: _Seen | None = None
+        self._ours: tuple[bytes | None, ...] | None = None
+        """What may be in the file if nobody else writes it; None if anything may."""
         self._reading = _Blaming(self.path, "read")
         self._writing = _Blaming(self.path, "write")
         self._setting_aside = _Blaming(self.path, "set aside")
@@ -57,10 +58,9 @@ class FileStore:
             StoreError: it cannot be read.
         """
         with self._lock, self._reading:
-            self._seen = None
-            identity = self._file.identity()
+            self._ours = None
             blob = self._file.read()
-            self._seen = _Seen(identity, blob)
+            self._ours = (blob,)
             return blob
 
     def save(self, blob: bytes) -> None:
@@ -70,9 +70,13 @@ class FileStore:
             StoreError: it cannot be written, or somebody else has written it since; the old file is still there.
         """
         with self._lock, self._writing:
-            old = self._own()
-            self._seen = None  # a write that fails may leave either file
-            self._seen = _Seen(self._file.write(blob, old), blob)
+            old = self._file.current()
+            # Whoever writes over what another manager has saved gives that manager's devices away again.
+            if self._ours is not None and old is not None and old not in self._ours:
+                raise OSError(errno.EBUSY, "somebody else has written it since; only one manager at a time can use it")
+            self._ours = (old, blob)  # a write that fails may leave either
+            self._file.write(blob, old)
+            self._ours = (blob,)
 
     def set_aside(self) -> str | None:
         """Rename the file to `<name>.corrupt-<when it was last written>`; the new path, None if there is no file.
@@ -81,25 +85,10 @@ class FileStore:
             StoreError: it cannot be renamed, or is a directory.
         """
         with self._lock, self._setting_aside:
-            self._seen = None
+            self._ours = None
             if self.path.is_dir():  # somebody's own, most likely
                 raise OSError(errno.EISDIR, "it is a directory; FileStore.in_directory keeps a checkpoint in one")
             return self._file.set_aside()
-
-    def _own(self) -> bytes | None:
-        """What is in the file, unless somebody else put it there since it was last read or written here.
-
-        Whoever writes over what another manager has saved gives that manager's devices away again.
-        """
-        seen, now = self._seen, self._file.identity()
-        if now is None:
-            return None
-        if seen is not None and now == seen.identity:
-            return seen.blob
-        blob = self._file.read()
-        if seen is None or blob == seen.blob:
-            return blob
-        raise OSError(errno.EBUSY, "somebody else has written it since; only one manager at a time can use it")
 
 
 @frozen
@@ -119,14 +108,6 @@ class _Blaming:
             raise StoreError(self.path.name, self.action, f"{self.path}: {error.strerror or error}") from error
 
 
-@frozen
-class _Seen:
-    """What a store last read or wrote, and how the file looked then: device, inode, time of writing and size."""
-
-    identity: _Identity | None
-    blob: bytes | None
-
-
 class JsonFileSink:
     """The node's status in a JSON file `{"capacity": {...}, "allocatable": {...}}`, which others may add to."""
 
@@ -144,7 +125,7 @@ class JsonFileSink:
         removed = dict.fromkeys(status.removed, 0)
         try:
             with self._lock:
-                old = self._file.read()
+                old = self._file.current()
                 node = json.loads(old or b"{}")
                 _merge(node, "capacity", {**removed, **status.capacity})
                 _merge(node, "allocatable", {**removed, **status.allocatable})
@@ -163,6 +144,14 @@ def _merge(node: dict[str, object], key: str, counts: dict[ResourceName, int]) -
     section.update(counts)
 
 
+@frozen
+class _Seen:
+    """What a file held when it was last read or written, and how it looked: device, inode, time of writing and size."""
+
+    identity: _Identity | None
+    blob: bytes | None
+
+
 class _DurableFile:
     """One file, replaced by renaming; one thread at a time may do so. It lets the OS's errors through."""
 
@@ -175,25 +164,33 @@ class _DurableFile:
         self._new = str(path.with_name(f".{path.name}.{os.getpid()}-{next(_instances)}.new"))
         self._target = str(path)
         self._swept = False
-
-    def identity(self) -> _Identity | None:
-        try:
-            return _identity(os.stat(self._target))  # noqa: PTH116 - see __init__
-        except FileNotFoundError:
-            return None
+        self._seen: _Seen | None = None
 
     def read(self) -> bytes | None:
+        """What is in the file; None if there is none."""
+        self._seen = None
+        identity = self._identity()
         try:
             with open(self._target, "rb", opener=_without_waiting) as file:
                 _refuse_what_has_no_end(file.fileno())
-                return file.read()
+                blob = file.read()
         except FileNotFoundError:
             return None
+        self._seen = _Seen(identity, blob)
+        return blob
 
-    def write(self, blob: bytes, old: bytes | None) -> _Identity:
-        """Replace the file, which holds `old`, None if there is none; how it looks now."""
+    def current(self) -> bytes | None:
+        """As `read`, but without reading again what was last read or written here."""
+        identity = self._identity()
+        if identity is not None and self._seen is not None and identity == self._seen.identity:
+            return self._seen.blob
+        return self.read()
+
+    def write(self, blob: bytes, old: bytes | None) -> None:
+        """Replace the file, whose `current` content is `old`."""
         if not self._swept:
             self._sweep()
+        self._seen = None
         identity = self._put(blob)
         try:
             _sync_directory(self._directory)
@@ -201,7 +198,7 @@ class _DurableFile:
             with suppress(OSError):
                 self._path.unlink() if old is None else self._put(old)
             raise
-        return identity
+        self._seen = _Seen(identity, blob)
 
     def _put(self, blob: bytes) -> _Identity:
         """Replace the file, but not yet durably: after a power cut the old one may be back."""
@@ -229,6 +226,12 @@ class _DurableFile:
         self._path.rename(aside)
         _sync_directory(self._directory)
         return str(aside)
+
+    def _identity(self) -> _Identity | None:
+        try:
+            return _identity(os.stat(self._target))  # noqa: PTH116 - see __init__
+        except FileNotFoundError:
+            return None
 
     def _sweep(self) -> None:
         """Delete what a crash between two steps of `write` has left."""

@@ -153,8 +153,11 @@ class DeviceSet(AbstractSet[DeviceId]):
         return DeviceSet(index, mine & others)
 
     def __or__(self, other: AbstractSet[DeviceId]) -> "DeviceSet":  # type: ignore[override]  # one resource has one id type
-        if other.__class__ is DeviceSet and other.index is self.index:
-            return DeviceSet(self.index, self.bits | other.bits)
+        if other.__class__ is DeviceSet:
+            if not self.bits:
+                return other
+            if other.index is self.index:
+                return DeviceSet(self.index, self.bits | other.bits)
         index, mine, others = self._joint(other)
         return DeviceSet(index, mine | others)
 

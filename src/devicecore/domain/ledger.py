@@ -61,7 +61,7 @@ class Allocation:
         for device in in_natural_order(self.nodes):
             for node in self.nodes[device] or (NO_TOPOLOGY,):
                 per_numa.setdefault(node, []).append(device)
-        device_ids = {node: tuple(devices) for node, devices in sorted(per_numa.items())}
+        device_ids = {node: tuple(devices) for node, devices in per_numa.items()}
         return PodDevicesEntry(self.key.pod, self.key.container, self.resource, device_ids, self.receipt)
 
     @classmethod
@@ -148,13 +148,14 @@ class Ledger:
         """
         of_pod = self.held_by(key.pod, resource)
         lent = (reusable & _union(of_pod.values())) - self.contested(resource) if reusable else _NONE
-        taken = devices & (self.in_use(resource) - lent)
+        in_use = self.in_use(resource)
+        taken = devices & (in_use - lent)
         if taken or key.container in of_pod:
             raise DeviceHeldError(resource, tuple(taken or of_pod[key.container]))
         return Ledger(
             self.allocations,
             (*self.reservations, Reservation(key, resource, devices)),
-            {**self._in_use, resource: self.in_use(resource) | devices},
+            {**self._in_use, resource: in_use | devices},
             self._contested,
             self.written,
         )
