@@ -133,6 +133,12 @@ class DeviceSet(AbstractSet[DeviceId]):
             rest ^= lowest
         return DeviceSet(self.index, taken)
 
+    def common(self, other: "DeviceSet") -> int:
+        """How many members both have: `len(self & other)`, without making that set."""
+        if other.index is self.index:
+            return (self.bits & other.bits).bit_count()
+        return len(self & other)
+
     def _joint(self, other: AbstractSet[DeviceId]) -> tuple[DeviceIndex, int, int]:
         if not isinstance(other, DeviceSet):
             other = DeviceSet.of(other)

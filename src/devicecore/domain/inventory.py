@@ -79,10 +79,10 @@ class DeviceReport:
         return {node: self.index.select(ids[node]) for node in sorted(ids)}
 
     @cached_property
-    def node_sizes(self) -> Mapping[NumaNode, int] | None:
+    def node_sizes(self) -> tuple[tuple[NumaNode, int], ...] | None:
         """How many devices each of these NUMA nodes has, if no device is on two: then what nodes have adds up."""
-        sizes = {node: len(devices) for node, devices in self.by_node.items()}
-        return sizes if sum(sizes.values()) == len(self.touching(sizes)) else None
+        sizes = tuple([(node, len(devices)) for node, devices in self.by_node.items()])
+        return sizes if sum([size for _, size in sizes]) == len(self.touching(self.by_node)) else None
 
     @property
     def has_topology(self) -> bool:

@@ -32,6 +32,8 @@ MOST_PAIRS = 255 * 255
 FOREMOST_PARTNERS = 100
 """Of how many masks on each side all pairs are looked at where there are more."""
 
+_NONE = DeviceSet()
+
 
 @frozen(repr=False)
 class NumaMask:
@@ -67,6 +69,8 @@ class TopologyHint:
     mask: NumaMask | None
     preferred: bool
 
+
+_Candidates = tuple[tuple[tuple[NumaNode, ...], TopologyHint], ...]
 
 Hints = Mapping[str, Sequence[TopologyHint] | None]
 """What one hint provider says of each resource: None has no preference, an empty sequence cannot be met."""
@@ -115,7 +119,7 @@ def container_hints(
     hints: dict[str, tuple[TopologyHint, ...] | None] = {}
     for resource, size in _device_requests(container.limits, inventory, ledger):
         allocation = ledger.allocation(key, resource)
-        held = allocation.devices if allocation else DeviceSet()
+        held = allocation.devices if allocation else _NONE
         reusable = reusable_devices(pod, key, resource, ledger)
         hints[resource] = _hints(inventory, ledger, resource, size, held=held, reusable=reusable, numa_nodes=numa_nodes)
     return hints
@@ -127,23 +131,20 @@ def pod_hints(
     """Hints for each device resource a pod asks for as a whole (kubelet: `GetPodTopologyHints`, reference 6.1)."""
     hints: dict[str, tuple[TopologyHint, ...] | None] = {}
     for resource, size in _device_requests(pod_request(pod), inventory, ledger):
-        held = DeviceSet()
+        held = _NONE
         for allocation in ledger.allocations.get(pod.uid, ()):
             if allocation.resource == resource:
                 held |= allocation.devices
-        hints[resource] = _hints(
-            inventory, ledger, resource, size, held=held, reusable=DeviceSet(), numa_nodes=numa_nodes
-        )
+        hints[resource] = _hints(inventory, ledger, resource, size, held=held, reusable=_NONE, numa_nodes=numa_nodes)
     return hints
 
 
-def _device_requests(
-    limits: Mapping[str, int], inventory: Inventory, ledger: Ledger
-) -> Iterator[tuple[ResourceName, int]]:
-    for resource, size in sorted(limits.items()):
-        name = ResourceName(resource)
-        if inventory.registered(name) is not None or name in ledger.resources:
-            yield name, size
+def _device_requests(limits: Mapping[str, int], inventory: Inventory, ledger: Ledger) -> list[tuple[ResourceName, int]]:
+    return [
+        (ResourceName(name), size)
+        for name, size in sorted(limits.items())
+        if inventory.registered(ResourceName(name)) is not None or name in ledger.resources
+    ]
 
 
 def _hints(
@@ -160,9 +161,9 @@ def _hints(
     if report is None or not report.has_topology:
         return None
     if held:
-        return generate_hints(report, held, DeviceSet(), size, numa_nodes) if len(held) == size else ()
+        return generate_hints(report, held, _NONE, size, numa_nodes) if len(held) == size else ()
     available = report.healthy - ledger.in_use(resource)
-    if len(available | reusable if reusable else available) < size:
+    if reusable and len(available | reusable) < size:
         return ()
     return generate_hints(report, available, reusable, size, numa_nodes)
 
@@ -175,23 +176,35 @@ def generate_hints(
     Only nodes that carry devices of the resource are combined. Where that leaves more than `MOST_MASKS` masks, see
     `_masks` for those that are looked at.
     """
-    nodes = tuple([node for node in report.by_node if node in numa_nodes]) or tuple(numa_nodes)
     anchored: Sequence[DeviceId] = ()
     if reusable:
         listed = (report.devices[device] for device in reusable if device in report.devices)
         anchored = [device.id for device in listed if device.topology is not None]
-    if anchored or report.node_sizes is None:
+    sizes, machine = report.node_sizes, tuple(numa_nodes)
+    if anchored or sizes is None or report.by_node.keys().isdisjoint(machine):
+        nodes = tuple([node for node in report.by_node if node in machine]) or machine
         return _hints_by_sets(report, available, anchored, size, nodes)
-    sizes = {node: report.node_sizes.get(node, 0) for node in nodes}
-    free = {node: len(available & report.by_node[node]) if sizes[node] else 0 for node in nodes}
-    least = _fewest(sizes.values(), size)
-    return tuple(
-        [
-            mask.preferred if len(mask.nodes) == least else mask.other
-            for mask in _masks(nodes, sizes, free, size)
-            if sum([free[node] for node in mask.nodes]) >= size
-        ]
-    )
+    free = {node: available.common(devices) for node, devices in report.by_node.items()}
+    if 1 << len(sizes) <= MOST_MASKS:
+        candidates = _all_candidates(sizes, machine, size)
+    else:
+        on_machine = {node: count for node, count in sizes if node in machine}
+        candidates = _candidates(_masks(tuple(on_machine), on_machine, free, size), on_machine.values(), size)
+    return tuple([hint for nodes, hint in candidates if sum(map(free.__getitem__, nodes)) >= size])
+
+
+@lru_cache(maxsize=16)
+def _all_candidates(
+    sizes: tuple[tuple[NumaNode, int], ...], numa_nodes: tuple[NumaNode, ...], size: int
+) -> _Candidates:
+    on_machine = {node: count for node, count in sizes if node in numa_nodes}
+    return _candidates(_all_masks(tuple(on_machine)), on_machine.values(), size)
+
+
+def _candidates(masks: Iterable["_Mask"], sizes: Collection[int], size: int) -> _Candidates:
+    """Sets of nodes, and the hint that each is if it has so many devices to give."""
+    least = _fewest(sizes, size)
+    return tuple([(mask.nodes, mask.preferred if len(mask.nodes) == least else mask.other) for mask in masks])
 
 
 def _hints_by_sets(
@@ -200,7 +213,7 @@ def _hints_by_sets(
     """Hints where devices are on several nodes at once, or some of the pod's own have to be reused."""
     known = {node: report.by_node.get(node, DeviceSet(report.index)) for node in nodes}
     sizes = {node: len(devices) for node, devices in known.items()}
-    free = {node: len(available & devices) for node, devices in known.items()}
+    free = {node: available.common(devices) for node, devices in known.items()}
     least = _fewest_nodes(known, size)
     reused = report.index.select(anchored)
     found: list[_Mask] = []
