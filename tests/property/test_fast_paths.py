@@ -132,8 +132,8 @@ class SavedAgainAndAgain(RuleBasedStateMachine):
 
 def test_a_node_that_is_saved_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """With blocks of three pods, so that there are several of them."""
-    monkeypatch.setattr(checkpoint_written, "_PODS", 3)
-    monkeypatch.setattr(checkpoint_written, "_FEW_PODS", 2)
+    monkeypatch.setattr(checkpoint_written, "_FEW_PODS", 3)
+    monkeypatch.setattr(checkpoint_written, "_room", lambda _: 3)
     run_state_machine_as_test(SavedAgainAndAgain)
 
 

@@ -149,7 +149,7 @@ def test_one_more_pod_costs_the_same_among_few_and_among_many(topology: Topology
     assert few.entries_rendered == many.entries_rendered == 1
     assert few.bytes_hashed == many.bytes_hashed < 500
     assert few.ids_looked_at == many.ids_looked_at < 20
-    assert abs(many.calls - few.calls) <= 2 * LARGE[0] / 100  # a little for each hundred pods: walking the blocks
+    assert few.calls == many.calls
 
 
 def test_one_more_pod_costs_the_same_after_any_pod_has_gone() -> None:
@@ -178,4 +178,4 @@ def test_the_counting_notices_when_nothing_is_remembered(monkeypatch: pytest.Mon
     monkeypatch.setattr(written._Block, "adding", _render_anew)  # noqa: SLF001 - as above
     few, many = running(*SMALL, Topology()).one_more_pod(), running(*LARGE, Topology()).one_more_pod()
     assert many.bytes_hashed > 5 * few.bytes_hashed > 5 * 500
-    assert min(few.entries_rendered, many.entries_rendered) > 10
+    assert min(few.entries_rendered, many.entries_rendered) > 5

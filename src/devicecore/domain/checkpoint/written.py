@@ -7,8 +7,9 @@ entry more makes a new last block out of the text of the old one; entries that g
 What stands behind them meets another state, though, and is hashed again unless it has met the like of it before.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache, reduce
+from math import isqrt
 
 from attrs import frozen
 
@@ -17,8 +18,7 @@ from devicecore.domain.checkpoint.entries import PodDevicesEntry
 from devicecore.domain.checkpoint.fnv import Passage, before, fnv1a_32
 from devicecore.domain.checkpoint.go_text import Strings, json_text, strings_dump, utf8
 
-_PODS = 128  # in a block: so many fit that rendering one anew and walking all of them cost little at any size
-_FEW_PODS = _PODS // 2  # in two blocks together: they become one
+_FEW_PODS = 16  # have room in any block
 
 # In a block, every entry is behind its separator. So hashing starts where a space leads to what "[" leads to.
 _START = before(b" ", fnv1a_32(BEFORE_ENTRIES + b"["))
@@ -59,6 +59,8 @@ class WrittenEntries:
     """The entries of a checkpoint: pods in the order in which they came, and each pod's entries likewise."""
 
     _blocks: tuple[_Block, ...] = ()
+    _before_last: int = _START
+    """The hash of the dump up to the last block."""
 
     @classmethod
     def of(cls, entries: Iterable[PodDevicesEntry]) -> "WrittenEntries":
@@ -69,30 +71,36 @@ class WrittenEntries:
             more_json, more_dump = _text(entry)
             pods[entry.pod_uid] = json + more_json, dump + more_dump
         uids = tuple(pods)
-        portions = [uids[start : start + _PODS] for start in range(0, len(uids), _PODS)]
-        return cls(tuple([_Block.of({uid: pods[uid] for uid in portion}) for portion in portions]))
+        room = max(_FEW_PODS, 2 * isqrt(len(uids)))
+        portions = [uids[start : start + room] for start in range(0, len(uids), room)]
+        return cls._joining([_Block.of({uid: pods[uid] for uid in portion}) for portion in portions])
+
+    @classmethod
+    def _joining(cls, blocks: Sequence[_Block]) -> "WrittenEntries":
+        return cls(tuple(blocks), reduce(lambda state, block: block.dump.hash(state), blocks[:-1], _START))
 
     def adding(self, entry: PodDevicesEntry) -> "WrittenEntries":
         """With one entry more, behind those its pod has, else behind all."""
         blocks, pod, text = self._blocks, entry.pod_uid, _text(entry)
-        for place, block in enumerate(blocks):
+        for place, block in enumerate(blocks[:-1]):
             if pod in block.pods:
-                return WrittenEntries((*blocks[:place], block.adding(pod, text), *blocks[place + 1 :]))
-        if blocks and len(blocks[-1].pods) < _PODS:
-            return WrittenEntries((*blocks[:-1], blocks[-1].adding(pod, text)))
-        return WrittenEntries((*blocks, _Block.of({pod: text})))
+                return self._joining([*blocks[:place], block.adding(pod, text), *blocks[place + 1 :]])
+        if blocks and (len(blocks[-1].pods) < _room(len(blocks)) or pod in blocks[-1].pods):
+            return WrittenEntries((*blocks[:-1], blocks[-1].adding(pod, text)), self._before_last)
+        return self._joining([*blocks, _Block.of({pod: text})])
 
     def without(self, gone: Collection[str]) -> "WrittenEntries":
         """Without what some pods have."""
         blocks: list[_Block] = []
+        few = _room(len(self._blocks)) // 2
         for block in self._blocks:
             left = block
             if not block.pods.keys().isdisjoint(gone):
                 left = _Block.of({pod: text for pod, text in block.pods.items() if pod not in gone})
-            if blocks and len(blocks[-1].pods) + len(left.pods) <= _FEW_PODS:
+            if blocks and len(blocks[-1].pods) + len(left.pods) <= few:
                 left = _Block.of({**blocks.pop().pods, **left.pods})
             blocks.append(left)
-        return WrittenEntries(tuple([block for block in blocks if block.pods]))
+        return self._joining([block for block in blocks if block.pods])
 
     def json(self) -> list[bytes]:
         """What the file says of them, in pieces."""
@@ -105,10 +113,7 @@ class WrittenEntries:
         """The hash of the dump up to the registered devices."""
         if not self._blocks:
             return _WITHOUT_ENTRIES
-        state = _START
-        for block in self._blocks:
-            state = block.dump.hash(state)
-        return _BETWEEN.hash(state)
+        return _BETWEEN.hash(self._blocks[-1].dump.hash(self._before_last))
 
 
 @frozen(eq=False)
@@ -145,6 +150,11 @@ def _before_devices(name: str, *, is_first: bool) -> tuple[bytes, Passage]:
     """What stands before the devices of a resource: in the file, and in the dump."""
     comma, space = (b"", b"") if is_first else (b",", b" ")
     return comma + json_text(name) + b":", Passage((space + utf8(name) + b":",))
+
+
+def _room(blocks: int) -> int:
+    """For how many pods each of so many blocks has room: so many that blocks and pods in one both grow slowly."""
+    return max(_FEW_PODS, 4 * blocks)
 
 
 def _text(entry: PodDevicesEntry) -> _Text:
