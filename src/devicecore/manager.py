@@ -330,7 +330,7 @@ class DeviceManager:
         """Free what pods hold. It is told before it is so, hence before it is saved and before anybody gets it next."""
         told = [held for pod in gone for held in self._node.ledger.allocations.get(pod, ())]
         self._tell(Released(held.key.pod, held) for held in told)
-        before, _ = self._replace(lambda node: evolve(node, ledger=node.ledger.evict(gone)))
+        before, _ = self._replace(lambda node: node.evict(gone))
         with self._turn:
             for pod in self._settled.keys() & {*gone} - self._admitting:
                 del self._settled[pod]

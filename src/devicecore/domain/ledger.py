@@ -199,7 +199,8 @@ class Ledger:
             return self
         allocations = dict(self.allocations)
         freed = [held for pod in gone for held in allocations.pop(pod)]
-        return self._freed(freed, evolve(self, allocations=allocations, written=self.written.without(gone.keys())))
+        written = self.written.without(gone.keys())
+        return self._freed(freed, Ledger(allocations, self.reservations, self._in_use, self._contested, written))
 
     def indexed(self, resource: ResourceName, index: DeviceIndex) -> "Ledger":
         """The same ledger, with what is in use of a resource on `index`, so that it combines fast with sets on it."""
@@ -225,7 +226,8 @@ class Ledger:
             # On the index of what is in use, so that a set of few among many costs no index of its own.
             before = in_use.get(resource, _NONE)
             in_use[resource] = before - (before.index.select(holding.device_ids) - still_held)
-        return evolve(left, in_use={resource: devices for resource, devices in in_use.items() if devices})
+        in_use = {resource: devices for resource, devices in in_use.items() if devices}
+        return Ledger(left.allocations, left.reservations, in_use, left._contested, left.written)
 
 
 def _as_restored(nodes: Iterable[NumaNode]) -> tuple[NumaNode, ...]:

@@ -4,7 +4,7 @@ Law: a `Node` is only ever replaced. Whoever holds one has a consistent picture,
 checkpoint is a function of it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import evolve, field, frozen
 
@@ -128,6 +128,10 @@ class Node:
         report = self.inventory.last_report(resource)
         nodes_of = report.devices.nodes if report else _nowhere
         return Node(self.inventory, self.ledger.confirm(key, resource, receipt, nodes_of))
+
+    def evict(self, pods: Iterable[PodUid]) -> "Node":
+        """Without what `pods` were given; see `Ledger.evict`."""
+        return Node(self.inventory, self.ledger.evict(pods))
 
     def expire(self, now: float) -> tuple[tuple[ResourceName, ...], "Node"]:
         """The resources whose grace period is over at `now`, and the node without them."""
