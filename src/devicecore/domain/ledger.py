@@ -227,7 +227,7 @@ class Ledger:
             before = in_use.get(resource, _NONE)
             in_use[resource] = before - (before.index.select(holding.device_ids) - still_held)
         in_use = {resource: devices for resource, devices in in_use.items() if devices}
-        return Ledger(left.allocations, left.reservations, in_use, left._contested, left.written)
+        return Ledger(left.allocations, left.reservations, in_use, self._contested, left.written)
 
 
 def _as_restored(nodes: Iterable[NumaNode]) -> tuple[NumaNode, ...]:

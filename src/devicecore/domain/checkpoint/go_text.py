@@ -118,4 +118,4 @@ def bytes_dump(data: bytes | None) -> str:
         return _NIL
     if _fast_dumps is not None:
         return _fast_dumps(list(data)).decode().replace(",", " ")
-    return f"[{' '.join(map(_DECIMALS.__getitem__, data))}]"
+    return f"[{' '.join([_DECIMALS[byte] for byte in data])}]"
