@@ -356,7 +356,8 @@ def test_the_simulation_notices(mutation: Mutation, monkeypatch: pytest.MonkeyPa
 
 
 def admissions_of_one_pod_run_side_by_side(patch: Patch) -> None:
-    patch.setattr(DeviceManager, "_alone", lambda _self, _pod: nullcontext())
+    for half in ("_begin_turn", "_end_turn"):
+        patch.setattr(DeviceManager, half, lambda _self, _pod: None)
 
 
 def saves_run_side_by_side(patch: Patch) -> None:
