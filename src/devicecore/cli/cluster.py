@@ -5,11 +5,9 @@ Law: whatever happens in between, whoever leaves a `Cluster` leaves no process, 
 
 import json
 import logging
-import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +23,7 @@ from devicecore.domain.capacity import Insufficient, NodeStatus, insufficient, p
 from devicecore.domain.model import Container, Pod, ResourceName
 from devicecore.manager import DeviceManager
 from devicecore.ports.sink import NodeStatusSink
+from devicecore.testing.kubelet import short_directory
 
 T = TypeVar("T")
 
@@ -33,17 +32,14 @@ NodeJson = Mapping[str, Mapping[str, int | str]]
 
 PATIENCE = 10.0  # seconds for something that takes one or two
 _LAST_LINES = 20
-_SHORT_ROOT = "/tmp"  # noqa: S108 - a directory of our own is made in there
-_LONGEST_ROOT = 40  # bytes, so that the sockets in it stay under the 107 that a unix socket may have
 
 
 class Cluster:
     """Nodes by name, and what runs on them. `native` is what each has that is no device plugin's."""
 
     def __init__(self, native: Mapping[str, NodeJson]) -> None:
-        fits = len(os.fsencode(tempfile.gettempdir())) <= _LONGEST_ROOT
         with undisturbed():
-            self._directory = tempfile.TemporaryDirectory(prefix="devicecore-", dir=None if fits else _SHORT_ROOT)
+            self._directory = short_directory()
         self.root = Path(self._directory.name)
         self.log = self.root / "log"
         self._changed = threading.Condition()

@@ -301,10 +301,15 @@ class Peer:
         path = self.path(endpoint)
         if endpoint.startswith("/") or path == str(self.directory):
             return f"it is not the name of a file in the socket directory; a kubelet looks for it at {path}"
-        length = len(os.fsencode(path))
-        if length > LONGEST_SOCKET_PATH:
-            return f"its path has {length} bytes, more than the {LONGEST_SOCKET_PATH} a unix socket can have"
-        return ""
+        return path_problem(path)
+
+
+def path_problem(path: str) -> str:
+    """Why `path` cannot be that of a socket; empty if it can."""
+    length = len(os.fsencode(path))
+    if length > LONGEST_SOCKET_PATH:
+        return f"its path has {length} bytes, more than the {LONGEST_SOCKET_PATH} a unix socket can have"
+    return ""
 
 
 class _Methods(grpc.GenericRpcHandler):

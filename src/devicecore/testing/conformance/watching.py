@@ -3,7 +3,6 @@
 Law: every socket is asked once, until it is made anew or the kubelet starts again; a kubelet deletes none of them.
 """
 
-import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -13,8 +12,8 @@ from attrs import define, field
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.watcher import sockets_below
-from devicecore.serving.sockets import LONGEST_SOCKET_PATH, SocketIdentity, socket_identity
-from devicecore.testing.conformance.peer import CallFailedError, Connection, Peer, Registration
+from devicecore.serving.sockets import SocketIdentity, socket_identity
+from devicecore.testing.conformance.peer import CallFailedError, Connection, Peer, Registration, path_problem
 from devicecore.wire import deviceplugin, pluginregistration
 
 _LOOK = 0.05  # seconds
@@ -67,8 +66,7 @@ class WatchingPeer(Peer):
         """Why `endpoint` cannot be the path of a plugin's socket; empty if it can."""
         if not endpoint.startswith("/"):
             return "it is neither the path of a socket, from the root, nor empty"
-        length = len(os.fsencode(endpoint))
-        return f"it has {length} bytes, and a unix socket's path at most 107" if length > LONGEST_SOCKET_PATH else ""
+        return path_problem(endpoint)
 
     def _watch(self, gone: threading.Event) -> None:
         with ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="conformance") as pool:
