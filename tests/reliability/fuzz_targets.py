@@ -7,11 +7,20 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from devicecore.adapters.grpc_unix.limits import LONGEST_DEVICE_ID, ListCheck, shown
+from devicecore.adapters.grpc_unix.limits import ListCheck, shown
 from devicecore.domain.checkpoint import decode, encode, judge
 from devicecore.domain.errors import CheckpointError, DeviceCoreError, UnreadableReceiptError
 from devicecore.domain.events import DevicesReported, PluginLost, PluginRegistered
-from devicecore.domain.model import Container, DeviceId, PluginId, Pod, PodUid, Receipt, resource_name
+from devicecore.domain.model import (
+    LONGEST_DEVICE_ID,
+    Container,
+    DeviceId,
+    PluginId,
+    Pod,
+    PodUid,
+    Receipt,
+    resource_name,
+)
 from devicecore.domain.node import Node
 from devicecore.domain.selection import Consult, Demand
 from devicecore.wire import conversion, deviceplugin, podresources

@@ -27,6 +27,9 @@ Receipt = NewType("Receipt", bytes)
 ResourceName = NewType("ResourceName", str)
 """An extended resource name such as `nvidia.com/gpu`. Get one from `resource_name`."""
 
+LONGEST_DEVICE_ID = 63
+"""Characters: what the device plugin API's comment asks for, and no kubelet checks."""
+
 _QUOTA_PREFIX = "requests."
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _PREFIX = re.compile(rf"{_LABEL}(\.{_LABEL})*")

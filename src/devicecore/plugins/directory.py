@@ -10,12 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from devicecore.domain.container_options import ContainerAllocateResponse
-from devicecore.domain.model import Device, DeviceId, resource_name
+from devicecore.domain.model import LONGEST_DEVICE_ID, Device, DeviceId, resource_name
 from devicecore.plugins.responses import environment_list, refuse_unknown
 from devicecore.ports.plugin import DevicePlugin
-
-LONGEST_ID = 63
-"""Characters: what the device plugin API allows."""
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +78,7 @@ class DirectoryPlugin(DevicePlugin):
         return ended.set
 
     def _can_be_an_id(self, name: str) -> bool:
-        possible = len(name) <= LONGEST_ID and name.isprintable()
+        possible = len(name) <= LONGEST_DEVICE_ID and name.isprintable()
         if not possible and name not in self._left_out:
             self._left_out.add(name)
             logger.warning("%r in %s is left out: it cannot be a device's id", name, self.path)

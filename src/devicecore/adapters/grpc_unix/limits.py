@@ -11,12 +11,11 @@ from attrs import frozen
 
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.errors import InvalidResourceNameError, TooManyRegistrationsError
-from devicecore.domain.model import DeviceId, PluginId, ResourceName, resource_name
+from devicecore.domain.model import LONGEST_DEVICE_ID, DeviceId, PluginId, ResourceName, resource_name
 from devicecore.serving.rate import TokenBucket
 
 LONGEST_VERSION = 63  # characters; the only version there is has 7
 LONGEST_RESOURCE_NAME = 253 + len("/") + 63  # characters, see `resource_name`
-LONGEST_DEVICE_ID = 63  # characters: what the API's comment asks for, and no kubelet checks
 
 _SHOWN = 60  # characters
 _LONGEST_ERROR = 2000  # characters: an answer of them, escaped, is within the 8 KiB of headers that grpc takes
