@@ -125,7 +125,7 @@ class JsonFileSink:
         removed = dict.fromkeys(status.removed, 0)
         try:
             with self._lock:
-                old = self._file.current()
+                old = self._file.read()  # whoever adds to it may do so in place, and at the same moment
                 node = json.loads(old or b"{}")
                 _merge(node, "capacity", {**removed, **status.capacity})
                 _merge(node, "allocatable", {**removed, **status.allocatable})
