@@ -7,7 +7,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
 
@@ -69,18 +69,34 @@ class LoopThread:
         Raises:
             LoopStoppedError: the loop has ended, or ended meanwhile.
         """
+        task: asyncio.Task[Result] | None = None
+        done = threading.Lock()  # not two futures and their conditions: that takes a tenth of a plugin's call
+        done.acquire()
+
+        def begin() -> None:
+            nonlocal task
+            task = self._loop.create_task(coroutine)
+            task.add_done_callback(lambda _: done.release())
+
+        def give_up() -> None:
+            if task is not None:
+                task.cancel()
+
         with self._submitting:  # what is submitted before the stop is cancelled by it, not forgotten
             if self._stopping:
                 coroutine.close()
                 raise LoopStoppedError
-            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            self._loop.call_soon_threadsafe(begin)
         try:
-            return future.result()
-        except CancelledError:
-            raise LoopStoppedError from None
+            done.acquire()
         except BaseException:
-            future.cancel()  # the waiting was interrupted from the keyboard
+            self.call_soon(give_up)  # the waiting was interrupted from the keyboard
             raise
+        assert task is not None  # noqa: S101  # for mypy
+        try:
+            return task.result()
+        except asyncio.CancelledError:
+            raise LoopStoppedError from None
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Have `callback` called on the loop, from any thread; in vain when the loop has ended."""
