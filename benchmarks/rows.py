@@ -130,9 +130,8 @@ def _over_grpc(size: Size) -> Iterator[tuple[Bench, Callable[[int], float]]]:
 
         def send(count: int) -> float:
             print("list", count, file=orders, flush=True)
-            bench.sink.wait_for(count)
-            arrived = time.monotonic_ns()
-            return (arrived - int(moments.readline())) / 1e9
+            heard_at = bench.sink.wait_for(count)
+            return (heard_at - int(moments.readline())) / 1e9
 
         send(size.devices)
         try:
