@@ -11,11 +11,11 @@ import os
 import re
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import grpc
 import grpc.aio
@@ -23,20 +23,18 @@ import grpc.aio
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.directory import check_endpoint_name
 from devicecore.adapters.grpc_unix.loop import LoopStoppedError, LoopThread
-from devicecore.domain.errors import DeviceCoreError, DirectoryError, KubeletUnreachableError
-from devicecore.domain.model import DeviceId, ResourceName
+from devicecore.adapters.grpc_unix.plugin_service import Context, PluginService
+from devicecore.domain.errors import DirectoryError, KubeletUnreachableError
+from devicecore.domain.model import ResourceName
 from devicecore.ports.plugin import DevicePlugin
 from devicecore.serving.sockets import SocketIdentity, check_not_in_the_way, check_socket_path, socket_identity
 from devicecore.wire import deviceplugin, pluginregistration
-from devicecore.wire.conversion import from_devices, from_options, from_response
+from devicecore.wire.conversion import from_options
 
 KUBELET_DIRECTORY = "/var/lib/kubelet/device-plugins"
 REGISTER_TIMEOUT = 15.0  # seconds; a kubelet may take 10 to dial back
 LONGEST_BACKOFF = 16  # times the poll interval
 STOP_GRACE = 1.0  # seconds for calls in flight
-
-Context = grpc.aio.ServicerContext[Any, Any]
-Result = TypeVar("Result")
 
 logger = logging.getLogger(__name__)
 
@@ -141,7 +139,7 @@ class ServedPlugin:
         self._loop: LoopThread | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
         # What follows belongs to the event loop.
-        self._service: _Service | None = None
+        self._service: PluginService | None = None
         self._server: grpc.aio.Server | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._bound: SocketIdentity | None = None
@@ -233,7 +231,7 @@ class ServedPlugin:
         await self._end_service()  # first, for a grpc server that stops deletes whatever is at its path
         assert self._loop is not None, "this runs on it"  # noqa: S101  # for mypy
         _check_bindable(self.socket)
-        self._service = _Service(self.plugin, self._loop, self._dropped)
+        self._service = PluginService(self.plugin, self._loop, self._dropped)
         try:
             methods = {**self._service.methods(), **(self._for_the_watcher() if self.kubelet_socket is None else {})}
             self._server = rpc.server(methods, self.socket, self._max_message_bytes)
@@ -368,103 +366,3 @@ def _check_bindable(socket: str) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise DirectoryError(str(path.parent), error.strerror or str(error)) from error
-
-
-class _Service:
-    """The five methods of one bound server, answered by the plugin in worker threads."""
-
-    def __init__(self, plugin: DevicePlugin, loop: LoopThread, dropped: Callable[[], None]) -> None:
-        self._plugin = plugin
-        self._loop = loop
-        self._dropped = dropped
-        self._streams: set[asyncio.Event] = set()
-        self._ending = False
-
-    def methods(self) -> dict[rpc.Method[Any, Any], rpc.Behaviour]:
-        return {
-            rpc.GET_DEVICE_PLUGIN_OPTIONS: self._unary(self._get_device_plugin_options),
-            rpc.LIST_AND_WATCH: self._list_and_watch,
-            rpc.GET_PREFERRED_ALLOCATION: self._unary(self._get_preferred_allocation),
-            rpc.ALLOCATE: self._unary(self._allocate),
-            rpc.PRE_START_CONTAINER: self._unary(self._pre_start_container),
-        }
-
-    def changed(self) -> None:
-        """Have every stream send the list as it is now; changes that come too fast become one."""
-        for stream in self._streams:
-            stream.set()
-
-    @property
-    def streaming(self) -> bool:
-        """Whether somebody listens."""
-        return bool(self._streams)
-
-    def end(self) -> None:
-        """Let every stream end."""
-        self._ending = True
-        self.changed()
-
-    async def _list_and_watch(
-        self, _: deviceplugin.Empty, context: Context
-    ) -> AsyncIterator[deviceplugin.ListAndWatchResponse]:
-        wake = asyncio.Event()
-        wake.set()  # the first list is due at once
-        self._streams.add(wake)
-
-        def ended(_: object) -> None:
-            self._streams.discard(wake)
-            if not self._streams and not self._ending:
-                self._dropped()
-
-        # Not `finally`: a generator that is given up hears of it only when it is collected.
-        context.add_done_callback(ended)  # type: ignore[arg-type]  # the stub wants a class for a callable
-        while True:
-            await wake.wait()
-            if self._ending:
-                return
-            wake.clear()
-            yield await self._ask(context, lambda: from_devices(self._plugin.devices()))
-
-    def _unary(self, answer: Callable[[Any], Result]) -> rpc.Behaviour:
-        async def behaviour(request: object, context: Context) -> Result:
-            return await self._ask(context, lambda: answer(request))
-
-        return behaviour
-
-    async def _ask(self, context: Context, question: Callable[[], Result]) -> Result:
-        try:
-            return await self._loop.in_worker(question)
-        except Exception as error:  # whatever a plugin raises is its answer to the kubelet
-            unexpected = not isinstance(error, DeviceCoreError)
-            logger.warning("%s failed: %s", self._plugin.resource, error, exc_info=unexpected)
-            await context.abort(grpc.StatusCode.UNKNOWN, str(error) or type(error).__name__)
-
-    def _get_device_plugin_options(self, _: deviceplugin.Empty) -> deviceplugin.DevicePluginOptions:
-        return from_options(self._plugin.options)
-
-    def _get_preferred_allocation(
-        self, request: deviceplugin.PreferredAllocationRequest
-    ) -> deviceplugin.PreferredAllocationResponse:
-        response = deviceplugin.PreferredAllocationResponse()
-        for container in request.container_requests:
-            preferred = self._plugin.get_preferred_allocation(
-                [DeviceId(device) for device in container.available_deviceIDs],
-                [DeviceId(device) for device in container.must_include_deviceIDs],
-                container.allocation_size,
-            )
-            response.container_responses.add(deviceIDs=preferred)
-        return response
-
-    def _allocate(self, request: deviceplugin.AllocateRequest) -> deviceplugin.AllocateResponse:
-        return deviceplugin.AllocateResponse(
-            container_responses=[
-                from_response(self._plugin.allocate([DeviceId(device) for device in container.devices_ids]))
-                for container in request.container_requests
-            ]
-        )
-
-    def _pre_start_container(
-        self, request: deviceplugin.PreStartContainerRequest
-    ) -> deviceplugin.PreStartContainerResponse:
-        self._plugin.pre_start_container([DeviceId(device) for device in request.devices_ids])
-        return deviceplugin.PreStartContainerResponse()
