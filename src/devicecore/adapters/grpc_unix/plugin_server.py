@@ -13,12 +13,14 @@ import signal
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from enum import Enum
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import grpc
 import grpc.aio
+from attrs import evolve, frozen
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.directory import check_endpoint_name
@@ -117,6 +119,35 @@ def run_plugin(
     return signal.Signals(came[0])
 
 
+@frozen
+class _Taken:
+    """Some kubelet has accepted the plugin: the one whose socket that is, or one that watches, which has none.
+
+    `in_doubt`: a stream ended while we registered: the last kubelet's, or already this one's.
+    """
+
+    by: SocketIdentity | None
+    in_doubt: bool
+
+
+@frozen
+class _Refused:
+    """The kubelet whose socket that is does not want the plugin, and is not to be asked again before `retry_at`."""
+
+    by: SocketIdentity
+    retry_at: float
+
+
+class _Other(Enum):
+    """What else a plugin can be to kubelets."""
+
+    NEW = "no kubelet has said anything of the socket"
+    LOST = "no stream is left"
+
+
+_Standing = _Taken | _Refused | _Other
+
+
 class ServedPlugin:
     """A plugin being served: a context manager that stops it at its end. `serve_plugin` makes and starts it.
 
@@ -143,12 +174,9 @@ class ServedPlugin:
         self._server: grpc.aio.Server | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._bound: SocketIdentity | None = None
-        self._registered_with: SocketIdentity | None = None
-        self._taken_by_a_watcher = self._lost_by_a_watcher = False
-        self._refused_by: SocketIdentity | None = None
-        self._backoff = self._retry_at = 0.0
+        self._standing: _Standing = _Other.NEW
+        self._backoff = 0.0
         self._drops = 0
-        self._in_doubt = False  # a stream ended while we registered: the last kubelet's, or already this one's
         self._problem = "not tried yet"
         self._attempted = threading.Condition()
 
@@ -196,12 +224,10 @@ class ServedPlugin:
     @property
     def registered(self) -> bool:
         """Whether the kubelet that is there now has accepted the plugin and can find its socket."""
-        if self._bound != socket_identity(self.socket):
+        standing = self._standing
+        if not isinstance(standing, _Taken) or self._bound != socket_identity(self.socket):
             return False
-        if self.kubelet_socket is None:
-            return self._taken_by_a_watcher
-        kubelet = self._registered_with
-        return kubelet is not None and kubelet == socket_identity(self.kubelet_socket)
+        return self.kubelet_socket is None or standing.by == socket_identity(self.kubelet_socket)
 
     def wait_registered(self, timeout: float | None = None) -> None:
         """Wait until the plugin is `registered`.
@@ -239,8 +265,7 @@ class ServedPlugin:
             raise DirectoryError(str(Path(self.socket).parent), str(error)) from error
         await self._server.start()
         self._bound = socket_identity(self.socket)
-        self._registered_with = self._refused_by = None
-        self._taken_by_a_watcher = self._lost_by_a_watcher = False
+        self._standing = _Other.NEW
 
     async def _end_service(self) -> None:
         if self._service is not None:
@@ -256,8 +281,8 @@ class ServedPlugin:
     def _dropped(self) -> None:
         """No stream is left: the kubelet has gone, or thinks that we have."""
         self._drops += 1
-        self._registered_with = None
-        self._taken_by_a_watcher, self._lost_by_a_watcher = False, True
+        if not isinstance(self._standing, _Refused):  # that was the last kubelet; this one does not want us yet
+            self._standing = _Other.LOST
 
     async def _keep_registered(self) -> None:
         while True:
@@ -276,12 +301,12 @@ class ServedPlugin:
         elif own != self._bound:
             self._tried(f"another plugin has taken {self.socket}")
             return
-        if self._in_doubt:
-            self._in_doubt = False
+        if isinstance(self._standing, _Taken) and self._standing.in_doubt:
+            self._standing = evolve(self._standing, in_doubt=False)
             if self._service is not None and not self._service.streaming:
                 self._dropped()
         if self.kubelet_socket is None:
-            if self._lost_by_a_watcher and not self.registered:
+            if self._standing is _Other.LOST:
                 logger.info("%s has been dropped: serving it anew, for a kubelet asks no socket twice", self.socket)
                 await self._serve()
             if not self.registered and not self._problem:
@@ -290,8 +315,12 @@ class ServedPlugin:
         kubelet = socket_identity(self.kubelet_socket)
         if kubelet is None:
             self._tried("there is no such socket")
-        elif not self.registered and (kubelet != self._refused_by or self._now() >= self._retry_at):
+        elif not self.registered and not self._is_to_wait_for(kubelet):
             await self._register(self.kubelet_socket, kubelet)
+
+    def _is_to_wait_for(self, kubelet: SocketIdentity) -> bool:
+        standing = self._standing
+        return isinstance(standing, _Refused) and standing.by == kubelet and self._now() < standing.retry_at
 
     async def _register(self, socket: str, kubelet: SocketIdentity) -> None:
         request = deviceplugin.RegisterRequest(
@@ -306,12 +335,10 @@ class ServedPlugin:
                 await rpc.unary(channel, rpc.REGISTER, request, REGISTER_TIMEOUT)
             except grpc.RpcError as error:
                 self._backoff = min(max(2 * self._backoff, self._poll_interval), LONGEST_BACKOFF * self._poll_interval)
-                self._refused_by, self._retry_at = kubelet, self._now() + self._backoff
+                self._standing = _Refused(kubelet, self._now() + self._backoff)
                 self._tried(rpc.go_text(error))
                 return
-        self._registered_with = kubelet
-        self._in_doubt = drops != self._drops
-        self._refused_by, self._backoff = None, 0.0
+        self._standing, self._backoff = _Taken(kubelet, in_doubt=drops != self._drops), 0.0
         self._tried("")
 
     def _for_the_watcher(self) -> dict[rpc.Method[Any, Any], rpc.Behaviour]:
@@ -331,8 +358,10 @@ class ServedPlugin:
         async def notify(
             status: pluginregistration.RegistrationStatus, _: Context
         ) -> pluginregistration.RegistrationStatusResponse:
-            self._taken_by_a_watcher = status.plugin_registered
-            self._in_doubt = drops != self._drops
+            if status.plugin_registered:
+                self._standing = _Taken(None, in_doubt=drops != self._drops)
+            elif self._standing is not _Other.LOST:
+                self._standing = _Other.NEW
             self._tried("" if status.plugin_registered else status.error or "the kubelet refuses, and does not say why")
             return pluginregistration.RegistrationStatusResponse()
 
