@@ -26,6 +26,7 @@ END_STREAM = ACK = 1
 END_HEADERS = 4
 HEADER_TABLE_SIZE, INITIAL_WINDOW_SIZE = 1, 4
 WINDOW = 65535  # bytes, until the other side says otherwise
+MOST = 2**31 - 1  # bytes in a window
 LONGEST = 16384  # bytes in a frame, likewise
 
 
@@ -60,8 +61,11 @@ class Connection:
         self._window = WINDOW
         self._first_window = WINDOW
         self._windows: dict[int, int] = {}
-        # Who calls is to remember no header, so that the method can be read where it stands.
-        connected.sendall(frame(SETTINGS, 0, 0, HEADER_TABLE_SIZE.to_bytes(2, "big") + bytes(4)))
+        # Who calls is to remember no header, so that the method can be read where it stands, and may call for ever.
+        connected.sendall(
+            frame(SETTINGS, 0, 0, HEADER_TABLE_SIZE.to_bytes(2, "big") + bytes(4))
+            + frame(WINDOW_UPDATE, 0, 0, (MOST - WINDOW).to_bytes(4, "big"))
+        )
 
     def read(self) -> bool:
         """Take what has come, and answer; whether there may be more."""
@@ -89,7 +93,8 @@ class Connection:
         while rest:
             window = min(self._window, self._windows.setdefault(self.listening, self._first_window), len(rest))
             if window <= 0:
-                self.read()
+                if not self.read():
+                    return
                 continue
             pieces = [rest[at : min(at + LONGEST, window)] for at in range(0, window, LONGEST)]
             self.socket.sendall(b"".join([frame(DATA, 0, self.listening, bytes(piece)) for piece in pieces]))
