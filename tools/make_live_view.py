@@ -5,11 +5,11 @@ from pathlib import Path
 
 from rich.console import Console
 
+from devicecore.adapters.manifests import ManifestError
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.cli.kubelet_view import render
 from devicecore.cli.standin import PodState, State
 from devicecore.domain.admission import Admitted
-from devicecore.domain.errors import ManifestError
 from devicecore.domain.model import Container, Pod, PodUid
 from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices

@@ -10,8 +10,8 @@ import pytest
 from grpc import StatusCode
 
 from devicecore.adapters.grpc_unix import GrpcUnixTransport
-from devicecore.adapters.grpc_unix.limits import RegistrationRate, shown
-from devicecore.domain.errors import DirectoryError, TooManyRegistrationsError
+from devicecore.adapters.grpc_unix.limits import RegistrationRate, TooManyRegistrationsError, shown
+from devicecore.domain.errors import DirectoryError
 from devicecore.domain.events import PluginRegistered, RegistrationRequested
 from devicecore.domain.model import resource_name
 from devicecore.wire import deviceplugin

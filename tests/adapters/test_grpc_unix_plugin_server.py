@@ -10,12 +10,17 @@ from pathlib import Path
 import grpc
 import pytest
 
-from devicecore.adapters.grpc_unix import GrpcUnixTransport, ServedPlugin, default_endpoint, serve_plugin
+from devicecore.adapters.grpc_unix import (
+    GrpcUnixTransport,
+    KubeletUnreachableError,
+    ServedPlugin,
+    default_endpoint,
+    serve_plugin,
+)
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.errors import (
     DirectoryError,
     InvalidEndpointError,
-    KubeletUnreachableError,
     PluginCallError,
     PluginConnectError,
     SocketPathTooLongError,

@@ -11,8 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from devicecore.adapters.grpc_unix import GrpcUnixTransport, ServedPlugin, serve_plugin
-from devicecore.domain.errors import KubeletUnreachableError
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, KubeletUnreachableError, ServedPlugin, serve_plugin
 from devicecore.domain.events import PluginLost
 from devicecore.domain.model import PluginId, resource_name
 from devicecore.wire import deviceplugin, pluginregistration

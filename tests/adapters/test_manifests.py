@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from devicecore.adapters import manifests
-from devicecore.adapters.manifests import Changes, ManifestPods, read_pods
-from devicecore.domain.errors import DirectoryError, ManifestError
+from devicecore.adapters.manifests import Changes, ManifestError, ManifestPods, read_pods
+from devicecore.domain.errors import DirectoryError
 from devicecore.domain.model import Container, ContainerKey, Pod, PodUid
 
 GPU = "acme.io/gpu"

@@ -10,9 +10,9 @@ import grpc
 import pytest
 
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
-from devicecore.adapters.pod_resources import PodResourcesClient, PodResourcesServer, Snapshot
+from devicecore.adapters.pod_resources import PodResourcesClient, PodResourcesError, PodResourcesServer, Snapshot
 from devicecore.domain.admission import Admitted
-from devicecore.domain.errors import DirectoryError, DirectoryInUseError, PodResourcesError, SocketPathTooLongError
+from devicecore.domain.errors import DirectoryError, DirectoryInUseError, SocketPathTooLongError
 from devicecore.domain.model import Container, Device, DeviceId, Health, NumaNode, Pod, PodUid
 from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated import SimulatedPlugin

@@ -11,12 +11,11 @@ import pytest
 from rich.console import Console
 
 from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
-from devicecore.adapters.manifests import ManifestPods
+from devicecore.adapters.manifests import ManifestError, ManifestPods
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.adapters.pod_resources import list_pods
 from devicecore.cli.kubelet_view import render
 from devicecore.cli.standin import PodState, StandIn, State
-from devicecore.domain.errors import ManifestError
 from devicecore.domain.model import Container, PluginOptions, Pod, PodUid
 from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from devicecore.adapters.grpc_unix import GrpcUnixTransport, ServedPlugin, serve_plugin
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, KubeletUnreachableError, ServedPlugin, serve_plugin
 from devicecore.adapters.memory import MemoryConnection, MemoryTransport
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.errors import (
     DeviceCoreError,
-    KubeletUnreachableError,
     PluginCallError,
     PluginStoppedError,
     UnreadableReceiptError,

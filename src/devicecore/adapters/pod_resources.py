@@ -18,7 +18,7 @@ import grpc
 from attrs import frozen
 from google.protobuf.message import Message
 
-from devicecore.domain.errors import DirectoryError, DirectoryInUseError, PodResourcesError
+from devicecore.domain.errors import DeviceCoreError, DirectoryError, DirectoryInUseError
 from devicecore.domain.model import Container, NumaNode, Pod
 from devicecore.domain.node import Node
 from devicecore.serving.rate import TokenBucket
@@ -302,6 +302,19 @@ def _prepare(socket: Path) -> None:
 
 
 # --- the client -------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class PodResourcesError(DeviceCoreError):
+    """The pod-resources API does not answer, or answers that it cannot. `code` is gRPC's name for it."""
+
+    socket: str
+    method: str
+    code: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"{self.method} at {self.socket!r} failed with {self.code}: {self.cause}"
 
 
 class PodResourcesClient:

@@ -12,12 +12,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from attrs import define, frozen
 
-from devicecore.adapters.manifests import ManifestPods
+from devicecore.adapters.manifests import ManifestError, ManifestPods
 from devicecore.adapters.pod_resources import Snapshot
 from devicecore.domain import container_options
 from devicecore.domain.admission import Admitted, NotReady
 from devicecore.domain.capacity import NodeStatus
-from devicecore.domain.errors import DeviceCoreError, ManifestError
+from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.model import Container, ContainerKey, DeviceId, NumaNode, Pod, PodUid, ResourceName
 from devicecore.domain.node import Node
 from devicecore.manager import DeviceManager

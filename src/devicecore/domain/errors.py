@@ -1,7 +1,7 @@
-"""Every refusal there is, sorted by what is to blame: request, plugin, file, disk or network, or the set-up.
+"""What can be refused, sorted by what is to blame: request, plugin, file, disk or network, or the set-up.
 
-Law: `str(error)` is the kubelet's own sentence where it has one, and the fields carry the facts. Any other exception
-that leaves this library is a bug in it.
+Law: `str(error)` is the kubelet's own sentence where it has one, and the fields carry the facts. What leaves this
+library and is no `DeviceCoreError` is a bug in it.
 """
 
 from attrs import frozen
@@ -47,20 +47,6 @@ class InvalidLimitError(DeviceCoreError, ValueError):
 
     def __str__(self) -> str:
         return f"the limit of {self.resource} is {self.limit!r}: it must be a whole number, at least 0"
-
-
-@frozen
-class ManifestError(DeviceCoreError, ValueError):
-    """A pod manifest that cannot be used. `line` counts from 1; `field` is the path to it, empty for the whole."""
-
-    file: str
-    line: int | None
-    field: str
-    problem: str
-
-    def __str__(self) -> str:
-        where = self.file if self.line is None else f"{self.file}:{self.line}"
-        return f"{where}: {self.field}: {self.problem}" if self.field else f"{where}: {self.problem}"
 
 
 @frozen
@@ -235,22 +221,6 @@ class InvalidEndpointError(PluginError):
 
 
 @frozen
-class TooManyRegistrationsError(PluginError):
-    """A resource registers so often that this call was not looked at. `retry_after` is in seconds."""
-
-    resource: str
-    burst: int
-    per_second: float
-    retry_after: float
-
-    def __str__(self) -> str:
-        return (
-            f"{self.resource} registers too often, more than {self.burst} times at once and {self.per_second:g} times "
-            f"a second: try again in {self.retry_after:.2g} seconds"
-        )
-
-
-@frozen
 class PluginAlreadyConnectedError(PluginError):
     """The resource is already served over this very socket."""
 
@@ -415,19 +385,6 @@ class SinkError(DeviceCoreError):
         return f"failed to publish the node's status to {self.sink}: {self.cause}"
 
 
-@frozen
-class PodResourcesError(DeviceCoreError):
-    """The pod-resources API does not answer, or answers that it cannot. `code` is gRPC's name for it."""
-
-    socket: str
-    method: str
-    code: str
-    cause: str
-
-    def __str__(self) -> str:
-        return f"{self.method} at {self.socket!r} failed with {self.code}: {self.cause}"
-
-
 # --- the set-up ------------------------------------------------------------------------------------------------------
 
 
@@ -469,14 +426,3 @@ class DirectoryError(SetUpError):
 
     def __str__(self) -> str:
         return f"cannot use directory {self.directory!r}: {self.cause}"
-
-
-@frozen
-class KubeletUnreachableError(SetUpError):
-    """A plugin cannot register, for nobody answers on the kubelet's socket."""
-
-    socket: str
-    cause: str
-
-    def __str__(self) -> str:
-        return f"cannot register with the kubelet at {self.socket!r}: {self.cause}"

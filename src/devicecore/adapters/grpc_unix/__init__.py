@@ -5,7 +5,20 @@ synchronous face of the two, `watcher` for the second way in, `plugin_server` an
 side, `directory` for the place where they meet, and `limits` for what a plugin may not do.
 """
 
-from devicecore.adapters.grpc_unix.plugin_server import ServedPlugin, default_endpoint, run_plugin, serve_plugin
+from devicecore.adapters.grpc_unix.plugin_server import (
+    KubeletUnreachableError,
+    ServedPlugin,
+    default_endpoint,
+    run_plugin,
+    serve_plugin,
+)
 from devicecore.adapters.grpc_unix.transport import GrpcUnixTransport
 
-__all__ = ["GrpcUnixTransport", "ServedPlugin", "default_endpoint", "run_plugin", "serve_plugin"]
+__all__ = [
+    "GrpcUnixTransport",
+    "KubeletUnreachableError",
+    "ServedPlugin",
+    "default_endpoint",
+    "run_plugin",
+    "serve_plugin",
+]

@@ -10,7 +10,7 @@ from functools import partial
 from attrs import frozen
 
 from devicecore.domain.device_list import DeviceList
-from devicecore.domain.errors import InvalidResourceNameError, TooManyRegistrationsError
+from devicecore.domain.errors import InvalidResourceNameError, PluginError
 from devicecore.domain.model import LONGEST_DEVICE_ID, DeviceId, PluginId, ResourceName, resource_name
 from devicecore.serving.rate import TokenBucket
 
@@ -59,6 +59,22 @@ def parsed_resource_name(text: str) -> ResourceName:
         return resource_name(text)
     except InvalidResourceNameError:
         raise InvalidResourceNameError(shown(text, LONGEST_RESOURCE_NAME)) from None
+
+
+@frozen
+class TooManyRegistrationsError(PluginError):
+    """A resource registers so often that this call was not looked at. `retry_after` is in seconds."""
+
+    resource: str
+    burst: int
+    per_second: float
+    retry_after: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.resource} registers too often, more than {self.burst} times at once and {self.per_second:g} times "
+            f"a second: try again in {self.retry_after:.2g} seconds"
+        )
 
 
 class RegistrationRate:

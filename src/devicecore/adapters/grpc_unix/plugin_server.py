@@ -26,7 +26,7 @@ from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.directory import check_endpoint_name
 from devicecore.adapters.grpc_unix.loop import LoopStoppedError, LoopThread
 from devicecore.adapters.grpc_unix.plugin_service import Context, PluginService
-from devicecore.domain.errors import DirectoryError, KubeletUnreachableError
+from devicecore.domain.errors import DirectoryError, SetUpError
 from devicecore.domain.model import ResourceName
 from devicecore.ports.plugin import DevicePlugin
 from devicecore.serving.sockets import SocketIdentity, check_not_in_the_way, check_socket_path, socket_identity
@@ -39,6 +39,17 @@ LONGEST_BACKOFF = 16  # times the poll interval
 STOP_GRACE = 1.0  # seconds for calls in flight
 
 logger = logging.getLogger(__name__)
+
+
+@frozen
+class KubeletUnreachableError(SetUpError):
+    """A plugin cannot register, for nobody answers on the kubelet's socket."""
+
+    socket: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"cannot register with the kubelet at {self.socket!r}: {self.cause}"
 
 
 def default_endpoint(resource: ResourceName) -> str:

@@ -10,5 +10,6 @@ Read `directory` for the port, `file` for what is in force, `pods` for what a ma
 from devicecore.adapters.manifests.directory import Changes, ManifestPods
 from devicecore.adapters.manifests.file import LONGEST
 from devicecore.adapters.manifests.pods import read_pods
+from devicecore.adapters.manifests.values import ManifestError
 
-__all__ = ["LONGEST", "Changes", "ManifestPods", "read_pods"]
+__all__ = ["LONGEST", "Changes", "ManifestError", "ManifestPods", "read_pods"]

@@ -16,7 +16,8 @@ from attrs import frozen
 
 from devicecore.adapters.manifests.file import NOTHING, File, Seen, accept
 from devicecore.adapters.manifests.state import State, this_boot
-from devicecore.domain.errors import DirectoryError, ManifestError
+from devicecore.adapters.manifests.values import ManifestError
+from devicecore.domain.errors import DirectoryError
 from devicecore.domain.model import ContainerKey, Pod, PodUid
 from devicecore.ports.pods import PodSource
 

@@ -11,7 +11,7 @@ from typing import Self
 from attrs import define, frozen
 
 from devicecore.adapters.manifests.pods import read_pods, unique_names
-from devicecore.domain.errors import ManifestError
+from devicecore.adapters.manifests.values import ManifestError
 from devicecore.domain.model import Pod
 
 LONGEST = 1024 * 1024

@@ -10,8 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from devicecore.adapters.manifests.values import Value, blaming, documents
-from devicecore.domain.errors import ManifestError
+from devicecore.adapters.manifests.values import ManifestError, Value, blaming, documents
 from devicecore.domain.model import Container, Pod, PodUid, is_container_resource, is_extended_resource
 
 

@@ -10,14 +10,28 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import yaml
-from attrs import Factory, define
+from attrs import Factory, define, frozen
 
-from devicecore.domain.errors import InvalidQuantityError, ManifestError
+from devicecore.domain.errors import DeviceCoreError, InvalidQuantityError
 from devicecore.domain.quantity import is_integer, whole_quantity
 
 _DEEPEST = 100  # levels of nesting; libyaml's composer overflows its stack on very many
 _MOST_VALUES = 100_000  # in one file
 _LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@frozen
+class ManifestError(DeviceCoreError, ValueError):
+    """A pod manifest that cannot be used. `line` counts from 1; `field` is the path to it, empty for the whole."""
+
+    file: str
+    line: int | None
+    field: str
+    problem: str
+
+    def __str__(self) -> str:
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{where}: {self.field}: {self.problem}" if self.field else f"{where}: {self.problem}"
 
 
 @contextmanager
