@@ -110,7 +110,7 @@ class SavedAgainAndAgain(RuleBasedStateMachine):
     def admit(self, pod: int, container: str, resource: str, answer: bytes) -> None:
         name = resource_name(resource)
         key = ContainerKey(PodUid(f"pod-{pod}"), container)
-        report = self.node.inventory.registered(name)
+        report = self.node.inventory.current_report(name)
         free = report.healthy - self.node.ledger.in_use(name) if report else DeviceSet()
         if free and self.node.ledger.allocation(key, name) is None:
             demand = Demand(key, name, 1)

@@ -73,7 +73,7 @@ def test_an_inventory_says_what_counting_the_events_says(events: tuple[Event, ..
         resource = inventory.resources.get(name, Resource(name))
         assert [plugin.id for plugin in resource.plugins] == list(expected.live)
         assert not expected.live or (resource.plugin and resource.plugin.id == list(expected.live)[-1])
-        report = inventory.registered(name)
+        report = inventory.current_report(name)
         assert (report is None) == (expected.believed is None)
         if report is not None:
             believed = expected.believed or ()
@@ -141,11 +141,11 @@ def test_a_resource_outlives_its_last_plugin_by_the_grace_period(
     inventory = after(events, now=gone)
     abandoned = sorted(name for name, resource in inventory.resources.items() if not resource.plugins)
     for name in abandoned:
-        report = inventory.registered(name)
+        report = inventory.current_report(name)
         assert report is None or not report.healthy
     removed, left = inventory.expire(gone + later)
     if gone + later - gone > GRACE_PERIOD:
-        assert list(removed) == [name for name in abandoned if inventory.registered(name) is not None]
+        assert list(removed) == [name for name in abandoned if inventory.current_report(name) is not None]
         assert left.resources.keys() == inventory.resources.keys() - set(abandoned)
     else:
         assert removed == ()
@@ -184,9 +184,9 @@ def test_what_is_expected_after_a_restart_never_hides_what_is_there(
     reported = {event.plugin.resource for event in events if isinstance(event, DevicesReported)}
     heard, alone = after(events, inventory=awaiting), after(events)
     for name, resource in heard.resources.items():
-        assert resource.awaited == (name in expected and alone.registered(name) is None)
+        assert resource.awaited == (name in expected and alone.current_report(name) is None)
         if name in reported and not resource.awaited:
-            assert resource.report == alone.registered(name)
+            assert resource.report == alone.current_report(name)
 
 
 @given(device_lists(unique=False), device_lists())

@@ -676,7 +676,7 @@ class ManagedNode(RuleBasedStateMachine):
     def every_device_is_free_or_held(self) -> None:
         """Free, reserved and allocated devices are all that is known or held, each in one of the three."""
         for resource in RESOURCES:
-            report = self.manager.node.inventory.registered(resource)
+            report = self.manager.node.inventory.current_report(resource)
             known = set(report.devices) if report else set()
             in_use = set(self.ledger.in_use(resource))
             assert in_use == set(owners(self.ledger, resource))

@@ -157,7 +157,7 @@ def test_a_report_and_what_is_held_share_an_index(node: Node, devices: tuple[Dev
     plugin = PluginId(GPU, "other.sock", 9)
     node = node.apply(PluginRegistered(plugin, PluginOptions()), now=2.0)
     node = node.apply(DevicesReported(plugin, devices), now=2.0)
-    report = node.inventory.registered(GPU)
+    report = node.inventory.current_report(GPU)
     assert report is not None
     assert not node.ledger.in_use(GPU) or node.ledger.in_use(GPU).index is report.index
     assert report.devices == {device.id: device for device in devices}

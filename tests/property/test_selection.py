@@ -81,7 +81,7 @@ class Scene:
 
     @property
     def free(self) -> set[DeviceId]:
-        report = self.node.inventory.registered(GPU)
+        report = self.node.inventory.current_report(GPU)
         return set(report.healthy - self.node.ledger.in_use(GPU)) if report else set()
 
     @property
@@ -295,7 +295,7 @@ def test_a_bad_answer_is_repaired(asked: tuple[Scene, Consult], answer: list[Dev
 @given(scenes() | scenes(lively=True), answers)
 def test_aligned_devices_come_first(scene: Scene, answer: list[DeviceId]) -> None:
     """Nothing is taken from elsewhere while the affinity's NUMA nodes have a free device left."""
-    settled, report = scene.settle(answer), scene.node.inventory.registered(GPU)
+    settled, report = scene.settle(answer), scene.node.inventory.current_report(GPU)
     if isinstance(settled, Settled) and scene.demand.affinity is not None and report is not None:
         wanted = set(scene.demand.affinity)
         aligned = {device for device in scene.free if set(report.devices[device].nodes) & wanted}
@@ -340,7 +340,7 @@ def test_more_available_devices_never_turn_a_yes_into_a_no(
     scene: Scene, answer: list[DeviceId], topology: tuple[NumaNode, ...] | None
 ) -> None:
     """A free healthy device more, wherever it is, and whoever could be served before still can."""
-    report = scene.node.inventory.registered(GPU)
+    report = scene.node.inventory.current_report(GPU)
     assert report is not None
     more = (*report.devices.values(), Device(DeviceId("more"), topology=topology))
     richer = scene.node.apply(DevicesReported(PLUGIN, more), now=0.0)

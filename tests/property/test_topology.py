@@ -108,7 +108,7 @@ def expected_hints(
 ) -> dict[str, list[TopologyHint] | None]:
     """`GetTopologyHints` for the one resource there is, word for word (reference 6.1)."""
     request, ledger = requests.get(GPU), scene.node.ledger
-    report = scene.node.inventory.registered(GPU)
+    report = scene.node.inventory.current_report(GPU)
     if request is None or report is None:
         return {}
     if not any(device.nodes for device in report.devices.values()):
@@ -155,7 +155,7 @@ def test_hints_for_a_pod_equal_brute_force(scene: Scene) -> None:
 def test_a_hint_says_what_could_be_allocated(scene: Scene) -> None:
     """Of a hint for a container without devices, the nodes have enough that is free or lent."""
     inventory, ledger = scene.node.inventory, scene.node.ledger
-    report = inventory.registered(GPU)
+    report = inventory.current_report(GPU)
     for container in scene.pod.in_start_order:
         key = scene.pod.key(container)
         if report is None or ledger.allocation(key, GPU) is not None:

@@ -314,10 +314,10 @@ def assert_store(inventory: Inventory, ids: dict[str, PluginId], step: Json) -> 
     for plugin, stopped in step.get("stopped", {}).items():
         assert (ids[plugin] not in live) is stopped
     for name, size in step.get("healthy_size", {}).items():
-        report = inventory.registered(ResourceName(name))
+        report = inventory.current_report(ResourceName(name))
         assert len(report.healthy if report else ()) == size
     for name, size in step.get("unhealthy_size", {}).items():
-        report = inventory.registered(ResourceName(name))
+        report = inventory.current_report(ResourceName(name))
         assert len(report.unhealthy if report else ()) == size
 
 

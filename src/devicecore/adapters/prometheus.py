@@ -214,7 +214,7 @@ def devices_by_state(node: Node) -> Iterator[tuple[ResourceName, str, int]]:
         reserved[reservation.resource] = reserved.get(reservation.resource, DeviceSet()) | devices
     for resource in sorted({*node.inventory.resources, *node.ledger.resources}):
         in_use = node.ledger.in_use(resource)
-        report = node.inventory.registered(resource)
+        report = node.inventory.current_report(resource)
         yield resource, "free", len(report.healthy - in_use) if report else 0
         yield resource, "reserved", len(reserved.get(resource, ()))
         yield resource, "allocated", len(in_use) - len(reserved.get(resource, ()))

@@ -150,14 +150,14 @@ class Inventory:
     resources: Mapping[ResourceName, Resource] = field(factory=dict)
     bygone: Mapping[ResourceName, DeviceReport] = field(factory=dict)
 
-    def registered(self, name: ResourceName) -> DeviceReport | None:
+    def current_report(self, name: ResourceName) -> DeviceReport | None:
         """What is believed of a resource's devices; None if no plugin ever listed any (key in `healthyDevices`)."""
         resource = self.resources.get(name)
         return resource.report if resource else None
 
     def last_report(self, name: ResourceName) -> DeviceReport | None:
-        """As `registered`, or what was believed until it expired: containers may hold such devices yet (3.6)."""
-        return self.registered(name) or self.bygone.get(name)
+        """As `current_report`, or what was believed until it expired: containers may hold such devices yet (3.6)."""
+        return self.current_report(name) or self.bygone.get(name)
 
     def connect(self, id_: PluginId, options: PluginOptions) -> "Inventory":
         """A plugin instance has registered: it serves the resource from now on (kubelet: `PluginConnected`).

@@ -151,7 +151,7 @@ class Node:
 
     def _index(self, resource: ResourceName, ids: Sequence[DeviceId]) -> DeviceIndex:
         """The index for a new report: the one in use if it fits, else one of what is listed or held now."""
-        report = self.inventory.registered(resource)
+        report = self.inventory.current_report(resource)
         if report and len(report.index.ids) <= 2 * len(ids) and report.index.knows(ids):
             return report.index
         return DeviceIndex.of((*ids, *self.ledger.in_use(resource)))

@@ -93,7 +93,7 @@ def devices_to_allocate(demand: Demand, inventory: Inventory, ledger: Ledger, re
     if demand.already_running:
         return Settled(_NONE)
     # Health comes before "nothing needed" on purpose: after a reboot a pod must not start without its plugin (#109595).
-    report = inventory.registered(demand.resource)
+    report = inventory.current_report(demand.resource)
     if report is None:
         raise UnregisteredDeviceError(demand.resource)
     if not report.healthy:

@@ -143,7 +143,7 @@ def _device_requests(limits: Mapping[str, int], inventory: Inventory, ledger: Le
     return [
         (ResourceName(name), size)
         for name, size in sorted(limits.items())
-        if inventory.registered(ResourceName(name)) is not None or name in ledger.resources
+        if inventory.current_report(ResourceName(name)) is not None or name in ledger.resources
     ]
 
 

@@ -300,7 +300,7 @@ class StandIn(ABC):
 
     def devices(self, resource: str) -> tuple[Device, ...]:
         """The devices that the plugin listed last; those of one that has gone are as it left them."""
-        report = self.node.inventory.registered(ResourceName(resource))
+        report = self.node.inventory.current_report(ResourceName(resource))
         return tuple(report.devices.values()) if report else ()
 
     def counts(self, resource: str) -> tuple[int, int]:

@@ -310,7 +310,7 @@ def nodes(  # noqa: D417  # Hypothesis passes `draw`
     for plugin in plugins:
         match draw(st.sampled_from(("stays", "changes", "is lost"))):
             case "changes":
-                listed = node.inventory.registered(plugin.resource)
+                listed = node.inventory.current_report(plugin.resource)
                 assert listed is not None, "it has reported"  # noqa: S101  # for mypy
                 ill = {device.id: draw(st.sampled_from(Health)) for device in listed.devices.values()}
                 changed = tuple(evolve(device, health=ill[device.id]) for device in listed.devices.values())

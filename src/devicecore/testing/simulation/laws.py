@@ -184,7 +184,7 @@ def the_latest_instance_is_asked_for_healthy_devices(world: World, attempt: Atte
     if mine[-1:] != [devices]:
         yield f"{_text(devices)} of {name} are asked for, and {attempt.pod.uid} has reserved {mine[-1:]}"
     own = frozenset[DeviceId]().union(*mine[:-1])
-    report = world.node.inventory.registered(name)
+    report = world.node.inventory.current_report(name)
     if not devices <= own | frozenset(report.healthy if report else ()):
         yield f"{_text(devices)} of {name} are asked for, which are neither all healthy nor {attempt.pod.uid}'s own"
 
