@@ -84,6 +84,9 @@ def merge_into_node(
 
     Removed resources stay, with 0, so that they are told apart from resources that are the cluster's. Resources that
     are not extended resources are left alone. Counts are whole numbers; reservations are the caller's.
+
+    This is for whoever writes the whole node, as a kubelet does. The sinks here share it with others, and change only
+    the keys that a status has named.
     """
     merged: dict[str, int] = {**capacity, **_plain(status.capacity), **dict.fromkeys(status.removed, 0)}
     kept = {name: count for name, count in allocatable.items() if name in merged or not is_extended_resource(name)}
