@@ -1,0 +1,108 @@
+"""The API: what it is called, and what it answers.
+
+Law: what is listed is what the ledger says, whatever plugins say now; one element for each device and each NUMA node it
+was on (reference 10.2). The converse holds of allocatable devices: what plugins call healthy now, whoever holds it.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from attrs import frozen
+
+from devicecore.domain.model import Container, NumaNode, Pod
+from devicecore.domain.node import Node
+from devicecore.wire import podresources, podresources_v1alpha1
+
+SERVICE_V1 = "v1.PodResourcesLister"
+SERVICE_V1ALPHA1 = "v1alpha1.PodResourcesLister"
+
+
+@frozen
+class Snapshot:
+    """What is told: all that is known of devices, and the active pods, in the order in which they are listed."""
+
+    node: Node
+    pods: Sequence[Pod]
+
+
+def list_pods(snapshot: Snapshot) -> podresources.ListPodResourcesResponse:
+    """Every active pod, with what its containers hold (kubelet: `List`)."""
+    return podresources.ListPodResourcesResponse(pod_resources=[_pod(snapshot.node, pod) for pod in snapshot.pods])
+
+
+def get_pod(snapshot: Snapshot, name: str, namespace: str) -> podresources.GetPodResourcesResponse | None:
+    """One active pod; None if there is none of that name (kubelet: `Get`)."""
+    for pod in snapshot.pods:
+        if (pod.name, pod.namespace) == (name, namespace):
+            return podresources.GetPodResourcesResponse(pod_resources=_pod(snapshot.node, pod))
+    return None
+
+
+def allocatable_resources(snapshot: Snapshot) -> podresources.AllocatableResourcesResponse:
+    """Every healthy device, held or not (kubelet: `GetAllocatableResources`)."""
+    elements = [
+        element
+        for name, resource in sorted(snapshot.node.inventory.resources.items())
+        if resource.report is not None
+        for device in resource.report.healthy
+        # A topology without nodes makes no element at all, no topology makes one.
+        for element in _elements(name, device, resource.report.devices[device].topology)
+    ]
+    return podresources.AllocatableResourcesResponse(devices=elements)
+
+
+def list_pods_v1alpha1(snapshot: Snapshot) -> podresources_v1alpha1.ListPodResourcesResponse:
+    """Every active pod in the older API, which knows neither NUMA nodes nor sidecars."""
+    pods = [
+        podresources_v1alpha1.PodResources(
+            name=pod.name,
+            namespace=pod.namespace,
+            containers=[
+                podresources_v1alpha1.ContainerResources(
+                    name=container.name,
+                    devices=[
+                        podresources_v1alpha1.ContainerDevices(
+                            resource_name=held.resource_name, device_ids=held.device_ids
+                        )
+                        for held in _held(snapshot.node, pod, container)
+                    ],
+                )
+                for container in pod.containers
+            ],
+        )
+        for pod in snapshot.pods
+    ]
+    return podresources_v1alpha1.ListPodResourcesResponse(pod_resources=pods)
+
+
+def _pod(node: Node, pod: Pod) -> podresources.PodResources:
+    return podresources.PodResources(
+        name=pod.name,
+        namespace=pod.namespace,
+        containers=[
+            podresources.ContainerResources(name=container.name, devices=_held(node, pod, container))
+            for container in pod.in_start_order
+            if not pod.lends(container)  # an init container that ends is never listed, a sidecar is
+        ],
+    )
+
+
+def _held(node: Node, pod: Pod, container: Container) -> list[podresources.ContainerDevices]:
+    key = pod.key(container)
+    return [
+        element
+        for held in sorted(node.ledger.allocations.get(pod.uid, ()), key=lambda held: held.resource)
+        if held.key == key
+        for device in held.devices
+        for element in _elements(held.resource, device, held.nodes[device] or None)  # stored under no node: key -1
+    ]
+
+
+def _elements(
+    resource: str, device: str, topology: tuple[NumaNode, ...] | None
+) -> Iterator[podresources.ContainerDevices]:
+    if topology is None:
+        yield podresources.ContainerDevices(resource_name=resource, device_ids=[device])
+        return
+    for node in topology:
+        numa = podresources.TopologyInfo(nodes=[podresources.NUMANode(ID=node)])
+        yield podresources.ContainerDevices(resource_name=resource, device_ids=[device], topology=numa)

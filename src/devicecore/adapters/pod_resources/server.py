@@ -1,0 +1,206 @@
+"""The kubelet's side: the API served on a unix socket.
+
+Law: nobody's calls cost more than the rate allows, and whatever goes wrong with one of them, the next is answered.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+from attrs import frozen
+from google.protobuf.message import Message
+
+from devicecore.adapters.pod_resources.api import (
+    SERVICE_V1,
+    SERVICE_V1ALPHA1,
+    Snapshot,
+    allocatable_resources,
+    get_pod,
+    list_pods,
+    list_pods_v1alpha1,
+)
+from devicecore.domain.errors import DirectoryError, DirectoryInUseError
+from devicecore.serving.rate import TokenBucket
+from devicecore.serving.sockets import check_not_in_the_way, check_socket_path, is_served, target
+from devicecore.wire import podresources, podresources_v1alpha1
+
+REQUESTS_PER_SECOND = 100.0
+BURST = 10
+
+_THREADS = 4
+_STOP_GRACE = 1.0  # seconds for calls in flight
+
+_log = logging.getLogger(__name__)
+
+
+class PodResourcesServer:
+    """Serves the API, v1 and v1alpha1, on a unix socket.
+
+    Args:
+        socket: where; its directory is made, if only its last part is missing.
+        look: what to tell. It is called in a thread of this server.
+        sweep: called before pods are listed, so that those that are gone are not (kubelet: `UpdateAllocatedDevices`).
+        observe: told of every call: method, API version, whether it failed. Must not block.
+        requests_per_second: how many calls are answered in the long run, all callers and methods together.
+        burst: how many may come at once.
+        clock: monotonic seconds, for that.
+
+    Raises:
+        ValueError: nobody would be answered ever.
+    """
+
+    def __init__(
+        self,
+        socket: str | os.PathLike[str],
+        look: Callable[[], Snapshot],
+        *,
+        sweep: Callable[[], None] = lambda: None,
+        observe: Callable[[str, str, bool], None] = lambda _method, _version, _failed: None,
+        requests_per_second: float = REQUESTS_PER_SECOND,
+        burst: int = BURST,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.socket = Path(socket).absolute()
+        self._look = look
+        self._sweep = sweep
+        self._observe = observe
+        self._bucket = TokenBucket(requests_per_second, burst, clock)
+        self._server: grpc.Server | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Serve.
+
+        Raises:
+            SocketPathTooLongError: the socket's path cannot be bound.
+            DirectoryError: its directory cannot be made or used.
+            DirectoryInUseError: somebody serves there already.
+        """
+        _prepare(self.socket)
+        server = grpc.server(ThreadPoolExecutor(_THREADS, thread_name_prefix="devicecore-pod-resources"))
+        server.add_generic_rpc_handlers(
+            (
+                self._service(
+                    SERVICE_V1,
+                    "v1",
+                    {
+                        "List": (podresources.ListPodResourcesRequest, self._list),
+                        "Get": (podresources.GetPodResourcesRequest, self._get),
+                        "GetAllocatableResources": (podresources.AllocatableResourcesRequest, self._get_allocatable),
+                    },
+                ),
+                self._service(
+                    SERVICE_V1ALPHA1,
+                    "v1alpha1",
+                    {"List": (podresources_v1alpha1.ListPodResourcesRequest, self._list_v1alpha1)},
+                ),
+            )
+        )
+        try:
+            server.add_insecure_port(target(str(self.socket)))
+        except RuntimeError as error:
+            raise DirectoryError(str(self.socket.parent), str(error)) from error
+        server.start()
+        self._server = server
+
+    def stop(self) -> None:
+        """Stop serving; the socket is gone on return. Twice is no error."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.stop(_STOP_GRACE).wait()
+            with suppress(OSError):
+                self.socket.unlink()
+
+    def _list(self, _: podresources.ListPodResourcesRequest) -> podresources.ListPodResourcesResponse:
+        self._sweep()
+        return list_pods(self._look())
+
+    def _get(self, request: podresources.GetPodResourcesRequest) -> podresources.GetPodResourcesResponse:
+        answer = get_pod(self._look(), request.pod_name, request.pod_namespace)
+        if answer is None:
+            raise _NotFoundError(request.pod_name, request.pod_namespace)
+        return answer
+
+    def _get_allocatable(
+        self, _: podresources.AllocatableResourcesRequest
+    ) -> podresources.AllocatableResourcesResponse:
+        return allocatable_resources(self._look())
+
+    def _list_v1alpha1(
+        self, _: podresources_v1alpha1.ListPodResourcesRequest
+    ) -> podresources_v1alpha1.ListPodResourcesResponse:
+        self._sweep()
+        return list_pods_v1alpha1(self._look())
+
+    def _service(
+        self, name: str, version: str, methods: Mapping[str, tuple[type[Message], Callable[[Any], Message]]]
+    ) -> grpc.GenericRpcHandler:
+        return grpc.method_handlers_generic_handler(
+            name,
+            {
+                method: grpc.unary_unary_rpc_method_handler(
+                    self._answering(method, version, answer), request.FromString, _serialize
+                )
+                for method, (request, answer) in methods.items()
+            },
+        )
+
+    def _answering(
+        self, method: str, version: str, answer: Callable[[Any], Message]
+    ) -> Callable[[Any, grpc.ServicerContext], Message]:
+        def respond(request: Message, context: grpc.ServicerContext) -> Message:
+            if self._bucket.take():
+                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")  # nobody counts these
+            try:
+                response = answer(request)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the caller is told
+                self._observe(method, version, True)  # noqa: FBT003 - whether it failed
+                if not isinstance(error, _NotFoundError):
+                    _log.exception("%s of the pod-resources API failed", method)
+                context.abort(grpc.StatusCode.UNKNOWN, str(error))  # a plain error of a Go handler is UNKNOWN
+            self._observe(method, version, False)  # noqa: FBT003 - whether it failed
+            return response
+
+        return respond
+
+
+@frozen
+class _NotFoundError(Exception):
+    """There is no such pod."""
+
+    name: str
+    namespace: str
+
+    def __str__(self) -> str:
+        return f"pod {self.name} in namespace {self.namespace} not found"
+
+
+def _prepare(socket: Path) -> None:
+    check_socket_path(str(socket))
+    try:
+        with suppress(FileExistsError):
+            socket.parent.mkdir(0o750)
+        check_not_in_the_way(str(socket))
+        if is_served(str(socket)):
+            raise DirectoryInUseError(str(socket.parent))
+    except OSError as error:
+        raise DirectoryError(str(socket.parent), error.strerror or str(error)) from error
+
+
+def _serialize(message: Message) -> bytes:
+    return message.SerializeToString()
