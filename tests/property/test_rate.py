@@ -1,0 +1,78 @@
+"""Laws of a token bucket, in times and rates that floats hold exactly."""
+
+from itertools import combinations
+
+import pytest
+from attrs import define
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devicecore.serving.rate import TokenBucket
+
+rates = st.sampled_from([0.25, 1.0, 8.0])
+bursts = st.integers(1, 5)
+pauses = st.lists(st.integers(0, 40).map(lambda eighths: eighths / 8), max_size=30)
+
+
+@define
+class Time:
+    """Seconds that pass when they are told to."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@given(rates, bursts, pauses)
+def test_no_stretch_of_time_has_more_than_the_burst_and_what_fell_in(
+    per_second: float, burst: int, pauses: list[float]
+) -> None:
+    """Wherever one begins to count, and wherever one stops."""
+    time = Time()
+    bucket = TokenBucket(per_second, burst, time)
+    taken: list[float] = []
+    for pause in pauses:
+        time.now += pause
+        if bucket.take() == 0:
+            taken.append(time.now)
+    for (first, begin), (last, end) in combinations(enumerate(taken), 2):
+        assert last - first + 1 <= burst + (end - begin) * per_second
+
+
+@given(rates, bursts, pauses)
+def test_who_is_refused_gets_in_after_the_time_that_was_named_and_no_sooner(
+    per_second: float, burst: int, pauses: list[float]
+) -> None:
+    """However often they ask meanwhile."""
+    time = Time()
+    bucket = TokenBucket(per_second, burst, time)
+    for pause in pauses:
+        time.now += pause
+        if wait := bucket.take():
+            due = time.now + wait
+            time.now += wait / 2
+            assert bucket.take() == due - time.now
+            time.now = due
+            assert bucket.take() == 0
+
+
+@given(rates, bursts, pauses)
+def test_a_full_bucket_is_as_good_as_a_new_one(per_second: float, burst: int, pauses: list[float]) -> None:
+    """Full it is after `burst / per_second` seconds at the latest, and with one token less it is not."""
+    time = Time()
+    bucket = TokenBucket(per_second, burst, time)
+    assert bucket.full
+    for pause in pauses:
+        time.now += pause
+        if bucket.take() == 0:
+            assert not bucket.full
+    time.now += burst / per_second
+    assert bucket.full
+    assert [bucket.take() == 0 for _ in range(burst + 1)] == [True] * burst + [False]
+
+
+@pytest.mark.parametrize(("per_second", "burst"), [(0.0, 1), (-1.0, 1), (1.0, 0)])
+def test_a_bucket_without_tokens_is_a_mistake(per_second: float, burst: int) -> None:
+    with pytest.raises(ValueError, match="would refuse everybody"):
+        TokenBucket(per_second, burst, Time())
