@@ -73,6 +73,15 @@ def test_the_tests_that_a_guide_names_exist(guide: Path) -> None:
     assert [(file, name) for file, name in named if name not in defined[file]] == []
 
 
+@pytest.mark.parametrize(("folder", "prefix"), [("", ""), ("domain", ""), ("ports", ""), ("adapters", "adapters.")])
+def test_the_design_says_where_everything_is(folder: str, prefix: str) -> None:
+    tables = [line for line in (ROOT / "docs" / "design.md").read_text("utf-8").splitlines() if line.startswith("| `")]
+    named = set(re.findall(r"`([\w.]+)`", "\n".join(tables)))
+    paths = (ROOT / "src" / "devicecore" / folder).glob("[!_]*")
+    rooms = {prefix + path.stem for path in paths if path.is_dir() or path.suffix == ".py"}
+    assert rooms - named <= {"adapters"}  # whose rooms are named one by one
+
+
 def test_the_plugins_that_a_guide_has_people_write_are_annotated() -> None:
     guide = (ROOT / "docs" / "write-a-plugin.md").read_text(encoding="utf-8")
     trees = [ast.parse(block) for block in re.findall(r"```python\n(.*?)```", guide, re.DOTALL)]
