@@ -36,6 +36,7 @@ def exact(sign: str, number: str, factor: Fraction) -> int:
 @example("", "500", "m")
 @example("", "1", "E")
 @example("-", "9", "Ei")
+@example("", "1.00000000000000000000000000001", "")
 def test_a_quantity_is_its_number_times_its_suffix_rounded_away_from_zero(sign: str, number: str, suffix: str) -> None:
     assert whole_quantity(sign + number + suffix) == exact(sign, number, SUFFIXES[suffix])
 
@@ -43,6 +44,7 @@ def test_a_quantity_is_its_number_times_its_suffix_rounded_away_from_zero(sign: 
 @given(signs, numbers, st.sampled_from(sorted(SUFFIXES)))
 @example("", "2000", "m")
 @example("", "1.5", "")
+@example("", "1000000000000000000000000000.1", "")
 def test_an_integer_is_what_needs_no_rounding(sign: str, number: str, suffix: str) -> None:
     value = Fraction("0" + number + "0" * number.endswith(".")) * SUFFIXES[suffix]
     assert is_integer(sign + number + suffix) == (value.denominator == 1)

@@ -53,6 +53,7 @@ def _magnitude(text: str) -> Decimal:
     if matched is None:
         raise InvalidQuantityError(text[:LONGEST])
     number, exponent, suffix = matched.groups(default="")
-    value = _EXACT.multiply(abs(Decimal(number)), 2 ** _TWOS.get(suffix, 0))
+    # Not abs(), which rounds to the digits of whatever context the caller has.
+    value = _EXACT.multiply(Decimal(number).copy_abs(), 2 ** _TWOS.get(suffix, 0))
     tens = int(exponent) if exponent else _TENS.get(suffix, 0)
     return value.scaleb(min(max(tens, -2 * LONGEST), 2 * LONGEST), _EXACT)  # beyond that it is nothing, or too much
