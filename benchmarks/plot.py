@@ -1,20 +1,25 @@
-"""Draw `results.json` as `docs/performance.svg`: time against size, devicecore and the kubelet, one panel a row."""
+"""Draw `results.json` as `docs/performance.svg`, and print the tables of `docs/performance.md`.
+
+The picture has time against size, devicecore and the kubelet, one panel a row.
+"""
 
 import json
+from collections.abc import Callable
 from itertools import pairwise
 from math import log10
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 TARGET = HERE.parent / "docs" / "performance.svg"
 TITLES = {
     "admit": "admit one more pod",
-    "admit_after_a_pod_has_gone": "... after a pod has gone",
-    "admit_with_hints": "... with hints, 2 NUMA nodes",
+    "admit_after_a_pod_has_gone": "the same when a pod has gone",
+    "admit_with_hints": "admit with hints, 2 NUMA nodes",
     "hints": "hints alone",
     "encode_from_scratch": "encode from scratch",
     "decode_and_verify": "decode and verify",
-    "list_over_grpc": "device list over gRPC",
+    "list_over_grpc": "changed list over gRPC",
     "admit_over_grpc": "admit over gRPC",
 }
 WIDTH, HEIGHT, LEFT, TOP = 270, 210, 46, 34
@@ -54,9 +59,36 @@ def panel(title: str, curves: dict[str, dict[int, float]]) -> list[str]:
     return drawn
 
 
+def table(figures: list[dict[str, Any]], cell: Callable[[dict[str, Any]], str]) -> str:
+    """The rows that have sizes, in Markdown."""
+    titles = {**TITLES, "bare_write": "bare write, fsync, rename"}
+    sizes = [figure["size"] for figure in figures if figure["row"] == "admit"]
+    lines = ["| pods / devices | " + " | ".join(f"{pods:,} / {devices:,}" for pods, devices in sizes) + " |"]
+    lines.append("|---" * (len(sizes) + 1) + "|")
+    for row, title in titles.items():
+        cells = [cell(figure) for figure in figures if figure["row"] == row]
+        lines.append(f"| {title} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _time(milliseconds: float) -> str:
+    return f"{milliseconds:.3f}" if milliseconds < 1 else f"{milliseconds:.3g}"
+
+
+def _against_the_kubelet(figure: dict[str, Any]) -> str:
+    takes, ratio = figure["cpu_median_ms"] or figure["median_ms"], figure["times_faster"]
+    return _time(takes) + (f" ({ratio:.3g} x)" if ratio else "")
+
+
+def _on_the_clock(figure: dict[str, Any]) -> str:
+    return f"{_time(figure['median_ms'])} / {_time(figure['least_ms'])}"
+
+
 def main() -> None:
-    """Draw."""
+    """Draw and print."""
     results = json.loads((HERE / "results.json").read_text(encoding="utf-8"))
+    for cell in (_against_the_kubelet, _on_the_clock):
+        print(table(results["figures"], cell), end="\n\n")
     unit = results["kubelet"]["unit_ms"]
     drawn = []
     for number, (row, title) in enumerate(TITLES.items()):
