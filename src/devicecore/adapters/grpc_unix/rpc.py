@@ -1,15 +1,14 @@
 """The methods on the wire, how to offer and how to call them, and errors in the words a kubelet would print."""
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
-from urllib.parse import quote
 
 import grpc
 import grpc.aio
 from attrs import frozen
 from google.protobuf.message import DecodeError, Message
 
+from devicecore.serving.sockets import target
 from devicecore.wire import deviceplugin, pluginregistration
 
 Request = TypeVar("Request", bound=Message)
@@ -69,11 +68,6 @@ NOTIFY_REGISTRATION_STATUS = Method(
 
 Behaviour = Callable[[Any, Any], Any]
 """A coroutine function of request and context, or for `LIST_AND_WATCH` an asynchronous generator function."""
-
-
-def target(path: str) -> str:
-    """Spell a unix socket's path for grpc, which reads it as a URI."""
-    return "unix:" + quote(os.fsencode(path))
 
 
 def channel(path: str, max_message_bytes: int) -> grpc.aio.Channel:

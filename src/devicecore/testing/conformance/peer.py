@@ -21,7 +21,7 @@ from google.protobuf.message import Message
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.domain.errors import InvalidEndpointError, InvalidResourceNameError, UnsupportedVersionError
 from devicecore.domain.model import is_extended_resource
-from devicecore.serving.sockets import LONGEST_SOCKET_PATH
+from devicecore.serving.sockets import LONGEST_SOCKET_PATH, target
 from devicecore.wire import deviceplugin
 
 Request = TypeVar("Request", bound=Message)
@@ -71,7 +71,7 @@ class Connection:
         """Why the stream of lists has ended; empty while it has not."""
         self._ring = ring
         self._channel = grpc.insecure_channel(
-            rpc.target(path),
+            target(path),
             [
                 ("grpc.default_authority", "localhost"),
                 ("grpc.use_local_subchannel_pool", 1),
@@ -210,7 +210,7 @@ class Peer:
         # grpc deletes what it has bound when it stops; a kubelet that dies leaves its socket where it is.
         unborn = self.directory / _UNBORN
         unborn.unlink(missing_ok=True)
-        self._server.add_insecure_port(rpc.target(str(unborn)))
+        self._server.add_insecure_port(target(str(unborn)))
         self._server.start()
         os.link(unborn, self.socket)
         unborn.unlink()
