@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -228,6 +229,21 @@ def test_what_a_plugin_raises_is_the_callers_error(directory: Path, recorder: Re
             transport.allocate(recorder.plugin(), [D0, D0])
         with pytest.raises(PluginCallError, match="code = Unknown desc = bad argument type"):
             transport.allocate(recorder.plugin(), [D0])
+
+
+def test_a_plugin_that_wants_to_exit_ends_its_call_and_not_what_else_is_served(
+    directory: Path, recorder: Recorder
+) -> None:
+    class Exiting(Gpus):
+        def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
+            sys.exit("the driver has gone")
+
+    gpus = Exiting("d0")
+    with running(directory, recorder) as transport, serve_plugin(gpus, directory):
+        with pytest.raises(PluginCallError, match="code = Unknown desc = the driver has gone"):
+            transport.allocate(recorder.plugin(), [D0])
+        transport.pre_start_container(recorder.plugin(), [D0])
+    assert gpus.calls == [("pre-start", ("d0",))]
 
 
 def test_a_call_that_hangs_delays_neither_the_list_nor_the_stop(directory: Path, recorder: Recorder) -> None:

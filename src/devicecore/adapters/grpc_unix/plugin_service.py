@@ -90,7 +90,7 @@ class PluginService:
     async def _ask(self, context: Context, question: Callable[[], Result]) -> Result:
         try:
             return await self._loop.in_worker(question)
-        except Exception as error:  # whatever a plugin raises is its answer to the kubelet
+        except (Exception, SystemExit) as error:  # whatever a plugin raises is its answer; an exit would end the loop
             unexpected = not isinstance(error, DeviceCoreError)
             logger.warning("%s failed: %s", self._plugin.resource, error, exc_info=unexpected)
             await context.abort(grpc.StatusCode.UNKNOWN, str(error) or type(error).__name__)

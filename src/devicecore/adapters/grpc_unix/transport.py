@@ -283,7 +283,7 @@ class _Running:
         event = make_event()
         try:
             self._listener(event)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # an exit would end the loop, and all others on it
             if isinstance(error, DeviceCoreError) and isinstance(event, PluginRegistered):
                 raise  # who calls Register is told, and logged
             logger.exception("the listener failed on %s", type(event).__name__)
