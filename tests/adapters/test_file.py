@@ -60,6 +60,32 @@ class TestFileStore:
         assert names(directory) == set(aside)
         assert all((directory / name).read_bytes() == name.encode() for name in aside)
 
+    def test_what_cannot_be_set_aside_durably_stays_where_it_is(
+        self, store: FileStore, directory: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store.path.write_bytes(b"corrupt")
+        fails_the_nth_time(monkeypatch, "fsync", 1)
+        with pytest.raises(StoreError, match="Input/output error"):
+            store.set_aside()
+        assert names(directory) == {CHECKPOINT_NAME}
+        assert store.load() == b"corrupt"  # else nobody would hear of it at the next start
+
+    @pytest.mark.parametrize("after", ["set aside", "not read"])
+    def test_whoever_wrote_first_keeps_the_file_also_after_what_is_not_a_save(
+        self, store: FileStore, monkeypatch: pytest.MonkeyPatch, after: str
+    ) -> None:
+        store.save(b"first")
+        if after == "set aside":
+            store.set_aside()
+        else:
+            fails_the_nth_time(monkeypatch, "open", 1)
+            with pytest.raises(StoreError, match="Input/output error"):
+                store.load()
+        store.path.write_bytes(b"somebody else's")
+        with pytest.raises(StoreError, match="somebody else has written it since"):
+            store.save(b"second")
+        assert store.load() == b"somebody else's"
+
     def test_whoever_wrote_first_keeps_the_file(self, store: FileStore, directory: Path) -> None:
         second = FileStore.in_directory(directory)
         assert store.load() is second.load() is None
@@ -234,7 +260,7 @@ class TestJsonFileSink:
         assert names(directory) == {"node.json"}
 
     @pytest.mark.parametrize(
-        "text", ["[]", "{", '{"capacity": 3}', '{"capacity": []}', "\xff", '{"allocatable": null}']
+        "text", ["[]", "{", '{"capacity": 3}', '{"capacity": []}', "\xff", '{"allocatable": null}', "[" * 100_000]
     )
     def test_a_file_that_is_something_else_is_left_alone(self, directory: Path, text: str) -> None:
         path = directory / "node.json"
@@ -252,15 +278,15 @@ class TestJsonFileSink:
 
 def fails_the_nth_time(monkeypatch: pytest.MonkeyPatch, name: str, number: int) -> None:
     """Have one call to the OS fail: there is no way to ask a healthy disk for it."""
-    real: Callable[..., None] = getattr(os, name)
+    real: Callable[..., object] = getattr(os, name)
     calls = 0
 
-    def call(*arguments: object, **options: object) -> None:
+    def call(*arguments: object, **options: object) -> object:
         nonlocal calls
         calls += 1
         if calls == number:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        real(*arguments, **options)
+        return real(*arguments, **options)
 
     monkeypatch.setattr(os, name, call)
 

@@ -58,7 +58,6 @@ class FileStore:
             StoreError: it cannot be read.
         """
         with self._lock, self._reading:
-            self._ours = None
             blob = self._file.read()
             self._ours = (blob,)
             return blob
@@ -67,7 +66,8 @@ class FileStore:
         """Replace the file; on return the disk has it.
 
         Raises:
-            StoreError: it cannot be written, or somebody else has written it since; the old file is still there.
+            StoreError: it cannot be written, or somebody else has written it since; the old file is still there, or,
+                should the disk fail again when it is put back, the new one.
         """
         with self._lock, self._writing:
             old = self._file.current()
@@ -85,10 +85,11 @@ class FileStore:
             StoreError: it cannot be renamed, or is a directory.
         """
         with self._lock, self._setting_aside:
-            self._ours = None
             if self.path.is_dir():  # somebody's own, most likely
                 raise OSError(errno.EISDIR, "it is a directory; FileStore.in_directory keeps a checkpoint in one")
-            return self._file.set_aside()
+            aside = self._file.set_aside()
+            self._ours = (None,)
+            return aside
 
 
 @frozen
@@ -132,7 +133,7 @@ class JsonFileSink:
                 self._file.write(json.dumps(node, indent=2).encode() + b"\n", old)
         except OSError as error:
             raise SinkError(str(self.path), error.strerror or str(error)) from error
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise SinkError(str(self.path), f"it holds no node status: {error}") from error
 
 
@@ -224,7 +225,12 @@ class _DurableFile:
         names = itertools.chain([name], (f"{name}.{number}" for number in itertools.count(2)))
         aside = next(path for path in map(self._path.with_name, names) if not os.path.lexists(path))
         self._path.rename(aside)
-        _sync_directory(self._directory)
+        try:
+            _sync_directory(self._directory)
+        except OSError:
+            with suppress(OSError):
+                aside.rename(self._path)
+            raise
         return str(aside)
 
     def _identity(self) -> _Identity | None:
