@@ -122,6 +122,7 @@ def _over_grpc(size: Size) -> Iterator[tuple[Bench, Callable[[int], float]]]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            process_group=0,  # an interrupt from the keyboard is for us
         ) as peer,
     ):
         orders, moments = peer.stdin, peer.stdout
@@ -133,11 +134,11 @@ def _over_grpc(size: Size) -> Iterator[tuple[Bench, Callable[[int], float]]]:
             heard_at = bench.sink.wait_for(count)
             return (heard_at - int(moments.readline())) / 1e9
 
-        send(size.devices)
         try:
+            send(size.devices)
             yield bench, send
         finally:
-            orders.close()
+            peer.kill()  # who waits for it has all it wanted; it may not even have been called
 
 
 def list_over_grpc(size: Size) -> Times:
@@ -172,8 +173,9 @@ def settle_36_nodes(_size: Size) -> Times:
 
 
 def _process(*arguments: str) -> Times:
+    command = [sys.executable, *arguments]
     while True:
-        run = timed(lambda: subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL))
+        run = timed(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL, process_group=0))
         yield Duration(run.wall)
 
 

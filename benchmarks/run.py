@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import sys
 import time
+from contextlib import closing
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from pathlib import Path
@@ -33,15 +34,19 @@ SIZED = (
     "bare_write",
 )
 UNSIZED = ("settle_36_nodes", "python_alone", "import_devicecore", "command_line_help")
+ROWS = (*SIZED, *UNSIZED, "memory")
 PACKAGES = ("devicecore", "attrs", "grpcio", "protobuf", "orjson", "fnv-hash-fast")
 MEMORY = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from workload import Size, running
-with running(Size(5000, 50000)) as bench:
-    bench.admit(bench.newcomer())
-    bench.manager.update_allocated_devices()
-    print(next(line for line in open("/proc/self/status") if line.startswith("VmRSS")).split()[1])
+try:
+    from workload import Size, running
+    with running(Size(5000, 50000)) as bench:
+        bench.admit(bench.newcomer())
+        bench.manager.update_allocated_devices()
+        print(next(line for line in open("/proc/self/status") if line.startswith("VmRSS")).split()[1])
+except KeyboardInterrupt:  # it is told to those who read us, too
+    pass
 """
 
 
@@ -113,18 +118,17 @@ def unit() -> float:
 
 def measure(row: str, size: Size | None, seconds: float) -> Figure:
     """Take samples for about so long, five at least."""
-    times = getattr(rows, row)(size)
-    list(islice(times, 3))  # to warm up
     samples: list[rows.Duration] = []
-    units = [unit() for _ in range(5)]
-    measured_at = 0.0
-    end = time.monotonic() + seconds
-    while len(samples) < 5 or (time.monotonic() < end and len(samples) < 2000):
-        if time.monotonic() - measured_at > 0.05:  # others use this machine too, now more and now less
-            units.append(unit())
-            measured_at = time.monotonic()
-        samples.append(next(times))
-    times.close()
+    with closing(getattr(rows, row)(size)) as times:
+        list(islice(times, 3))  # to warm up
+        units = [unit() for _ in range(5)]
+        measured_at = 0.0
+        end = time.monotonic() + seconds
+        while len(samples) < 5 or (time.monotonic() < end and len(samples) < 2000):
+            if time.monotonic() - measured_at > 0.05:  # others use this machine too, now more and now less
+                units.append(unit())
+                measured_at = time.monotonic()
+            samples.append(next(times))
     cpu = [it.cpu for it in samples if it.cpu is not None]
     kubelet = KUBELET["ms"].get(row)
     return Figure(
@@ -141,8 +145,10 @@ def measure(row: str, size: Size | None, seconds: float) -> Figure:
 
 def memory() -> float:
     """MB of a fresh process that runs 5,000 pods and 50,000 devices."""
-    child = [sys.executable, "-c", MEMORY, str(HERE)]
-    return int(subprocess.run(child, check=True, stdout=subprocess.PIPE, text=True).stdout) / 1024
+    command = [sys.executable, "-c", MEMORY, str(HERE)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:  # not killed: it cleans up
+        assert child.stdout
+        return int(child.stdout.read()) / 1024
 
 
 def machine() -> dict[str, object]:
@@ -166,13 +172,15 @@ def machine() -> dict[str, object]:
 def main() -> None:
     """Measure what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("rows", nargs="*", help=f"only these: {', '.join((*SIZED, *UNSIZED))}, memory")
+    parser.add_argument("rows", nargs="*", help=f"only these: {', '.join(ROWS)}")
     parser.add_argument("--quick", action="store_true", help="the three smaller sizes, few samples")
     parser.add_argument("--json", type=Path, nargs="?", const=HERE / "results.json", help="write the results there")
     options = parser.parse_args()
+    if unknown := [row for row in options.rows if row not in ROWS]:
+        parser.error(f"there is no row {unknown[0]!r}; there are {', '.join(ROWS)}")
     os.environ["GRPC_VERBOSITY"] = "ERROR"
     logging.getLogger("devicecore").setLevel(logging.ERROR)  # that a plugin goes when its row is done is no news
-    wanted = options.rows or [*SIZED, *UNSIZED, "memory"]
+    wanted = options.rows or ROWS
     seconds, sizes = (0.3, SIZES[:-1]) if options.quick else (3.0, SIZES)
     figures = []
     todo: list[tuple[str, Size | None]] = [(row, size) for row in SIZED for size in sizes if row in wanted]
@@ -191,4 +199,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("interrupted")
