@@ -163,6 +163,17 @@ def test_one_more_pod_costs_the_same_after_any_pod_has_gone() -> None:
     assert first.ids_looked_at == second.ids_looked_at < 20
 
 
+def test_pods_that_go_are_not_hashed_around_before_a_file_is_made() -> None:
+    """They go under the state lock; and when the file is made, what stood behind all of them is hashed once."""
+    node = running(*SMALL, Topology()).manager.node
+    Watched.work = Work()
+    for number in range(0, SMALL[0], 2):
+        node = node.evict([PodUid(f"pod-{number:06d}")])
+    assert Watched.work.bytes_hashed == 0
+    file = node.encoded()
+    assert 0 < Watched.work.bytes_hashed < 2 * len(file)
+
+
 def _hash_anew(passage: Passage, state: int = fnv.OFFSET) -> int:
     return fnv.fnv1a_32(b"".join(passage.parts), state)
 

@@ -8,7 +8,7 @@ What stands behind them meets another state, though, and is hashed again unless 
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import lru_cache, reduce
+from functools import cached_property, lru_cache, reduce
 from math import isqrt
 
 from attrs import frozen
@@ -55,12 +55,23 @@ class _Block:
 
 
 @frozen(eq=False)
+class _Row:
+    """Blocks in their order. They are hashed when somebody asks, which is when a file is made."""
+
+    blocks: tuple[_Block, ...] = ()
+
+    @cached_property
+    def hash(self) -> int:
+        """The hash of the dump up to their end."""
+        return reduce(lambda state, block: block.dump.hash(state), self.blocks, _START)
+
+
+@frozen(eq=False)
 class WrittenEntries:
     """The entries of a checkpoint: pods in the order in which they came, and each pod's entries likewise."""
 
     _blocks: tuple[_Block, ...] = ()
-    _before_last: int = _START
-    """The hash of the dump up to the last block."""
+    _before_last: _Row = _Row()
 
     @classmethod
     def of(cls, entries: Iterable[PodDevicesEntry]) -> "WrittenEntries":
@@ -77,7 +88,7 @@ class WrittenEntries:
 
     @classmethod
     def _joining(cls, blocks: Sequence[_Block]) -> "WrittenEntries":
-        return cls(tuple(blocks), reduce(lambda state, block: block.dump.hash(state), blocks[:-1], _START))
+        return cls(tuple(blocks), _Row(tuple(blocks[:-1])))
 
     def adding(self, entry: PodDevicesEntry) -> "WrittenEntries":
         """With one entry more, behind those its pod has, else behind all."""
@@ -113,7 +124,7 @@ class WrittenEntries:
         """The hash of the dump up to the registered devices."""
         if not self._blocks:
             return _WITHOUT_ENTRIES
-        return _BETWEEN.hash(self._blocks[-1].dump.hash(self._before_last))
+        return _BETWEEN.hash(self._blocks[-1].dump.hash(self._before_last.hash))
 
 
 @frozen(eq=False)
