@@ -178,6 +178,8 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := [row for row in options.rows if row not in ROWS]:
         parser.error(f"there is no row {unknown[0]!r}; there are {', '.join(ROWS)}")
+    if options.json and not (options.json.suffix == ".json" and options.json.parent.is_dir()):
+        parser.error(f"{str(options.json)!r} is no .json file in a directory; rows come before --json")
     os.environ["GRPC_VERBOSITY"] = "ERROR"
     logging.getLogger("devicecore").setLevel(logging.ERROR)  # that a plugin goes when its row is done is no news
     wanted = options.rows or ROWS
