@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -37,7 +38,8 @@ UNSIZED = ("settle_36_nodes", "python_alone", "import_devicecore", "command_line
 ROWS = (*SIZED, *UNSIZED, "memory")
 PACKAGES = ("devicecore", "attrs", "grpcio", "protobuf", "orjson", "fnv-hash-fast")
 MEMORY = """
-import sys
+import signal, sys
+signal.signal(signal.SIGTERM, signal.default_int_handler)
 sys.path.insert(0, sys.argv[1])
 try:
     from workload import Size, running
@@ -201,6 +203,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what is on the tmpfs must not stay there
     try:
         main()
     except KeyboardInterrupt:
