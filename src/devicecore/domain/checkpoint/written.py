@@ -165,7 +165,7 @@ def _before_devices(name: str, *, is_first: bool) -> tuple[bytes, Passage]:
 
 def _room(blocks: int) -> int:
     """For how many pods each of so many blocks has room: so many that blocks and pods in one both grow slowly."""
-    return max(_FEW_PODS, 4 * blocks)
+    return max(_FEW_PODS, 4 * (blocks + 1))
 
 
 def _text(entry: PodDevicesEntry) -> _Text:
