@@ -197,17 +197,17 @@ class DeviceSet(AbstractSet[DeviceId]):
     def __iter__(self) -> Iterator[DeviceId]:
         ids = self.index.ids
         bits = self.bits
-        if bits == (1 << len(ids)) - 1:
-            yield from ids
-            return
         if bits.bit_count() <= _FEW:
+            few = []
             while bits:
                 lowest = bits & -bits
-                yield ids[lowest.bit_length() - 1]
+                few.append(ids[lowest.bit_length() - 1])
                 bits ^= lowest
-            return
+            return iter(few)
+        if bits == (1 << len(ids)) - 1:
+            return iter(ids)
         # Bit by bit from the lowest would shift the whole integer once per member: quadratic on large sets.
-        yield from compress(ids, bin(bits)[:1:-1].encode().translate(_TRUTH))
+        return compress(ids, bin(bits)[:1:-1].encode().translate(_TRUTH))
 
     def __len__(self) -> int:
         return self.bits.bit_count()

@@ -8,7 +8,7 @@ What stands behind them meets another state, though, and is hashed again unless 
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, lru_cache
 from math import isqrt
 
 from attrs import frozen
@@ -63,7 +63,10 @@ class _Row:
     @cached_property
     def hash(self) -> int:
         """The hash of the dump up to their end."""
-        return reduce(lambda state, block: block.dump.hash(state), self.blocks, _START)
+        state = _START
+        for block in self.blocks:
+            state = block.dump.hash(state)
+        return state
 
 
 @frozen(eq=False)
