@@ -59,9 +59,7 @@ class Node:
         Raises:
             UnencodableCheckpointError: a string is no Unicode text.
         """
-        resources = self.inventory.resources.items()
-        registered = {str(name): resource.report.written for name, resource in resources if resource.report is not None}
-        return encode_written(self.ledger.written, registered)
+        return encode_written(self.ledger.written, self.inventory.written)
 
     def apply(self, event: Event, now: float) -> "Node":
         """The node after a plugin's event. `now` is monotonic seconds.

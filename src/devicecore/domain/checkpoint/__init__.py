@@ -9,7 +9,7 @@ from devicecore.domain.checkpoint.encoding import checksum, dump, encode
 from devicecore.domain.checkpoint.entries import NO_TOPOLOGY, CheckpointData, DevicesPerNuma, PodDevicesEntry
 from devicecore.domain.checkpoint.fnv import fnv1a_32
 from devicecore.domain.checkpoint.verdict import FileVerdict, Finding, judge
-from devicecore.domain.checkpoint.written import WrittenDevices, WrittenEntries, encode_written
+from devicecore.domain.checkpoint.written import WrittenDevices, WrittenEntries, WrittenResources, encode_written
 
 __all__ = [
     "NO_TOPOLOGY",
@@ -21,6 +21,7 @@ __all__ = [
     "PodDevicesEntry",
     "WrittenDevices",
     "WrittenEntries",
+    "WrittenResources",
     "checksum",
     "decode",
     "dump",

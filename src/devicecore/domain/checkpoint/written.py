@@ -8,7 +8,7 @@ What stands behind them meets another state, though, and is hashed again unless 
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import isqrt
 
 from attrs import frozen
@@ -22,9 +22,8 @@ _FEW_PODS = 16  # have room in any block
 
 # In a block, every entry is behind its separator. So hashing starts where a space leads to what "[" leads to.
 _START = before(b" ", fnv1a_32(BEFORE_ENTRIES + b"["))
-_WITHOUT_ENTRIES = fnv1a_32(BEFORE_ENTRIES + NIL + BEFORE_REGISTERED + b"map[")
-_BETWEEN = Passage((b"]" + BEFORE_REGISTERED + b"map[",))
-_END = Passage((b"]}",))
+# And behind the entries, a "]" leads to what their absence leads to.
+_WITHOUT_ENTRIES = before(b"]", fnv1a_32(BEFORE_ENTRIES + NIL))
 
 
 _Text = tuple[bytes, bytes]
@@ -124,10 +123,8 @@ class WrittenEntries:
         return [b"[", first.json[1:], *[block.json for block in others], b"]"]
 
     def hash(self) -> int:
-        """The hash of the dump up to the registered devices."""
-        if not self._blocks:
-            return _WITHOUT_ENTRIES
-        return _BETWEEN.hash(self._blocks[-1].dump.hash(self._before_last.hash))
+        """The hash of the dump up to the last of them."""
+        return self._blocks[-1].dump.hash(self._before_last.hash) if self._blocks else _WITHOUT_ENTRIES
 
 
 @frozen(eq=False)
@@ -135,35 +132,41 @@ class WrittenDevices:
     """A list of device ids as the file has it, and as the dump has it."""
 
     json: bytes
-    dump: Passage
+    dump: bytes
 
     @classmethod
     def of(cls, ids: Strings) -> "WrittenDevices":
         """Render them."""
-        return cls(json_text(ids), Passage((utf8(strings_dump(ids)),)))
+        return cls(json_text(ids), utf8(strings_dump(ids)))
 
 
-def encode_written(entries: WrittenEntries, registered: Mapping[str, WrittenDevices]) -> bytes:
-    """The file of format 2 that a kubelet would write.
+@frozen(eq=False)
+class WrittenResources:
+    """The devices of all resources: in the file, in pieces, and in the dump, each with what stands around them."""
 
-    Raises:
-        UnencodableCheckpointError: a resource's name is no Unicode text.
-    """
-    pieces = [b'{"Data":{"PodDeviceEntries":', *entries.json(), AFTER_ENTRIES, b"{"]
-    state = entries.hash()
-    for place, (name, devices) in enumerate(sorted(registered.items())):
-        json, dump = _before_devices(name, is_first=not place)
-        pieces += (json, devices.json)
-        state = devices.dump.hash(dump.hash(state))
-    pieces.append(b"}" + AFTER_DATA % _END.hash(state))
-    return b"".join(pieces)
+    json: tuple[bytes, ...]
+    dump: Passage
+
+    @classmethod
+    def of(cls, registered: Mapping[str, WrittenDevices]) -> "WrittenResources":
+        """Put them together.
+
+        Raises:
+            UnencodableCheckpointError: a resource's name is no Unicode text.
+        """
+        json, dump = [AFTER_ENTRIES + b"{"], [b"]" + BEFORE_REGISTERED + b"map["]
+        comma, space = b"", b""
+        for name, devices in sorted(registered.items()):
+            json += (comma + json_text(name) + b":", devices.json)
+            dump += (space + utf8(name) + b":", devices.dump)
+            comma, space = b",", b" "
+        return cls((*json, b"}"), Passage((*dump, b"]}")))
 
 
-@lru_cache(maxsize=256)
-def _before_devices(name: str, *, is_first: bool) -> tuple[bytes, Passage]:
-    """What stands before the devices of a resource: in the file, and in the dump."""
-    comma, space = (b"", b"") if is_first else (b",", b" ")
-    return comma + json_text(name) + b":", Passage((space + utf8(name) + b":",))
+def encode_written(entries: WrittenEntries, resources: WrittenResources) -> bytes:
+    """The file of format 2 that a kubelet would write."""
+    checksum = resources.dump.hash(entries.hash())
+    return b"".join([b'{"Data":{"PodDeviceEntries":', *entries.json(), *resources.json, AFTER_DATA % checksum])
 
 
 def _room(blocks: int) -> int:
