@@ -534,7 +534,7 @@ class DeviceManager:
 
         So does an init container that has ended, since one after it runs; a kubelet refuses the pod (#138446).
         """
-        if self._pods is None or self._pods.sources_ready():
+        if not self._running or self._pods is None or self._pods.sources_ready():
             return False
         if pod.key(container) in self._running:
             return True

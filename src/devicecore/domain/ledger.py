@@ -149,9 +149,8 @@ class Ledger:
         of_pod = self.held_by(key.pod, resource)
         lent = (reusable & _union(of_pod.values())) - self.contested(resource) if reusable else _NONE
         in_use = self.in_use(resource)
-        taken = devices & (in_use - lent)
-        if taken or key.container in of_pod:
-            raise DeviceHeldError(resource, tuple(taken or of_pod[key.container]))
+        if devices.common(in_use - lent) or key.container in of_pod:
+            raise DeviceHeldError(resource, tuple(devices & (in_use - lent) or of_pod[key.container]))
         return Ledger(
             self.allocations,
             (*self.reservations, Reservation(key, resource, devices)),
