@@ -128,7 +128,7 @@ class DeviceManager:
         self._published = NodeStatus()
         self._removed: tuple[ResourceName, ...] = ()  # not yet published
         self._running: frozenset[ContainerKey] = frozenset()
-        self._turn = threading.Lock()
+        self._turn = threading.RLock()  # a pod source that is asked under it may ask back
         self._turn_ended = threading.Condition(self._turn)
         self._in_line = 0  # that wait for it
         self._admitting: set[PodUid] = set()

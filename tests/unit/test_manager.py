@@ -1,5 +1,6 @@
 """What a device manager does when something goes wrong, and what it says."""
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -563,6 +564,25 @@ def test_pods_that_vanish_while_sources_are_not_ready_keep_their_devices() -> No
         pods.ready = True
         manager.update_allocated_devices()
         assert list(manager.node.ledger.allocations) == []
+
+
+def test_a_pod_source_may_evict_whom_it_finds_gone_while_it_is_asked() -> None:
+    class Source(MemoryPods):
+        def active_pods(self) -> tuple[PodUid, ...]:
+            manager.evict([PodUid("p")])
+            return super().active_pods()
+
+    transport = MemoryTransport()
+    manager = DeviceManager(transport, MemoryStore(), MemorySink(), pods=Source(active={PodUid("p")}))
+    with manager:
+        transport.connect(gpus())
+        assert isinstance(manager.admit(a_pod("p")), Admitted)
+        # In a thread of its own, and a daemon, so that whoever waits for itself does not keep us.
+        sweeping = threading.Thread(target=manager.update_allocated_devices, daemon=True)
+        sweeping.start()
+        sweeping.join(10)
+        assert not sweeping.is_alive()
+        assert not manager.node.ledger.allocations
 
 
 def test_starting_twice_is_once_and_stopping_twice_too() -> None:
