@@ -569,14 +569,16 @@ def test_pods_that_vanish_while_sources_are_not_ready_keep_their_devices() -> No
 def test_a_pod_source_may_evict_whom_it_finds_gone_while_it_is_asked() -> None:
     class Source(MemoryPods):
         def active_pods(self) -> tuple[PodUid, ...]:
-            manager.evict([PodUid("p")])
+            if not self.active:
+                manager.evict([PodUid("p")])
             return super().active_pods()
 
-    transport = MemoryTransport()
-    manager = DeviceManager(transport, MemoryStore(), MemorySink(), pods=Source(active={PodUid("p")}))
+    transport, pods = MemoryTransport(), Source(active={PodUid("p")})
+    manager = DeviceManager(transport, MemoryStore(), MemorySink(), pods=pods)
     with manager:
         transport.connect(gpus())
         assert isinstance(manager.admit(a_pod("p")), Admitted)
+        pods.active.clear()
         # In a thread of its own, and a daemon, so that whoever waits for itself does not keep us.
         sweeping = threading.Thread(target=manager.update_allocated_devices, daemon=True)
         sweeping.start()
