@@ -1,9 +1,10 @@
 """The one event loop, and those who wait for what it does."""
 
 import asyncio
+import inspect
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 import pytest
@@ -63,6 +64,24 @@ def test_who_is_interrupted_waits_no_longer_and_what_was_waited_for_is_cancelled
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert cancelled.wait(10)
+
+
+@pytest.mark.parametrize("is_submitted", [True, False])
+def test_who_is_interrupted_while_handing_over_leaves_nothing_running(
+    loop: LoopThread, monkeypatch: pytest.MonkeyPatch, *, is_submitted: bool
+) -> None:
+    def interrupted(callback: Callable[[], None]) -> None:
+        monkeypatch.undo()  # it is the first call that is interrupted: before it does anything, or just after
+        if is_submitted:
+            loop.call_soon(callback)
+        raise Interrupted
+
+    coroutine = asyncio.Event().wait()  # without end
+    monkeypatch.setattr(loop._loop, "call_soon_threadsafe", interrupted)  # noqa: SLF001 - no signal comes so exactly
+    with pytest.raises(Interrupted):
+        loop.run(coroutine)
+    assert loop.run(answer()) == 7  # by now it has given up
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
 
 
 def test_a_loop_that_has_ended_runs_nothing() -> None:

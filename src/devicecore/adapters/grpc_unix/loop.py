@@ -81,22 +81,29 @@ class LoopThread:
         def give_up() -> None:
             if task is not None:
                 task.cancel()
-
-        with self._submitting:  # what is submitted before the stop is cancelled by it, not forgotten
-            if self._stopping:
+            else:  # it never got as far as the loop
                 coroutine.close()
-                raise LoopStoppedError
-            self._loop.call_soon_threadsafe(begin)
+
         try:
+            self._submit(begin)
             done.acquire()
+        except LoopStoppedError:
+            coroutine.close()
+            raise
         except BaseException:
-            self.call_soon(give_up)  # the waiting was interrupted from the keyboard
+            self.call_soon(give_up)  # submitting or waiting was interrupted from the keyboard
             raise
         assert task is not None  # noqa: S101  # for mypy
         try:
             return task.result()
         except asyncio.CancelledError:
             raise LoopStoppedError from None
+
+    def _submit(self, callback: Callable[[], None]) -> None:
+        with self._submitting:  # what is submitted before the stop is cancelled by it, not forgotten
+            if self._stopping:
+                raise LoopStoppedError
+            self._loop.call_soon_threadsafe(callback)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Have `callback` called on the loop, from any thread; in vain when the loop has ended."""
