@@ -11,6 +11,7 @@ import re
 import select
 import stat
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -150,7 +151,7 @@ class _Seen:
     """What a file held when it was last read or written, and how it looked: device, inode, time of writing and size."""
 
     identity: _Identity | None
-    blob: bytes | None
+    blob: bytes
 
 
 class _DurableFile:
@@ -193,12 +194,7 @@ class _DurableFile:
             self._sweep()
         self._seen = None
         identity = self._put(blob)
-        try:
-            _sync_directory(self._directory)
-        except OSError:
-            with suppress(OSError):
-                self._path.unlink() if old is None else self._put(old)
-            raise
+        self._sync(lambda: self._path.unlink() if old is None else self._put(old))
         self._seen = _Seen(identity, blob)
 
     def _put(self, blob: bytes) -> _Identity:
@@ -225,17 +221,25 @@ class _DurableFile:
         names = itertools.chain([name], (f"{name}.{number}" for number in itertools.count(2)))
         aside = next(path for path in map(self._path.with_name, names) if not os.path.lexists(path))
         self._path.rename(aside)
+        self._sync(lambda: aside.rename(self._path))
+        return str(aside)
+
+    def _sync(self, go_back: Callable[[], object]) -> None:
+        """Make a rename durable, which fsync of the file does not, or `go_back`, as far as the disk lets us."""
         try:
-            _sync_directory(self._directory)
+            descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
         except OSError:
             with suppress(OSError):
-                aside.rename(self._path)
+                go_back()
             raise
-        return str(aside)
 
     def _identity(self) -> _Identity | None:
         try:
-            return _identity(os.stat(self._target))  # noqa: PTH116 - see __init__
+            return _identity_of(os.stat(self._target))  # noqa: PTH116 - see __init__
         except FileNotFoundError:
             return None
 
@@ -264,7 +268,7 @@ def _refuse_what_has_no_end(descriptor: int) -> None:
         raise OSError(errno.EINVAL, "it is neither a file nor a pipe")  # such as /dev/zero
 
 
-def _identity(found: os.stat_result) -> _Identity:
+def _identity_of(found: os.stat_result) -> _Identity:
     return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
 
@@ -275,15 +279,6 @@ def _write_new(path: str, blob: bytes, mode: int) -> _Identity:
         while rest:
             rest = rest[os.write(descriptor, rest) :]
         os.fsync(descriptor)
-        return _identity(os.fstat(descriptor))
-    finally:
-        os.close(descriptor)
-
-
-def _sync_directory(path: str) -> None:
-    """Make a rename durable, which fsync of the file does not."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
+        return _identity_of(os.fstat(descriptor))
     finally:
         os.close(descriptor)
