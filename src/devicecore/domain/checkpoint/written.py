@@ -72,8 +72,8 @@ class _Row:
 class WrittenEntries:
     """The entries of a checkpoint: pods in the order in which they came, and each pod's entries likewise."""
 
-    _blocks: tuple[_Block, ...] = ()
-    _before_last: _Row = _Row()
+    _front: _Row = _Row()
+    _last: _Block | None = None
 
     @classmethod
     def of(cls, entries: Iterable[PodDevicesEntry]) -> "WrittenEntries":
@@ -90,17 +90,22 @@ class WrittenEntries:
 
     @classmethod
     def _joining(cls, blocks: Sequence[_Block]) -> "WrittenEntries":
-        return cls(tuple(blocks), _Row(tuple(blocks[:-1])))
+        return cls(_Row(tuple(blocks[:-1])), blocks[-1]) if blocks else cls()
+
+    @property
+    def _blocks(self) -> tuple[_Block, ...]:
+        return (*self._front.blocks, self._last) if self._last else ()
 
     def adding(self, entry: PodDevicesEntry) -> "WrittenEntries":
         """With one entry more, behind those its pod has, else behind all."""
-        blocks, pod, text = self._blocks, entry.pod_uid, _text(entry)
-        for place, block in enumerate(blocks[:-1]):
+        front, last, pod, text = self._front.blocks, self._last, entry.pod_uid, _text(entry)
+        for place, block in enumerate(front):
             if pod in block.pods:
-                return self._joining([*blocks[:place], block.adding(pod, text), *blocks[place + 1 :]])
-        if blocks and (len(blocks[-1].pods) < _room(len(blocks)) or pod in blocks[-1].pods):
-            return WrittenEntries((*blocks[:-1], blocks[-1].adding(pod, text)), self._before_last)
-        return self._joining([*blocks, _Block.of({pod: text})])
+                changed = block.adding(pod, text)
+                return WrittenEntries(_Row((*front[:place], changed, *front[place + 1 :])), last)
+        if last and (len(last.pods) < _room(len(front) + 1) or pod in last.pods):
+            return WrittenEntries(self._front, last.adding(pod, text))
+        return WrittenEntries(_Row(self._blocks), _Block.of({pod: text}))
 
     def without(self, gone: Collection[str]) -> "WrittenEntries":
         """Without what some pods have."""
@@ -117,14 +122,14 @@ class WrittenEntries:
 
     def json(self) -> list[bytes]:
         """What the file says of them, in pieces."""
-        if not self._blocks:
+        if not self._last:
             return [b"null"]  # a kubelet without pods writes no []
         first, *others = self._blocks
         return [b"[", first.json[1:], *[block.json for block in others], b"]"]
 
     def hash(self) -> int:
         """The hash of the dump up to the last of them."""
-        return self._blocks[-1].dump.hash(self._before_last.hash) if self._blocks else _WITHOUT_ENTRIES
+        return self._last.dump.hash(self._front.hash) if self._last else _WITHOUT_ENTRIES
 
 
 @frozen(eq=False)
