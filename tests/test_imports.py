@@ -41,8 +41,8 @@ class Layer:
     lazily: frozenset[str] = frozenset()
 
 
-ADAPTER = ANY | names("attrs .domain .ports .serving .wire")
-TESTING = ANY | names("attrs .domain .ports .manager .plugins .serving .wire .adapters.memory .adapters.file")
+ADAPTER = ANY | names("attrs .domain .ports .system .wire")
+TESTING = ANY | names("attrs .domain .ports .manager .plugins .system .wire .adapters.memory .adapters.file")
 
 # The longest name that fits a module decides. Whatever stands here, a module may import from its own layer, and an
 # adapter only from itself.
@@ -55,7 +55,7 @@ LAYERS = {
     "devicecore.manager": Layer(PURE | names("attrs logging threading time .domain .ports")),
     "devicecore.plugins": Layer(ANY | names("attrs .domain .ports")),
     "devicecore.wire": Layer(PURE | names("attrs google importlib .domain .ports")),
-    "devicecore.serving": Layer(ANY | names("attrs .domain")),
+    "devicecore.system": Layer(ANY | names("attrs .domain")),
     "devicecore.adapters": Layer(ADAPTER),
     "devicecore.adapters.grpc_unix": Layer(ADAPTER | names("google grpc")),
     "devicecore.adapters.kube_api": Layer(ADAPTER | names("httpx2 lightkube")),
@@ -63,10 +63,11 @@ LAYERS = {
     "devicecore.adapters.pod_resources": Layer(ADAPTER | names("google grpc")),
     "devicecore.adapters.prometheus": Layer(ADAPTER | names("prometheus_client")),
     "devicecore.testing": Layer(TESTING | names("hypothesis"), names("grpc .adapters")),
-    "devicecore.testing.conformance": Layer(TESTING | names("google grpc .adapters")),
+    "devicecore.conformance": Layer(TESTING | names("google grpc .adapters .testing")),
     "devicecore.testing.pytest_plugin": Layer(TESTING | names("pytest"), names("grpc hypothesis .adapters")),
     "devicecore.cli": Layer(
-        ANY | names("attrs click rich yaml .domain .ports .manager .plugins .serving .wire .adapters .testing")
+        ANY
+        | names("attrs click rich yaml .domain .ports .manager .plugins .system .wire .adapters .testing .conformance")
     ),
 }
 
@@ -151,8 +152,8 @@ def test_a_module_imports_only_what_its_layer_may(module: str) -> None:
         ("devicecore.adapters.prometheus", "import lightkube"),
         ("devicecore.plugins.simulated", "from devicecore.adapters.memory import MemoryTransport"),
         ("devicecore.wire.messages", "import grpc"),
-        ("devicecore.serving.sockets", "import grpc"),
-        ("devicecore.plugins.directory", "from devicecore.serving.rate import TokenBucket"),
+        ("devicecore.system.sockets", "import grpc"),
+        ("devicecore.plugins.directory", "from devicecore.system.rate import TokenBucket"),
         ("devicecore.testing.kubelet", "from devicecore.adapters.grpc_unix import server"),
         ("devicecore.cli.main", "import grpc"),
     ],
@@ -170,7 +171,7 @@ def loaded_by(statement: str) -> set[str]:
 
 def test_importing_devicecore_loads_nothing_heavy() -> None:
     heavy = names("click google.protobuf grpc httpx2 hypothesis lightkube prometheus_client rich yaml")
-    heavy |= names(".adapters .cli .serving .testing .wire")
+    heavy |= names(".adapters .cli .system .testing .wire")
     assert not heavy & loaded_by("import devicecore")
 
 

@@ -44,7 +44,7 @@ def main() -> None:
             "typo.yaml", 12, f"spec.containers[0].resources.limits[{GPU}]", '"2x" is not a quantity'
         )
         console = Console(width=100, record=True, file=io.StringIO())
-        console.print(render(State(manager.node, pods, (problem,)), "node-1", EVENTS))
+        console.print(render(State(manager.state, pods, (problem,)), "node-1", EVENTS))
         picture = Path(__file__).parent.parent / "docs" / "live-view.svg"
         picture.write_text(console.export_svg(title="devicecore kubelet", unique_id="devicecore"))
 

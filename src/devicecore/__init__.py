@@ -26,8 +26,8 @@ if TYPE_CHECKING:
         ResourceName,
         resource_name,
     )
-    from devicecore.domain.news import Allocated, HealthChanged, News, Released
-    from devicecore.domain.node import Node
+    from devicecore.domain.node_state import NodeState
+    from devicecore.domain.notifications import Allocated, HealthChanged, Notification, Released
     from devicecore.domain.topology import Policy, Scope, Topology
     from devicecore.manager import DeviceManager
     from devicecore.ports.observer import Observer
@@ -50,10 +50,10 @@ __all__ = [
     "HealthChanged",
     "Insufficient",
     "Mount",
-    "News",
-    "Node",
+    "NodeState",
     "NodeStatus",
     "NotReady",
+    "Notification",
     "NumaNode",
     "Observer",
     "PluginOptions",
@@ -72,24 +72,24 @@ __all__ = [
 
 _HOMES = {
     "Admitted": "domain.admission",
-    "Allocated": "domain.news",
+    "Allocated": "domain.notifications",
     "ContainerAllocateResponse": "domain.container_options",
     "ContainerOptions": "domain.container_options",
     "DeviceCoreError": "domain.errors",
     "DeviceManager": "manager",
     "DevicePlugin": "ports.plugin",
     "DeviceSpec": "domain.container_options",
-    "HealthChanged": "domain.news",
+    "HealthChanged": "domain.notifications",
     "Insufficient": "domain.capacity",
     "Mount": "domain.container_options",
-    "News": "domain.news",
-    "Node": "domain.node",
+    "Notification": "domain.notifications",
+    "NodeState": "domain.node_state",
     "NodeStatus": "domain.capacity",
     "NotReady": "domain.admission",
     "Observer": "ports.observer",
     "Policy": "domain.topology",
     "Refused": "domain.admission",
-    "Released": "domain.news",
+    "Released": "domain.notifications",
     "Scope": "domain.topology",
     "Topology": "domain.topology",
     "Verdict": "domain.admission",

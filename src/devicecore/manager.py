@@ -42,9 +42,9 @@ from devicecore.domain.events import DevicesReported, Event, PluginRegistered, R
 from devicecore.domain.health import pods_with_news
 from devicecore.domain.inventory import Plugin
 from devicecore.domain.model import Container, ContainerKey, DeviceId, NumaNode, Pod, PodUid, Receipt, ResourceName
-from devicecore.domain.news import Allocated, HealthChanged, News, Released
-from devicecore.domain.node import Node
-from devicecore.domain.selection import Consult, Demand, Settled
+from devicecore.domain.node_state import NodeState
+from devicecore.domain.notifications import Allocated, HealthChanged, Notification, Released
+from devicecore.domain.selection import AskPlugin, Chosen, ResourceRequest
 from devicecore.domain.topology import Hints, Policy, Scope, Topology, container_hints, merge, pod_hints
 from devicecore.ports.hints import HintProvider
 from devicecore.ports.metrics import Metrics
@@ -117,14 +117,14 @@ class DeviceManager:
         self._observers = tuple(observers)
         self._budget = admission_budget
         self._clock = clock
-        self._node = Node()
+        self._node = NodeState()
         self._life: threading.Event | None = None  # one from each start to its stop; set when it knows what was saved
         self._state = threading.Lock()  # held while `_node` is replaced, never while a port is called
         self._replaced = threading.Condition(self._state)
         self._watchers = 0  # that wait for it
         self._saving = threading.Lock()  # held while the store is called, so that no older node is saved last
         self._publishing = threading.Lock()  # held while the sink is called, so that no older status is published last
-        self._saved: Node | None = None
+        self._saved: NodeState | None = None
         self._published = NodeStatus()
         self._removed: tuple[ResourceName, ...] = ()  # not yet published
         self._running: frozenset[ContainerKey] = frozenset()
@@ -183,11 +183,11 @@ class DeviceManager:
         self.stop()
 
     @property
-    def node(self) -> Node:
+    def state(self) -> NodeState:
         """All that is known now, as a value."""
         return self._node
 
-    def wait_for(self, condition: Callable[[Node], object], timeout: float) -> Node:
+    def wait_for(self, condition: Callable[[NodeState], object], timeout: float) -> NodeState:
         """Wait until `condition` holds of `node`, which it is asked after every change; that node.
 
         Raises:
@@ -358,7 +358,7 @@ class DeviceManager:
             for at in containers:
                 nodes = settle(at)  # only now that its turn has come: earlier ones have taken devices
                 for resource, size in node.requests(pod, at):
-                    demand = Demand(pod.key(at), resource, size, nodes, self._is_already_running(pod, at))
+                    demand = ResourceRequest(pod.key(at), resource, size, nodes, self._is_already_running(pod, at))
                     self._allocate(transaction, demand)
             is_saved |= self._commit(transaction)
         except BaseException as error:
@@ -400,7 +400,7 @@ class DeviceManager:
             return pod_hints(pod, node.inventory, node.ledger, numa_nodes)
         return container_hints(pod, container, node.inventory, node.ledger, numa_nodes)
 
-    def _allocate(self, transaction: "_Transaction", demand: Demand) -> None:
+    def _allocate(self, transaction: "_Transaction", demand: ResourceRequest) -> None:
         """Reserve devices and have the plugin prepare them."""
         devices = self._reserve(transaction, demand)
         if not devices:
@@ -414,7 +414,7 @@ class DeviceManager:
                 self._metrics.device_plugin_alloc_duration(demand.resource, self._clock() - began)
         transaction.receipts.append(receipt)
 
-    def _reserve(self, transaction: "_Transaction", demand: Demand) -> DeviceSet:
+    def _reserve(self, transaction: "_Transaction", demand: ResourceRequest) -> DeviceSet:
         """Choose devices and reserve them in one step, asking the plugin in between if that is what it takes."""
         preferred: Sequence[DeviceId] | None = None
         while True:
@@ -422,9 +422,9 @@ class DeviceManager:
                 self._check_alive(transaction)
                 # Decided anew after the plugin was asked: others may have taken devices meanwhile.
                 decision = self._node.devices_to_allocate(transaction.pod, demand)
-                if isinstance(decision, Consult) and preferred is not None:
+                if isinstance(decision, AskPlugin) and preferred is not None:
                     decision = decision.answer(preferred)
-                if isinstance(decision, Settled):
+                if isinstance(decision, Chosen):
                     if decision.devices:
                         self._set(self._node.reserve(transaction.pod, demand, decision.devices))
                         transaction.reserved.append(demand)
@@ -444,7 +444,7 @@ class DeviceManager:
             return False
         self._time_left(transaction)  # what comes too late is not taken
 
-        def confirmed(node: Node) -> Node:
+        def confirmed(node: NodeState) -> NodeState:
             for demand, receipt in zip(transaction.reserved, transaction.receipts, strict=True):
                 node = node.confirm(demand.key, demand.resource, receipt)
             return node
@@ -459,7 +459,7 @@ class DeviceManager:
             self._tell_allocated(transaction, after)
         return True
 
-    def _tell_allocated(self, transaction: "_Transaction", after: Node) -> None:
+    def _tell_allocated(self, transaction: "_Transaction", after: NodeState) -> None:
         pod = transaction.pod.uid
         demanded = {(demand.key, demand.resource) for demand in transaction.reserved}
         given = [held for held in after.ledger.allocations[pod] if (held.key, held.resource) in demanded]
@@ -469,7 +469,7 @@ class DeviceManager:
         self._tell(Released(pod, held) for held in given if held not in left)
 
     def _release(self, transaction: "_Transaction") -> None:
-        def released(node: Node) -> Node:
+        def released(node: NodeState) -> NodeState:
             if self._life is not transaction.life:
                 return node  # it began anew, without reservations
             ledger = node.ledger
@@ -568,12 +568,12 @@ class DeviceManager:
         if self._observers and isinstance(event, DevicesReported):
             self._tell_health(event.plugin.resource, before, after)
 
-    def _tell_health(self, resource: ResourceName, before: Node, after: Node) -> None:
+    def _tell_health(self, resource: ResourceName, before: NodeState, after: NodeState) -> None:
         old, new = (node.inventory.last_report(resource) for node in (before, after))
         if pods := pods_with_news(resource, old, new, after.ledger):
             self._tell([HealthChanged(pods)])
 
-    def _tell(self, news: Iterable[News]) -> None:
+    def _tell(self, news: Iterable[Notification]) -> None:
         """Tell every observer; the caller holds no lock."""
         if not self._observers:
             return
@@ -584,20 +584,20 @@ class DeviceManager:
                 except Exception:  # noqa: BLE001 - somebody else's mistake is not the admission's
                     _log.exception("%r failed on %s", observer, type(one).__name__)
 
-    def _replace(self, change: Callable[[Node], Node]) -> tuple[Node, Node]:
+    def _replace(self, change: Callable[[NodeState], NodeState]) -> tuple[NodeState, NodeState]:
         """Replace the node; what it was, and what it is."""
         with self._state:
             before, after = self._node, change(self._node)
             self._set(after)
             return before, after
 
-    def _set(self, node: Node) -> None:
+    def _set(self, node: NodeState) -> None:
         """Let `node` be what is known; the caller holds `_state`."""
         self._node = node
         if self._watchers:
             self._replaced.notify_all()
 
-    def _save(self, node: Node) -> None:
+    def _save(self, node: NodeState) -> None:
         """Make `node` durable; the caller holds `_saving`."""
         if node is not self._saved:
             self._saved = None  # until the store says otherwise, nobody knows what it holds
@@ -637,7 +637,7 @@ class DeviceManager:
             self._settled.clear()
             self._set(node)
 
-    def _read(self) -> tuple[Node, Restored]:
+    def _read(self) -> tuple[NodeState, Restored]:
         """What was saved, as far as it can be used."""
         try:
             blob = self._store.load()
@@ -646,7 +646,7 @@ class DeviceManager:
         except (StoreError, CheckpointError) as error:
             restored = Restored(problem=error, set_aside=self._set_aside(error))
             _log.error("%s; it is kept as %s, and nothing is restored", error, restored.set_aside)
-            return Node(), restored
+            return NodeState(), restored
         skipped = []
         entries = []
         for entry in data.entries or ():
@@ -658,7 +658,7 @@ class DeviceManager:
                 skipped.append(f"{holder}: {error}")
             else:
                 entries.append(entry)
-        node = Node.restore(evolve(data, entries=tuple(entries)), self._clock())
+        node = NodeState.restore(evolve(data, entries=tuple(entries)), self._clock())
         return node, Restored(decoded.format if decoded else None, len(entries), tuple(skipped))
 
     def _set_aside(self, problem: DeviceCoreError) -> str | None:
@@ -684,5 +684,5 @@ class _Transaction:
     pod: Pod
     life: threading.Event | None
     deadline: float
-    reserved: list[Demand] = field(factory=list)
+    reserved: list[ResourceRequest] = field(factory=list)
     receipts: list[Receipt] = field(factory=list)

@@ -58,7 +58,7 @@ class Stage:
         self.now = 0.0
         self.server = PodResourcesServer(
             directory / "pod-resources" / "kubelet.sock",
-            lambda: Snapshot(self.manager.node, tuple(self.pods)),
+            lambda: Snapshot(self.manager.state, tuple(self.pods)),
             sweep=self.sweep,
             observe=lambda *call: self.calls.append(call),
             clock=lambda: self.now,
@@ -234,7 +234,7 @@ def test_what_looks_and_fails_is_an_error_and_not_the_end(directory: Path) -> No
         attempts.append(1)
         if len(attempts) == 1:
             raise ValueError("not now")
-        return Snapshot(DeviceManager(MemoryTransport(), MemoryStore(), MemorySink()).node, ())
+        return Snapshot(DeviceManager(MemoryTransport(), MemoryStore(), MemorySink()).state, ())
 
     server = PodResourcesServer(directory / "kubelet.sock", look)
     with server, PodResourcesClient(server.socket) as client:

@@ -28,7 +28,7 @@ from devicecore.domain.model import (
     Receipt,
     resource_name,
 )
-from devicecore.domain.node import Node
+from devicecore.domain.node_state import NodeState
 from devicecore.plugins.simulated import SimulatedPlugin
 
 GPU, NIC = resource_name("nvidia.com/gpu"), resource_name("acme.io/nic")
@@ -188,7 +188,7 @@ class TestDevices:
         transport = MemoryTransport()
         plugin = SimulatedPlugin(GPU, devices(*[Health.HEALTHY] * 4, Health.UNHEALTHY))
         with DeviceManager(transport, MemoryStore(), MemorySink(), metrics=metrics) as manager:
-            metrics.count_devices(lambda: manager.node)
+            metrics.count_devices(lambda: manager.state)
             assert samples("devicecore_devices") == {}
             transport.connect(plugin)
             manager.admit(Pod(PodUid("pod"), containers=(Container("main", {GPU: 2}),)))
@@ -214,7 +214,7 @@ class TestDevices:
             DeviceManager(transport, MemoryStore(), MemorySink()) as manager,
             ThreadPoolExecutor(1) as pool,
         ):
-            metrics.count_devices(lambda: manager.node)
+            metrics.count_devices(lambda: manager.state)
             transport.connect(Slow(GPU, devices(*[Health.HEALTHY] * 4)))
             admission = pool.submit(manager.admit, Pod(PodUid("pod"), containers=(Container("main", {GPU: 3}),)))
             assert asked.wait(PATIENCE)
@@ -229,7 +229,7 @@ class TestDevices:
         ledger = Ledger().reserve(first, GPU, held).confirm(first, GPU, Receipt(b""), lambda _: ())
         ledger = ledger.reserve(second, GPU, more, reusable=held)
         inventory = Inventory({GPU: Resource(GPU, report=DeviceReport.of(devices(*[Health.HEALTHY] * 3)))})
-        assert list(devices_by_state(Node(inventory, ledger))) == [
+        assert list(devices_by_state(NodeState(inventory, ledger))) == [
             (GPU, "free", 1),
             (GPU, "reserved", 1),
             (GPU, "allocated", 1),
@@ -241,7 +241,7 @@ class TestDevices:
         ledger = (
             Ledger().reserve(key, NIC, DeviceSet.of([DeviceId("d0")])).confirm(key, NIC, Receipt(b""), lambda _: ())
         )
-        states = {state: number for _, state, number in devices_by_state(Node(ledger=ledger))}
+        states = {state: number for _, state, number in devices_by_state(NodeState(ledger=ledger))}
         assert states == {"free": 0, "reserved": 0, "allocated": 1, "unhealthy": 0}
 
 

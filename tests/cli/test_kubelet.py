@@ -205,7 +205,7 @@ def rendered(state: State, *events: str) -> str:
 def test_the_view_shows_devices_owners_health_pods_problems_and_events() -> None:
     transport = MemoryTransport()
     with DeviceManager(transport, MemoryStore(), MemorySink()) as manager:
-        assert "no plugin has registered yet" in rendered(State(manager.node))
+        assert "no plugin has registered yet" in rendered(State(manager.state))
         plugin = SimulatedPlugin(GPU, simulated_devices("gpu", 6, numa_nodes=[0, 1], unhealthy=[5]))
         connection = transport.connect(plugin)
         transport.connect(SimulatedPlugin("acme.io/many", simulated_devices("m", 200)))
@@ -215,7 +215,7 @@ def test_the_view_shows_devices_owners_health_pods_problems_and_events() -> None
         manager.admit(pod)
         pods = (PodState(pod, "Running", ""), PodState(late, "Pending", "no \x1b[31mroom"))
         problems = (ManifestError("bad.yaml", 3, "spec", "no"),)
-        text = rendered(State(manager.node, pods, problems), "something happened")
+        text = rendered(State(manager.state, pods, problems), "something happened")
         for shown in (
             "devices of node-1",
             "■ □ □",
@@ -230,6 +230,6 @@ def test_the_view_shows_devices_owners_health_pods_problems_and_events() -> None
             assert shown in text, text
         plugin.set_devices(())
         connection.disconnect()
-        gone = rendered(State(manager.node, pods))
+        gone = rendered(State(manager.state, pods))
         assert "no plugin" in gone
         assert "? ?" in gone

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from devicecore import DeviceSpec, Health, Mount
-from devicecore.testing import conformance
+from devicecore import DeviceSpec, Health, Mount, conformance
 from devicecore.testing.kubelet import Kubelet
 from devicecore.testing.process import PluginProcess
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from devicecore.testing import conformance
-from devicecore.testing.conformance import CHECKS, Report, Settings, Verdict
+from devicecore import conformance
+from devicecore.conformance import CHECKS, Report, Settings, Verdict
 
 PLUGIN = Path(__file__).with_name("wild_plugin.py")
 QUICK = Settings(timeout=5, restarting=0.3, away=0.5, refusing=0.3, returning=30)

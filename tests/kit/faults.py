@@ -5,8 +5,8 @@ from pathlib import Path
 
 from attrs import evolve
 
-from devicecore.testing import conformance
-from devicecore.testing.conformance import CHECKS, Check, Settings, Severity
+from devicecore import conformance
+from devicecore.conformance import CHECKS, Check, Settings, Severity
 
 PLUGIN = Path(__file__).with_name("faulty_plugin.py")
 QUICK = Settings(first=60, timeout=30, returning=30, restarting=0.1, away=0.8, refusing=0.5)

@@ -12,7 +12,7 @@ import pytest
 from attrs import frozen
 
 from devicecore.cli.main import main
-from devicecore.testing.conformance import CHECKS
+from devicecore.conformance import CHECKS
 
 PLUGIN = Path(__file__).with_name("faulty_plugin.py")
 CALM = [f"--skip={check.name}" for check in CHECKS if check.name.startswith(("returns-", "is-", "keeps-", "starts-"))]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from devicecore.testing import conformance
-from devicecore.testing.conformance import CHECKS
-from devicecore.testing.conformance.peer import Connection
+from devicecore import conformance
+from devicecore.conformance import CHECKS
+from devicecore.conformance.peer import Connection
 from tests.kit.faults import BY_NAME, FAULTS, LIFE_FAULTS, NAMES, PLUGIN, QUICK, check_that_it_is_found
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from devicecore.testing.conformance import CHECKS, Report, Verdict
+from devicecore.conformance import CHECKS, Report, Verdict
 from tests.kit.faults import LIFE_FAULTS, NAMES, QUICK, check_that_it_is_found, put_to_the_checks
 
 

@@ -3,8 +3,8 @@
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from devicecore.testing import conformance
-from devicecore.testing.conformance import Report, Verdict
+from devicecore import conformance
+from devicecore.conformance import Report, Verdict
 from tests.kit.faults import QUICK
 
 OURS = """

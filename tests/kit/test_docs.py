@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from devicecore.testing.conformance import CHECKS
+from devicecore.conformance import CHECKS
 
 HERE = Path(__file__).parent
 GUIDE = (HERE.parent.parent / "docs" / "test-your-plugin.md").read_text(encoding="utf-8")

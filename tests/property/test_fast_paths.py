@@ -33,8 +33,8 @@ from devicecore.domain.model import (
     Receipt,
     resource_name,
 )
-from devicecore.domain.node import Node
-from devicecore.domain.selection import Demand
+from devicecore.domain.node_state import NodeState
+from devicecore.domain.selection import ResourceRequest
 from devicecore.domain.topology import NumaMask, Policy, Topology, TopologyHint, generate_hints, merge
 from devicecore.testing.strategies import device_ids
 
@@ -92,7 +92,7 @@ class SavedAgainAndAgain(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.node = Node()
+        self.node = NodeState()
         self.generation = 0
 
     @rule(resource=st.sampled_from(STORE), ids=st.lists(st.integers(0, 30), max_size=12), ill=st.booleans())
@@ -113,17 +113,17 @@ class SavedAgainAndAgain(RuleBasedStateMachine):
         report = self.node.inventory.current_report(name)
         free = report.healthy - self.node.ledger.in_use(name) if report else DeviceSet()
         if free and self.node.ledger.allocation(key, name) is None:
-            demand = Demand(key, name, 1)
+            demand = ResourceRequest(key, name, 1)
             self.node = self.node.reserve(Pod(key.pod), demand, free.take(1)).confirm(key, name, Receipt(answer))
 
     @rule(pods=st.sets(st.integers(0, 9), max_size=4))
     def evict(self, pods: set[int]) -> None:
         ledger = self.node.ledger.evict([PodUid(f"pod-{pod}") for pod in pods])
-        self.node = Node(self.node.inventory, ledger)
+        self.node = NodeState(self.node.inventory, ledger)
 
     @rule()
     def restart(self) -> None:
-        self.node = Node.restore(decode(self.node.encoded()).verified(), 0.0)
+        self.node = NodeState.restore(decode(self.node.encoded()).verified(), 0.0)
 
     @invariant()
     def the_file_is_that_of_the_whole_state(self) -> None:

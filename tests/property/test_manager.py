@@ -51,7 +51,7 @@ from devicecore.domain.model import (
     PodUid,
     ResourceName,
 )
-from devicecore.domain.node import Node
+from devicecore.domain.node_state import NodeState
 from devicecore.domain.topology import Topology
 from devicecore.manager import DeviceManager
 from devicecore.ports.plugin import DevicePlugin
@@ -212,7 +212,7 @@ def owners(ledger: Ledger, resource: ResourceName) -> dict[DeviceId, set[PodUid]
 
 def stored(blob: bytes | None) -> dict[PodUid, Holdings]:
     """What every pod would have after a restart."""
-    return {} if blob is None else holdings(Node.restore(decode(blob).verified(), now=0.0).ledger)
+    return {} if blob is None else holdings(NodeState.restore(decode(blob).verified(), now=0.0).ledger)
 
 
 def may_share(pod: Pod, holders: Iterable[str]) -> bool:
@@ -288,7 +288,7 @@ class ManagedNode(RuleBasedStateMachine):
 
     @property
     def ledger(self) -> Ledger:
-        return self.manager.node.ledger
+        return self.manager.state.ledger
 
     def picture(self) -> Picture:
         return Picture(self.ledger, self.store.blob, tuple(self.sink.published))
@@ -311,11 +311,11 @@ class ManagedNode(RuleBasedStateMachine):
         if not live or not same_socket:
             self.connections.append(self.transport.connect(plugin))
             return
-        before = self.manager.node
+        before = self.manager.state
         try:
             self.transport.connect(plugin, live[0].id.socket)
         except PluginAlreadyConnectedError:
-            assert self.manager.node is before
+            assert self.manager.state is before
         else:
             raise AssertionError("two plugins on one socket")
 
@@ -438,7 +438,7 @@ class ManagedNode(RuleBasedStateMachine):
         except (PluginError, AdmissionError, NoDevicesAllocatedError) as error:
             problem = error
         if problem and self._is_complete(pod, container):  # then only a plugin that wants to know of it can prevent it
-            resources = self.manager.node.inventory.resources
+            resources = self.manager.state.inventory.resources
             assert isinstance(problem, PluginCallError | EndpointNotFoundError)
             assert problem.resource not in {name for name, known in resources.items() if known.plugins}
         self._update(pod)
@@ -464,9 +464,9 @@ class ManagedNode(RuleBasedStateMachine):
         if not self.sink.lags:
             self.unannounced = set()
         self.now += seconds
-        before = self.manager.node.inventory
+        before = self.manager.state.inventory
         status = self.manager.capacity()
-        left = self.manager.node.inventory.resources
+        left = self.manager.state.inventory.resources
         gone = {name for name, known in before.resources.items() if name not in left and known.report is not None}
         assert gone <= set(status.removed) <= gone | self.unannounced
         self.unannounced = set(status.removed)
@@ -517,13 +517,13 @@ class ManagedNode(RuleBasedStateMachine):
         """Questions change nothing but what is swept."""
         pod = self._known_pod(data)
         self.manager.update_allocated_devices()
-        before = self.manager.node
+        before = self.manager.state
         self.manager.topology_hints(pod)
         for container in pod.in_start_order:
             self.manager.topology_hints(pod, container.name)
         sanitized = self.manager.sanitize_allocatable(pod.uid, {GPU: 1})
         assert sanitized[GPU] >= 1
-        assert self.manager.node is before
+        assert self.manager.state is before
 
     # --- what the rules are made of ---
 
@@ -568,7 +568,7 @@ class ManagedNode(RuleBasedStateMachine):
             self.manager.update_allocated_devices()  # so that it is not the admission that sweeps
             self._swept()
         before, of_pod, played = self.picture(), dict(self.held.get(pod.uid, {})), self.script.played
-        handled = {one.name: self.manager.node.requests(pod, one) for one in containers}
+        handled = {one.name: self.manager.state.requests(pod, one) for one in containers}
         self.in_flight.add(pod.uid)
         self.script.next = act
         whole = len(containers) == len(pod.in_start_order)
@@ -598,7 +598,7 @@ class ManagedNode(RuleBasedStateMachine):
         if self.store.blob != before.blob:  # it was out of date, and no longer is
             assert stored(self.store.blob) == holdings(before.ledger)
         if isinstance(verdict, NotReady):
-            resource = self.manager.node.inventory.resources[verdict.resource]
+            resource = self.manager.state.inventory.resources[verdict.resource]
             assert resource.awaited or resource.report is None
 
     def _has_what_it_asked_for(
@@ -632,7 +632,7 @@ class ManagedNode(RuleBasedStateMachine):
 
     def _is_complete(self, pod: Pod, container: Container) -> bool:
         """Whether the container has all its devices, so that nothing about its start can fail."""
-        requests = {resource for resource, size in self.manager.node.requests(pod, container) if size}
+        requests = {resource for resource, size in self.manager.state.requests(pod, container) if size}
         return requests <= {resource for name, resource in self.held[pod.uid] if name == container.name}
 
     def _update(self, pod: Pod) -> None:
@@ -676,7 +676,7 @@ class ManagedNode(RuleBasedStateMachine):
     def every_device_is_free_or_held(self) -> None:
         """Free, reserved and allocated devices are all that is known or held, each in one of the three."""
         for resource in RESOURCES:
-            report = self.manager.node.inventory.current_report(resource)
+            report = self.manager.state.inventory.current_report(resource)
             known = set(report.devices) if report else set()
             in_use = set(self.ledger.in_use(resource))
             assert in_use == set(owners(self.ledger, resource))
@@ -706,7 +706,7 @@ class ManagedNode(RuleBasedStateMachine):
     @invariant()
     def others_see_what_there_is(self) -> None:
         """0 <= allocatable <= capacity; and unless the sink failed, the node shows them."""
-        status = self.manager.node.inventory.status()
+        status = self.manager.state.inventory.status()
         assert status.capacity.keys() == status.allocatable.keys()
         assert all(0 <= status.allocatable[name] <= size for name, size in status.capacity.items())
         if not self.sink.lags:

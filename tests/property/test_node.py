@@ -1,6 +1,6 @@
 """The laws of `domain/node.py`.
 
-"A `Node` is only ever replaced. Whoever holds one has a consistent picture, and what a kubelet would write to its
+"A `NodeState` is only ever replaced. Whoever holds one has a consistent picture, and what a kubelet would write to its
 checkpoint is a function of it."
 """
 
@@ -26,7 +26,7 @@ from devicecore.domain.model import (
     Receipt,
     ResourceName,
 )
-from devicecore.domain.node import Node
+from devicecore.domain.node_state import NodeState
 from devicecore.testing.strategies import PODS, RESOURCES, device_ids, device_lists, ledgers, nodes, plugin_events, pods
 
 GPU, RDMA = RESOURCES
@@ -36,9 +36,9 @@ KEY = ContainerKey(PODS[0], "app")
 awkward_lists = device_lists(min_size=1, max_size=6)
 
 
-def restarted(node: Node, format: int = 2) -> Node:  # noqa: A002 - as `encode` calls it
+def restarted(node: NodeState, format: int = 2) -> NodeState:  # noqa: A002 - as `encode` calls it
     """What is known after a restart, with the checkpoint on disk in between."""
-    return Node.restore(decode(encode(node.checkpoint(), format)).verified(), now=0.0)
+    return NodeState.restore(decode(encode(node.checkpoint(), format)).verified(), now=0.0)
 
 
 Held = tuple[dict[DeviceId, tuple[NumaNode, ...]], Receipt]
@@ -53,7 +53,7 @@ def holdings(ledger: Ledger) -> dict[tuple[ContainerKey, ResourceName], Held]:
 
 
 @given(nodes(lists=awkward_lists, settled=True))
-def test_a_restart_loses_nothing(node: Node) -> None:
+def test_a_restart_loses_nothing(node: NodeState) -> None:
     """Every allocation is restored: holder, devices, receipt, and each device's NUMA nodes, be they none or many."""
     restored = restarted(node)
     assert holdings(restored.ledger) == holdings(node.ledger)
@@ -65,7 +65,7 @@ def test_a_restart_loses_nothing(node: Node) -> None:
 @given(ledgers(contested=True))
 def test_a_restart_restores_a_ledger_of_any_file(ledger: Ledger) -> None:
     """Also one in which two pods have one device; what is only reserved is no one's after a restart."""
-    restored = restarted(Node(ledger=ledger)).ledger
+    restored = restarted(NodeState(ledger=ledger)).ledger
     confirmed = Ledger.of(ledger)
     assert holdings(restored) == holdings(confirmed)
     for resource in RESOURCES:
@@ -76,7 +76,7 @@ def test_a_restart_restores_a_ledger_of_any_file(ledger: Ledger) -> None:
 @given(ledgers(contested=True))
 def test_format_1_keeps_everything_but_the_numa_nodes(ledger: Ledger) -> None:
     """A file as before kubelet 1.20 loses the topology and nothing else: everything is taken to be on node 0."""
-    restored = restarted(Node(ledger=ledger), format=1).ledger
+    restored = restarted(NodeState(ledger=ledger), format=1).ledger
     on_node_0 = {
         key: ({device: (NumaNode(0),) for device in held}, got) for key, (held, got) in holdings(ledger).items()
     }
@@ -91,12 +91,12 @@ def test_format_1_keeps_everything_but_the_numa_nodes(ledger: Ledger) -> None:
 )
 def test_a_restart_alone_changes_no_byte(ledger: Ledger) -> None:
     """Who restores a checkpoint and writes it again writes the same entries."""
-    data = Node(ledger=Ledger.of(ledger)).checkpoint()
-    assert Node.restore(data, now=0.0).checkpoint().entries == data.entries
+    data = NodeState(ledger=Ledger.of(ledger)).checkpoint()
+    assert NodeState.restore(data, now=0.0).checkpoint().entries == data.entries
 
 
 @given(nodes(lists=awkward_lists))
-def test_a_checkpoint_names_the_healthy_devices_of_registered_resources(node: Node) -> None:
+def test_a_checkpoint_names_the_healthy_devices_of_registered_resources(node: NodeState) -> None:
     """Only the names count when it is read: nothing is healthy until its plugin reports again, and all is expected."""
     data = node.checkpoint()
     assert data.registered_devices is not None
@@ -113,7 +113,7 @@ def test_a_checkpoint_names_the_healthy_devices_of_registered_resources(node: No
 
 
 @given(nodes(lists=awkward_lists))
-def test_reservations_are_not_in_a_checkpoint(node: Node) -> None:
+def test_reservations_are_not_in_a_checkpoint(node: NodeState) -> None:
     """What no plugin has confirmed is as if it had never been."""
     entries = node.checkpoint().entries or ()
     allocated = {(held.key.pod, held.key.container, held.resource) for held in node.ledger}
@@ -123,19 +123,19 @@ def test_reservations_are_not_in_a_checkpoint(node: Node) -> None:
 @given(plugin_events(lists=awkward_lists), ledgers(contested=True))
 def test_a_file_written_bit_by_bit_is_that_of_the_whole(events: Iterable[object], ledger: Ledger) -> None:
     """Whatever of earlier files is used again, the bytes are those of encoding everything anew."""
-    node = Node(ledger=ledger)
+    node = NodeState(ledger=ledger)
     assert node.encoded() == encode(node.checkpoint())
     for event in events:
         assert isinstance(event, PluginRegistered | DevicesReported | PluginLost)
         node = node.apply(event, now=0.0)
-        node = Node(node.inventory, node.ledger.evict(PODS[:1]))
+        node = NodeState(node.inventory, node.ledger.evict(PODS[:1]))
         assert node.encoded() == encode(node.checkpoint())
 
 
 def test_a_node_without_anything_writes_what_a_kubelet_writes() -> None:
     """No pods are null, no resources an empty map; and it comes back as a node without anything."""
-    assert Node().checkpoint() == CheckpointData(None, {})
-    assert restarted(Node()) == Node()
+    assert NodeState().checkpoint() == CheckpointData(None, {})
+    assert restarted(NodeState()) == NodeState()
 
 
 # --- events ----------------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def test_a_node_without_anything_writes_what_a_kubelet_writes() -> None:
 @given(plugin_events(lists=awkward_lists), ledgers())
 def test_no_event_changes_who_holds_what(events: Iterable[object], ledger: Ledger) -> None:
     """Plugins come and go; what containers hold is theirs until they are evicted."""
-    node = Node(ledger=ledger)
+    node = NodeState(ledger=ledger)
     for event in events:
         assert isinstance(event, PluginRegistered | DevicesReported | PluginLost)
         node = node.apply(event, now=0.0)
@@ -152,7 +152,7 @@ def test_no_event_changes_who_holds_what(events: Iterable[object], ledger: Ledge
 
 
 @given(nodes(), awkward_lists)
-def test_a_report_and_what_is_held_share_an_index(node: Node, devices: tuple[Device, ...]) -> None:
+def test_a_report_and_what_is_held_share_an_index(node: NodeState, devices: tuple[Device, ...]) -> None:
     """Whatever was listed or held before, the sets that are combined most are on one index, which makes them fast."""
     plugin = PluginId(GPU, "other.sock", 9)
     node = node.apply(PluginRegistered(plugin, PluginOptions()), now=2.0)
@@ -167,7 +167,7 @@ def test_a_report_and_what_is_held_share_an_index(node: Node, devices: tuple[Dev
 @given(st.text())
 def test_a_mere_request_to_register_changes_nothing(name: str) -> None:
     """It is counted elsewhere."""
-    node = Node()
+    node = NodeState()
     assert node.apply(RegistrationRequested(name), now=0.0) is node
 
 
@@ -175,7 +175,7 @@ def test_a_mere_request_to_register_changes_nothing(name: str) -> None:
 
 
 @given(nodes(resources=[GPU]), pods(resources=[GPU, RDMA, "cpu", "kubernetes.io/x"]), st.booleans())
-def test_an_extended_resource_is_either_handled_or_named_as_not(node: Node, pod: Pod, claimed: bool) -> None:
+def test_an_extended_resource_is_either_handled_or_named_as_not(node: NodeState, pod: Pod, claimed: bool) -> None:
     """Nothing a container asks for passes in silence, unless it is native to Kubernetes, zero, or claimed."""
     if claimed:
         claims = frozenset((container.name, GPU) for container in pod.in_start_order)
@@ -193,7 +193,7 @@ def test_an_extended_resource_is_either_handled_or_named_as_not(node: Node, pod:
 
 @given(nodes(), st.sampled_from(PODS), st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 9)))
 def test_allocatable_is_sanitized_for_pods_that_hold_something(
-    node: Node, pod: PodUid, allocatable: dict[ResourceName, int]
+    node: NodeState, pod: PodUid, allocatable: dict[ResourceName, int]
 ) -> None:
     """A pod that has its devices finds allocatable no lower than what is in use; for others it is left alone."""
     sanitized = node.sanitize_allocatable(pod, allocatable)
@@ -208,9 +208,9 @@ def test_allocatable_is_sanitized_for_pods_that_hold_something(
 @given(device_ids(), st.lists(st.integers(-1, 5).map(NumaNode), max_size=3, unique=True).map(tuple))
 def test_a_device_that_is_no_longer_listed_has_no_topology(device: DeviceId, nodes: tuple[NumaNode, ...]) -> None:
     """A plugin may drop a device while it prepares it: it is allocated all the same, as one without NUMA nodes."""
-    node = Node().apply(PluginRegistered(PLUGIN, PluginOptions()), now=0.0)
+    node = NodeState().apply(PluginRegistered(PLUGIN, PluginOptions()), now=0.0)
     node = node.apply(DevicesReported(PLUGIN, (Device(device, topology=nodes),)), now=0.0)
-    reserved = Node(node.inventory, node.ledger.reserve(KEY, GPU, DeviceSet.of([device])))
+    reserved = NodeState(node.inventory, node.ledger.reserve(KEY, GPU, DeviceSet.of([device])))
     confirmed = reserved.confirm(KEY, GPU, Receipt(b""))
     kept = confirmed.ledger.allocation(KEY, GPU)
     dropped = reserved.apply(DevicesReported(PLUGIN, ()), now=0.0).confirm(KEY, GPU, Receipt(b""))

@@ -7,7 +7,7 @@ from attrs import define
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devicecore.serving.rate import TokenBucket
+from devicecore.system.rate import TokenBucket
 
 rates = st.sampled_from([0.25, 1.0, 8.0])
 bursts = st.integers(1, 5)

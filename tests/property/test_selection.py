@@ -36,8 +36,8 @@ from devicecore.domain.model import (
     PodUid,
     Receipt,
 )
-from devicecore.domain.node import Node
-from devicecore.domain.selection import Consult, Decision, Demand, Settled
+from devicecore.domain.node_state import NodeState
+from devicecore.domain.selection import AskPlugin, Chosen, Decision, ResourceRequest
 from devicecore.testing.strategies import PODS, RESOURCES, admit, device_ids, numa_nodes, pods
 
 GPU = RESOURCES[0]
@@ -51,9 +51,9 @@ answers = st.lists(device_ids(), max_size=6)
 class Scene:
     """A container of a pod, some of whose earlier containers have their devices, asks for more on a lived-in node."""
 
-    node: Node
+    node: NodeState
     pod: Pod
-    demand: Demand
+    demand: ResourceRequest
 
     def decide(self) -> Decision | AdmissionError:
         try:
@@ -61,9 +61,9 @@ class Scene:
         except AdmissionError as refusal:
             return refusal
 
-    def settle(self, answer: Iterable[DeviceId] = ()) -> Settled | AdmissionError:
+    def settle(self, answer: Iterable[DeviceId] = ()) -> Chosen | AdmissionError:
         decision = self.decide()
-        return decision.answer(answer) if isinstance(decision, Consult) else decision
+        return decision.answer(answer) if isinstance(decision, AskPlugin) else decision
 
     @property
     def lent(self) -> set[DeviceId]:
@@ -105,7 +105,9 @@ def scenes(draw: st.DrawFn, *, lively: bool = False) -> Scene:
         for number, about in enumerate(draw(st.lists(st.tuples(health, attachment), min_size=1, max_size=10)))
     )
     willing = lively or draw(st.booleans())
-    node = Node().apply(PluginRegistered(PLUGIN, PluginOptions(get_preferred_allocation_available=willing)), now=0.0)
+    node = NodeState().apply(
+        PluginRegistered(PLUGIN, PluginOptions(get_preferred_allocation_available=willing)), now=0.0
+    )
     node = node.apply(DevicesReported(PLUGIN, listed), now=0.0)
     other = Pod(OTHER, containers=(Container("app", {GPU: draw(st.integers(0, 2))}),))
     node = admit(node, other, confirmed=draw(st.booleans()))
@@ -126,15 +128,15 @@ def scenes(draw: st.DrawFn, *, lively: bool = False) -> Scene:
             case _:
                 pass
     running = not lively and draw(st.integers(0, 9)) == 9
-    return Scene(node, pod, Demand(pod.key(container), GPU, size, affinity, running))
+    return Scene(node, pod, ResourceRequest(pod.key(container), GPU, size, affinity, running))
 
 
-def questions() -> st.SearchStrategy[tuple[Scene, Consult]]:
+def questions() -> st.SearchStrategy[tuple[Scene, AskPlugin]]:
     """Scenes in which the plugin is to be asked, with the question."""
 
-    def asked(scene: Scene) -> list[tuple[Scene, Consult]]:
+    def asked(scene: Scene) -> list[tuple[Scene, AskPlugin]]:
         decision = scene.decide()
-        return [(scene, decision)] if isinstance(decision, Consult) else []
+        return [(scene, decision)] if isinstance(decision, AskPlugin) else []
 
     return scenes(lively=True).map(asked).filter(bool).map(lambda found: found[0])
 
@@ -213,16 +215,16 @@ def test_the_choice_is_that_of_the_kubelet(scene: Scene, answer: list[DeviceId])
         return
     devices, asked = expected
     settled = scene.settle(answer)
-    assert isinstance(settled, Settled), settled
+    assert isinstance(settled, Chosen), settled
     assert settled.devices == devices
-    assert isinstance(decision, Consult) == asked
+    assert isinstance(decision, AskPlugin) == asked
 
 
 @given(scenes() | scenes(lively=True), answers)
 def test_a_container_gets_as_many_as_it_asks_for_whatever_the_plugin_says(scene: Scene, answer: list[DeviceId]) -> None:
     """Too few, too many, foreign, taken, repeated: no answer changes how many devices there are, and where from."""
     settled = scene.settle(answer)
-    if not isinstance(settled, Settled):
+    if not isinstance(settled, Chosen):
         return
     if scene.demand.already_running or scene.has_them_already:
         assert not settled.devices
@@ -235,7 +237,7 @@ def test_a_container_gets_as_many_as_it_asks_for_whatever_the_plugin_says(scene:
 def test_what_is_settled_can_be_reserved(scene: Scene, answer: list[DeviceId]) -> None:
     """The ledger never has anything against a choice made here."""
     settled = scene.settle(answer)
-    if isinstance(settled, Settled) and settled.devices:
+    if isinstance(settled, Chosen) and settled.devices:
         reserved = scene.node.reserve(scene.pod, scene.demand, settled.devices)
         assert settled.devices <= reserved.ledger.in_use(GPU)
 
@@ -243,12 +245,12 @@ def test_what_is_settled_can_be_reserved(scene: Scene, answer: list[DeviceId]) -
 def test_a_contested_device_is_not_lent() -> None:
     """A device that a file gave to two pods is no one's to lend: others are chosen."""
     pod = Pod(NEWCOMER, init_containers=(Container("init", {GPU: 1}),), containers=(Container("app", {GPU: 1}),))
-    node = Node(ledger=Ledger.of(_has(uid, "init", "gpu-0") for uid in PODS))
+    node = NodeState(ledger=Ledger.of(_has(uid, "init", "gpu-0") for uid in PODS))
     node = node.apply(PluginRegistered(PLUGIN, PluginOptions()), now=0.0)
     node = node.apply(DevicesReported(PLUGIN, (Device(DeviceId("gpu-0")), Device(DeviceId("gpu-1")))), now=0.0)
-    demand = Demand(pod.key(pod.container("app")), GPU, 1)
+    demand = ResourceRequest(pod.key(pod.container("app")), GPU, 1)
     settled = Scene(node, pod, demand).settle()
-    assert settled == Settled(DeviceSet.of([DeviceId("gpu-1")]))
+    assert settled == Chosen(DeviceSet.of([DeviceId("gpu-1")]))
     node.reserve(pod, demand, settled.devices)
 
 
@@ -257,7 +259,7 @@ def _has(pod: PodUid, container: str, device: str) -> Allocation:
 
 
 @given(questions())
-def test_a_question_is_fair(asked: tuple[Scene, Consult]) -> None:
+def test_a_question_is_fair(asked: tuple[Scene, AskPlugin]) -> None:
     """The plugin is asked only if it said that it can answer, for more than is certain, and offered enough."""
     scene, question = asked
     plugin = scene.node.inventory.resources[GPU].plugin
@@ -270,18 +272,18 @@ def test_a_question_is_fair(asked: tuple[Scene, Consult]) -> None:
 
 
 @given(questions(), st.data())
-def test_a_good_answer_is_taken_as_it_is(asked: tuple[Scene, Consult], data: st.DataObject) -> None:
+def test_a_good_answer_is_taken_as_it_is(asked: tuple[Scene, AskPlugin], data: st.DataObject) -> None:
     """A plugin that names so many of the candidates, with those that must be in or without, gets what it wants."""
     _, question = asked
     missing = question.size - len(question.must_include)
     chosen = data.draw(st.permutations(list(question.candidates - question.must_include)))[:missing]
-    expected = Settled(question.must_include | DeviceSet.of(chosen))
+    expected = Chosen(question.must_include | DeviceSet.of(chosen))
     assert question.answer((*question.must_include, *chosen)) == expected
     assert question.answer(chosen) == expected
 
 
 @given(questions(), answers, st.data())
-def test_a_bad_answer_is_repaired(asked: tuple[Scene, Consult], answer: list[DeviceId], data: st.DataObject) -> None:
+def test_a_bad_answer_is_repaired(asked: tuple[Scene, AskPlugin], answer: list[DeviceId], data: st.DataObject) -> None:
     """Foreign, repeated, too few or too many: what must be in is in, and what can be honoured is, the first first."""
     _, question = asked
     answer = data.draw(st.permutations([*answer, *question.candidates]))[: data.draw(st.integers(0, 12))]
@@ -296,7 +298,7 @@ def test_a_bad_answer_is_repaired(asked: tuple[Scene, Consult], answer: list[Dev
 def test_aligned_devices_come_first(scene: Scene, answer: list[DeviceId]) -> None:
     """Nothing is taken from elsewhere while the affinity's NUMA nodes have a free device left."""
     settled, report = scene.settle(answer), scene.node.inventory.current_report(GPU)
-    if isinstance(settled, Settled) and scene.demand.affinity is not None and report is not None:
+    if isinstance(settled, Chosen) and scene.demand.affinity is not None and report is not None:
         wanted = set(scene.demand.affinity)
         aligned = {device for device in scene.free if set(report.devices[device].nodes) & wanted}
         chosen = set(settled.devices) - scene.lent
@@ -317,16 +319,16 @@ def test_permuting_the_inputs_never_changes_the_output(
         shuffled = shuffled.reserve(reservation.key, GPU, reservation.devices)
     affinity = scene.demand.affinity and tuple(data.draw(st.permutations(sorted(scene.demand.affinity))))
     other = Scene(
-        Node(Inventory({GPU: evolve(resource, report=report)}), shuffled),
+        NodeState(Inventory({GPU: evolve(resource, report=report)}), shuffled),
         scene.pod,
         evolve(scene.demand, affinity=affinity),
     )
     assert comparable(other.settle(answer)) == comparable(scene.settle(answer))
 
 
-def comparable(outcome: Settled | AdmissionError) -> object:
+def comparable(outcome: Chosen | AdmissionError) -> object:
     """The outcome as something that is equal if it is the same; errors are not."""
-    return outcome if isinstance(outcome, Settled) else (type(outcome), str(outcome))
+    return outcome if isinstance(outcome, Chosen) else (type(outcome), str(outcome))
 
 
 @given(scenes() | scenes(lively=True), answers)
@@ -344,16 +346,16 @@ def test_more_available_devices_never_turn_a_yes_into_a_no(
     assert report is not None
     more = (*report.devices.values(), Device(DeviceId("more"), topology=topology))
     richer = scene.node.apply(DevicesReported(PLUGIN, more), now=0.0)
-    if isinstance(scene.settle(answer), Settled):
-        assert isinstance(Scene(richer, scene.pod, scene.demand).settle(answer), Settled)
+    if isinstance(scene.settle(answer), Chosen):
+        assert isinstance(Scene(richer, scene.pod, scene.demand).settle(answer), Chosen)
 
 
 @given(st.lists(device_ids(), min_size=4, max_size=4, unique=True), st.permutations(range(4)))
 @example([DeviceId(f"gpu-{n}") for n in (2, 10, 1, 3)], [0, 1, 2, 3])
 def test_among_equals_the_natural_order_decides(ids: list[DeviceId], order: list[int]) -> None:
     """Who asks for two of four gets the first two in natural order, in whatever order they were listed."""
-    node = Node().apply(PluginRegistered(PLUGIN, PluginOptions()), now=0.0)
+    node = NodeState().apply(PluginRegistered(PLUGIN, PluginOptions()), now=0.0)
     node = node.apply(DevicesReported(PLUGIN, tuple(Device(ids[place]) for place in order)), now=0.0)
     pod = Pod(NEWCOMER, containers=(Container("app", {GPU: 2}),))
-    settled = Scene(node, pod, Demand(pod.key(pod.container("app")), GPU, 2)).settle()
-    assert settled == Settled(DeviceSet.of(sorted(ids, key=natural_key)[:2]))
+    settled = Scene(node, pod, ResourceRequest(pod.key(pod.container("app")), GPU, 2)).settle()
+    assert settled == Chosen(DeviceSet.of(sorted(ids, key=natural_key)[:2]))

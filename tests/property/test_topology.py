@@ -26,7 +26,7 @@ from devicecore.domain.model import (
     Pod,
     ResourceName,
 )
-from devicecore.domain.node import Node
+from devicecore.domain.node_state import NodeState
 from devicecore.domain.selection import reusable_devices
 from devicecore.domain.topology import (
     MOST_MASKS,
@@ -53,7 +53,7 @@ PLUGIN = PluginId(GPU, "plugin.sock", 1)
 class Scene:
     """A pod asks for hints on a machine; some of its containers, and other pods, have their devices."""
 
-    node: Node
+    node: NodeState
     pod: Pod
     machine: tuple[NumaNode, ...]
 
@@ -68,7 +68,7 @@ def scenes(draw: st.DrawFn) -> Scene:
     health = st.sampled_from((Health.HEALTHY,) * 4 + (Health.UNHEALTHY,))
     about = draw(st.lists(st.tuples(health, attachment), max_size=8))
     listed = tuple(Device(DeviceId(f"gpu-{number}"), *those) for number, those in enumerate(about))
-    node = Node().apply(PluginRegistered(PLUGIN, PluginOptions()), now=0.0)
+    node = NodeState().apply(PluginRegistered(PLUGIN, PluginOptions()), now=0.0)
     node = node.apply(DevicesReported(PLUGIN, listed), now=0.0)
     pod, other = draw(pods(uids=PODS[:1], resources=[GPU])), draw(pods(uids=PODS[1:], resources=[GPU]))
     node = admit(node, other, confirmed=draw(st.booleans()))
@@ -378,4 +378,4 @@ def test_a_mask_is_a_set_of_nodes(one: set[int], other: set[int]) -> None:
 def test_a_resource_nobody_knows_has_no_hints() -> None:
     """Only what device plugins serve is in the answer; `cpu` and other people's resources are not."""
     pod = Pod(PODS[0], containers=(Container("app", {"cpu": 1, RDMA: 1, ResourceName("other.com/x"): 1}),))
-    assert container_hints(pod, pod.containers[0], Node().inventory, Node().ledger, BIG_MACHINE) == {}
+    assert container_hints(pod, pod.containers[0], NodeState().inventory, NodeState().ledger, BIG_MACHINE) == {}

@@ -12,7 +12,7 @@ from devicecore.domain.checkpoint import decode, encode, judge
 from devicecore.domain.errors import CheckpointError, DeviceCoreError, UnreadableReceiptError
 from devicecore.domain.events import DevicesReported, PluginLost, PluginRegistered
 from devicecore.domain.model import (
-    LONGEST_DEVICE_ID,
+    MAX_DEVICE_ID_LENGTH,
     Container,
     DeviceId,
     PluginId,
@@ -21,8 +21,8 @@ from devicecore.domain.model import (
     Receipt,
     resource_name,
 )
-from devicecore.domain.node import Node
-from devicecore.domain.selection import Consult, Demand
+from devicecore.domain.node_state import NodeState
+from devicecore.domain.selection import AskPlugin, ResourceRequest
 from devicecore.wire import conversion, deviceplugin, podresources
 from devicecore.wire.device_lists import read_devices
 
@@ -44,9 +44,9 @@ def checkpoint(data: bytes) -> None:
         encode(decoded.data, number)
     again = decode(encode(decoded.data))
     assert again.verified() == decoded.data
-    node = Node.restore(decoded.data, now=0.0)
+    node = NodeState.restore(decoded.data, now=0.0)
     written = encode(node.checkpoint())
-    restarted = Node.restore(decode(written).verified(), now=1.0)
+    restarted = NodeState.restore(decode(written).verified(), now=1.0)
     assert encode(restarted.checkpoint()) == written
     for entry in decoded.data.entries or ():
         receipt(entry.alloc_resp or b"")
@@ -78,7 +78,9 @@ def _list(data: bytes) -> None:
     assert conversion.to_devices(conversion.from_devices(devices)) == devices
     plugin = PluginId(RESOURCE, "/p.sock", 1)
     ListCheck(plugin, SMALL_MESSAGE).look(len(data), devices)
-    node = Node().apply(PluginRegistered(plugin, conversion.to_options(deviceplugin.DevicePluginOptions())), now=0.0)
+    node = NodeState().apply(
+        PluginRegistered(plugin, conversion.to_options(deviceplugin.DevicePluginOptions())), now=0.0
+    )
     node = node.apply(DevicesReported(plugin, devices), now=0.0)
     status = node.inventory.status()
     assert 0 <= status.allocatable[RESOURCE] <= status.capacity[RESOURCE]
@@ -91,13 +93,13 @@ def _list(data: bytes) -> None:
     assert gone.allocatable == {RESOURCE: 0}
 
 
-def _admitted(node: Node) -> Node:
-    demand = Demand(POD.key(POD.containers[0]), RESOURCE, 2, None, False)  # noqa: FBT003 - not already running
+def _admitted(node: NodeState) -> NodeState:
+    demand = ResourceRequest(POD.key(POD.containers[0]), RESOURCE, 2, None, False)  # noqa: FBT003 - not already running
     try:
         decision = node.devices_to_allocate(POD, demand)
     except DeviceCoreError:
         return node
-    assert not isinstance(decision, Consult)
+    assert not isinstance(decision, AskPlugin)
     assert len(decision.devices) == 2
     return node.reserve(POD, demand, decision.devices).confirm(demand.key, RESOURCE, Receipt(b""))
 
@@ -127,7 +129,7 @@ def _registration(data: bytes) -> None:
     if message is None:
         return
     for text in (message.version, message.resource_name, message.endpoint):
-        assert shown(text, LONGEST_DEVICE_ID).isprintable()
+        assert shown(text, MAX_DEVICE_ID_LENGTH).isprintable()
     try:
         name = resource_name(message.resource_name)
     except DeviceCoreError as refusal:

@@ -42,4 +42,4 @@ def admit(manager: DeviceManager, uid: str) -> tuple[str, ...]:
 
 def held(manager: DeviceManager) -> Holders:
     """Who holds what."""
-    return {allocation.key.pod: tuple(allocation.devices) for allocation in manager.node.ledger}
+    return {allocation.key.pod: tuple(allocation.devices) for allocation in manager.state.ledger}

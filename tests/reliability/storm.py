@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from devicecore import Admitted, DeviceManager, Node, ResourceName
+from devicecore import Admitted, DeviceManager, NodeState, ResourceName
 from devicecore.adapters.file import FileStore, JsonFileSink
 from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
 from devicecore.domain.inventory import GRACE_PERIOD
@@ -132,7 +132,7 @@ def said(process: Child) -> str:
     return process.stdout.readline().strip()
 
 
-def live(node: Node) -> list[ResourceName]:
+def live(node: NodeState) -> list[ResourceName]:
     """The resources of fleets that are served, and have been reported."""
     return [
         name
@@ -158,7 +158,7 @@ def one_fleet(directory: str, manager: DeviceManager, clock: Clock, number: int)
         for process in fleet[1:]:
             process.send_signal(signal.SIGKILL)
         manager.wait_for(lambda node: len(live(node)) <= share, PATIENCE)
-        stopped = len(live(manager.node))
+        stopped = len(live(manager.state))
         fleet[0].send_signal(signal.SIGKILL)
         manager.wait_for(lambda node: not live(node), PATIENCE)
     with clock.still:
@@ -184,7 +184,7 @@ def fleets(directory: str, number: str, rounds: str) -> Iterator[Record]:
 def registrations(directory: str, number: str) -> Iterator[Record]:
     """One plugin that registers so often."""
 
-    def one_plugin(node: Node) -> bool:
+    def one_plugin(node: NodeState) -> bool:
         known = node.inventory.resources.get(ResourceName(RESOURCE))
         return known is not None and len(known.plugins) == 1 and known.plugins[0].report is not None
 

@@ -57,7 +57,7 @@ def test_whichever_call_fails_the_admission_is_refused_whole_or_stands(
         with manager:
             transport.connect(plugin())
             admit(manager, "pod-before")
-            before = manager.node
+            before = manager.state
             with FaultyOs(at, fault, lasting=lasting) as faulty:
                 verdict = manager.admit(pod("pod-1"))
             if not faulty.hit:
@@ -65,7 +65,7 @@ def test_whichever_call_fails_the_admission_is_refused_whole_or_stands(
             point = f"{fault} at {at}, {faulty.calls[at - 1]}"
             if isinstance(verdict, Refused):
                 check_a_refusal(verdict, os.strerror(getattr(errno, fault)))
-                assert manager.node.ledger == before.ledger, point
+                assert manager.state.ledger == before.ledger, point
                 refused.add(faulty.calls[at - 1])
             else:
                 assert isinstance(verdict, Admitted), point
@@ -139,7 +139,7 @@ def test_a_disk_that_is_full_or_read_only_refuses_until_it_is_not(small_disk: Pa
     with manager:
         transport.connect(plugin())
         admit(manager, "pod-before")
-        before = manager.node
+        before = manager.state
         blob = (small_disk / CHECKPOINT_NAME).read_bytes()
         if trouble == "full":
             repair, words = fill(small_disk), "No space left on device"
@@ -149,7 +149,7 @@ def test_a_disk_that_is_full_or_read_only_refuses_until_it_is_not(small_disk: Pa
         try:
             for _ in range(3):
                 check_a_refusal(manager.admit(pod("pod-1")), words)
-                assert manager.node.ledger == before.ledger
+                assert manager.state.ledger == before.ledger
                 assert (small_disk / CHECKPOINT_NAME).read_bytes() == blob
             assert isinstance(manager.admit(pod("pod-without", 0)), Admitted)  # needs no disk
         finally:

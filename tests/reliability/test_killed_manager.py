@@ -38,7 +38,7 @@ def main(directory: str) -> None:
     """Manage; say what was restored, and then what every pod is told. The pods of each third admission stay."""
     manager = DeviceManager(GrpcUnixTransport(directory), FileStore.in_directory(directory), MemorySink())
     with manager, ThreadPoolExecutor(THREADS) as threads:
-        say(problem=str(manager.restored.problem or ""), held=devices(Admitted(tuple(manager.node.ledger))))
+        say(problem=str(manager.restored.problem or ""), held=devices(Admitted(tuple(manager.state.ledger))))
         manager.wait_for(lambda node: len(live := node.inventory.status().allocatable) == 2 and all(live.values()), 60)
 
         def admit(thread: int) -> None:
@@ -132,7 +132,7 @@ def test_what_was_answered_is_there_in_the_next_life_and_nothing_is_there_twice(
     manager = DeviceManager(GrpcUnixTransport(directory), FileStore.in_directory(directory), MemorySink())
     with manager:
         assert manager.restored.problem is None
-        memory.check(devices(Admitted(tuple(manager.node.ledger))))
+        memory.check(devices(Admitted(tuple(manager.state.ledger))))
     assert memory.holding
 
 

@@ -89,8 +89,8 @@ def test_others_are_admitted_meanwhile_and_the_late_answer_never_counts(director
         assert isinstance(verdict.error, PluginCallError)
         assert "DeadlineExceeded" in str(verdict.error)
         assert held(manager).keys() == {"pod-1", "pod-2"}
-        assert not manager.node.ledger.reservations
-        before, blob = manager.node, (directory / CHECKPOINT_NAME).read_bytes()
+        assert not manager.state.ledger.reservations
+        before, blob = manager.state, (directory / CHECKPOINT_NAME).read_bytes()
 
         process.send_signal(signal.SIGCONT)
         assert process.stdin is not None

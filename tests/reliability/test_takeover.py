@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from devicecore import Admitted, DeviceManager, Node, ResourceName
+from devicecore import Admitted, DeviceManager, NodeState, ResourceName
 from devicecore.adapters.file import FileStore
 from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
 from devicecore.adapters.memory import MemorySink
@@ -91,7 +91,7 @@ class Lists:
     def __init__(self, ids: tuple[str, ...]) -> None:
         self._ids = set(ids)
 
-    def __call__(self, node: Node) -> bool:
+    def __call__(self, node: NodeState) -> bool:
         resource = node.inventory.resources.get(ResourceName(GPU))
         return resource is not None and resource.report is not None and set(resource.report.healthy) == self._ids
 
@@ -106,7 +106,7 @@ def manager(directory: Path) -> Generator[DeviceManager, None, None]:
 
 def instances(manager: DeviceManager) -> int:
     """How many instances are live."""
-    return len(manager.node.inventory.resources[ResourceName(GPU)].plugins)
+    return len(manager.state.inventory.resources[ResourceName(GPU)].plugins)
 
 
 def answered_by(manager: DeviceManager, uid: str) -> int:
@@ -156,16 +156,16 @@ def test_a_late_goodbye_and_old_heartbeats_do_not_touch_the_new_instance(
         devices = admit(manager, "pod-1")
         assert registered(new) == "StatusCode.OK"
         manager.wait_for(lists("d0", "d1", "d2"), PATIENCE)
-        before = manager.node.inventory.resources[ResourceName(GPU)].plugins[0].report
+        before = manager.state.inventory.resources[ResourceName(GPU)].plugins[0].report
         tell(old, "list", "d0")  # the heartbeat of the old one
         manager.wait_for(lambda node: node.inventory.resources[ResourceName(GPU)].plugins[0].report != before, PATIENCE)
-        assert lists("d0", "d1", "d2")(manager.node)
+        assert lists("d0", "d1", "d2")(manager.state)
         if way == "bye":
             tell(old, "bye")
         else:
             old.kill()
         manager.wait_for(lambda node: len(node.inventory.resources[ResourceName(GPU)].plugins) == 1, PATIENCE)
-        assert lists("d0", "d1", "d2")(manager.node)
+        assert lists("d0", "d1", "d2")(manager.state)
         assert held(manager) == {"pod-1": devices}
         assert isinstance(manager.admit(pod("pod-2", 1)), Admitted)
         assert answered_by(manager, "pod-2") == new.pid
@@ -198,7 +198,7 @@ def test_nothing_is_left_of_connections_that_were_let_go(directory: Path) -> Non
             transport.disconnect(old)
             manager.wait_for(lambda node: reported(node) and reported(node) != old, PATIENCE)
 
-        def reported(node: Node) -> PluginId | None:
+        def reported(node: NodeState) -> PluginId | None:
             last = node.inventory.resources[known].plugins[-1:]
             return last[0].id if last and last[0].report else None
 

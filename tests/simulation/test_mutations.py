@@ -20,8 +20,8 @@ from devicecore.domain.errors import DeviceCoreError, StoreError
 from devicecore.domain.inventory import DeviceReport, Inventory, Plugin, Resource
 from devicecore.domain.ledger import Ledger
 from devicecore.domain.model import Container, ContainerKey, DeviceId, PluginId, Pod, PodUid, ResourceName
-from devicecore.domain.node import Node
-from devicecore.domain.selection import Consult, Decision, Demand, Settled
+from devicecore.domain.node_state import NodeState
+from devicecore.domain.selection import AskPlugin, Chosen, Decision, ResourceRequest
 from devicecore.testing.faults import Fails
 from devicecore.testing.simulation import Simulation
 from devicecore.testing.simulation.world import Disk
@@ -129,25 +129,25 @@ def a_failed_admission_keeps_its_first_container(patch: Patch) -> None:
 
 @breaks("the_ledger_is_never_asked_for_what_is_held", seed=0)
 def nothing_is_decided_anew_after_the_plugin_was_asked(patch: Patch) -> None:
-    decide = Node.devices_to_allocate
-    asked: dict[tuple[ContainerKey, ResourceName], Consult] = {}
+    decide = NodeState.devices_to_allocate
+    asked: dict[tuple[ContainerKey, ResourceName], AskPlugin] = {}
 
-    def decided_before(self: Node, pod: Pod, demand: Demand) -> Decision:
+    def decided_before(self: NodeState, pod: Pod, demand: ResourceRequest) -> Decision:
         what = demand.key, demand.resource
         decision = asked.pop(what, None) or decide(self, pod, demand)
-        if isinstance(decision, Consult):
+        if isinstance(decision, AskPlugin):
             asked[what] = decision
         return decision
 
-    patch.setattr(Node, "devices_to_allocate", decided_before)
+    patch.setattr(NodeState, "devices_to_allocate", decided_before)
 
 
 @breaks("the_latest_instance_is_asked_for_healthy_devices", seed=16)
 def whatever_the_plugin_prefers_is_taken(patch: Patch) -> None:
-    def trusting(self: Consult, preferred: Iterable[DeviceId]) -> Settled:
-        return Settled(DeviceSet.of([*self.must_include, *preferred][: self.size]))
+    def trusting(self: AskPlugin, preferred: Iterable[DeviceId]) -> Chosen:
+        return Chosen(DeviceSet.of([*self.must_include, *preferred][: self.size]))
 
-    patch.setattr(Consult, "answer", trusting)
+    patch.setattr(AskPlugin, "answer", trusting)
 
 
 @breaks("inside_a_pod_only_what_is_lent_is_shared", seed=7)
@@ -185,7 +185,7 @@ def confirmed_before_saved(patch: Patch) -> None:
     """kubernetes#140929."""
     save = real("_save")
 
-    def confirming(self: DeviceManager, node: Node) -> None:
+    def confirming(self: DeviceManager, node: NodeState) -> None:
         self._replace(lambda _: node)
         save(self, node)
 
@@ -196,7 +196,7 @@ def confirmed_before_saved(patch: Patch) -> None:
 def admitted_although_not_saved(patch: Patch) -> None:
     save = real("_save")
 
-    def careless(self: DeviceManager, node: Node) -> None:
+    def careless(self: DeviceManager, node: NodeState) -> None:
         with suppress(StoreError):
             save(self, node)
 
@@ -290,7 +290,7 @@ def a_restart_forgets_which_resources_there_were(patch: Patch) -> None:
 
 @breaks("an_admitted_pod_has_what_it_asks_for", seed=24)
 def a_resource_without_a_plugin_is_not_ours(patch: Patch) -> None:
-    patch.setattr(Node, "knows", lambda self, resource: resource in self.inventory.resources)
+    patch.setattr(NodeState, "knows", lambda self, resource: resource in self.inventory.resources)
 
 
 @breaks("a_running_pod_survives_a_restart", seed=2)
@@ -325,10 +325,10 @@ def not_yet_is_no(patch: Patch) -> None:
 
 @breaks("sanitize_never_lowers", seed=0)
 def sanitize_says_what_is_in_use(patch: Patch) -> None:
-    def in_use(self: Node, _pod: PodUid, _allocatable: Anything) -> dict[ResourceName, int]:
+    def in_use(self: NodeState, _pod: PodUid, _allocatable: Anything) -> dict[ResourceName, int]:
         return {name: len(self.ledger.in_use(name)) for name in self.ledger.resources}
 
-    patch.setattr(Node, "sanitize_allocatable", in_use)
+    patch.setattr(NodeState, "sanitize_allocatable", in_use)
 
 
 @breaks("the_sink_shows_what_the_node_has", seed=0)
@@ -384,7 +384,7 @@ def who_holds_something_is_looked_up_after_who_is_active(patch: Patch) -> None:
     def sweep(self: DeviceManager) -> bool:
         assert self._pods is not None
         active = {*self._pods.active_pods(), *self._admitting}
-        self.evict([pod for pod in self.node.ledger.allocations if pod not in active])
+        self.evict([pod for pod in self.state.ledger.allocations if pod not in active])
         return False
 
     patch.setattr(DeviceManager, "_sweep", sweep)
@@ -428,14 +428,14 @@ def plugins_are_heard_before_what_was_saved_is_known(patch: Patch) -> None:
 def requests_are_looked_at_when_their_turn_comes(patch: Patch) -> None:
     """As we once had it, and as a kubelet does."""
     managers: list[DeviceManager] = []
-    start, requests = DeviceManager.start, Node.requests
+    start, requests = DeviceManager.start, NodeState.requests
 
     def starting(self: DeviceManager) -> None:
         managers.append(self)
         start(self)
 
     patch.setattr(DeviceManager, "start", starting)
-    patch.setattr(Node, "requests", lambda _, pod, container: requests(managers[-1].node, pod, container))
+    patch.setattr(NodeState, "requests", lambda _, pod, container: requests(managers[-1].state, pod, container))
 
 
 RACES: Sequence[tuple[Callable[[Patch], None], Callable[[], None]]] = (

@@ -37,7 +37,7 @@ from devicecore.domain.errors import (
     StoreError,
 )
 from devicecore.domain.events import DevicesReported, Event, PluginLost
-from devicecore.domain.node import Node
+from devicecore.domain.node_state import NodeState
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 from devicecore.testing.faults import (
     DISK_FULL,
@@ -123,8 +123,8 @@ class Rig:
         self.manager.stop()
 
     @property
-    def node(self) -> Node:
-        return self.manager.node
+    def node(self) -> NodeState:
+        return self.manager.state
 
     def admit(self, wanted: Pod) -> Verdict:
         """Admit in this thread."""
@@ -614,7 +614,7 @@ def test_what_the_last_owner_saved_in_its_last_moment_is_restored() -> None:
             rig.manager.stop()
 
         with DeviceManager(LateOwner(last_moment), rig.store, MemorySink()) as manager:
-            assert [held.key.pod for held in manager.node.ledger] == ["late"]
+            assert [held.key.pod for held in manager.state.ledger] == ["late"]
 
 
 def test_a_plugin_that_registers_while_the_file_is_read_waits_and_is_heard() -> None:

@@ -100,7 +100,7 @@ def test_a_manager_restores_a_flipped_file_whole_or_sets_it_aside() -> None:
         if read(blob) is None:
             assert (store.blob, store.aside) == (None, [blob]), (place, bit)
             assert manager.restored.problem is not None
-            assert list(manager.node.ledger) == []
+            assert list(manager.state.ledger) == []
         else:
             assert (store.blob, store.aside) == (blob, []), (place, bit)
-            assert list(manager.node.ledger) == allocations
+            assert list(manager.state.ledger) == allocations

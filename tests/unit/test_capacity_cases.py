@@ -15,7 +15,7 @@ from devicecore.domain.model import (
     ResourceName,
     is_extended_resource,
 )
-from devicecore.domain.node import Node
+from devicecore.domain.node_state import NodeState
 from tests import recorded
 from tests.recorded import Json
 
@@ -28,10 +28,10 @@ NOW = 1000.0
 
 
 class Script:
-    """Carries out the steps of one `get_capacity` case on a `Node`."""
+    """Carries out the steps of one `get_capacity` case on a `NodeState`."""
 
     def __init__(self) -> None:
-        self.node = Node()
+        self.node = NodeState()
         self.plugins: dict[str, PluginId] = {}
         self.checkpoint = self.node.checkpoint()
 
@@ -77,10 +77,10 @@ class Script:
         self.checkpoint = self.node.checkpoint()
 
     def clear_device_sets(self, _: Json) -> None:
-        self.node = Node()
+        self.node = NodeState()
 
     def read_checkpoint(self, _: Json) -> None:
-        self.node = Node.restore(self.checkpoint, NOW)
+        self.node = NodeState.restore(self.checkpoint, NOW)
 
     def get_capacity(self, step: Json) -> None:
         removed, self.node = self.node.expire(NOW)
@@ -156,7 +156,7 @@ def test_allocatable_is_raised_to_what_is_in_use(case: Json) -> None:
     """`UpdatePluginResources` raises what a node offers to what its pods hold, and never lowers it."""
     holder = "pod" if case["pod_known"] else "another pod"
     ledger: Ledger = recorded.ledger({holder: {"c": case["allocated"]}})
-    node = Node(ledger=ledger)
+    node = NodeState(ledger=ledger)
     before = case["node_allocatable_before"]
     assert node.sanitize_allocatable(recorded.pod({"containers": []}).uid, before) == case["node_allocatable_after"]
     assert sanitize_allocatable(before, {}) == before

@@ -28,7 +28,7 @@ from devicecore.domain.errors import DeviceCoreError, EmptyAllocateResponseError
 from devicecore.domain.inventory import Inventory
 from devicecore.domain.ledger import Allocation, Ledger
 from devicecore.domain.model import ContainerKey, PluginId, ResourceName
-from devicecore.domain.node import Node
+from devicecore.domain.node_state import NodeState
 from devicecore.wire.conversion import write_receipt
 from tests import recorded
 from tests.recorded import Json
@@ -130,7 +130,7 @@ class Flow:
             assert self.in_use() == ({} if "container_responses" in answer else step["allocated"])
 
     def in_use(self) -> dict[str, int]:
-        ledger = self.manager.node.ledger
+        ledger = self.manager.state.ledger
         return {name: len(ledger.in_use(name)) for name in ledger.resources}
 
     def options(self, pod: Pod) -> dict[str, int] | None:
@@ -163,9 +163,9 @@ def test_a_second_resource_that_fails_takes_the_first_ones_allocation_with_it() 
         flow = Flow(case)
         with flow.manager:
             flow.plugins[failing].failure = RuntimeError("boom")
-            before = flow.manager.node
+            before = flow.manager.state
             assert str(flow.manager.admit(simple_pod("p", dict.fromkeys(case["devices"], 1)))) == "boom"
-            assert flow.manager.node == before
+            assert flow.manager.state == before
 
 
 @pytest.mark.parametrize("name", of_shape("steps"))
@@ -206,7 +206,7 @@ def test_init_containers_lend_and_sidecars_keep(name: str) -> None:
 def test_what_dynamic_resource_allocation_serves_is_left_alone(name: str) -> None:
     """A claimed resource needs no plugin; the same request without its claim is refused."""
     case = FLOWS[name]
-    held = Node(ledger=recorded.ledger({"another pod": {"c": case["allocated"]}}))
+    held = NodeState(ledger=recorded.ledger({"another pod": {"c": case["allocated"]}}))
     flow = Flow(case, encode(held.checkpoint()))
     pod = recorded.pod(case["pod"])
     with flow.manager:
@@ -392,8 +392,10 @@ def test_a_checkpoint_says_who_holds_what_and_which_resources_to_expect() -> Non
         for row in case["entries"]
     ]
     healthy = {name: [{"id": id_} for id_ in ids] for name, ids in case["healthy"].items()}
-    before = Node(recorded.inventory(*(recorded.resource(name, ids) for name, ids in healthy.items())), Ledger.of(held))
-    after = Node.restore(decode(before.encoded()).verified(), 0.0)
+    before = NodeState(
+        recorded.inventory(*(recorded.resource(name, ids) for name, ids in healthy.items())), Ledger.of(held)
+    )
+    after = NodeState.restore(decode(before.encoded()).verified(), 0.0)
     assert after.ledger.allocations == before.ledger.allocations
     in_use = {name: sorted(after.ledger.in_use(name)) for name in after.ledger.resources}
     assert in_use == case["expected_after_read"]["allocated"]

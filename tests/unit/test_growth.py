@@ -117,7 +117,7 @@ def running(pods: int, devices: int, topology: Topology) -> Counting:
     for number in range(pods):
         counting.admit(number)
     for state in range(256):  # each is met once in a while, and remembered
-        manager.node.inventory.written.dump.hash(state)
+        manager.state.inventory.written.dump.hash(state)
     return counting
 
 
@@ -161,7 +161,7 @@ def test_one_more_pod_costs_the_same_after_any_pod_has_gone() -> None:
 
 def test_pods_that_go_are_not_hashed_around_before_a_file_is_made() -> None:
     """They go under the state lock; and when the file is made, what stood behind all of them is hashed once."""
-    node = running(*SMALL, Topology()).manager.node
+    node = running(*SMALL, Topology()).manager.state
     Watched.work = Work()
     for number in range(0, SMALL[0], 2):
         node = node.evict([PodUid(f"pod-{number:06d}")])

@@ -30,7 +30,7 @@ def test_a_history_comes_out_as_it_did_on_a_kubelet(history: Json) -> None:
 def carrying_nodes(replay: Replay) -> dict[str, set[NumaNode]]:
     """The NUMA nodes of the machine that carry devices of each resource."""
     machine = set(replay.topology.numa_nodes)
-    inventory = replay.manager.node.inventory
+    inventory = replay.manager.state.inventory
     reports = {name: inventory.last_report(name) for name in (*inventory.resources, *inventory.bygone)}
     return {name: set(report.by_node) & machine for name, report in reports.items() if report}
 

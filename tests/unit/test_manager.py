@@ -98,12 +98,12 @@ def test_a_full_disk_refuses_the_pod_and_changes_nothing() -> None:
     store, transport = FlakyStore(), MemoryTransport()
     with DeviceManager(transport, store, MemorySink()) as manager:
         transport.connect(gpus())
-        before, blob = manager.node, store.blob
+        before, blob = manager.state, store.blob
         store.full = True
         verdict = manager.admit(a_pod("p"))
         assert isinstance(verdict, Refused)
         assert str(verdict) == 'failed to write checkpoint file "checkpoint": No space left on device'
-        assert (manager.node, store.blob) == (before, blob)
+        assert (manager.state, store.blob) == (before, blob)
         store.full = False
         assert isinstance(manager.admit(a_pod("p")), Admitted)
 
@@ -176,7 +176,7 @@ def test_an_entry_whose_receipt_cannot_be_read_is_skipped_and_reported() -> None
     ]
     store = MemoryStore(encode(CheckpointData(tuple(entries), {GPU: ()})))
     with DeviceManager(MemoryTransport(), store, MemorySink()) as manager:
-        assert list(manager.node.ledger.allocations) == ["q"]
+        assert list(manager.state.ledger.allocations) == ["q"]
         assert (manager.restored.format, manager.restored.allocations) == (2, 1)
         assert "example.com/gpu of container c of pod p" in manager.restored.skipped[0]
 
@@ -226,13 +226,13 @@ def test_an_answer_that_comes_after_the_budget_is_not_taken() -> None:
     store, transport = MemoryStore(), MemoryTransport()
     with DeviceManager(transport, store, MemorySink(), admission_budget=30.0, clock=lambda: now[0]) as manager:
         transport.connect(Slow(GPU, simulated_devices("gpu", 4)))
-        before, blob = manager.node, store.blob
+        before, blob = manager.state, store.blob
         assert isinstance(manager.admit(a_pod("p")), Admitted)
         manager.evict([PodUid("p")])
         main = Container("main", {GPU: 1})
         verdict = manager.admit(Pod(PodUid("q"), containers=(main, evolve(main, name="helper"))))
         assert str(verdict) == 'admission of pod "q" took longer than 30 seconds'
-        assert (manager.node.ledger, store.blob) == (before.ledger, blob)
+        assert (manager.state.ledger, store.blob) == (before.ledger, blob)
 
 
 def test_an_init_container_that_has_ended_is_not_asked_for_again() -> None:
@@ -300,10 +300,10 @@ def test_a_failing_preference_refuses_the_pod() -> None:
     transport = MemoryTransport()
     with DeviceManager(transport, MemoryStore(), MemorySink()) as manager:
         transport.connect(Fussy(PluginOptions(get_preferred_allocation_available=True)))
-        before = manager.node
+        before = manager.state
         verdict = manager.admit(a_pod("p"))
         assert str(verdict) == "device plugin GetPreferredAllocation rpc failed with err: cannot choose 1 of 2"
-        assert manager.node == before
+        assert manager.state == before
 
 
 def test_a_start_that_the_plugin_refuses_gives_no_options() -> None:
@@ -478,7 +478,7 @@ def test_containers_that_come_one_by_one_share_what_was_settled_for_their_pod() 
         transport.connect(gpus(4, numa_nodes=[0, 1]))
         for devices, neighbour in ([("gpu-0",), ("gpu-2",)], "gpu-0"), ([("gpu-1",), ("gpu-3",)], None):
             verdicts = [manager.allocate(pod, name) for name in ("a", "b")]
-            assert [tuple(manager.node.ledger.allocations[pod.uid][n].devices) for n in (0, 1)] == devices
+            assert [tuple(manager.state.ledger.allocations[pod.uid][n].devices) for n in (0, 1)] == devices
             assert all(isinstance(verdict, Admitted) for verdict in verdicts)
             manager.evict([pod.uid])
             if neighbour:
@@ -525,7 +525,7 @@ def test_what_a_plugin_said_is_remembered_while_its_devices_are_held() -> None:
             TopologyHint(NumaMask.of([NumaNode(0), NumaNode(1)]), preferred=False),
         }
         assert manager.topology_hints(a_pod("q", 2), "main")[GPU] == ()
-        (status,) = allocated_resources_status(manager.node, a_pod("p", 2))["main"]
+        (status,) = allocated_resources_status(manager.state, a_pod("p", 2))["main"]
         assert status.devices == {"gpu-1": Health.UNHEALTHY, "gpu-3": Health.HEALTHY}
 
 
@@ -560,10 +560,10 @@ def test_pods_that_vanish_while_sources_are_not_ready_keep_their_devices() -> No
         pods.active.clear()
         pods.ready = False
         manager.update_allocated_devices()
-        assert list(manager.node.ledger.allocations) == ["p"]
+        assert list(manager.state.ledger.allocations) == ["p"]
         pods.ready = True
         manager.update_allocated_devices()
-        assert list(manager.node.ledger.allocations) == []
+        assert list(manager.state.ledger.allocations) == []
 
 
 def test_a_pod_source_may_evict_whom_it_finds_gone_while_it_is_asked() -> None:
@@ -584,7 +584,7 @@ def test_a_pod_source_may_evict_whom_it_finds_gone_while_it_is_asked() -> None:
         sweeping.start()
         sweeping.join(10)
         assert not sweeping.is_alive()
-        assert not manager.node.ledger.allocations
+        assert not manager.state.ledger.allocations
 
 
 def test_starting_twice_is_once_and_stopping_twice_too() -> None:
@@ -602,7 +602,7 @@ def test_starting_twice_is_once_and_stopping_twice_too() -> None:
 def test_a_wait_that_is_in_vain_says_so() -> None:
     """Waiting ends with a sentence."""
     with DeviceManager(MemoryTransport(), MemoryStore(), MemorySink()) as manager:
-        assert manager.wait_for(lambda node: not node.knows(GPU), timeout=0) is manager.node
+        assert manager.wait_for(lambda node: not node.knows(GPU), timeout=0) is manager.state
         with pytest.raises(TimeoutError, match="did not come about within 0 seconds"):
             manager.wait_for(lambda node: node.knows(GPU), timeout=0)
 

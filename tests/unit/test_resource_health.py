@@ -15,8 +15,8 @@ from devicecore.domain.health import allocated_resources_status, pods_with_news
 from devicecore.domain.inventory import DeviceReport, Inventory
 from devicecore.domain.ledger import Allocation, Ledger
 from devicecore.domain.model import ContainerKey, PluginId, PluginOptions, Receipt, ResourceName
-from devicecore.domain.news import Allocated, HealthChanged, News, Released
-from devicecore.domain.node import Node
+from devicecore.domain.node_state import NodeState
+from devicecore.domain.notifications import Allocated, HealthChanged, Notification, Released
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 from tests.recorded import cases
 
@@ -55,7 +55,7 @@ def test_the_status_of_allocated_resources_is_the_kubelets(name: str) -> None:
             }
             for one in found
         ]
-        for container, found in allocated_resources_status(Node(inventory, ledger), pod).items()
+        for container, found in allocated_resources_status(NodeState(inventory, ledger), pod).items()
     } == row["expected"]
 
 
@@ -90,13 +90,13 @@ class Log:
     """An observer that remembers, with what was in the store at that time."""
 
     store: MemoryStore
-    heard: list[tuple[News, bytes | None]] = field(factory=list)
+    heard: list[tuple[Notification, bytes | None]] = field(factory=list)
 
-    def __call__(self, news: News) -> None:
+    def __call__(self, news: Notification) -> None:
         self.heard.append((news, self.store.load()))
 
     @property
-    def news(self) -> list[News]:
+    def news(self) -> list[Notification]:
         return [news for news, _ in self.heard]
 
 
@@ -108,7 +108,7 @@ class Stage:
     store: MemoryStore = field(factory=MemoryStore)
     pods: MemoryPods | None = None
 
-    def start(self, *observers: Callable[[News], None]) -> tuple[DeviceManager, MemoryConnection, Log]:
+    def start(self, *observers: Callable[[Notification], None]) -> tuple[DeviceManager, MemoryConnection, Log]:
         log = Log(self.store)
         transport = MemoryTransport()
         manager = DeviceManager(transport, self.store, MemorySink(), pods=self.pods, observers=(*observers, log))
@@ -121,14 +121,14 @@ def pod(name: str, *sizes: int) -> Pod:
 
 
 def held(manager: DeviceManager, name: str) -> tuple[Allocation, ...]:
-    return manager.node.ledger.allocations[PodUid(name)]
+    return manager.state.ledger.allocations[PodUid(name)]
 
 
 def test_an_allocation_is_told_when_it_is_durable_and_a_release_before_it_is() -> None:
     manager, _, log = Stage().start()
     assert isinstance(manager.admit(pod("a", 1, 2)), Admitted)
     first, second = held(manager, "a")
-    with_it = manager.node.encoded()
+    with_it = manager.state.encoded()
     manager.evict([PodUid("a"), PodUid("stranger")])
     manager.evict([PodUid("a")])
     assert log.heard == [
@@ -175,7 +175,7 @@ def test_a_pod_evicted_while_it_is_admitted_ends_as_released() -> None:
     """Its eviction comes between the commit and the telling: the last word on an allocation is the true one."""
     managers: list[DeviceManager] = []
 
-    def evict(news: News) -> None:
+    def evict(news: Notification) -> None:
         if isinstance(news, Allocated):
             other = threading.Thread(target=lambda: managers[0].evict([news.pod]))
             other.start()
@@ -189,7 +189,7 @@ def test_a_pod_evicted_while_it_is_admitted_ends_as_released() -> None:
 
 
 def test_an_observer_that_raises_is_logged_and_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    def broken(_: News) -> None:
+    def broken(_: Notification) -> None:
         raise RuntimeError("no")
 
     manager, _, log = Stage().start(broken)
@@ -210,12 +210,12 @@ def test_the_pods_whose_devices_change_their_health_are_named() -> None:
     assert log.news == []
     stage_plugin.set_health("gpu-1", Health.UNHEALTHY)
     assert log.news == [HealthChanged((PodUid("a"),))]
-    status = allocated_resources_status(manager.node, pod("a", 2))
+    status = allocated_resources_status(manager.state, pod("a", 2))
     assert [health for one in status["c0"] for health in one.devices.values()] == [Health.HEALTHY, Health.UNHEALTHY]
     log.heard.clear()
     connection.disconnect()
     assert log.news == []  # a plugin that goes says nothing of its devices
-    assert allocated_resources_status(manager.node, pod("a", 2)) == status
+    assert allocated_resources_status(manager.state, pod("a", 2)) == status
 
 
 def test_after_a_restart_the_first_list_is_news() -> None:
@@ -227,5 +227,5 @@ def test_after_a_restart_the_first_list_is_news() -> None:
 
 
 def test_init_containers_have_no_status() -> None:
-    node = Node(Inventory(), Ledger.of([allocation("a", GPU, "gpu-0", container="setup")]))
+    node = NodeState(Inventory(), Ledger.of([allocation("a", GPU, "gpu-0", container="setup")]))
     assert allocated_resources_status(node, Pod(PodUid("a"), init_containers=(Container("setup"),))) == {}

@@ -9,7 +9,7 @@ from devicecore.domain.errors import DeviceCoreError, PluginCallError
 from devicecore.domain.inventory import DeviceReport, Inventory, Resource
 from devicecore.domain.ledger import Ledger
 from devicecore.domain.model import ContainerKey, Device, DeviceId, NumaNode, PluginOptions, PodUid, ResourceName
-from devicecore.domain.selection import Consult, Demand, Settled, devices_to_allocate, filter_by_affinity
+from devicecore.domain.selection import AskPlugin, Chosen, ResourceRequest, devices_to_allocate, filter_by_affinity
 from tests import recorded
 from tests.recorded import Json
 
@@ -35,9 +35,9 @@ def ledger_of(row: Json) -> Ledger:
     return recorded.ledger({row["pod_uid"]: held, "another pod": {"c": {row["resource"]: others}}})
 
 
-def decide(row: Json) -> tuple[Settled, Json]:
+def decide(row: Json) -> tuple[Chosen, Json]:
     """The devices for a row, and what its plugin was asked."""
-    demand = Demand(
+    demand = ResourceRequest(
         ContainerKey(PodUid(row["pod_uid"]), row["container"]),
         ResourceName(row["resource"]),
         row["request"],
@@ -46,7 +46,7 @@ def decide(row: Json) -> tuple[Settled, Json]:
     )
     reusable = DeviceSet.of(map(DeviceId, row["reusable"]))
     decision = devices_to_allocate(demand, inventory_of(row), ledger_of(row), reusable)
-    if not isinstance(decision, Consult):
+    if not isinstance(decision, AskPlugin):
         return decision, None
     call = {
         "available": set(decision.candidates),
@@ -70,7 +70,7 @@ def test_devices_are_chosen_as_a_kubelet_chooses_them(row: Json) -> None:
         return
     settled, call = decide(row)
     if expect.get("noop"):
-        assert settled == Settled(DeviceSet())
+        assert settled == Chosen(DeviceSet())
         return
     assert len(settled.devices) == expect["size"]
     assert set(expect.get("must_contain", ())) <= set(settled.devices)

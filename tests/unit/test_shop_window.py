@@ -1,7 +1,7 @@
 """What `import devicecore` offers."""
 
 import devicecore
-from devicecore.domain.node import Node
+from devicecore.domain.node_state import NodeState
 
 
 def test_every_name_in_the_window_is_there() -> None:
@@ -10,7 +10,7 @@ def test_every_name_in_the_window_is_there() -> None:
     assert set(devicecore.__all__) <= set(dir(devicecore))
     for name in devicecore.__all__:
         assert getattr(devicecore, name) is not None
-    assert devicecore.Node is Node
+    assert devicecore.NodeState is NodeState
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:

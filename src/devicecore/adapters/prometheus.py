@@ -24,7 +24,7 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.errors import SetUpError
 from devicecore.domain.model import ResourceName
-from devicecore.domain.node import Node
+from devicecore.domain.node_state import NodeState
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """The upper bounds, in seconds, by which a kubelet sorts Allocate calls (Go: `prometheus.DefBuckets`)."""
@@ -59,10 +59,10 @@ class PrometheusMetrics:
     `unhealthy` is capacity without allocatable, whoever holds what.
 
     Args:
-        node: where the devices are known, such as `lambda: manager.node`. It can be given later, to `count_devices`.
+        node: where the devices are known, such as `lambda: manager.state`. It can be given later, to `count_devices`.
     """
 
-    def __init__(self, node: Callable[[], Node] | None = None) -> None:
+    def __init__(self, node: Callable[[], NodeState] | None = None) -> None:
         self.registry = CollectorRegistry()
         self._node = node
         self._lock = threading.Lock()  # held while the fields below change
@@ -76,7 +76,7 @@ class PrometheusMetrics:
         }
         self.registry.register(self)
 
-    def count_devices(self, node: Callable[[], Node]) -> None:
+    def count_devices(self, node: Callable[[], NodeState]) -> None:
         """Count the devices of this node from now on: a manager is made with its metrics, and has a node only then."""
         self._node = node
 
@@ -204,7 +204,7 @@ class MetricsServer:
         self.close()
 
 
-def devices_by_state(node: Node) -> Iterator[tuple[ResourceName, str, int]]:
+def devices_by_state(node: NodeState) -> Iterator[tuple[ResourceName, str, int]]:
     """How many devices of each resource are in each state; of resources that plugins report, or somebody holds."""
     reserved: dict[ResourceName, DeviceSet] = {}
     for reservation in node.ledger.reservations:  # what its own pod lends to it is allocated already

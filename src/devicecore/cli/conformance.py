@@ -10,7 +10,7 @@ import click
 from devicecore.cli.output import complain, json_option, print_json, printable
 
 if TYPE_CHECKING:
-    from devicecore.testing.conformance import Check, Report, Result
+    from devicecore.conformance import Check, Report, Result
 
 _BY_HAND = 120.0  # seconds to start a plugin by hand
 _SECONDS = click.FloatRange(min=0.1)
@@ -89,7 +89,7 @@ def conformance(
     Exit status 0 if no must-check failed, 1 if one did, 2 if the plugin cannot be run or the directory not be used.
     """
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # it would tell of each of the ends that are brought about here
-    from devicecore.testing.conformance import CHECKS, Settings, reports, run
+    from devicecore.conformance import CHECKS, Settings, reports, run
 
     known = {check.name for check in CHECKS}
     if unknown := sorted(set(skip) - known):
@@ -137,7 +137,7 @@ def _say_what_to_do(directory: Path, *, registry: bool) -> None:
 
 
 def _print(result: "Result") -> None:
-    from devicecore.testing.conformance.reports import line
+    from devicecore.conformance.reports import line
 
     text = printable(line(result))
     word = text.split(maxsplit=1)[0]
@@ -146,7 +146,7 @@ def _print(result: "Result") -> None:
 
 
 def _print_end(report: "Report") -> None:
-    from devicecore.testing.conformance.reports import explanation, summary
+    from devicecore.conformance.reports import explanation, summary
 
     for result in report.results:
         if result.failed:

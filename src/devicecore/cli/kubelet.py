@@ -275,7 +275,7 @@ def _assemble(
         topology=Topology(tuple(map(NumaNode, numa_nodes)), Policy(policy), Scope(scope)),
     )
     if metrics is not None:
-        metrics.count_devices(lambda: manager.node)
+        metrics.count_devices(lambda: manager.state)
     standin = StandIn(manager, pods)
     last_to_first.callback(standin.stop)
     manager.start()

@@ -19,7 +19,7 @@ from devicecore.domain.admission import Admitted, NotReady
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.model import Container, ContainerKey, DeviceId, NumaNode, Pod, PodUid, ResourceName
-from devicecore.domain.node import Node
+from devicecore.domain.node_state import NodeState
 from devicecore.manager import DeviceManager
 from devicecore.ports.sink import NodeStatusSink
 from devicecore.wire.conversion import read_receipt
@@ -64,7 +64,7 @@ class StandIn:
         self._entries: dict[PodUid, _Entry] = {}
         self._admissions = ThreadPoolExecutor(_ADMISSIONS, thread_name_prefix="devicecore-admission")
         self._ran = frozenset(key.pod for key in pods.running_containers()) if pods else frozenset[PodUid]()
-        self._tried_on: Node | None = None
+        self._tried_on: NodeState | None = None
         self._leaving: dict[PodUid, Future[_Outcome]] = {}
         self._active: tuple[Pod, ...] = ()
 
@@ -74,7 +74,7 @@ class StandIn:
 
     def snapshot(self) -> Snapshot:
         """What the pod-resources API tells of: the pods that run, or are about to."""
-        return Snapshot(self._manager.node, self._active)
+        return Snapshot(self._manager.state, self._active)
 
     @property
     def problems(self) -> tuple[ManifestError, ...]:
@@ -101,7 +101,7 @@ class StandIn:
             self._entries[pod.uid] = _Entry(pod)
         self._start_pending(anew=anew or bool(changes.added))
         holders = (
-            self._manager.node.ledger.allocations
+            self._manager.state.ledger.allocations
         )  # a pod whose containers cannot start has its devices all the same
         self._active = tuple(
             entry.pod for entry in self._entries.values() if entry.phase == RUNNING or entry.pod.uid in holders
@@ -122,7 +122,7 @@ class StandIn:
             self._manager.evict(pod.uid for pod in gone)
 
     def _start_pending(self, *, anew: bool) -> None:
-        node = self._manager.node
+        node = self._manager.state
         if not anew and is_same(self._tried_on, node):
             return
         until = time.monotonic() + _IN_TURN
@@ -132,7 +132,7 @@ class StandIn:
             entry.flight = self._admissions.submit(self._start, entry.pod)
             wait([entry.flight], max(0.0, until - time.monotonic()))
         self._harvest()
-        self._tried_on = self._manager.node
+        self._tried_on = self._manager.state
 
     def _harvest(self) -> None:
         """See what has become of the pods whose admission was under way."""
@@ -155,7 +155,7 @@ class StandIn:
         """Admit a pod, and ask what its containers are to be given, as a kubelet does before it starts them."""
         assert self._pods is not None, "it is where the pod comes from"  # noqa: S101 - for mypy
         runs = pod.uid in self._ran and not self._pods.sources_ready()
-        lacking = sorted({resource for _, resource in self._manager.node.unhandled(pod)})
+        lacking = sorted({resource for _, resource in self._manager.state.unhandled(pod)})
         if lacking and not runs:
             return _Outcome(PENDING, f"no plugin has registered {', '.join(lacking)}", waits=True)
         verdict = self._manager.admit(pod)
@@ -173,11 +173,11 @@ class StandIn:
     def state(self) -> "State":
         """All there is to see now."""
         entries = tuple(PodState(entry.pod, entry.phase, entry.reason) for entry in self._entries.values())
-        return State(self._manager.node, entries, self.problems, tuple(self._waits_for()))
+        return State(self._manager.state, entries, self.problems, tuple(self._waits_for()))
 
     def _waits_for(self) -> Iterator[str]:
         """What will come about, or may, without anybody doing anything."""
-        for name, resource in sorted(self._manager.node.inventory.resources.items()):
+        for name, resource in sorted(self._manager.state.inventory.resources.items()):
             if resource.awaited:
                 yield f"the plugin of {name}, which was there before"
             elif resource.report is None:
@@ -206,7 +206,7 @@ class PodState:
 class State:
     """All there is to see at one moment. `waits_for` says what may still come of it by itself."""
 
-    node: Node
+    node: NodeState
     pods: tuple[PodState, ...] = ()
     problems: tuple[ManifestError, ...] = ()
     waits_for: tuple[str, ...] = ()
@@ -301,7 +301,7 @@ class State:
         }
 
 
-def is_same(one: Node | None, other: Node) -> bool:
+def is_same(one: NodeState | None, other: NodeState) -> bool:
     """Whether two nodes are one: equal is not enough, and would be slow to find out."""
     return one is not None and one.inventory is other.inventory and one.ledger is other.ledger
 

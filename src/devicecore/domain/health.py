@@ -11,7 +11,7 @@ from attrs import frozen
 from devicecore.domain.inventory import DeviceReport
 from devicecore.domain.ledger import Ledger
 from devicecore.domain.model import DeviceId, Health, Pod, PodUid, ResourceName
-from devicecore.domain.node import Node
+from devicecore.domain.node_state import NodeState
 
 
 @frozen
@@ -22,7 +22,7 @@ class ResourceHealth:
     devices: Mapping[DeviceId, Health]
 
 
-def allocated_resources_status(node: Node, pod: Pod) -> dict[str, tuple[ResourceHealth, ...]]:
+def allocated_resources_status(node: NodeState, pod: Pod) -> dict[str, tuple[ResourceHealth, ...]]:
     """The health of what each container of a pod holds, but for init containers.
 
     Kubelet: `UpdateAllocatedResourcesStatus`.
@@ -61,7 +61,7 @@ def pods_with_news(
     return tuple(dict.fromkeys(holders))
 
 
-def _health(node: Node, resource: ResourceName, device: DeviceId) -> Health:
+def _health(node: NodeState, resource: ResourceName, device: DeviceId) -> Health:
     report = node.inventory.last_report(resource)
     reported = report.devices.get(device) if report else None
     return reported.health if reported else Health.HEALTHY

@@ -27,7 +27,7 @@ Receipt = NewType("Receipt", bytes)
 ResourceName = NewType("ResourceName", str)
 """An extended resource name such as `nvidia.com/gpu`. Get one from `resource_name`."""
 
-LONGEST_DEVICE_ID = 63
+MAX_DEVICE_ID_LENGTH = 63
 """Characters: what the device plugin API's comment asks for, and no kubelet checks."""
 
 _QUOTA_PREFIX = "requests."

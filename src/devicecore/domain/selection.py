@@ -26,7 +26,7 @@ _NONE = DeviceSet()
 
 
 @frozen
-class Demand:
+class ResourceRequest:
     """What one container asks of one resource.
 
     `affinity` are the NUMA nodes the topology policy settled on, None if it has no opinion. `already_running` says that
@@ -41,14 +41,14 @@ class Demand:
 
 
 @frozen
-class Settled:
+class Chosen:
     """The devices to reserve; empty if the container needs none or has them already."""
 
     devices: DeviceSet
 
 
 @frozen
-class Consult:
+class AskPlugin:
     """The plugin is to be asked which `size` of `candidates`, among them all of `must_include`, it would give away.
 
     `eligible` are the candidates still to choose from, `fallbacks` where to take from, in turn, what the plugin's
@@ -61,18 +61,20 @@ class Consult:
     eligible: DeviceSet
     fallbacks: tuple[DeviceSet, ...]
 
-    def answer(self, preferred: Iterable[DeviceId]) -> Settled:
+    def answer(self, preferred: Iterable[DeviceId]) -> Chosen:
         """Settle with what the plugin said: its preference first, in its order; what it may not decide is dropped."""
         missing = self.size - len(self.must_include)
         welcome = dict.fromkeys(device for device in preferred if device in self.eligible)
         chosen = self.eligible.index.select(list(welcome)[:missing])
-        return Settled(_fill(self.must_include | chosen, self.size, *self.fallbacks))
+        return Chosen(_fill(self.must_include | chosen, self.size, *self.fallbacks))
 
 
-Decision = Settled | Consult
+Decision = Chosen | AskPlugin
 
 
-def devices_to_allocate(demand: Demand, inventory: Inventory, ledger: Ledger, reusable: DeviceSet = _NONE) -> Decision:
+def devices_to_allocate(
+    demand: ResourceRequest, inventory: Inventory, ledger: Ledger, reusable: DeviceSet = _NONE
+) -> Decision:
     """Choose devices for a container (kubelet: `devicesToAllocate`, reference 5.4).
 
     `reusable` are devices that an init container of the same pod lends (see `reusable_devices`).
@@ -91,7 +93,7 @@ def devices_to_allocate(demand: Demand, inventory: Inventory, ledger: Ledger, re
             demand.key.pod, demand.key.container, demand.resource, held=len(allocation.nodes), requested=demand.size
         )
     if demand.already_running:
-        return Settled(_NONE)
+        return Chosen(_NONE)
     # Health comes before "nothing needed" on purpose: after a reboot a pod must not start without its plugin (#109595).
     report = inventory.current_report(demand.resource)
     if report is None:
@@ -101,15 +103,15 @@ def devices_to_allocate(demand: Demand, inventory: Inventory, ledger: Ledger, re
     if allocation and not allocation.devices <= report.healthy:
         raise DevicesNoLongerHealthyError(demand.resource)
     if allocation or not demand.size:
-        return Settled(_NONE)
+        return Chosen(_NONE)
     taken = reusable.take(demand.size)
     if len(taken) == demand.size:
-        return Settled(taken)
+        return Chosen(taken)
     return _choose(demand, inventory, report, taken, report.healthy - ledger.in_use(demand.resource))
 
 
 def _choose(
-    demand: Demand, inventory: Inventory, report: DeviceReport, taken: DeviceSet, available: DeviceSet
+    demand: ResourceRequest, inventory: Inventory, report: DeviceReport, taken: DeviceSet, available: DeviceSet
 ) -> Decision:
     """Choose what is missing beside `taken` from `available`: aligned devices first, the plugin's preference next."""
     needed = demand.size - len(taken)
@@ -117,17 +119,17 @@ def _choose(
         raise NotEnoughDevicesError(demand.resource, requested=needed, available=len(available))
     aligned, unaligned, no_affinity = filter_by_affinity(report, demand.affinity, available)
     if needed == len(aligned):
-        return Settled(taken | aligned)
+        return Chosen(taken | aligned)
     plugin = inventory.resources[demand.resource].plugin
     if plugin is None:
         raise EndpointNotFoundError(demand.resource)
     if not plugin.options.get_preferred_allocation_available:
-        return Settled(_fill(taken, demand.size, aligned, unaligned, no_affinity))
+        return Chosen(_fill(taken, demand.size, aligned, unaligned, no_affinity))
     if needed < len(aligned):
-        return Consult(aligned | taken, taken, demand.size, eligible=aligned, fallbacks=(aligned,))
+        return AskPlugin(aligned | taken, taken, demand.size, eligible=aligned, fallbacks=(aligned,))
     taken |= aligned
     rest = available - aligned
-    return Consult(available | taken, taken, demand.size, eligible=rest, fallbacks=(unaligned, no_affinity))
+    return AskPlugin(available | taken, taken, demand.size, eligible=rest, fallbacks=(unaligned, no_affinity))
 
 
 def filter_by_affinity(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from devicecore.domain.container_options import ContainerAllocateResponse
-from devicecore.domain.model import LONGEST_DEVICE_ID, Device, DeviceId, resource_name
+from devicecore.domain.model import MAX_DEVICE_ID_LENGTH, Device, DeviceId, resource_name
 from devicecore.plugins.responses import environment_list, refuse_unknown
 from devicecore.ports.plugin import DevicePlugin
 
@@ -78,7 +78,7 @@ class DirectoryPlugin(DevicePlugin):
         return ended.set
 
     def _can_be_an_id(self, name: str) -> bool:
-        possible = len(name) <= LONGEST_DEVICE_ID and name.isprintable()
+        possible = len(name) <= MAX_DEVICE_ID_LENGTH and name.isprintable()
         if not possible and name not in self._left_out:
             self._left_out.add(name)
             logger.warning("%r in %s is left out: it cannot be a device's id", name, self.path)

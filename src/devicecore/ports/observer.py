@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from devicecore.domain.news import News
+from devicecore.domain.notifications import Notification
 
 
 class Observer(Protocol):
@@ -12,5 +12,5 @@ class Observer(Protocol):
     is logged, and changes nothing. After a start it hears `Allocated` for everything that was restored.
     """
 
-    def __call__(self, news: News, /) -> None:
+    def __call__(self, news: Notification, /) -> None:
         """Take note. `Allocated` comes when it is durable, `Released` before it is: a crash in between repeats it."""

@@ -31,7 +31,7 @@ from devicecore.domain.container_options import ContainerOptions, DeviceSpec, Mo
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.events import DevicesReported, Event, PluginRegistered, RegistrationRequested
 from devicecore.domain.model import Container, Device, Health, PluginId, Pod, PodUid, ResourceName, resource_name
-from devicecore.domain.node import Node
+from devicecore.domain.node_state import NodeState
 from devicecore.domain.topology import Topology
 from devicecore.manager import DeviceManager
 from devicecore.ports.plugin import DevicePlugin
@@ -265,9 +265,9 @@ class StandIn(ABC):
     # --- what is seen -------------------------------------------------------------------------------------------------
 
     @property
-    def node(self) -> Node:
+    def node(self) -> NodeState:
         """All that the kubelet knows now, as a value."""
-        return self.manager.node
+        return self.manager.state
 
     @property
     def events(self) -> tuple[Event, ...]:

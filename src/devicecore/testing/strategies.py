@@ -30,8 +30,8 @@ from devicecore.domain.model import (
     ResourceName,
     is_extended_resource,
 )
-from devicecore.domain.node import Node
-from devicecore.domain.selection import Consult, Demand
+from devicecore.domain.node_state import NodeState
+from devicecore.domain.selection import AskPlugin, ResourceRequest
 from devicecore.domain.topology import NumaMask, Policy, Scope, Topology, TopologyHint
 
 RESOURCES = (ResourceName("example.com/gpu"), ResourceName("example.com/rdma"))
@@ -287,7 +287,7 @@ def nodes(  # noqa: D417  # Hypothesis passes `draw`
     uids: Sequence[PodUid] = PODS,
     max_pods: int = 3,
     settled: bool = False,
-) -> Node:
+) -> NodeState:
     """Nodes whose plugins have reported, and on which some pods were admitted; devices may have turned ill since.
 
     Args:
@@ -299,7 +299,7 @@ def nodes(  # noqa: D417  # Hypothesis passes `draw`
     """
     reports = device_lists(ids=device_ids(awkward=False)) if lists is None else lists
     options = st.builds(PluginOptions, get_preferred_allocation_available=st.booleans())
-    node = Node()
+    node = NodeState()
     plugins = [PluginId(resource, "plugin.sock", number) for number, resource in enumerate(resources, start=1)]
     for plugin in plugins:
         node = node.apply(PluginRegistered(plugin, draw(options)), now=0.0)
@@ -322,7 +322,9 @@ def nodes(  # noqa: D417  # Hypothesis passes `draw`
     return node
 
 
-def admit(node: Node, pod: Pod, containers: Sequence[Container] | None = None, *, confirmed: bool = True) -> Node:
+def admit(
+    node: NodeState, pod: Pod, containers: Sequence[Container] | None = None, *, confirmed: bool = True
+) -> NodeState:
     """The node once `containers` of `pod`, or all, were given what they ask for, as far as there was enough.
 
     The plugins have no preference.
@@ -330,12 +332,12 @@ def admit(node: Node, pod: Pod, containers: Sequence[Container] | None = None, *
     for container in pod.in_start_order if containers is None else containers:
         key = pod.key(container)
         for resource, size in node.requests(pod, container):
-            demand = Demand(key, resource, size)
+            demand = ResourceRequest(key, resource, size)
             try:
                 decision = node.devices_to_allocate(pod, demand)
             except AdmissionError:
                 continue
-            settled = decision.answer(()) if isinstance(decision, Consult) else decision
+            settled = decision.answer(()) if isinstance(decision, AskPlugin) else decision
             if settled.devices:
                 node = node.reserve(pod, demand, settled.devices)
                 node = node.confirm(key, resource, Receipt(b"")) if confirmed else node

@@ -21,7 +21,7 @@ from devicecore.domain.errors import (
     PluginStoppedError,
 )
 from devicecore.domain.model import PluginId, PluginOptions
-from devicecore.serving.sockets import SocketIdentity, socket_identity
+from devicecore.system.sockets import SocketIdentity, socket_identity
 from devicecore.wire import deviceplugin
 from devicecore.wire.conversion import to_options
 

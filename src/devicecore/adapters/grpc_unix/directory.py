@@ -12,7 +12,7 @@ from pathlib import Path
 
 from devicecore.adapters.grpc_unix.limits import shown
 from devicecore.domain.errors import DirectoryError, DirectoryInUseError, InvalidEndpointError
-from devicecore.serving.sockets import LONGEST_SOCKET_PATH, check_not_in_the_way, check_socket_path, is_served
+from devicecore.system.sockets import LONGEST_SOCKET_PATH, check_not_in_the_way, check_socket_path, is_served
 
 LOCK_NAME = ".devicecore.lock"
 

@@ -11,8 +11,8 @@ from attrs import frozen
 
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.errors import InvalidResourceNameError, PluginError
-from devicecore.domain.model import LONGEST_DEVICE_ID, DeviceId, PluginId, ResourceName, resource_name
-from devicecore.serving.rate import TokenBucket
+from devicecore.domain.model import MAX_DEVICE_ID_LENGTH, DeviceId, PluginId, ResourceName, resource_name
+from devicecore.system.rate import TokenBucket
 
 LONGEST_VERSION = 63  # characters; the only version there is has 7
 LONGEST_RESOURCE_NAME = 253 + len("/") + 63  # characters, see `resource_name`
@@ -127,7 +127,7 @@ class ListCheck:
             self._look_at_size(size, len(devices))
 
     def _look_at_ids(self, ids: Sequence[DeviceId]) -> None:
-        long = [device for device in ids if len(device) > LONGEST_DEVICE_ID]
+        long = [device for device in ids if len(device) > MAX_DEVICE_ID_LENGTH]
         if long:
             self._long_ids_told = True
             logger.warning(
@@ -135,8 +135,8 @@ class ListCheck:
                 self._plugin.resource,
                 self._socket,
                 len(long),
-                LONGEST_DEVICE_ID,
-                shown(long[0], LONGEST_DEVICE_ID),
+                MAX_DEVICE_ID_LENGTH,
+                shown(long[0], MAX_DEVICE_ID_LENGTH),
             )
 
     def _look_at_size(self, size: int, devices: int) -> None:

@@ -29,7 +29,7 @@ from devicecore.adapters.grpc_unix.plugin_service import Context, PluginService
 from devicecore.domain.errors import DirectoryError, SetUpError
 from devicecore.domain.model import ResourceName
 from devicecore.ports.plugin import DevicePlugin
-from devicecore.serving.sockets import SocketIdentity, check_not_in_the_way, check_socket_path, socket_identity
+from devicecore.system.sockets import SocketIdentity, check_not_in_the_way, check_socket_path, socket_identity
 from devicecore.wire import deviceplugin, pluginregistration
 from devicecore.wire.conversion import from_options
 

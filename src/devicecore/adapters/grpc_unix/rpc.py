@@ -8,7 +8,7 @@ import grpc.aio
 from attrs import frozen
 from google.protobuf.message import DecodeError, Message
 
-from devicecore.serving.sockets import target
+from devicecore.system.sockets import target
 from devicecore.wire import deviceplugin, pluginregistration
 
 Request = TypeVar("Request", bound=Message)

@@ -34,7 +34,7 @@ from devicecore.domain.errors import (
 )
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
 from devicecore.domain.model import PluginId, ResourceName
-from devicecore.serving.sockets import LONGEST_SOCKET_PATH, socket_identity
+from devicecore.system.sockets import LONGEST_SOCKET_PATH, socket_identity
 from devicecore.wire import deviceplugin
 from devicecore.wire.device_lists import ListReader
 

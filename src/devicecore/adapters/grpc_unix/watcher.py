@@ -29,7 +29,7 @@ from devicecore.domain.errors import (
     UnhandledPluginTypeError,
 )
 from devicecore.domain.model import ResourceName
-from devicecore.serving.sockets import LONGEST_SOCKET_PATH, SocketIdentity, socket_identity
+from devicecore.system.sockets import LONGEST_SOCKET_PATH, SocketIdentity, socket_identity
 from devicecore.wire import pluginregistration
 
 INTERVAL = 1.0  # seconds between two looks at the directory

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from attrs import frozen
 
 from devicecore.domain.model import Container, NumaNode, Pod
-from devicecore.domain.node import Node
+from devicecore.domain.node_state import NodeState
 from devicecore.wire import podresources, podresources_v1alpha1
 
 SERVICE_V1 = "v1.PodResourcesLister"
@@ -20,7 +20,7 @@ SERVICE_V1ALPHA1 = "v1alpha1.PodResourcesLister"
 class Snapshot:
     """What is told: all that is known of devices, and the active pods, in the order in which they are listed."""
 
-    node: Node
+    node: NodeState
     pods: Sequence[Pod]
 
 
@@ -74,7 +74,7 @@ def list_pods_v1alpha1(snapshot: Snapshot) -> podresources_v1alpha1.ListPodResou
     return podresources_v1alpha1.ListPodResourcesResponse(pod_resources=pods)
 
 
-def _pod(node: Node, pod: Pod) -> podresources.PodResources:
+def _pod(node: NodeState, pod: Pod) -> podresources.PodResources:
     return podresources.PodResources(
         name=pod.name,
         namespace=pod.namespace,
@@ -86,7 +86,7 @@ def _pod(node: Node, pod: Pod) -> podresources.PodResources:
     )
 
 
-def _held(node: Node, pod: Pod, container: Container) -> list[podresources.ContainerDevices]:
+def _held(node: NodeState, pod: Pod, container: Container) -> list[podresources.ContainerDevices]:
     key = pod.key(container)
     return [
         element

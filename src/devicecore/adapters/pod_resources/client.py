@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 
 from devicecore.adapters.pod_resources.api import SERVICE_V1
 from devicecore.domain.errors import DeviceCoreError
-from devicecore.serving.sockets import target
+from devicecore.system.sockets import target
 from devicecore.wire import podresources
 
 _LONGEST_ANSWER = 64 * 1024 * 1024  # bytes: 50,000 devices are more than gRPC's 4 MiB

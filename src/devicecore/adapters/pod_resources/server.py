@@ -27,8 +27,8 @@ from devicecore.adapters.pod_resources.api import (
     list_pods_v1alpha1,
 )
 from devicecore.domain.errors import DirectoryError, DirectoryInUseError
-from devicecore.serving.rate import TokenBucket
-from devicecore.serving.sockets import check_not_in_the_way, check_socket_path, is_served, target
+from devicecore.system.rate import TokenBucket
+from devicecore.system.sockets import check_not_in_the_way, check_socket_path, is_served, target
 from devicecore.wire import podresources, podresources_v1alpha1
 
 REQUESTS_PER_SECOND = 100.0

@@ -17,7 +17,7 @@ from devicecore.domain.errors import (
 from devicecore.domain.inventory import Resource
 from devicecore.domain.ledger import Holding, Ledger
 from devicecore.domain.model import Container, DeviceId, Health, Pod, PodUid, ResourceName, is_extended_resource
-from devicecore.domain.node import Node
+from devicecore.domain.node_state import NodeState
 from devicecore.domain.topology import Policy
 from devicecore.testing.faults import Call
 from devicecore.testing.simulation.world import Attempt, Holdings, World, holdings
@@ -131,7 +131,7 @@ def the_file_restores_to_the_ledger_in_memory(world: World) -> Complaints:
     if not world.disk.up_to_date or not world.is_new_pair(world.disk.content.blob, world.node):
         return
     data = _on_disk(world.disk.content.blob)
-    restored = Node.restore(data, world.clock())
+    restored = NodeState.restore(data, world.clock())
     if list(restored.ledger) != list(world.node.ledger):
         yield f"on disk is {_show_ledger(restored.ledger)}, in memory {_show_ledger(world.node.ledger)}"
     reported = {name for name, resource in world.node.inventory.resources.items() if resource.report is not None}

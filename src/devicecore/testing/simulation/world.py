@@ -13,7 +13,7 @@ from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered
 from devicecore.domain.ledger import Allocation
 from devicecore.domain.model import Container, Device, DeviceId, PluginId, PluginOptions, Pod, PodUid, ResourceName
-from devicecore.domain.node import Node
+from devicecore.domain.node_state import NodeState
 from devicecore.domain.topology import Topology
 from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated import SimulatedPlugin
@@ -187,7 +187,7 @@ class Attempt:
 
     pod: Pod
     containers: tuple[Container, ...]
-    before: Node
+    before: NodeState
     blob: bytes | None
     up_to_date: bool
     ready: bool
@@ -218,7 +218,7 @@ class World:
         self.topology = topology
         self._manager_type = manager
         self.moment = 0
-        self._compared: tuple[bytes | None, Node | None] = (None, None)
+        self._compared: tuple[bytes | None, NodeState | None] = (None, None)
         self.found: bytes | None = None
         self.found_honest = True
         self._begin()
@@ -243,9 +243,9 @@ class World:
         )
 
     @property
-    def node(self) -> Node:
+    def node(self) -> NodeState:
         """What the manager knows."""
-        return self.manager.node
+        return self.manager.state
 
     @property
     def heard(self) -> Hearsay:
@@ -287,7 +287,7 @@ class World:
         self.instances.append(Instance(connection, plugin))
         self.past.append(connection.id)
 
-    def is_new_pair(self, blob: bytes | None, node: Node) -> bool:
+    def is_new_pair(self, blob: bytes | None, node: NodeState) -> bool:
         """Whether the two were not compared before: reading a file costs more than all other laws together."""
         before, self._compared = self._compared, (blob, node)
         return before[0] is not blob or before[1] is not node

@@ -13,8 +13,8 @@ from typing import TypeVar
 from attrs import frozen
 
 from devicecore.adapters.grpc_unix import rpc
-from devicecore.testing.conformance.model import Failure, Skip
-from devicecore.testing.conformance.peer import CallFailedError, Connection, Peer, Registration, allocate_request
+from devicecore.conformance.model import Failure, Skip
+from devicecore.conformance.peer import CallFailedError, Connection, Peer, Registration, allocate_request
 from devicecore.testing.process import PluginProcess
 from devicecore.wire import deviceplugin
 

@@ -4,9 +4,9 @@
 them. Like all that talks gRPC, this package is imported by those who need it and not by `devicecore.testing`.
 """
 
-from devicecore.testing.conformance.checks import CHECKS
-from devicecore.testing.conformance.model import Check, Report, Result, Severity, Verdict, check
-from devicecore.testing.conformance.runner import run
-from devicecore.testing.conformance.subject import Settings, Subject
+from devicecore.conformance.checks import CHECKS
+from devicecore.conformance.model import Check, Report, Result, Severity, Verdict, check
+from devicecore.conformance.runner import run
+from devicecore.conformance.subject import Settings, Subject
 
 __all__ = ["CHECKS", "Check", "Report", "Result", "Settings", "Severity", "Subject", "Verdict", "check", "run"]

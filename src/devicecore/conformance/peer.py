@@ -21,7 +21,7 @@ from google.protobuf.message import Message
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.domain.errors import InvalidEndpointError, InvalidResourceNameError, UnsupportedVersionError
 from devicecore.domain.model import is_extended_resource
-from devicecore.serving.sockets import LONGEST_SOCKET_PATH, target
+from devicecore.system.sockets import LONGEST_SOCKET_PATH, target
 from devicecore.wire import deviceplugin
 
 Request = TypeVar("Request", bound=Message)

@@ -12,8 +12,8 @@ from attrs import define, field
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.watcher import sockets_below
-from devicecore.serving.sockets import SocketIdentity, socket_identity
-from devicecore.testing.conformance.peer import CallFailedError, Connection, Peer, Registration, path_problem
+from devicecore.conformance.peer import CallFailedError, Connection, Peer, Registration, path_problem
+from devicecore.system.sockets import SocketIdentity, socket_identity
 from devicecore.wire import deviceplugin, pluginregistration
 
 _LOOK = 0.05  # seconds

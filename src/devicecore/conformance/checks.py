@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from devicecore.adapters.grpc_unix import rpc
-from devicecore.domain.model import LONGEST_DEVICE_ID, is_extended_resource
-from devicecore.testing.conformance.model import Check, Failure, Severity, Skip, check
-from devicecore.testing.conformance.peer import CallFailedError
-from devicecore.testing.conformance.subject import Subject, health_of
+from devicecore.conformance.model import Check, Failure, Severity, Skip, check
+from devicecore.conformance.peer import CallFailedError
+from devicecore.conformance.subject import Subject, health_of
+from devicecore.domain.model import MAX_DEVICE_ID_LENGTH, is_extended_resource
 from devicecore.wire import deviceplugin
 
 MESSAGE_LIMIT = 4 * 1024 * 1024  # bytes: what a kubelet's gRPC takes
@@ -199,14 +199,14 @@ def lists_unique_ids(plugin: Subject) -> str:
 
 @check(
     MUST,
-    expected=f"every id has 1 to {LONGEST_DEVICE_ID} characters",
-    clause=f"Device.ID: Max length of this field is {LONGEST_DEVICE_ID} characters (api.proto)",
+    expected=f"every id has 1 to {MAX_DEVICE_ID_LENGTH} characters",
+    clause=f"Device.ID: Max length of this field is {MAX_DEVICE_ID_LENGTH} characters (api.proto)",
 )
 def lists_short_ids(plugin: Subject) -> str:
     """The ids of the list are measured."""
     ids = [device.ID for device in plugin.devices]
     require("" not in ids, "an id is empty")
-    long = [f"{id_} ({len(id_)})" for id_ in ids if len(id_) > LONGEST_DEVICE_ID]
+    long = [f"{id_} ({len(id_)})" for id_ in ids if len(id_) > MAX_DEVICE_ID_LENGTH]
     require(not long, f"too long: {some(long)}")
     return f"the longest id has {max(map(len, ids), default=0)} characters"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 
 if TYPE_CHECKING:
-    from devicecore.testing.conformance.subject import Subject
+    from devicecore.conformance.subject import Subject
 
 
 class Severity(Enum):

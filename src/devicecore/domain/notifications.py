@@ -35,5 +35,5 @@ class HealthChanged:
     pods: tuple[PodUid, ...]
 
 
-News = Allocated | Released | HealthChanged
+Notification = Allocated | Released | HealthChanged
 """What an observer is called with."""

@@ -1,6 +1,6 @@
 """All that is known of a node's devices, as one value.
 
-Law: a `Node` is only ever replaced. Whoever holds one has a consistent picture, and what a kubelet would write to its
+Law: a `NodeState` is only ever replaced, so a reader of one has a consistent picture. What a kubelet would write to its
 checkpoint is a function of it.
 """
 
@@ -25,18 +25,18 @@ from devicecore.domain.model import (
     ResourceName,
     is_extended_resource,
 )
-from devicecore.domain.selection import Decision, Demand, devices_to_allocate, reusable_devices
+from devicecore.domain.selection import Decision, ResourceRequest, devices_to_allocate, reusable_devices
 
 
 @frozen
-class Node:
+class NodeState:
     """What plugins report and who holds what."""
 
     inventory: Inventory = field(factory=Inventory)
     ledger: Ledger = field(factory=Ledger)
 
     @classmethod
-    def restore(cls, data: CheckpointData, now: float) -> "Node":
+    def restore(cls, data: CheckpointData, now: float) -> "NodeState":
         """What a manager knows after a restart: who holds what, and which resources to expect (reference 4.4).
 
         Nothing is healthy until its plugin reports again. `now` is monotonic seconds.
@@ -61,7 +61,7 @@ class Node:
         """
         return encode_written(self.ledger.written, self.inventory.written)
 
-    def apply(self, event: Event, now: float) -> "Node":
+    def apply(self, event: Event, now: float) -> "NodeState":
         """The node after a plugin's event. `now` is monotonic seconds.
 
         Raises:
@@ -77,7 +77,7 @@ class Node:
                     return self
                 index = self._index(plugin.resource, devices.ids)
                 inventory = self.inventory.report(plugin, devices, index)
-                return Node(inventory, self.ledger.indexed(plugin.resource, index))
+                return NodeState(inventory, self.ledger.indexed(plugin.resource, index))
             case PluginLost(plugin):
                 return evolve(self, inventory=self.inventory.disconnect(plugin, now))
 
@@ -111,27 +111,27 @@ class Node:
             ]
         )
 
-    def devices_to_allocate(self, pod: Pod, demand: Demand) -> Decision:
+    def devices_to_allocate(self, pod: Pod, demand: ResourceRequest) -> Decision:
         """Choose devices for one container of `pod`; see `selection.devices_to_allocate` for what it raises."""
         reusable = reusable_devices(pod, demand.key, demand.resource, self.ledger)
         return devices_to_allocate(demand, self.inventory, self.ledger, reusable)
 
-    def reserve(self, pod: Pod, demand: Demand, devices: DeviceSet) -> "Node":
+    def reserve(self, pod: Pod, demand: ResourceRequest, devices: DeviceSet) -> "NodeState":
         """Take `devices` for a container of `pod`; see `Ledger.reserve` for what it raises."""
         reusable = reusable_devices(pod, demand.key, demand.resource, self.ledger)
-        return Node(self.inventory, self.ledger.reserve(demand.key, demand.resource, devices, reusable))
+        return NodeState(self.inventory, self.ledger.reserve(demand.key, demand.resource, devices, reusable))
 
-    def confirm(self, key: ContainerKey, resource: ResourceName, receipt: Receipt) -> "Node":
+    def confirm(self, key: ContainerKey, resource: ResourceName, receipt: Receipt) -> "NodeState":
         """The plugin has prepared what was reserved. A device it no longer lists is taken to have no topology."""
         report = self.inventory.last_report(resource)
         nodes_of = report.devices.nodes if report else _nowhere
-        return Node(self.inventory, self.ledger.confirm(key, resource, receipt, nodes_of))
+        return NodeState(self.inventory, self.ledger.confirm(key, resource, receipt, nodes_of))
 
-    def evict(self, pods: Iterable[PodUid]) -> "Node":
+    def evict(self, pods: Iterable[PodUid]) -> "NodeState":
         """Without what `pods` were given; see `Ledger.evict`."""
-        return Node(self.inventory, self.ledger.evict(pods))
+        return NodeState(self.inventory, self.ledger.evict(pods))
 
-    def expire(self, now: float) -> tuple[tuple[ResourceName, ...], "Node"]:
+    def expire(self, now: float) -> tuple[tuple[ResourceName, ...], "NodeState"]:
         """The resources whose grace period is over at `now`, and the node without them."""
         removed, inventory = self.inventory.expire(now)
         if inventory is self.inventory:

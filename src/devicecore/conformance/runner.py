@@ -11,11 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from devicecore.adapters.grpc_unix.directory import SocketDirectory
-from devicecore.testing.conformance.checks import CHECKS
-from devicecore.testing.conformance.model import Check, Failure, Report, Result, Skip, Verdict
-from devicecore.testing.conformance.peer import CallFailedError, Peer
-from devicecore.testing.conformance.subject import Settings, Subject
-from devicecore.testing.conformance.watching import WatchingPeer
+from devicecore.conformance.checks import CHECKS
+from devicecore.conformance.model import Check, Failure, Report, Result, Skip, Verdict
+from devicecore.conformance.peer import CallFailedError, Peer
+from devicecore.conformance.subject import Settings, Subject
+from devicecore.conformance.watching import WatchingPeer
 from devicecore.testing.kubelet import short_directory
 from devicecore.testing.process import PluginProcess
 

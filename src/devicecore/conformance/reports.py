@@ -6,7 +6,7 @@ Law: all three say the same.
 from collections.abc import Iterator
 from xml.etree import ElementTree as ET
 
-from devicecore.testing.conformance.model import Report, Result, Severity, Verdict
+from devicecore.conformance.model import Report, Result, Severity, Verdict
 
 _WORDS = {Verdict.PASSED: "ok", Verdict.FAILED: "FAIL", Verdict.SKIPPED: "skip"}
 _CONTROL = {code: "\N{REPLACEMENT CHARACTER}" for code in range(32) if chr(code) not in "\t\n\r"}
