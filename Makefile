@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check --no-input
 
 .NOTPARALLEL: # two pips must not work on one environment
 .DEFAULT_GOAL := help
-.PHONY: help test lint types imports unit laws simulate bench storm fuzz demo format protos clean FORCE
+.PHONY: help test quick lint types imports unit laws matrix simulate bench storm fuzz demo format protos clean FORCE
 
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
@@ -17,6 +17,16 @@ help: ## show this
 
 test: lint types imports unit ## run every check
 	@echo "== all checks passed"
+
+# The tests that start no process and open no socket.
+FAST_TESTS := tests/unit tests/property tests/contract tests/test_house_rules.py tests/test_imports.py
+
+quick: lint types imports ## lint, types, layers and the fast tests: what to run while you work, in half a minute
+	@echo "== pytest, the fast tests"
+	@$(BIN)/pytest --quiet --numprocesses=2 $(FAST_TESTS)
+
+matrix: $(VENV)/.dev ## the fast tests with each Python on this machine, lowest and newest dependencies; some minutes
+	@$(BIN)/python tools/matrix.py
 
 lint: $(VENV)/.dev ## style: ruff
 	@echo "== ruff check"
@@ -80,7 +90,7 @@ protos: $(VENV)/.dev ## compile the .proto files again
 
 clean: ## remove the environment, and everything else that can be made again
 	@if [ -f $(VENV)/pyvenv.cfg ]; then rm -rf $(VENV); fi
-	@rm -rf build dist .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf build dist .matrix .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find src tests -name __pycache__ -prune -exec rm -rf {} +
 
 # --- the environment --------------------------------------------------------------------------------------------------

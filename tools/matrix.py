@@ -1,0 +1,96 @@
+"""Run the fast tests with each Python on this machine, with the lowest and the newest versions of each dependency.
+
+`make matrix` calls it. Environments are kept in `.matrix/`, so a second run only installs what has changed. A Python is
+found on PATH as `python3.N` or below pyenv's `versions` directory; `PYTHONS` names others, separated by spaces.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+MINORS = range(11, 20)
+EXTRAS = "cli,fast,kubernetes,prometheus,testing"
+TOOLS = ("pytest", "pytest-xdist", "sybil")  # the tools that the fast tests import, and no type checker
+FAST_TESTS = ("tests/unit", "tests/property", "tests/contract")
+DEPENDENCIES = ("lowest", "newest")
+
+
+def pythons() -> dict[str, str]:
+    """The interpreters that run and are new enough, by version."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    named = [shutil.which(name) or name for name in os.environ.get("PYTHONS", "").split()]
+    on_path = [path for minor in MINORS if (path := shutil.which(f"python3.{minor}"))]
+    below_pyenv = [str(path) for path in sorted(pyenv.glob("3.*/bin/python"))]
+    found: dict[str, str] = {}
+    for path in [*named, *on_path, *below_pyenv, sys.executable]:
+        version = version_of(path)
+        if version and int(version.split(".")[1]) in MINORS:
+            found.setdefault(version, path)
+    return dict(sorted(found.items(), key=lambda item: [int(part) for part in re.findall(r"\d+", item[0])]))
+
+
+def version_of(python: str) -> str | None:
+    """The version of an interpreter that can make environments; None if it cannot be run."""
+    script = "import platform, venv; print(platform.python_version())"
+    try:
+        run = subprocess.run([python, "-c", script], capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return run.stdout.strip() if run.returncode == 0 and run.stdout.startswith("3.") else None
+
+
+def lowest() -> Iterator[str]:
+    """Each dependency of the project and its extras, pinned to its lower bound."""
+    project = PROJECT["project"]
+    for text in [
+        *project["dependencies"],
+        *(one for extra in project["optional-dependencies"].values() for one in extra),
+    ]:
+        requirement = Requirement(text)
+        for specifier in requirement.specifier:
+            if specifier.operator == ">=":
+                marker = f"; {requirement.marker}" if requirement.marker else ""
+                yield f"{requirement.name}=={specifier.version}{marker}"
+
+
+def check(python: str, version: str, dependencies: str) -> bool:
+    """Whether the fast tests pass in an environment of its own. Their output is shown."""
+    home = ROOT / ".matrix" / f"{version}-{dependencies}"
+    executable = str(home / "bin" / "python")
+    constraints = home.with_suffix(".txt")
+    constraints.parent.mkdir(exist_ok=True)
+    constraints.write_text("\n".join(lowest()) if dependencies == "lowest" else "", encoding="utf-8")
+    if not Path(executable).exists():
+        subprocess.run([python, "-m", "venv", str(home)], check=True)
+    install = [executable, "-m", "pip", "-qq", "--disable-pip-version-check", "install", "--upgrade"]
+    steps = (
+        [*install, "--constraint", str(constraints), "--editable", f"{ROOT}[{EXTRAS}]", *TOOLS],
+        [executable, "-m", "pytest", "-qq", "--numprocesses=2", "-p", "no:cacheprovider", *FAST_TESTS],
+    )
+    return all(subprocess.run(step, cwd=ROOT, check=False).returncode == 0 for step in steps)
+
+
+def main() -> int:
+    """Check every combination; 1 if one of them fails."""
+    results = {}
+    for version, python in pythons().items():
+        for dependencies in DEPENDENCIES:
+            print(f"== Python {version}, {dependencies} dependencies", flush=True)
+            results[version, dependencies] = check(python, version, dependencies)
+    print()
+    for (version, dependencies), passed in results.items():
+        print(f"{version:10} {dependencies:8} {'passed' if passed else 'FAILED'}")
+    return 0 if all(results.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
