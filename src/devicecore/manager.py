@@ -139,7 +139,7 @@ class DeviceManager:
     # --- life ---------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Restore what was saved, then take registrations (kubelet: `Start`, reference 2.2).
+        """Restore what was saved, then take registrations (kubelet: `Start`, kubelet.md 2.2).
 
         A checkpoint that cannot be used is set aside, never overwritten; `restored` tells. Starting twice is once;
         after a stop it is a restart.
@@ -219,7 +219,7 @@ class DeviceManager:
         return verdict
 
     def allocate(self, pod: Pod, container: str, *, affinity: Affinity = None) -> Verdict:
-        """Give one container of a pod its devices, or none at all (kubelet: `Allocate`, reference 5.2).
+        """Give one container of a pod its devices, or none at all (kubelet: `Allocate`, kubelet.md 5.2).
 
         With the scope `pod`, what was settled for the first container of the pod holds for those after it.
 
@@ -244,7 +244,7 @@ class DeviceManager:
         self._save_or_log()
 
     def update_allocated_devices(self) -> None:
-        """Forget the pods that the pod source no longer lists (kubelet: `UpdateAllocatedDevices`, reference 5.3)."""
+        """Forget the pods that the pod source no longer lists (kubelet: `UpdateAllocatedDevices`, kubelet.md 5.3)."""
         if self._sweep():
             self._save_or_log()
 
@@ -252,7 +252,7 @@ class DeviceManager:
         """What a container is to be given, asked before each of its starts; None if it has no devices.
 
         Plugins that want to know of the start are told. A container of an active pod that missed its allocation gets
-        it now (kubelet: `GetDeviceRunContainerOptions`, reference 7.1).
+        it now (kubelet: `GetDeviceRunContainerOptions`, kubelet.md 7.1).
 
         Raises:
             KeyError: the pod has no such container.
@@ -286,7 +286,7 @@ class DeviceManager:
         """Capacity and allocatable now; a resource whose plugin has been away too long is in `removed` once.
 
         Call it from time to time, as a kubelet does every 10 seconds: that is when time passes here. What changed is
-        published (kubelet: `GetCapacity`, reference 3.6).
+        published (kubelet: `GetCapacity`, kubelet.md 3.6).
         """
         now = self._clock()
         with self._state:
@@ -516,7 +516,7 @@ class DeviceManager:
     def _pre_start(self, key: ContainerKey, resource: ResourceName) -> None:
         known = self._node.inventory.resources.get(resource)
         if known and known.plugin is None:
-            return  # not back since the restart: a kubelet does not know its options then, and goes on (reference 7.2)
+            return  # not back since the restart: a kubelet does not know its options then, and goes on (kubelet.md 7.2)
         plugin = self._plugin(resource)
         if not plugin.options.pre_start_required:
             return
@@ -530,7 +530,7 @@ class DeviceManager:
         return pod in (self._pods.active_pods() if self._pods else self._node.ledger.allocations)
 
     def _is_already_running(self, pod: Pod, container: Container) -> bool:
-        """Whether the container runs from before a restart, and not all pods are known again (reference 4.5).
+        """Whether the container runs from before a restart, and not all pods are known again (kubelet.md 4.5).
 
         So does an init container that has ended, since one after it runs; a kubelet refuses the pod (#138446).
         """
@@ -670,7 +670,7 @@ class DeviceManager:
 
 @contextmanager
 def _a_stopped_plugin_fails(resource: ResourceName, method: str) -> Iterator[None]:
-    """That a plugin has gone is, but for Allocate, one more way for a call to fail (reference 5.5, 7.2)."""
+    """That a plugin has gone is, but for Allocate, one more way for a call to fail (kubelet.md 5.5, 7.2)."""
     try:
         yield
     except PluginStoppedError as error:

@@ -446,7 +446,7 @@ def test_there_has_to_be_a_directory(tmp_path: Path) -> None:
             ManifestPods(tmp_path / name, tmp_path / "pods.json")
 
 
-# --- restarts (reference 4.5) -----------------------------------------------------------------------------------------
+# --- restarts (kubelet.md 4.5) ----------------------------------------------------------------------------------------
 
 
 def test_sources_are_ready_once_the_first_pods_had_their_turn(place: Path) -> None:

@@ -1,4 +1,4 @@
-"""The pod-resources API over a real socket, against the kubelet's rules (reference 10)."""
+"""The pod-resources API over a real socket, against the kubelet's rules (kubelet.md 10)."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""The plugin watcher, with plugins that put their sockets into its directory (reference 2.8)."""
+"""The plugin watcher, with plugins that put their sockets into its directory (kubelet.md 2.8)."""
 
 import socket
 from collections.abc import Iterator

@@ -74,7 +74,7 @@ def test_verify_says_what_kubelets_said(devicecore: Run, tmp_path: Path) -> None
     ],
 )
 def test_verify_prints_a_line_for_each_file(devicecore: Run, file: str, status: int, line: str) -> None:
-    """The first seed's files are valid, invalid as printed, and valid; what is not there is absent."""
+    """The published files of a v1.13 node are valid, invalid as printed, and valid; what is not there is absent."""
     ran = devicecore("checkpoint", "verify", file)
     assert (ran.returncode, ran.stdout, ran.stderr) == (status, f"{line}\n", "")
 

@@ -128,7 +128,7 @@ def test_nothing_is_left_behind(told: Told) -> None:
 
 
 def test_people_read_it_on_80_columns(devicecore: Run, short_path: Path) -> None:
-    """Piped, it has no colours and no long lines, and tells the seed's sentence whole."""
+    """Piped, it has no colours and no long lines, and every sentence of the demo is whole."""
     ran = devicecore("demo", TMPDIR=str(short_path))
     assert (ran.returncode, ran.stderr, "\x1b" in ran.stdout) == (0, "", False)
     assert [line for line in ran.stdout.splitlines() if len(line) > 80] == []

@@ -105,7 +105,7 @@ def test_it_reports_what_it_was_told_to_have(kubelet: Kubelet, start: Start) -> 
 
 
 def test_the_environment_may_name_the_resource(kubelet: Kubelet, start: Start, short_path: Path) -> None:
-    """As in the first seed, `resourcename` says it where the command line does not; the endpoint is as told."""
+    """The variable `resourcename` names the resource where the command line does not; --endpoint names the socket."""
     kubelet.start()
     start("--endpoint", "rdma.sock", resourcename="nicktming.com/rdma")
     report = kubelet.report()

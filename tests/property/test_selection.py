@@ -67,7 +67,7 @@ class Scene:
 
     @property
     def lent(self) -> set[DeviceId]:
-        """What the pod lends to the container: the kubelet's `devicesToReuse`, step by step (reference 5.2)."""
+        """What the pod lends to the container: the kubelet's `devicesToReuse`, step by step (kubelet.md 5.2)."""
         reuse: set[DeviceId] = set()
         held = self.node.ledger.held_by(self.pod.uid, GPU)
         for container in self.pod.in_start_order:
@@ -144,7 +144,7 @@ def questions() -> st.SearchStrategy[tuple[Scene, AskPlugin]]:
 def kubelet(  # noqa: C901, PLR0911 - this is one function of the kubelet's, in its order
     scene: Scene, answer: Sequence[DeviceId]
 ) -> tuple[set[DeviceId], bool] | type[AdmissionError]:
-    """`devicesToAllocate` word for word (reference 5.4): what it takes, and whether it asks the plugin.
+    """`devicesToAllocate` word for word (kubelet.md 5.4): what it takes, and whether it asks the plugin.
 
     Where the kubelet leaves it to the order of a Go map, ids come in their natural order, preferred ones as preferred.
     """

@@ -86,7 +86,7 @@ def scenes(draw: st.DrawFn) -> Scene:
 def brute_force(
     report: DeviceReport, available: set[DeviceId], reusable: set[DeviceId], request: int, machine: Sequence[NumaNode]
 ) -> list[TopologyHint]:
-    """`generateDeviceTopologyHints` word for word (reference 6.2): every subset of the nodes, smallest first."""
+    """`generateDeviceTopologyHints` word for word (kubelet.md 6.2): every subset of the nodes, smallest first."""
     everything = report.devices.values()
     nodes = sorted({node for device in everything for node in device.nodes if node in machine}) or list(machine)
     least = len(nodes)
@@ -106,7 +106,7 @@ def brute_force(
 def expected_hints(
     scene: Scene, requests: Mapping[str, int], held: set[DeviceId], reusable: set[DeviceId]
 ) -> dict[str, list[TopologyHint] | None]:
-    """`GetTopologyHints` for the one resource there is, word for word (reference 6.1)."""
+    """`GetTopologyHints` for the one resource there is, word for word (kubelet.md 6.1)."""
     request, ledger = requests.get(GPU), scene.node.ledger
     report = scene.node.inventory.current_report(GPU)
     if request is None or report is None:

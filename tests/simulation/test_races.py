@@ -296,7 +296,7 @@ def test_137534_the_last_device_goes_while_the_plugin_thinks() -> None:
 
 
 def test_a_plugin_that_goes_before_it_can_advise_refuses_the_pod() -> None:
-    """The sentence is the one for any advice that fails (reference 5.5)."""
+    """The sentence is the one for any advice that fails (kubelet.md 5.5)."""
     with Rig() as rig:
         connection = rig.network.connect(Choosy(GPU, simulated_devices("gpu", 2)))
         rig.script.on("GetPreferredAllocation", Meanwhile(connection.disconnect))

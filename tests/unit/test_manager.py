@@ -321,7 +321,7 @@ def test_a_start_that_the_plugin_refuses_gives_no_options() -> None:
 
 
 def test_a_container_of_an_active_pod_gets_at_its_start_what_it_missed() -> None:
-    """A pod that came before its plugin is given devices when its container starts (reference 7.1)."""
+    """A pod that came before its plugin is given devices when its container starts (kubelet.md 7.1)."""
     transport, pods = MemoryTransport(), MemoryPods(active={PodUid("p")})
     with DeviceManager(transport, MemoryStore(), MemorySink(), pods=pods) as manager:
         assert manager.admit(a_pod("p")) == Admitted((), (("main", GPU),))
@@ -333,7 +333,7 @@ def test_a_container_of_an_active_pod_gets_at_its_start_what_it_missed() -> None
 
 
 def test_after_a_restart_a_start_does_not_wait_for_the_plugin() -> None:
-    """Before the plugin is back its options are unknown, and a kubelet goes on (reference 7.2)."""
+    """Before the plugin is back its options are unknown, and a kubelet goes on (kubelet.md 7.2)."""
     now = [0.0]
     store, transport = MemoryStore(), MemoryTransport()
     with DeviceManager(transport, store, MemorySink()) as manager:
@@ -452,7 +452,7 @@ def test_a_refusal_for_its_numa_nodes_names_the_container() -> None:
 
 
 def test_a_refusal_says_what_a_kubelet_puts_into_the_pods_status() -> None:
-    """Reason and message (reference 5.1)."""
+    """Reason and message (kubelet.md 5.1)."""
     topology = Topology((NumaNode(0), NumaNode(1)), Policy.SINGLE_NUMA_NODE)
     transport = MemoryTransport()
     with DeviceManager(transport, MemoryStore(), MemorySink(), topology=topology) as manager:

@@ -1,4 +1,4 @@
-"""Resource health and the news of it, against the kubelet's cases (reference 10.4)."""
+"""Resource health and the news of it, against the kubelet's cases (kubelet.md 10.4)."""
 
 import logging
 import threading

@@ -1,4 +1,4 @@
-"""The story of the first seed: two nodes, two resources, three pods; then what can go wrong, and how it ends.
+"""The demo: two nodes, two resources, three pods; then what can go wrong, and how it ends.
 
 Each step is a function of the stage that does one thing, shows it, and says what should have come of it. Read from top
 to bottom; what a node and a plugin are made of is in `cluster`.

@@ -36,7 +36,7 @@ class Refused:
 
     @property
     def reason(self) -> str:
-        """The reason that a kubelet puts into the status of the pod, whose phase becomes `Failed` (reference 5.1)."""
+        """The reason that a kubelet puts into the status of the pod, whose phase becomes `Failed` (kubelet.md 5.1)."""
         return "TopologyAffinityError" if isinstance(self.error, TopologyAffinityError) else "UnexpectedAdmissionError"
 
     @property

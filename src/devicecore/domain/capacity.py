@@ -38,7 +38,7 @@ class Insufficient:
 def sanitize_allocatable(
     allocatable: Mapping[ResourceName, int], in_use: Mapping[ResourceName, int]
 ) -> dict[ResourceName, int]:
-    """Raise `allocatable` to what is in use, where it is lower (kubelet: `UpdatePluginResources`, reference 8.1).
+    """Raise `allocatable` to what is in use, where it is lower (kubelet: `UpdatePluginResources`, kubelet.md 8.1).
 
     So a pod that already owns devices passes the general resource check while their plugin is away.
     """
@@ -47,7 +47,7 @@ def sanitize_allocatable(
 
 
 def pod_request(pod: Pod) -> dict[str, int]:
-    """How many of each resource the pod needs at its peak (kubelet: `PodLimits`, reference 6.4).
+    """How many of each resource the pod needs at its peak (kubelet: `PodLimits`, kubelet.md 6.4).
 
     Sidecars run on beside the app containers and beside every init container that comes after them.
     """
@@ -80,7 +80,7 @@ def insufficient(
 def merge_into_node(
     status: NodeStatus, capacity: Mapping[str, int], allocatable: Mapping[str, int]
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """A node's capacity and allocatable once `status` is in them (kubelet: `MachineInfo`, reference 8.2).
+    """A node's capacity and allocatable once `status` is in them (kubelet: `MachineInfo`, kubelet.md 8.2).
 
     Removed resources stay, with 0, so that they are told apart from resources that are the cluster's. Resources that
     are not extended resources are left alone. Counts are whole numbers; reservations are the caller's.

@@ -57,7 +57,7 @@ class Conflict:
 
 @frozen
 class ContainerOptions:
-    """All plugins' answers for one container, merged (kubelet: `DeviceRunContainerOptions`, reference 7.3)."""
+    """All plugins' answers for one container, merged (kubelet: `DeviceRunContainerOptions`, kubelet.md 7.3)."""
 
     envs: Mapping[str, str] = field(factory=dict)
     mounts: tuple[Mount, ...] = ()

@@ -13,7 +13,7 @@ from devicecore.domain.model import Device, PluginId, PluginOptions
 
 @frozen
 class RegistrationRequested:
-    """Somebody called Register, with whatever name; counted before anything is checked (reference 2.4)."""
+    """Somebody called Register, with whatever name; counted before anything is checked (kubelet.md 2.4)."""
 
     resource: str
 

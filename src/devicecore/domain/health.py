@@ -1,4 +1,4 @@
-"""The health of the devices that containers hold (kubelet: KEP-4680, reference 10.4).
+"""The health of the devices that containers hold (kubelet: KEP-4680, kubelet.md 10.4).
 
 Law: a device that nobody reports counts as healthy, for nobody has said otherwise; so does one whose plugin has gone,
 which says nothing new of its devices. Only what a plugin reported makes a device unhealthy here.

@@ -42,7 +42,7 @@ _NATIVE = "kubernetes.io/"
 
 
 def resource_name(text: str) -> ResourceName:
-    """Parse an extended resource name (kubelet: `IsExtendedResourceName`, reference 2.7).
+    """Parse an extended resource name (kubelet: `IsExtendedResourceName`, kubelet.md 2.7).
 
     Raises:
         InvalidResourceNameError: `text` is not `domain/name`, is native to Kubernetes, or is too long.
@@ -87,7 +87,7 @@ class Health(Enum):
 
     @classmethod
     def parse(cls, text: str) -> "Health":
-        """Read a plugin's word: anything but exactly `Healthy` is unhealthy (reference 3.4)."""
+        """Read a plugin's word: anything but exactly `Healthy` is unhealthy (kubelet.md 3.4)."""
         return cls.HEALTHY if text == "Healthy" else cls.UNHEALTHY
 
 

@@ -37,7 +37,7 @@ class NodeState:
 
     @classmethod
     def restore(cls, data: CheckpointData, now: float) -> "NodeState":
-        """What a manager knows after a restart: who holds what, and which resources to expect (reference 4.4).
+        """What a manager knows after a restart: who holds what, and which resources to expect (kubelet.md 4.4).
 
         Nothing is healthy until its plugin reports again. `now` is monotonic seconds.
         """
@@ -82,7 +82,7 @@ class NodeState:
                 return evolve(self, inventory=self.inventory.disconnect(plugin, now))
 
     def knows(self, resource: str) -> bool:
-        """Whether the resource is a device plugin's: one has registered it, or somebody holds it (reference 4.1).
+        """Whether the resource is a device plugin's: one has registered it, or somebody holds it (kubelet.md 4.1).
 
         A kubelet waits for the first list, and until then lets a pod pass without its devices.
         """
@@ -90,7 +90,7 @@ class NodeState:
         return name in self.inventory.resources or name in self.ledger.resources
 
     def requests(self, pod: Pod, container: Container) -> tuple[tuple[ResourceName, int], ...]:
-        """The device resources a container asks for, and how many of each, by name (reference 5.3)."""
+        """The device resources a container asks for, and how many of each, by name (kubelet.md 5.3)."""
         return tuple(
             [
                 (ResourceName(resource), size)

@@ -30,7 +30,7 @@ class ResourceRequest:
     """What one container asks of one resource.
 
     `affinity` are the NUMA nodes the topology policy settled on, None if it has no opinion. `already_running` says that
-    the container runs from before a restart while not all pods are known yet: it is left alone (reference 4.5).
+    the container runs from before a restart while not all pods are known yet: it is left alone (kubelet.md 4.5).
     """
 
     key: ContainerKey
@@ -75,7 +75,7 @@ Decision = Chosen | AskPlugin
 def devices_to_allocate(
     demand: ResourceRequest, inventory: Inventory, ledger: Ledger, reusable: DeviceSet = _NONE
 ) -> Decision:
-    """Choose devices for a container (kubelet: `devicesToAllocate`, reference 5.4).
+    """Choose devices for a container (kubelet: `devicesToAllocate`, kubelet.md 5.4).
 
     `reusable` are devices that an init container of the same pod lends (see `reusable_devices`).
 
@@ -135,7 +135,7 @@ def _choose(
 def filter_by_affinity(
     report: DeviceReport, affinity: Collection[NumaNode] | None, available: DeviceSet
 ) -> tuple[DeviceSet, DeviceSet, DeviceSet]:
-    """Split `available` into aligned, unaligned and without affinity (kubelet: `filterByAffinity`, reference 5.6)."""
+    """Split `available` into aligned, unaligned and without affinity (kubelet: `filterByAffinity`, kubelet.md 5.6)."""
     if affinity is None or not report.has_topology:
         return _NONE, _NONE, available
     aligned = available & report.touching(affinity)
@@ -144,7 +144,7 @@ def filter_by_affinity(
 
 
 def reusable_devices(pod: Pod, key: ContainerKey, resource: ResourceName, ledger: Ledger) -> DeviceSet:
-    """What earlier containers of the pod lend to one of its containers (kubelet: `devicesToReuse`, reference 5.2).
+    """What earlier containers of the pod lend to one of its containers (kubelet: `devicesToReuse`, kubelet.md 5.2).
 
     Init containers that end lend what they hold; what a sidecar or an app container holds is no longer lent.
     """

@@ -114,7 +114,7 @@ class Topology:
 def container_hints(
     pod: Pod, container: Container, inventory: Inventory, ledger: Ledger, numa_nodes: Sequence[NumaNode]
 ) -> dict[str, tuple[TopologyHint, ...] | None]:
-    """Hints for each device resource a container asks for (kubelet: `GetTopologyHints`, reference 6.1)."""
+    """Hints for each device resource a container asks for (kubelet: `GetTopologyHints`, kubelet.md 6.1)."""
     key = pod.key(container)
     hints: dict[str, tuple[TopologyHint, ...] | None] = {}
     for resource, size in _device_requests(container.limits, inventory, ledger):
@@ -128,7 +128,7 @@ def container_hints(
 def pod_hints(
     pod: Pod, inventory: Inventory, ledger: Ledger, numa_nodes: Sequence[NumaNode]
 ) -> dict[str, tuple[TopologyHint, ...] | None]:
-    """Hints for each device resource a pod asks for as a whole (kubelet: `GetPodTopologyHints`, reference 6.1)."""
+    """Hints for each device resource a pod asks for as a whole (kubelet: `GetPodTopologyHints`, kubelet.md 6.1)."""
     hints: dict[str, tuple[TopologyHint, ...] | None] = {}
     for resource, size in _device_requests(pod_request(pod), inventory, ledger):
         held = _NONE
@@ -171,7 +171,7 @@ def _hints(
 def generate_hints(
     report: DeviceReport, available: DeviceSet, reusable: DeviceSet, size: int, numa_nodes: Sequence[NumaNode]
 ) -> tuple[TopologyHint, ...]:
-    """Hints for `size` devices, smallest masks first (kubelet: `generateDeviceTopologyHints`, reference 6.2).
+    """Hints for `size` devices, smallest masks first (kubelet: `generateDeviceTopologyHints`, kubelet.md 6.2).
 
     Only nodes that carry devices of the resource are combined. Where that leaves more than `MOST_MASKS` masks, see
     `_masks` for those that are looked at.
@@ -283,7 +283,7 @@ def _fewest(sizes: Collection[int], size: int) -> int:
 
 
 def merge(topology: Topology, providers: Iterable[Hints]) -> tuple[TopologyHint, bool]:
-    """Settle on one hint, and whether it is good enough to admit (kubelet: topology manager, reference 6.3).
+    """Settle on one hint, and whether it is good enough to admit (kubelet: topology manager, kubelet.md 6.3).
 
     With the policy `none` the hint has no mask.
     """

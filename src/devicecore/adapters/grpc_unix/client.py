@@ -1,6 +1,6 @@
 """One connected plugin instance.
 
-Law: an instance has one connection, which is never made again once it is lost (reference 3.2).
+Law: an instance has one connection, which is never made again once it is lost (kubelet.md 3.2).
 """
 
 import asyncio

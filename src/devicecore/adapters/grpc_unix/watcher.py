@@ -1,7 +1,7 @@
 """The plugin watcher, the second way in: a plugin puts its socket into a directory, and the kubelet asks who it is.
 
 Law: what is registered is what lies in the directory. A socket that goes takes its plugin with it, and one that is made
-anew is another plugin, on which its predecessor's failures are not visited (reference 2.8).
+anew is another plugin, on which its predecessor's failures are not visited (kubelet.md 2.8).
 """
 
 import asyncio

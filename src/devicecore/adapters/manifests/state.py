@@ -4,7 +4,7 @@ Law: nothing that happens to the file keeps anybody from starting. At worst noth
 
 There is no container runtime behind this, so what a kubelet would ask one after a restart is kept here. In the same
 boot, the containers of pods that were given their devices count as running (a kubelet restart); in another one, none do
-(a reboot; reference 4.5). The file is replaced by renaming and not synced to the disk: after a power failure another
+(a reboot; kubelet.md 4.5). The file is replaced by renaming and not synced to the disk: after a power failure another
 boot has begun, and which pods ran in the last one is void.
 """
 

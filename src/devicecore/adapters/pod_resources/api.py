@@ -1,7 +1,7 @@
 """The API: what it is called, and what it answers.
 
 Law: what is listed is what the ledger says, whatever plugins say now; one element for each device and each NUMA node it
-was on (reference 10.2). The converse holds of allocatable devices: what plugins call healthy now, whoever holds it.
+was on (kubelet.md 10.2). The converse holds of allocatable devices: what plugins call healthy now, whoever holds it.
 """
 
 from collections.abc import Iterator, Sequence
