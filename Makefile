@@ -61,7 +61,7 @@ SEEDS ?= 0-119
 STEPS ?= 1000
 
 simulate: $(VENV)/.dev ## a node from a seed, 120,000 steps of SEEDS (0-119) and STEPS (1000): a minute or two
-	@$(BIN)/python -m devicecore.testing.simulation --seeds $(SEEDS) --steps $(STEPS)
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --steps $(STEPS)
 
 storm: $(VENV)/.dev ## the tests of reliability in full: 10,000 registrations, 1,000 plugins, many crashes; some minutes
 	@STORM=1 $(BIN)/pytest --quiet --override-ini=faulthandler_timeout=1800 tests/reliability

@@ -64,6 +64,17 @@ def test_whoever_silences_a_check_says_which_and_why(path: Path) -> None:
     ] == []
 
 
+def test_no_public_class_name_exists_twice() -> None:
+    """Generated protobuf messages have the API's names; they are in `.pyi` files, which are not read here."""
+    places: dict[str, list[str]] = {}
+    for path in SOURCES:
+        if path.is_relative_to(ROOT / "src"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places.setdefault(node.name, []).append(path.stem)
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
 @pytest.mark.parametrize("guide", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
 def test_the_tests_that_a_guide_names_exist(guide: Path) -> None:
     named = re.findall(r"`(?:tests/)?((?:\w+/)*test_\w+\.py)(?:::(\w+))?`", guide.read_text(encoding="utf-8"))

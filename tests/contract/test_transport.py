@@ -30,7 +30,7 @@ from devicecore.testing.contracts import (
     MakeTransport,
     RemoteTransportHarness,
     TransportHarness,
-    stage,
+    connected,
 )
 from devicecore.testing.contracts import transport as contract
 
@@ -351,7 +351,7 @@ BROKEN: dict[Check, type[MemoryTransport]] = {
 @pytest.mark.parametrize("check", PLUGIN_TRANSPORT)
 def test_each_check_catches_a_transport_that_breaks_its_sentence(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     """A check that never fails checks nothing; these do not have to be waited for as long as real ones."""
-    monkeypatch.setattr(stage, "PATIENCE", 0.3)
+    monkeypatch.setattr(connected, "PATIENCE", 0.3)
 
     @contextmanager
     def broken() -> Iterator[TransportHarness]:

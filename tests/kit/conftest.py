@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from devicecore.testing.kubelet import short_directory
+from devicecore.system.temporary import short_directory
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from devicecore import conformance
 from devicecore.conformance import CHECKS
-from devicecore.conformance.peer import Connection
+from devicecore.conformance.peer import PluginConnection
 from tests.kit.faults import BY_NAME, FAULTS, LIFE_FAULTS, NAMES, PLUGIN, QUICK, check_that_it_is_found
 
 
@@ -41,7 +41,7 @@ def test_a_shell_that_keeps_the_signal_for_itself_is_named() -> None:
 
 def test_why_a_socket_cannot_be_reached_is_said(short_path: Path) -> None:
     def why(name: str) -> str:
-        connection = Connection(str(short_path / name), lambda: None)
+        connection = PluginConnection(str(short_path / name), lambda: None)
         try:
             return connection.why_not()
         finally:

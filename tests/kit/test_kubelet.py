@@ -17,7 +17,7 @@ from devicecore.domain.errors import (
 )
 from devicecore.domain.events import PluginLost
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
-from devicecore.testing.kubelet import Kubelet, MemoryKubelet, PodRefusedError, StandIn, WaitedInVainError
+from devicecore.testing.kubelet import BaseKubelet, Kubelet, MemoryKubelet, PodRefusedError, WaitedInVainError
 from devicecore.testing.process import CannotRunError, ExitedEarlyError, NotPrintedError, StillRunningError
 from tests.adapters.peers import register
 
@@ -30,19 +30,19 @@ def gpus(count: int = 4) -> SimulatedPlugin:
 
 
 @pytest.fixture(params=[MemoryKubelet, Kubelet])
-def any_kubelet(request: pytest.FixtureRequest) -> Iterator[StandIn]:
+def any_kubelet(request: pytest.FixtureRequest) -> Iterator[BaseKubelet]:
     with request.param() as kubelet:
         yield kubelet
 
 
 class TestBothKubelets:
-    def test_a_plugin_is_seen_with_its_devices(self, any_kubelet: StandIn) -> None:
+    def test_a_plugin_is_seen_with_its_devices(self, any_kubelet: BaseKubelet) -> None:
         any_kubelet.serve(gpus(2))
         assert [device.id for device in any_kubelet.wait_for_resource(GPU)] == ["gpu-0", "gpu-1"]
         any_kubelet.wait_for_counts(GPU, 2)
         assert (any_kubelet.counts(GPU), any_kubelet.registrations(GPU)) == ((2, 2), 1)
 
-    def test_a_pod_is_given_what_its_plugin_answers(self, any_kubelet: StandIn) -> None:
+    def test_a_pod_is_given_what_its_plugin_answers(self, any_kubelet: BaseKubelet) -> None:
         any_kubelet.serve(gpus())
         any_kubelet.wait_for_resource(GPU)
         pod = any_kubelet.admit({GPU: 2})
@@ -56,7 +56,7 @@ class TestBothKubelets:
         assert pod.devices() == ()
         assert any_kubelet.admit({GPU: 1}).devices() == ("gpu-0",)
 
-    def test_a_real_pod_may_have_several_containers(self, any_kubelet: StandIn) -> None:
+    def test_a_real_pod_may_have_several_containers(self, any_kubelet: BaseKubelet) -> None:
         any_kubelet.serve(gpus())
         any_kubelet.wait_for_resource(GPU)
         containers = (Container("a", {GPU: 1}), Container("b", {GPU: 2}))
@@ -64,13 +64,13 @@ class TestBothKubelets:
         assert (pod.devices(), pod.devices(container="b")) == (("gpu-0",), ("gpu-1", "gpu-2"))
         assert pod.options("b").envs == {"GPUS": "gpu-1,gpu-2"}
 
-    def test_a_refusal_says_why(self, any_kubelet: StandIn) -> None:
+    def test_a_refusal_says_why(self, any_kubelet: BaseKubelet) -> None:
         any_kubelet.serve(gpus(2))
         any_kubelet.wait_for_resource(GPU)
         with pytest.raises(PodRefusedError, match=r"pod pod-1 was not admitted: .*Requested: 3, Available: 2"):
             any_kubelet.admit({GPU: 3})
 
-    def test_a_plugin_that_wants_it_hears_of_each_start(self, any_kubelet: StandIn) -> None:
+    def test_a_plugin_that_wants_it_hears_of_each_start(self, any_kubelet: BaseKubelet) -> None:
         plugin = gpus()
         plugin.options = PluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
         any_kubelet.serve(plugin)
@@ -81,7 +81,7 @@ class TestBothKubelets:
             "GetPreferredAllocation", "Allocate", "PreStartContainer", "PreStartContainer",
         ]  # fmt: skip  # as a table
 
-    def test_a_change_of_health_is_waited_for(self, any_kubelet: StandIn) -> None:
+    def test_a_change_of_health_is_waited_for(self, any_kubelet: BaseKubelet) -> None:
         plugin = gpus(2)
         any_kubelet.serve(plugin)
         any_kubelet.wait_for_device(GPU, "gpu-1")
@@ -91,7 +91,7 @@ class TestBothKubelets:
         assert [len(devices) for devices in any_kubelet.lists(GPU)] == [2, 2]
 
     @pytest.mark.parametrize("checkpoint", [True, False])
-    def test_a_restart_remembers_what_its_checkpoint_says(self, any_kubelet: StandIn, *, checkpoint: bool) -> None:
+    def test_a_restart_remembers_what_its_checkpoint_says(self, any_kubelet: BaseKubelet, *, checkpoint: bool) -> None:
         any_kubelet.serve(gpus())
         any_kubelet.wait_for_resource(GPU)
         pod = any_kubelet.admit({GPU: 2})
@@ -100,7 +100,7 @@ class TestBothKubelets:
         any_kubelet.wait_for_resource(GPU)
         assert pod.devices() == (("gpu-0", "gpu-1") if checkpoint else ())
 
-    def test_a_dropped_plugin_comes_back(self, any_kubelet: StandIn) -> None:
+    def test_a_dropped_plugin_comes_back(self, any_kubelet: BaseKubelet) -> None:
         any_kubelet.serve(gpus())
         any_kubelet.wait_for_resource(GPU)
         any_kubelet.drop_stream(GPU)
@@ -109,7 +109,7 @@ class TestBothKubelets:
         any_kubelet.wait_for_resource(GPU)
         assert sum(isinstance(event, PluginLost) for event in any_kubelet.events) == 1
 
-    def test_time_can_be_turned_forward(self, any_kubelet: StandIn) -> None:
+    def test_time_can_be_turned_forward(self, any_kubelet: BaseKubelet) -> None:
         served = any_kubelet.serve(gpus(2))
         any_kubelet.wait_for_counts(GPU, 2)
         served.stop()
@@ -120,7 +120,7 @@ class TestBothKubelets:
         any_kubelet.advance(2)
         assert any_kubelet.counts(GPU) == (0, 0)
 
-    def test_who_waits_in_vain_is_told_what_was_seen(self, any_kubelet: StandIn) -> None:
+    def test_who_waits_in_vain_is_told_what_was_seen(self, any_kubelet: BaseKubelet) -> None:
         with pytest.raises(WaitedInVainError) as nothing:
             any_kubelet.wait_for_resource(GPU, timeout=0)
         assert "waited 0 seconds for a plugin that serves example.com/gpu and lists its devices; " in str(nothing.value)
@@ -140,11 +140,11 @@ class TestBothKubelets:
         with pytest.raises(WaitedInVainError, match=r"its plugin has gone, .*; the kubelet is stopped"):
             any_kubelet.wait_for_device(GPU, "gpu-1", timeout=0)
 
-    def test_a_name_no_kubelet_takes_is_not_waited_for(self, any_kubelet: StandIn) -> None:
+    def test_a_name_no_kubelet_takes_is_not_waited_for(self, any_kubelet: BaseKubelet) -> None:
         with pytest.raises(InvalidResourceNameError):
             any_kubelet.wait_for_resource("gpu")
 
-    def test_it_can_be_away(self, any_kubelet: StandIn) -> None:
+    def test_it_can_be_away(self, any_kubelet: BaseKubelet) -> None:
         any_kubelet.serve(gpus())
         any_kubelet.wait_for_resource(GPU)
         any_kubelet.stop()
@@ -152,7 +152,7 @@ class TestBothKubelets:
         any_kubelet.restart()
         any_kubelet.wait_for_registration(GPU, 2)
 
-    def test_closing_twice_is_closing_once(self, any_kubelet: StandIn) -> None:
+    def test_closing_twice_is_closing_once(self, any_kubelet: BaseKubelet) -> None:
         any_kubelet.serve(gpus())
         any_kubelet.close()
 

@@ -23,9 +23,9 @@ from devicecore.domain.model import Container, ContainerKey, DeviceId, PluginId,
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.selection import AskPlugin, Chosen, Decision, ResourceRequest
 from devicecore.testing.faults import Fails
-from devicecore.testing.simulation import Simulation
-from devicecore.testing.simulation.world import Disk
 from tests.simulation import test_races as races
+from tests.simulation.run import Simulation
+from tests.simulation.world import Disk
 
 Patch = pytest.MonkeyPatch
 Anything = Any  # whatever the real function takes, and the mutation hands on
@@ -333,7 +333,7 @@ def sanitize_says_what_is_in_use(patch: Patch) -> None:
 
 @breaks("the_sink_shows_what_the_node_has", seed=0)
 def only_looking_publishes(patch: Patch) -> None:
-    patch.setattr(DeviceManager, "_publish", lambda self, *_: self.node.inventory.status())
+    patch.setattr(DeviceManager, "_publish", lambda self, *_: self.state.inventory.status())
 
 
 @breaks("who_is_over_has_nothing", seed=9)

@@ -4,16 +4,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
 from devicecore import Admitted, DeviceManager, Pod, PodUid, Refused, Verdict
 from devicecore.domain.ledger import Ledger
 from devicecore.manager import Affinity
-from devicecore.testing.simulation import Outcome, Problem, Simulation
-from devicecore.testing.simulation.__main__ import main
+from tests.simulation.__main__ import main
+from tests.simulation.run import Outcome, Problem, Simulation
 
-COMMAND = (sys.executable, "-m", "devicecore.testing.simulation")
+ROOT = Path(__file__).parents[2]
+COMMAND = (sys.executable, "-m", "tests.simulation")
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -43,6 +45,7 @@ def test_the_same_seed_is_the_same_run_in_every_process() -> None:
             [*COMMAND, "--seeds", "5", "--steps", "200", "--trace"],
             capture_output=True,
             check=True,
+            cwd=ROOT,
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
         ).stdout
         for hash_seed in ("1", "2")
@@ -84,7 +87,7 @@ def test_what_an_outcome_says() -> None:
     assert str(Outcome(7, 10, 12, ())) == "seed 7: 10 steps, all laws held"
     assert str(Outcome(7, 10, 12, (), Problem(10, "no_device_has_two_owners", "gpu-0 has"))) == (
         "seed 7, step 10: no device has two owners: gpu-0 has\n"
-        "replay: python -m devicecore.testing.simulation --seeds 7 --steps 10 --trace"
+        "replay: python -m tests.simulation --seeds 7 --steps 10 --trace"
     )
 
 

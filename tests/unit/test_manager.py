@@ -41,7 +41,6 @@ from devicecore.domain.errors import (
     PluginAlreadyConnectedError,
     PluginCallError,
     PluginStoppedError,
-    SinkError,
     StoreError,
     TopologyAffinityError,
 )
@@ -49,6 +48,7 @@ from devicecore.domain.health import allocated_resources_status
 from devicecore.domain.model import ContainerKey
 from devicecore.domain.topology import Hints, NumaMask, TopologyHint
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
+from devicecore.testing.faults import DISK_FULL, Fails, FaultySink, FaultyStore, Script
 
 GPU = resource_name("example.com/gpu")
 
@@ -63,28 +63,6 @@ def a_pod(name: str, count: int = 1, resource: str = GPU) -> Pod:
     return Pod(PodUid(name), containers=(Container("main", {resource: count, "cpu": 2}),))
 
 
-class FlakyStore(MemoryStore):
-    """A store whose disk is full whenever `full` says so."""
-
-    full = False
-
-    def save(self, blob: bytes) -> None:
-        if self.full:
-            raise StoreError("checkpoint", "write", "No space left on device")
-        super().save(blob)
-
-
-class FlakySink(MemorySink):
-    """A sink that cannot be reached whenever `away` says so."""
-
-    away = False
-
-    def publish(self, status: NodeStatus) -> None:
-        if self.away:
-            raise SinkError("the API server", "connection refused")
-        super().publish(status)
-
-
 def test_an_unknown_extended_resource_passes_and_is_named() -> None:
     """Native resources are nobody's question; extended ones that nobody serves are named with their container."""
     with DeviceManager(MemoryTransport(), MemoryStore(), MemorySink()) as manager:
@@ -95,29 +73,29 @@ def test_an_unknown_extended_resource_passes_and_is_named() -> None:
 
 def test_a_full_disk_refuses_the_pod_and_changes_nothing() -> None:
     """What cannot be made durable is not given away."""
-    store, transport = FlakyStore(), MemoryTransport()
-    with DeviceManager(transport, store, MemorySink()) as manager:
+    store, transport, script = MemoryStore(), MemoryTransport(), Script()
+    with DeviceManager(transport, FaultyStore(store, script), MemorySink()) as manager:
         transport.connect(gpus())
         before, blob = manager.state, store.blob
-        store.full = True
+        script.always("save", DISK_FULL)
         verdict = manager.admit(a_pod("p"))
         assert isinstance(verdict, Refused)
         assert str(verdict) == 'failed to write checkpoint file "checkpoint": No space left on device'
         assert (manager.state, store.blob) == (before, blob)
-        store.full = False
+        script.clear("save")
         assert isinstance(manager.admit(a_pod("p")), Admitted)
 
 
 def test_health_is_believed_although_it_cannot_be_saved() -> None:
     """A full disk does not hide an unhealthy device, and the next save catches up."""
-    store, transport = FlakyStore(), MemoryTransport()
-    with DeviceManager(transport, store, MemorySink()) as manager:
+    store, transport, script = MemoryStore(), MemoryTransport(), Script()
+    with DeviceManager(transport, FaultyStore(store, script), MemorySink()) as manager:
         plugin = gpus()
         transport.connect(plugin)
-        store.full = True
+        script.always("save", DISK_FULL)
         plugin.set_health("gpu-0", Health.UNHEALTHY)
         assert manager.capacity().allocatable == {GPU: 3}
-        store.full = False
+        script.clear("save")
         manager.evict(())
         assert store.blob is not None
         assert decode(store.blob).data.registered_devices == {GPU: ("gpu-1", "gpu-2", "gpu-3")}
@@ -126,14 +104,15 @@ def test_health_is_believed_although_it_cannot_be_saved() -> None:
 def test_what_a_sink_did_not_take_is_published_later() -> None:
     """While the sink is away nothing is lost: it hears of the newest state, and of what was removed."""
     now = [0.0]
-    sink, transport = FlakySink(), MemoryTransport()
-    with DeviceManager(transport, MemoryStore(), sink, clock=lambda: now[0]) as manager:
+    sink, transport, script = MemorySink(), MemoryTransport(), Script()
+    faulty = FaultySink(sink, script)
+    with DeviceManager(transport, MemoryStore(), faulty, clock=lambda: now[0]) as manager:
         connection = transport.connect(gpus())
-        sink.away = True
+        script.always("publish", Fails("connection refused"))
         connection.disconnect()
         now[0] = 301.0
         manager.capacity()
-        sink.away = False
+        script.clear("publish")
         manager.capacity()
         assert sink.published[-1] == NodeStatus({}, {}, (GPU,))
         told = len(sink.published)

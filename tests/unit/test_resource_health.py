@@ -10,7 +10,6 @@ from attrs import define, field
 
 from devicecore import Admitted, Container, Device, DeviceId, DeviceManager, Health, Pod, PodUid
 from devicecore.adapters.memory import MemoryConnection, MemoryPods, MemorySink, MemoryStore, MemoryTransport
-from devicecore.domain.errors import StoreError
 from devicecore.domain.health import allocated_resources_status, pods_with_news
 from devicecore.domain.inventory import DeviceReport, Inventory
 from devicecore.domain.ledger import Allocation, Ledger
@@ -18,6 +17,8 @@ from devicecore.domain.model import ContainerKey, PluginId, PluginOptions, Recei
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.notifications import Allocated, HealthChanged, Notification, Released
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
+from devicecore.ports.store import CheckpointStore
+from devicecore.testing.faults import DISK_FULL, FaultyStore, Script
 from tests.recorded import cases
 
 GPU = ResourceName("acme.io/gpu")
@@ -89,7 +90,7 @@ def test_only_the_owner_of_this_resources_device_hears_of_it() -> None:
 class Log:
     """An observer that remembers, with what was in the store at that time."""
 
-    store: MemoryStore
+    store: CheckpointStore
     heard: list[tuple[Notification, bytes | None]] = field(factory=list)
 
     def __call__(self, news: Notification) -> None:
@@ -105,7 +106,7 @@ class Stage:
     """A manager in memory with somebody who listens."""
 
     plugin: SimulatedPlugin = field(factory=lambda: SimulatedPlugin(GPU, simulated_devices("gpu", 4)))
-    store: MemoryStore = field(factory=MemoryStore)
+    store: CheckpointStore = field(factory=MemoryStore)
     pods: MemoryPods | None = None
 
     def start(self, *observers: Callable[[Notification], None]) -> tuple[DeviceManager, MemoryConnection, Log]:
@@ -162,11 +163,9 @@ def test_who_is_refused_is_not_told_of_and_who_comes_again_is_told_once() -> Non
 
 
 def test_a_disk_that_fails_lets_nobody_hear_of_an_allocation() -> None:
-    class Full(MemoryStore):
-        def save(self, blob: bytes) -> None:
-            raise StoreError("checkpoint", "write", "No space left on device")
-
-    manager, _, log = Stage(store=Full()).start()
+    script = Script()
+    script.always("save", DISK_FULL)
+    manager, _, log = Stage(store=FaultyStore(MemoryStore(), script)).start()
     assert not isinstance(manager.admit(pod("a", 1)), Admitted)
     assert log.news == []
 

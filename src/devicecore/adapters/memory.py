@@ -1,4 +1,4 @@
-"""Every port without leaving the process: for tests, simulations, and whoever wants no sockets and no files.
+"""Every port without leaving the process: for tests and for programs that want no sockets and no files.
 
 Law: what holds for the real adapters holds for these; they pass the same contracts.
 """

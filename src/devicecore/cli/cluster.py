@@ -23,7 +23,7 @@ from devicecore.domain.capacity import Insufficient, NodeStatus, insufficient, p
 from devicecore.domain.model import Container, Pod, ResourceName
 from devicecore.manager import DeviceManager
 from devicecore.ports.sink import NodeStatusSink
-from devicecore.testing.kubelet import short_directory
+from devicecore.system.temporary import short_directory
 
 T = TypeVar("T")
 
@@ -43,8 +43,8 @@ class Cluster:
         self.root = Path(self._directory.name)
         self.log = self.root / "log"
         self._changed = threading.Condition()
-        self.kubelets = tuple(Kubelet(name, self.root, node, self._ring) for name, node in native.items())
-        self.plugins: list[PluginProcess] = []
+        self.kubelets = tuple(ClusterNode(name, self.root, node, self._ring) for name, node in native.items())
+        self.plugins: list[SimulatedPluginProcess] = []
 
     def __enter__(self) -> Self:
         self._handler = logging.FileHandler(self.log)
@@ -66,14 +66,14 @@ class Cluster:
             for kubelet in self.kubelets:
                 last_to_first.callback(kubelet.stop)
 
-    def start_plugin(self, kubelet: "Kubelet", resource: ResourceName) -> "PluginProcess":
+    def start_plugin(self, kubelet: "ClusterNode", resource: ResourceName) -> "SimulatedPluginProcess":
         """Start a simulated device plugin on a node."""
         with undisturbed():  # or there would be a process, and nobody who knows it
-            plugin = PluginProcess(kubelet.directory, resource, self.log, self._ring)
+            plugin = SimulatedPluginProcess(kubelet.directory, resource, self.log, self._ring)
             self.plugins.append(plugin)
         return plugin
 
-    def plugin(self, kubelet: "Kubelet", resource: ResourceName) -> "PluginProcess":
+    def plugin(self, kubelet: "ClusterNode", resource: ResourceName) -> "SimulatedPluginProcess":
         """The plugin that was started last on a node for a resource."""
         return next(
             plugin
@@ -109,7 +109,7 @@ class Cluster:
             self._changed.notify_all()
 
 
-class Kubelet:
+class ClusterNode:
     """One node: its device manager, and the files that outlive it.
 
     `pods` are those that run here, as the kubelet and the scheduler both know them.
@@ -207,7 +207,7 @@ class _RingingSink(NodeStatusSink):
         self._ring()
 
 
-class PluginProcess:
+class SimulatedPluginProcess:
     """`devicecore plugin simulated` in a process of its own. When it ends, it rings."""
 
     def __init__(self, directory: Path, resource: ResourceName, log: Path, ring: Callable[[], None]) -> None:
@@ -284,7 +284,7 @@ def undisturbed() -> Iterator[None]:
             signal.raise_signal(late)
 
 
-def schedule(pod: Pod, kubelets: tuple[Kubelet, ...]) -> Kubelet | str:
+def schedule(pod: Pod, kubelets: tuple[ClusterNode, ...]) -> ClusterNode | str:
     """The first node that has enough of everything for `pod`; else what kube-scheduler says of it."""
     lacking = {kubelet: kubelet.lacks(pod) for kubelet in kubelets}
     for kubelet, lacks in lacking.items():

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from attrs import asdict
 
-from devicecore.cli.cluster import Kubelet, NodeJson, schedule
+from devicecore.cli.cluster import ClusterNode, NodeJson, schedule
 from devicecore.cli.stage import Stage, Step
 from devicecore.domain.admission import Admitted
 from devicecore.domain.checkpoint import judge
@@ -81,7 +81,7 @@ def a_pod_runs(stage: Stage) -> None:
 def a_pod_is_pending(stage: Stage) -> None:
     """A pod asks for 3 gpu."""
     answer = schedule(TEST_GPU_3, stage.cluster.kubelets)
-    message = answer.name if isinstance(answer, Kubelet) else answer
+    message = answer.name if isinstance(answer, ClusterNode) else answer
     stage.show(f"{TEST_GPU_3.name}  Pending\n{message}")
     stage.tell(pod=TEST_GPU_3.name, message=message)
     stage.check("it is pending, for no node has 3 gpu left", message, f"0/2 nodes are available: 2 Insufficient {GPU}.")
@@ -214,17 +214,17 @@ STORY: Sequence[Step] = (
 # --- what the steps have in common ------------------------------------------------------------------------------------
 
 
-def start_plugin(stage: Stage, kubelet: Kubelet, resource: ResourceName) -> None:
+def start_plugin(stage: Stage, kubelet: ClusterNode, resource: ResourceName) -> None:
     """Start a plugin process on a node, and say how."""
     plugin = stage.cluster.start_plugin(kubelet, resource)
     stage.show(f"$ devicecore {' '.join(plugin.arguments)} &", style="cyan")
     stage.tell(pid=plugin.pid)
 
 
-def run(stage: Stage, pod: Pod, kubelet: Kubelet, devices: Mapping[str, tuple[str, ...]]) -> None:
+def run(stage: Stage, pod: Pod, kubelet: ClusterNode, devices: Mapping[str, tuple[str, ...]]) -> None:
     """Schedule a pod, which should come to this node, and run it, when its one container should have these devices."""
     answer = schedule(pod, stage.cluster.kubelets)
-    node = answer.name if isinstance(answer, Kubelet) else answer
+    node = answer.name if isinstance(answer, ClusterNode) else answer
     stage.check(f"{pod.name} comes to {kubelet.name}", node, kubelet.name)
     stage.check("it is admitted", outcome(kubelet, pod), "Running")
     (container,) = pod.containers
@@ -238,7 +238,7 @@ def run(stage: Stage, pod: Pod, kubelet: Kubelet, devices: Mapping[str, tuple[st
         stage.check(what, (given["devices"].get(resource), named), (expected, ",".join(expected)))
 
 
-def outcome(kubelet: Kubelet, pod: Pod) -> str:
+def outcome(kubelet: ClusterNode, pod: Pod) -> str:
     """What becomes of a pod on a node: `Running`, or why not."""
     verdict = kubelet.run(pod)
     return "Running" if isinstance(verdict, Admitted) else str(verdict)
@@ -249,7 +249,7 @@ def ids(resource: ResourceName, numbers: range) -> tuple[str, ...]:
     return tuple(f"{resource}-{number}" for number in numbers)
 
 
-def describe(kubelet: Kubelet) -> str:
+def describe(kubelet: ClusterNode) -> str:
     """A node's resources as `kubectl describe node` shows them."""
     lines = [f"Name: {kubelet.name}"]
     for heading, quantities in kubelet.status().items():

@@ -54,11 +54,11 @@ class Registration:
     stage: str = ""
     problem: str = ""
     reached_after: float = 0.0
-    connection: "Connection | None" = None
+    connection: "PluginConnection | None" = None
     answered: bool = False
 
 
-class Connection:
+class PluginConnection:
     """The kubelet's connection to one plugin instance."""
 
     def __init__(self, path: str, ring: Callable[[], None]) -> None:
@@ -188,7 +188,7 @@ class Peer:
         return self.directory / "kubelet.sock"
 
     @property
-    def connection(self) -> Connection | None:
+    def connection(self) -> PluginConnection | None:
         """The connection to the instance that registered last, if it is still open."""
         for registration in reversed(self.registrations):
             if registration.answered and registration.connection is not None:
@@ -278,7 +278,7 @@ class Peer:
         return self._connect(registration)
 
     def _connect(self, registration: Registration) -> tuple[str, str]:
-        connection = registration.connection = Connection(self.path(registration.request.endpoint), self.ring)
+        connection = registration.connection = PluginConnection(self.path(registration.request.endpoint), self.ring)
         began = time.monotonic()
         if not connection.dial(self.dial_timeout):
             connection.close()

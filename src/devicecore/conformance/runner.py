@@ -16,7 +16,7 @@ from devicecore.conformance.model import Check, Failure, Report, Result, Skip, V
 from devicecore.conformance.peer import CallFailedError, Peer
 from devicecore.conformance.subject import Settings, Subject
 from devicecore.conformance.watching import WatchingPeer
-from devicecore.testing.kubelet import short_directory
+from devicecore.system.temporary import short_directory
 from devicecore.testing.process import PluginProcess
 
 

@@ -14,7 +14,7 @@ from attrs import frozen
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.conformance.model import Failure, Skip
-from devicecore.conformance.peer import CallFailedError, Connection, Peer, Registration, allocate_request
+from devicecore.conformance.peer import CallFailedError, Peer, PluginConnection, Registration, allocate_request
 from devicecore.testing.process import PluginProcess
 from devicecore.wire import deviceplugin
 
@@ -90,7 +90,7 @@ class Subject:
         self._changed = changed
         self._singles: dict[str, deviceplugin.ContainerAllocateResponse] = {}
         self._absence: Absence | None = None
-        self._waited_for: Connection | None = None
+        self._waited_for: PluginConnection | None = None
         self._known: tuple[deviceplugin.Device, ...] | None = None
         self._output = ""
         self._noted: PluginProcess | None = None
@@ -182,14 +182,14 @@ class Subject:
             raise Skip(why)
         return self.peer.registrations[0]
 
-    def wait_registered(self, number: int, timeout: float, *, listed: bool = False) -> Connection | None:
+    def wait_registered(self, number: int, timeout: float, *, listed: bool = False) -> PluginConnection | None:
         """Wait until it has registered with success after the first `number` calls of Register; its connection.
 
         Some register twice in a row, and close what they opened first; it is the one that lives which counts. With
         `listed`, it must have sent a list too.
         """
 
-        def look() -> Connection | None:
+        def look() -> PluginConnection | None:
             for registration in self.peer.registrations[number:]:
                 connection = registration.connection
                 alive = registration.answered and connection is not None and not connection.ended
@@ -199,7 +199,7 @@ class Subject:
 
         return self.wait(look, timeout)
 
-    def connected(self) -> Connection:
+    def connected(self) -> PluginConnection:
         """The connection to the plugin, brought about if it has to be.
 
         Raises:
@@ -224,7 +224,7 @@ class Subject:
             raise Skip(why)
         return connection
 
-    def streaming(self) -> Connection:
+    def streaming(self) -> PluginConnection:
         """The connection to the plugin, once its stream of lists has begun: only that can be seen to end.
 
         Raises:
@@ -441,7 +441,7 @@ class Subject:
             came = f"`{command}` ended with status {ran.returncode}: {(ran.stderr or ran.stdout).strip()}"
             raise Failure(came)
 
-    def settle(self, connection: Connection) -> None:
+    def settle(self, connection: PluginConnection) -> None:
         """Give the stream of lists a moment to show that it stays."""
         left = connection.opened + _SETTLE - time.monotonic()
         self.wait(lambda: connection.ended, max(left, 0.0))

@@ -12,7 +12,7 @@ from attrs import define, field
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.watcher import sockets_below
-from devicecore.conformance.peer import CallFailedError, Connection, Peer, Registration, path_problem
+from devicecore.conformance.peer import CallFailedError, Peer, PluginConnection, Registration, path_problem
 from devicecore.system.sockets import SocketIdentity, socket_identity
 from devicecore.wire import deviceplugin, pluginregistration
 
@@ -77,7 +77,7 @@ class WatchingPeer(Peer):
                         pool.submit(self._ask, path, gone)
 
     def _ask(self, path: str, gone: threading.Event) -> None:
-        connection = Connection(path, self.ring)
+        connection = PluginConnection(path, self.ring)
         try:
             while not connection.dial(0.5):
                 if gone.is_set() or self._seen.get(path) != socket_identity(path):
@@ -93,7 +93,7 @@ class WatchingPeer(Peer):
             connection.close()
             self.ring()
 
-    def _found(self, asked: Connection, info: pluginregistration.PluginInfo) -> None:
+    def _found(self, asked: PluginConnection, info: pluginregistration.PluginInfo) -> None:
         """Take a plugin on, and tell it so."""
         request = deviceplugin.RegisterRequest(
             version=rpc.VERSION if rpc.VERSION in info.supported_versions else ", ".join(info.supported_versions),

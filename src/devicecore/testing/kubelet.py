@@ -10,7 +10,6 @@ Both have the same methods.
 import itertools
 import logging
 import os
-import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -37,8 +36,9 @@ from devicecore.manager import DeviceManager
 from devicecore.ports.plugin import DevicePlugin
 from devicecore.ports.store import CheckpointStore
 from devicecore.ports.transport import PluginTransport
+from devicecore.system.temporary import short_directory
 from devicecore.testing.process import PluginProcess
-from devicecore.testing.recording import Call, Record, RecordingTransport
+from devicecore.testing.recording import PluginCall, Recording, RecordingTransport
 
 if TYPE_CHECKING:
     from devicecore.adapters.grpc_unix import GrpcUnixTransport
@@ -48,8 +48,6 @@ T = TypeVar("T")
 PATIENCE = 10.0
 """Seconds until a wait is in vain, unless it says otherwise."""
 
-_SHORT_ROOT = "/tmp"  # noqa: S108 - a directory of our own is made in there
-_LONGEST_ROOT = 40  # bytes, so that the sockets in it stay under the 107 that a unix socket's path may have
 _LOOK_INTERVAL = 0.05  # seconds between two looks of a plugin that we serve: tests are in a hurry
 _LOG_LINES = 5
 
@@ -87,7 +85,7 @@ class Served(Protocol):
 class RunningPod:
     """A pod that was admitted, and what its containers have. Without a name, the first app container is meant."""
 
-    def __init__(self, kubelet: "StandIn", pod: Pod) -> None:
+    def __init__(self, kubelet: "BaseKubelet", pod: Pod) -> None:
         self.pod = pod
         self._kubelet = kubelet
 
@@ -142,7 +140,7 @@ class RunningPod:
         return self.pod.containers[0] if name is None else self.pod.container(name)
 
 
-class StandIn(ABC):
+class BaseKubelet(ABC):
     """What both kubelets have. `timeout` is for waits that do not say how long.
 
     `manager` is the real thing, to be used for whatever this class has no method for; each restart makes a new one.
@@ -151,7 +149,7 @@ class StandIn(ABC):
     def __init__(self, *, topology: Topology | None = None, timeout: float = PATIENCE) -> None:
         self.timeout = timeout
         self.sink = MemorySink()
-        self.record = Record()
+        self.record = Recording()
         self._topology = topology or Topology()
         self._passed = 0.0
         self._numbers = itertools.count(1)
@@ -275,11 +273,11 @@ class StandIn(ABC):
         return tuple(self.record.events)
 
     @property
-    def calls(self) -> tuple[Call, ...]:
+    def calls(self) -> tuple[PluginCall, ...]:
         """Every Allocate, GetPreferredAllocation and PreStartContainer, since the beginning, with its answer."""
         return tuple(self.record.calls)
 
-    def calls_of(self, method: str) -> tuple[Call, ...]:
+    def calls_of(self, method: str) -> tuple[PluginCall, ...]:
         """The calls of one method, such as `Allocate`."""
         return tuple(call for call in self.calls if call.method == method)
 
@@ -467,7 +465,7 @@ class StandIn(ABC):
         )
 
 
-class Kubelet(StandIn):
+class Kubelet(BaseKubelet):
     """A kubelet on a unix socket, `directory / "kubelet.sock"`, for plugins in any language.
 
     It finds those that do not register too, but wait for a kubelet's plugin watcher below `registry`.
@@ -582,7 +580,7 @@ class Kubelet(StandIn):
         return f"the kubelet's socket is {self.socket}, sockets of plugins beside it: {sockets}"
 
 
-class MemoryKubelet(StandIn):
+class MemoryKubelet(BaseKubelet):
     """A kubelet for plugins that are objects of this process: no sockets, no threads, no files."""
 
     def __init__(self, *, topology: Topology | None = None, timeout: float = PATIENCE) -> None:
@@ -665,12 +663,6 @@ class _LastWarnings(logging.Handler):
 
     def lines(self) -> tuple[str, ...]:
         return tuple(self._kept)
-
-
-def short_directory() -> "tempfile.TemporaryDirectory[str]":
-    """Make a temporary directory whose name leaves room for a socket's; pytest's own are often too long."""
-    fits = len(os.fsencode(tempfile.gettempdir())) <= _LONGEST_ROOT
-    return tempfile.TemporaryDirectory(prefix="dc-", dir=None if fits else _SHORT_ROOT)
 
 
 def _some(ids: Sequence[str]) -> str:

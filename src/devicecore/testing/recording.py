@@ -18,7 +18,7 @@ Answer = TypeVar("Answer")
 
 
 @frozen
-class Call:
+class PluginCall:
     """One call to a plugin, and what came of it.
 
     `method` is the API's name of it. `devices` are those it was about: of GetPreferredAllocation the available ones,
@@ -36,17 +36,17 @@ class Call:
 
 
 @frozen
-class Record:
+class Recording:
     """What has happened so far: every `event` the plugins caused, and every call to them."""
 
     events: list[Event] = field(factory=list)
-    calls: list[Call] = field(factory=list)
+    calls: list[PluginCall] = field(factory=list)
 
 
 class RecordingTransport(PluginTransport):
     """Another transport, recorded. `happened` is called after each entry."""
 
-    def __init__(self, transport: PluginTransport, record: Record, happened: Callable[[], None]) -> None:
+    def __init__(self, transport: PluginTransport, record: Recording, happened: Callable[[], None]) -> None:
         self._transport = transport
         self._record = record
         self._happened = happened
@@ -73,7 +73,9 @@ class RecordingTransport(PluginTransport):
             receipt.append(self._transport.allocate(plugin, devices, timeout=timeout))
             return self._transport.read(receipt[0])
 
-        self._recorded(call, lambda answer, error: Call(plugin, "Allocate", tuple(devices), answer=answer, error=error))
+        self._recorded(
+            call, lambda answer, error: PluginCall(plugin, "Allocate", tuple(devices), answer=answer, error=error)
+        )
         return receipt[0]
 
     def get_preferred_allocation(
@@ -88,7 +90,7 @@ class RecordingTransport(PluginTransport):
         """Record a GetPreferredAllocation."""
         return self._recorded(
             lambda: self._transport.get_preferred_allocation(plugin, available, must_include, size, timeout=timeout),
-            lambda answer, error: Call(
+            lambda answer, error: PluginCall(
                 plugin, "GetPreferredAllocation", tuple(available), tuple(must_include), size, answer, error
             ),
         )
@@ -99,7 +101,7 @@ class RecordingTransport(PluginTransport):
         """Record a PreStartContainer."""
         self._recorded(
             lambda: self._transport.pre_start_container(plugin, devices, timeout=timeout),
-            lambda _, error: Call(plugin, "PreStartContainer", tuple(devices), error=error),
+            lambda _, error: PluginCall(plugin, "PreStartContainer", tuple(devices), error=error),
         )
 
     def read(self, receipt: Receipt) -> ContainerAllocateResponse:
@@ -107,7 +109,7 @@ class RecordingTransport(PluginTransport):
         return self._transport.read(receipt)
 
     def _recorded(
-        self, call: Callable[[], Answer], entry: Callable[[Answer | None, DeviceCoreError | None], Call]
+        self, call: Callable[[], Answer], entry: Callable[[Answer | None, DeviceCoreError | None], PluginCall]
     ) -> Answer:
         try:
             answer = call()

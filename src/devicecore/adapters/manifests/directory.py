@@ -15,7 +15,7 @@ from pathlib import Path
 from attrs import frozen
 
 from devicecore.adapters.manifests.file import NOTHING, File, Seen, accept
-from devicecore.adapters.manifests.state import State, this_boot
+from devicecore.adapters.manifests.state import StateFile, this_boot
 from devicecore.adapters.manifests.values import ManifestError
 from devicecore.domain.errors import DirectoryError
 from devicecore.domain.model import ContainerKey, Pod, PodUid
@@ -55,7 +55,7 @@ class ManifestPods(PodSource):
         if not self._directory.is_dir():
             cause = "it is not a directory" if self._directory.exists() else "there is no such directory"
             raise DirectoryError(str(directory), cause)
-        self._state = State(Path(state), this_boot() if boot_id is None else boot_id)
+        self._state = StateFile(Path(state), this_boot() if boot_id is None else boot_id)
         self._files = {name: File.restored(name, text) for name, text in self._state.files.items()}
         self._trouble: ManifestError | None = None  # with the directory as a whole
         self._known: tuple[Pod, ...] = ()

@@ -21,7 +21,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _log = logging.getLogger(__name__)
 
 
-class State:
+class StateFile:
     """What the file said when this was made, as `files` and `ran`; and the way to change it, for any thread."""
 
     def __init__(self, path: Path, boot: str) -> None:

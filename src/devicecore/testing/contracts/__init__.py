@@ -11,6 +11,7 @@ What a suite is called with makes one adapter, with nothing in it yet, on every 
 what only the other side of the adapter can, it makes a harness: a small object that you write.
 """
 
+from devicecore.testing.contracts.connected import Connection, MakeTransport, TransportHarness
 from devicecore.testing.contracts.metrics import METRICS, MakeMetrics, MetricsHarness
 from devicecore.testing.contracts.plugin import (
     CHANGING_DEVICE_PLUGIN,
@@ -21,7 +22,6 @@ from devicecore.testing.contracts.plugin import (
 )
 from devicecore.testing.contracts.pods import POD_SOURCE, MakePods, PodsHarness
 from devicecore.testing.contracts.sink import NODE_STATUS_SINK, MakeSink, SinkHarness
-from devicecore.testing.contracts.stage import Connection, MakeTransport, TransportHarness
 from devicecore.testing.contracts.store import (
     CHECKPOINT_STORE,
     DURABLE_CHECKPOINT_STORE,

@@ -159,7 +159,7 @@ class Heard:
 
 
 @frozen
-class Stage:
+class StartedTransport:
     """A started transport, its plugins, and who hears of them."""
 
     harness: TransportHarness
@@ -188,13 +188,15 @@ class Stage:
 
 
 @contextmanager
-def started(make: MakeTransport, refused: Mapping[ResourceName, DeviceCoreError] | None = None) -> Iterator[Stage]:
+def started(
+    make: MakeTransport, refused: Mapping[ResourceName, DeviceCoreError] | None = None
+) -> Iterator[StartedTransport]:
     """A started transport, whose listener refuses plugins of some resources; it is stopped in the end."""
     with make() as harness:
-        stage = Stage(harness, Heard(refused or {}))
-        harness.transport.start(stage.heard)
+        running = StartedTransport(harness, Heard(refused or {}))
+        harness.transport.start(running.heard)
         try:
-            yield stage
+            yield running
         finally:
             harness.transport.stop()
 

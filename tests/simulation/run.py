@@ -6,8 +6,8 @@ Law: the same seed is the same run, to the last line of its trace. Whatever is l
 from attrs import field, frozen
 
 from devicecore.manager import DeviceManager
-from devicecore.testing.simulation.happenings import Happenings, LawBrokenError
-from devicecore.testing.simulation.world import ManagerType
+from tests.simulation.steps import LawBrokenError, Steps
+from tests.simulation.world import ManagerType
 
 
 @frozen
@@ -32,7 +32,7 @@ class Outcome:
     @property
     def command(self) -> str:
         """What replays the run, up to its end."""
-        return f"python -m devicecore.testing.simulation --seeds {self.seed} --steps {self.steps} --trace"
+        return f"python -m tests.simulation --seeds {self.seed} --steps {self.steps} --trace"
 
     def __str__(self) -> str:
         if self.problem is None:
@@ -57,11 +57,11 @@ class Simulation:
 
     def run(self) -> Outcome:
         """Let it all happen, until the end or until a law is broken."""
-        happenings, problem = Happenings(self.seed, self.manager), None
+        steps, problem = Steps(self.seed, self.manager), None
         try:
-            happenings.start()
+            steps.start()
             for _ in range(self.steps):
-                happenings.happen()
+                steps.happen()
         except LawBrokenError as broken:
-            problem = Problem(happenings.step, broken.law, broken.complaint)
-        return Outcome(self.seed, happenings.step, happenings.world.moment, tuple(happenings.trace), problem)
+            problem = Problem(steps.step, broken.law, broken.complaint)
+        return Outcome(self.seed, steps.step, steps.world.moment, tuple(steps.trace), problem)

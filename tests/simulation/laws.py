@@ -20,7 +20,7 @@ from devicecore.domain.model import Container, DeviceId, Health, Pod, PodUid, Re
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.topology import Policy
 from devicecore.testing.faults import Call
-from devicecore.testing.simulation.world import Attempt, Holdings, World, holdings
+from tests.simulation.world import Attempt, Holdings, World, holdings
 
 Complaints = Iterator[str]
 
@@ -174,7 +174,7 @@ AFTER_A_START: tuple[Callable[[World], Complaints], ...] = (a_good_file_is_used_
 
 def the_latest_instance_is_asked_for_healthy_devices(world: World, attempt: Attempt, call: Call) -> Complaints:
     """Allocate goes to the instance that registered last, for devices that are healthy, or lent by the pod itself."""
-    assert call.about is not None  # noqa: S101 - a transport's call is about an instance
+    assert call.about is not None
     name, devices = call.about.resource, frozenset(call.arguments[0])
     latest = world.heard.live(name)[-1:]
     if latest and latest != [call.about]:

@@ -5,12 +5,12 @@ import logging
 import sys
 import time
 
-from devicecore.testing.simulation import Simulation
+from tests.simulation.run import Simulation
 
 
 def main() -> int:
     """Run them."""
-    parser = argparse.ArgumentParser(prog="python -m devicecore.testing.simulation", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=_seeds, default=_seeds("0-9"), metavar="SEED|FIRST-LAST")
     parser.add_argument("--steps", type=int, default=1000, help="how many steps each seed is run for (%(default)s)")
     parser.add_argument("--trace", action="store_true", help="print all that happens")

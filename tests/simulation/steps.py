@@ -51,9 +51,9 @@ from devicecore.testing.faults import (
     Tears,
     Twice,
 )
-from devicecore.testing.simulation import laws
-from devicecore.testing.simulation.laws import Complaints
-from devicecore.testing.simulation.world import BUDGET, Holdings, ManagerType, PowerCutError, World, holdings
+from tests.simulation import laws
+from tests.simulation.laws import Complaints
+from tests.simulation.world import BUDGET, Holdings, ManagerType, PowerCutError, World, holdings
 
 T = TypeVar("T")
 
@@ -90,7 +90,7 @@ class LawBrokenError(BaseException):
     complaint: str
 
 
-class Happenings:
+class Steps:
     """All that happens in one run.
 
     `step` counts it, but for what happens during something else; `trace` has a line for each, then indented.
