@@ -1,0 +1,163 @@
+"""Go's types, as functions from the old value and the JSON to the new value.
+
+Law: `encoding/json` decodes *into* what is there. So every function here is told the old value and returns the new one:
+null changes no string, number or struct; a repeated struct is merged; a repeated list is decoded into its old elements;
+and a value of a map is always decoded into a new one.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Generic, NoReturn, TypeAlias, TypeVar, cast
+
+from attrs import field, frozen
+
+from devicecore.domain.checkpoint.go_json import Json, Literal, Object, kind
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+INT64 = range(-(2**63), 2**63)
+_TOO_LARGE = 2**64
+_ONLY_STRINGS = {str}
+_INTEGER = re.compile(r"([+-]?)0*([0-9]{1,20})")
+
+
+@frozen
+class RefusedError(Exception):
+    """A value that no Go type takes, and where it stands in the file."""
+
+    why: str
+    where: str = ""
+
+    def under(self, place: str) -> "RefusedError":
+        """The same, of a value that stands at `place`."""
+        return RefusedError(self.why, place + self.where)
+
+    def __str__(self) -> str:
+        return f"{self.where.lstrip('.')}: {self.why}".lstrip(": ")
+
+
+def refuse(value: Json, wanted: str) -> NoReturn:
+    """Refuse `value` where the Go type `wanted` is expected.
+
+    Raises:
+        RefusedError: always.
+    """
+    raise RefusedError(why=f"cannot use {kind(value)} as {wanted}")
+
+
+def into_string(old: str, value: Json) -> str:
+    """Go's `string`."""
+    if isinstance(value, str):
+        return value
+    return old if value is None else refuse(value, "string")
+
+
+def into_uint(old: int, value: Json, allowed: range) -> int:
+    """An unsigned integer of Go, whose values are `allowed`."""
+    if value is None:
+        return old
+    if isinstance(value, Literal) and value.text.isdigit():  # in Go, even -0 is no uint
+        number = integer(value.text)
+        if number in allowed:
+            return number
+    return refuse(value, f"uint{allowed.stop.bit_length() - 1}")
+
+
+def integer(text: str) -> int:
+    """A number that `strconv.ParseInt` can read, or one that is too large for anything."""
+    digits = _INTEGER.fullmatch(text)
+    return int(digits[1] + digits[2]) if digits else _TOO_LARGE
+
+
+@frozen
+class Slice(Generic[T]):
+    """A slice that is not nil. What is in the array behind its end comes to light when it grows again."""
+
+    array: list[T] = field(factory=list)
+    length: int = 0
+
+    @property
+    def items(self) -> list[T]:
+        """The elements up to its end."""
+        return self.array[: self.length]
+
+
+def into_slice(
+    old: Slice[T] | None, value: Json, zero: Callable[[], T], into: Callable[[T, Json], T], wanted: str
+) -> Slice[T] | None:
+    """A slice whose new elements begin as `zero()` and are decoded by `into`."""
+    if value is None:
+        return None
+    if not isinstance(value, list):
+        refuse(value, wanted)
+    array = old.array if old and value else []
+    for index, item in enumerate(value):
+        if index == len(array):
+            array.append(zero())
+        try:
+            array[index] = into(array[index], item)
+        except RefusedError as refusal:
+            raise refusal.under(place=f"[{index}]") from None
+    return Slice(array, len(value))
+
+
+def into_strings(old: Slice[str] | None, value: Json) -> Slice[str] | None:
+    """Go's `[]string`."""
+    return into_slice(old, value, str, into_string, "[]string")
+
+
+def new_strings(value: Json) -> tuple[str, ...] | None:
+    """A `[]string` that was nil before."""
+    if isinstance(value, list) and set(map(type, value)) <= _ONLY_STRINGS:  # nearly always, and ten times faster
+        return tuple(cast("list[str]", value))
+    strings = into_strings(None, value)
+    return None if strings is None else tuple(strings.items)
+
+
+def into_map(
+    old: dict[K, T] | None, value: Json, key: Callable[[str], K], new: Callable[[Json], T], wanted: str
+) -> dict[K, T] | None:
+    """A map; `key` reads its keys, and `new` decodes its values."""
+    if value is None:
+        return None
+    if not isinstance(value, Object):
+        refuse(value, wanted)
+    merged = {} if old is None else old
+    for name, item in value:
+        try:
+            merged[key(name)] = new(item)
+        except RefusedError as refusal:
+            raise refusal.under(place=f"[{name[:40]}]") from None
+    return merged
+
+
+Field: TypeAlias = tuple[str, Callable[..., object]]
+Fields: TypeAlias = Mapping[str, Field]
+"""The fields of a struct: attribute and decoder by name. Make one with `fields_of`, find one with `field_called`."""
+
+
+def fields_of(by_name: Fields) -> Fields:
+    """The fields of a struct, by name and by the name as `field_called` folds it."""
+    return {**{name.lower(): known for name, known in by_name.items()}, **by_name}
+
+
+def field_called(fields: Fields, name: str) -> Field | None:
+    """The exact name wins; else case does not matter. Two letters outside ASCII fold into it, one in `lower()`."""
+    return fields.get(name) or fields.get(name.replace("\u017f", "s").lower())
+
+
+def into_struct(struct: T, value: Json, fields: Fields) -> T:
+    """A struct, which is a mutable object here; keys that are none of its fields are passed over."""
+    if value is None:
+        return struct
+    if not isinstance(value, Object):
+        refuse(value, "struct")
+    for name, item in value:
+        if known := field_called(fields, name):
+            attribute, into = known
+            try:
+                setattr(struct, attribute, into(getattr(struct, attribute), item))
+            except RefusedError as refusal:
+                raise refusal.under(place=f".{name}") from None
+    return struct
