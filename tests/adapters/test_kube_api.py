@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from devicecore import DeviceManager
-from devicecore.adapters.kube_api import ApiAccessError, Backoff, KubeApiSink, NodeNameError, Way
+from devicecore.adapters.kube_api import ApiAccessError, Backoff, KubeApiSink, NodeNameError, PatchStrategy
 from devicecore.adapters.memory import MemoryStore, MemoryTransport
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import SinkError
@@ -43,7 +43,7 @@ FOREIGN: dict[str, Any] = {
     "nodeInfo": {"kubeletVersion": "v1.36.0"},
 }
 
-every_way = pytest.mark.parametrize("way", Way)
+every_strategy = pytest.mark.parametrize("strategy", PatchStrategy)
 
 
 def status(count: int, allocatable: int | None = None) -> NodeStatus:
@@ -111,17 +111,17 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 class TestPublishing:
-    @every_way
+    @every_strategy
     def test_capacity_and_allocatable_are_on_the_node_and_all_else_is_as_it_was(
-        self, server: ApiServer, connect: Connect, way: Way
+        self, server: ApiServer, connect: Connect, strategy: PatchStrategy
     ) -> None:
-        published(connect(way=way), status(4, 3))
+        published(connect(strategy=strategy), status(4, 3))
         assert server.status(NODE) == with_gpus("4", "3")
         assert server.node(NODE)["metadata"]["labels"] == {"tests": "yes"}
 
     def test_a_json_patch_adds_a_key_with_its_slash_escaped(self, server: ApiServer, connect: Connect) -> None:
         version = server.node(NODE)["metadata"]["resourceVersion"]
-        published(connect(way=Way.JSON_PATCH), status(4))
+        published(connect(strategy=PatchStrategy.JSON_PATCH), status(4))
         [request] = server.patches()
         assert (request.path, request.headers["Content-Type"]) == (f"/api/v1/nodes/{NODE}/status", JSON_PATCH)
         assert request.body == [
@@ -131,37 +131,37 @@ class TestPublishing:
         ]
 
     def test_a_strategic_merge_sends_only_what_has_changed(self, server: ApiServer, connect: Connect) -> None:
-        published(connect(way=Way.STRATEGIC_MERGE), status(4), status(4, 3))
+        published(connect(strategy=PatchStrategy.STRATEGIC_MERGE), status(4), status(4, 3))
         request = server.patches()[-1]
         assert request.headers["Content-Type"] == STRATEGIC_MERGE
         assert request.body["status"] == {"allocatable": {GPU: "3"}}
 
     def test_applying_sends_all_that_is_ours_and_takes_it_by_force(self, server: ApiServer, connect: Connect) -> None:
         server.write(NODE, lambda status: status["capacity"].update({GPU: "9"}))
-        published(connect(way=Way.APPLY, field_manager="me"), status(4), status(4, 3))
+        published(connect(strategy=PatchStrategy.APPLY, field_manager="me"), status(4), status(4, 3))
         request = server.patches()[-1]
         assert request.headers["Content-Type"] == APPLY
         assert request.query == {"fieldManager": "me", "force": "true"}
         assert request.body["status"] == {"capacity": {GPU: "4"}, "allocatable": {GPU: "3"}}
         assert server.status(NODE) == with_gpus("4", "3")
 
-    @every_way
+    @every_strategy
     @pytest.mark.parametrize("held", [None, {}, {"capacity": None, "conditions": []}, {"capacity": {}}])
     def test_a_node_without_these_maps_gets_them(
-        self, server: ApiServer, connect: Connect, way: Way, held: dict[str, Any] | None
+        self, server: ApiServer, connect: Connect, strategy: PatchStrategy, held: dict[str, Any] | None
     ) -> None:
         server.delete_node(NODE)
         server.add_node(NODE, held)
-        published(connect(way=way), status(4))
+        published(connect(strategy=strategy), status(4))
         assert server.status(NODE) == {**(held or {}), "capacity": {GPU: "4"}, "allocatable": {GPU: "4"}}
 
-    @every_way
+    @every_strategy
     def test_what_the_node_shows_already_is_not_written_again(
-        self, server: ApiServer, connect: Connect, way: Way
+        self, server: ApiServer, connect: Connect, strategy: PatchStrategy
     ) -> None:
         server.write(NODE, lambda status: status["capacity"].update({GPU: "4k", FPGA: "2Ki", NIC: "1e3"}))
         counts = {GPU: 4000, FPGA: 2048, NIC: 1000}
-        published(connect(way=way), NodeStatus(counts))
+        published(connect(strategy=strategy), NodeStatus(counts))
         assert server.patches() == []
         assert [request.path for request in server.requests] == [f"/api/v1/nodes/{NODE}"]
 
@@ -183,50 +183,54 @@ class TestPublishing:
         published(connect(), NodeStatus({GPU: 4000}))
         assert server.status(NODE) == with_gpus("4k", None)
 
-    @every_way
-    def test_equal_quantities_keep_their_spelling(self, server: ApiServer, connect: Connect, way: Way) -> None:
+    @every_strategy
+    def test_equal_quantities_keep_their_spelling(
+        self, server: ApiServer, connect: Connect, strategy: PatchStrategy
+    ) -> None:
         server.write(NODE, lambda status: status["capacity"].update({GPU: "2Ki"}))
-        published(connect(way=way), status(2048, 1))
+        published(connect(strategy=strategy), status(2048, 1))
         assert server.status(NODE) == with_gpus("2Ki", "1")
 
-    @every_way
+    @every_strategy
     def test_a_status_says_nothing_of_what_it_does_not_name(
-        self, server: ApiServer, connect: Connect, way: Way
+        self, server: ApiServer, connect: Connect, strategy: PatchStrategy
     ) -> None:
-        published(connect(way=way), NodeStatus({GPU: 4}), NodeStatus({FPGA: 2}), NodeStatus({}, {GPU: 1}))
+        published(connect(strategy=strategy), NodeStatus({GPU: 4}), NodeStatus({FPGA: 2}), NodeStatus({}, {GPU: 1}))
         assert server.status(NODE) == {
             **with_gpus("4", "1"),
             "capacity": {**FOREIGN["capacity"], GPU: "4", FPGA: "2"},
         }
 
-    @every_way
-    def test_a_removed_resource_stays_with_0(self, server: ApiServer, connect: Connect, way: Way) -> None:
-        published(connect(way=way), status(4), NodeStatus(removed=(GPU,)), NodeStatus())
+    @every_strategy
+    def test_a_removed_resource_stays_with_0(
+        self, server: ApiServer, connect: Connect, strategy: PatchStrategy
+    ) -> None:
+        published(connect(strategy=strategy), status(4), NodeStatus(removed=(GPU,)), NodeStatus())
         assert server.status(NODE) == with_gpus("0", "0")
 
-    @every_way
+    @every_strategy
     def test_a_removed_resource_goes_if_so_wished_whoever_else_has_written_it(
-        self, server: ApiServer, connect: Connect, way: Way
+        self, server: ApiServer, connect: Connect, strategy: PatchStrategy
     ) -> None:
         server.write(NODE, lambda status: status["capacity"].update({GPU: "9"}))
-        sink = connect(way=way, keep_removed=False)
+        sink = connect(strategy=strategy, keep_removed=False)
         published(sink, NodeStatus({GPU: 9}, {GPU: 3}), NodeStatus(removed=(GPU,)))
         assert server.status(NODE) == FOREIGN
         published(sink, NodeStatus(removed=(GPU,)), status(2))
         assert server.status(NODE) == with_gpus("2", "2")
 
-    @every_way
+    @every_strategy
     def test_leftovers_of_an_earlier_run_are_removed_unless_they_are_back(
-        self, server: ApiServer, connect: Connect, way: Way
+        self, server: ApiServer, connect: Connect, strategy: PatchStrategy
     ) -> None:
-        published(connect(way=way), NodeStatus({GPU: 4, FPGA: 2, NIC: 1}, {GPU: 4, FPGA: 2}))
-        published(connect(way=way, leftovers=[GPU, FPGA]), status(4))
+        published(connect(strategy=strategy), NodeStatus({GPU: 4, FPGA: 2, NIC: 1}, {GPU: 4, FPGA: 2}))
+        published(connect(strategy=strategy, leftovers=[GPU, FPGA]), status(4))
         assert server.status(NODE)["capacity"] == {**FOREIGN["capacity"], GPU: "4", FPGA: "0", NIC: "1"}
         assert server.status(NODE)["allocatable"] == {**FOREIGN["allocatable"], GPU: "4", FPGA: "0"}
 
     def test_applying_keeps_what_an_earlier_run_has_applied(self, server: ApiServer, connect: Connect) -> None:
-        published(connect(way=Way.APPLY), NodeStatus({GPU: 4, FPGA: 2}))
-        published(connect(way=Way.APPLY), NodeStatus({GPU: 3}))
+        published(connect(strategy=PatchStrategy.APPLY), NodeStatus({GPU: 4, FPGA: 2}))
+        published(connect(strategy=PatchStrategy.APPLY), NodeStatus({GPU: 3}))
         assert server.status(NODE)["capacity"] == {**FOREIGN["capacity"], GPU: "3", FPGA: "2"}
 
     def test_a_field_manager_that_applies_other_things_is_refused(self, server: ApiServer, connect: Connect) -> None:
@@ -234,14 +238,14 @@ class TestPublishing:
         sent = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}, "status": ready}
         query = {"fieldManager": "devicecore", "force": "true"}
         before = server.answer(Request("PATCH", f"/api/v1/nodes/{NODE}/status", query, {"Content-Type": APPLY}, sent))
-        sink = connect(way=Way.APPLY)
+        sink = connect(strategy=PatchStrategy.APPLY)
         sink.publish(status(4))
         wait_for_problem(sink, server, "'devicecore' has also applied status.conditions: choose another one")
         assert server.node(NODE) == before
 
-    @every_way
-    def test_others_may_write_in_between(self, server: ApiServer, connect: Connect, way: Way) -> None:
-        sink = connect(way=way)
+    @every_strategy
+    def test_others_may_write_in_between(self, server: ApiServer, connect: Connect, strategy: PatchStrategy) -> None:
+        sink = connect(strategy=strategy)
 
         def wipe() -> None:
             server.write(NODE, lambda status: status["capacity"].pop(GPU, None))
@@ -296,12 +300,12 @@ class TestTrouble:
         sink.wait_until_published(PATIENCE)
         assert server.status(NODE) == with_gpus("99", "99")
 
-    @every_way
+    @every_strategy
     def test_after_a_long_time_without_a_server_it_gets_the_newest_state_only(
-        self, server: ApiServer, connect: Connect, way: Way, caplog: pytest.LogCaptureFixture
+        self, server: ApiServer, connect: Connect, strategy: PatchStrategy, caplog: pytest.LogCaptureFixture
     ) -> None:
         server.stop()
-        sink = connect(way=way, backoff=Backoff(0.001, 0.002))
+        sink = connect(strategy=strategy, backoff=Backoff(0.001, 0.002))
         for count in range(20):
             sink.publish(NodeStatus({GPU: count, FPGA: 1} if count == 7 else {GPU: count}))
             wait_for_problem(sink, server, "^no connection: .*refused")

@@ -120,7 +120,7 @@ def test_sidecars_are_listed_and_init_containers_that_end_are_not(stage: Stage, 
         assert client.get("train").pod_resources.containers == containers
 
 
-def test_what_is_held_is_listed_regardless_of_health_and_what_is_allocatable_is_healthy(
+def test_held_devices_are_listed_whatever_their_health_and_allocatable_ones_are_healthy(
     stage: Stage, client: PodResourcesClient
 ) -> None:
     plugin = SimulatedPlugin(GPU, [device("gpu-0"), device("gpu-1"), device("gpu-2", health=Health.UNHEALTHY)])
@@ -129,7 +129,7 @@ def test_what_is_held_is_listed_regardless_of_health_and_what_is_allocatable_is_
     with stage.server, client:
         plugin.set_devices([device("gpu-0", 1, health=Health.UNHEALTHY), device("gpu-1", 1)])
         held = client.list().pod_resources[0].containers[0].devices
-        assert elements(list(held)) == [(GPU, "gpu-0", None)]  # as it was when it was given away
+        assert elements(list(held)) == [(GPU, "gpu-0", None)]  # as it was when it was allocated
         assert elements(list(client.get_allocatable_resources().devices)) == [(GPU, "gpu-1", 1)]
         connection.disconnect()
         assert list(client.get_allocatable_resources().devices) == []
@@ -145,7 +145,7 @@ def test_pods_are_swept_before_a_list_and_not_before_a_get(stage: Stage, client:
         assert stage.swept == 1
 
 
-def test_a_pod_that_is_not_there_is_an_error_in_the_kubelets_words(stage: Stage, client: PodResourcesClient) -> None:
+def test_a_missing_pod_is_an_error_with_the_kubelets_message(stage: Stage, client: PodResourcesClient) -> None:
     stage.admit(pod("train", Container("main"), namespace="prod"))
     with stage.server, client:
         for name, namespace in [("train", "default"), ("other", "prod")]:
@@ -227,7 +227,7 @@ def test_the_client_gives_up_when_its_time_is_over(directory: Path) -> None:
     assert late.value.socket == str(directory / "nobody.sock")
 
 
-def test_what_looks_and_fails_is_an_error_and_not_the_end(directory: Path) -> None:
+def test_a_call_that_fails_does_not_affect_the_next_one(directory: Path) -> None:
     attempts: list[int] = []
 
     def look() -> Snapshot:
@@ -248,7 +248,7 @@ def left_by_a_dead_server(path: Path) -> None:
         dead.bind(str(path))
 
 
-def test_the_socket_of_a_dead_server_is_replaced_and_a_living_ones_is_not(stage: Stage, directory: Path) -> None:
+def test_a_socket_is_replaced_only_if_no_process_serves_it(stage: Stage, directory: Path) -> None:
     (directory / "pod-resources").mkdir()
     left_by_a_dead_server(stage.server.socket)
     with stage.server, pytest.raises(DirectoryInUseError):
@@ -257,7 +257,7 @@ def test_the_socket_of_a_dead_server_is_replaced_and_a_living_ones_is_not(stage:
 
 
 def test_a_directory_may_have_any_name(directory: Path) -> None:
-    """Also one that is no text."""
+    """The name need not be UTF-8."""
     stage = Stage(directory / os.fsdecode(b"\xff %\xe9"))
     stage.server.socket.parent.parent.mkdir()
     with stage.server, PodResourcesClient(stage.server.socket, timeout=PATIENCE) as client:
@@ -273,7 +273,7 @@ def test_a_directory_may_have_any_name(directory: Path) -> None:
         ("file", DirectoryError),
     ],
 )
-def test_a_place_where_nobody_can_serve_is_refused(directory: Path, place: str, error: type[Exception]) -> None:
+def test_a_path_that_cannot_be_served_is_refused(directory: Path, place: str, error: type[Exception]) -> None:
     (directory / "file").touch()
     with pytest.raises(error):
         PodResourcesServer(directory / place, lambda: pytest.fail("nobody asks")).start()

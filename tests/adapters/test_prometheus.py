@@ -119,7 +119,7 @@ class TestKubeletMetrics:
             f'{duration}_sum{{resource_name="nvidia.com/gpu"}} 62.53',
         ]
 
-    def test_what_has_no_label_is_there_from_the_beginning(self, server: MetricsServer) -> None:
+    def test_metrics_without_labels_are_there_from_the_beginning(self, server: MetricsServer) -> None:
         lines = [line for line in scraped(server) if not line.startswith("# HELP")]
         assert lines[-len(NOTHING_ELSE) :] == NOTHING_ELSE
 
@@ -134,7 +134,7 @@ class TestKubeletMetrics:
         assert list(buckets) == [f'le="{bound}"' for bound in (*bounds, "409.6", "819.2", "+Inf")]
         assert list(buckets.values()) == [1] * 8 + [2] * 7 + [3]
 
-    def test_pod_resources_calls_are_counted_by_method_and_of_the_older_api_all_together(
+    def test_pod_resources_calls_are_counted_by_method_and_v1alpha1_in_total(
         self, metrics: PrometheusMetrics, samples: Samples
     ) -> None:
         calls = ["List", "Get", "Get", "Get", "GetAllocatableResources"]
@@ -158,7 +158,7 @@ class TestKubeletMetrics:
         assert lines[-1] == "# EOF"
         assert not any("_created" in line for line in lines)
 
-    def test_resources_are_counted_each_for_itself(self, metrics: PrometheusMetrics, samples: Samples) -> None:
+    def test_each_resource_has_its_own_counts(self, metrics: PrometheusMetrics, samples: Samples) -> None:
         for resource in (GPU, NIC, GPU, 'not "valid"'):
             metrics.device_plugin_registration(resource)
         assert samples("kubelet_device_plugin_registration_total") == {
@@ -177,14 +177,16 @@ class TestKubeletMetrics:
         assert samples("kubelet_device_plugin_registration_total") == {'resource_name="nvidia.com/gpu"': 2000}
         assert samples("kubelet_device_plugin_alloc_duration_seconds_sum") == {'resource_name="nvidia.com/gpu"': 500}
 
-    def test_two_of_them_share_nothing(self, metrics: PrometheusMetrics, samples: Samples) -> None:
+    def test_two_instances_share_nothing(self, metrics: PrometheusMetrics, samples: Samples) -> None:
         PrometheusMetrics().device_plugin_registration(GPU)
         metrics.device_plugin_registration(NIC)
         assert samples("kubelet_device_plugin_registration_total") == {'resource_name="acme.io/nic"': 1}
 
 
 class TestDevices:
-    def test_a_scrape_shows_the_manager_as_it_is_then(self, metrics: PrometheusMetrics, samples: Samples) -> None:
+    def test_a_scrape_shows_the_current_state_of_the_manager(
+        self, metrics: PrometheusMetrics, samples: Samples
+    ) -> None:
         transport = MemoryTransport()
         plugin = SimulatedPlugin(GPU, devices(*[Health.HEALTHY] * 4, Health.UNHEALTHY))
         with DeviceManager(transport, MemoryStore(), MemorySink(), metrics=metrics) as manager:
@@ -223,7 +225,7 @@ class TestDevices:
             admission.result(PATIENCE)
             assert samples("devicecore_devices") == by_state(free=1, reserved=0, allocated=3, unhealthy=0)
 
-    def test_what_a_pod_lends_to_itself_is_counted_once(self) -> None:
+    def test_devices_that_a_pod_reuses_are_counted_once(self) -> None:
         held, more = DeviceSet.of([DeviceId("d0")]), DeviceSet.of([DeviceId("d0"), DeviceId("d1")])
         first, second = (ContainerKey(PodUid("pod"), name) for name in ("init", "main"))
         ledger = Ledger().reserve(first, GPU, held).confirm(first, GPU, Receipt(b""), lambda _: ())
@@ -236,7 +238,7 @@ class TestDevices:
             (GPU, "unhealthy", 0),
         ]
 
-    def test_devices_that_no_plugin_lists_are_allocated_all_the_same(self) -> None:
+    def test_allocated_devices_that_no_plugin_reports_are_counted(self) -> None:
         key = ContainerKey(PodUid("pod"), "main")
         ledger = (
             Ledger().reserve(key, NIC, DeviceSet.of([DeviceId("d0")])).confirm(key, NIC, Receipt(b""), lambda _: ())
@@ -257,7 +259,7 @@ class TestServing:
         assert str(caught.value) == f"cannot serve metrics on 127.0.0.1:{server.port}: Address already in use"
 
     @pytest.mark.parametrize(("port", "host"), [(70000, "127.0.0.1"), (0, "host.invalid"), (0, "192.0.2.1")])
-    def test_a_place_that_is_not_ours_is_refused(self, metrics: PrometheusMetrics, port: int, host: str) -> None:
+    def test_an_address_that_cannot_be_bound_is_refused(self, metrics: PrometheusMetrics, port: int, host: str) -> None:
         with pytest.raises(CannotListenError, match=f"cannot serve metrics on {host}:{port}: "):
             metrics.serve(port, host)
 

@@ -10,7 +10,7 @@ import pytest
 from attrs import define, evolve, field
 
 from devicecore.adapters.file import JsonFileSink
-from devicecore.adapters.kube_api import KubeApiSink, Way
+from devicecore.adapters.kube_api import KubeApiSink, PatchStrategy
 from devicecore.adapters.memory import MemorySink
 from devicecore.domain.capacity import NodeStatus
 from devicecore.ports.sink import NodeStatusSink
@@ -89,13 +89,13 @@ class OnApiServer:
         return capacity, allocatable
 
 
-def on_api_server(*, way: Way = Way.JSON_PATCH, keep_removed: bool = True) -> MakeSink:
+def on_api_server(*, strategy: PatchStrategy = PatchStrategy.JSON_PATCH, keep_removed: bool = True) -> MakeSink:
     @contextmanager
     def make() -> Iterator[SinkHarness]:
         with tempfile.TemporaryDirectory() as directory, ApiServer() as server:
             server.add_node(NODE, {})
             kubeconfig = server.kubeconfig(Path(directory))
-            with KubeApiSink(NODE, kubeconfig=kubeconfig, way=way, keep_removed=keep_removed) as sink:
+            with KubeApiSink(NODE, kubeconfig=kubeconfig, strategy=strategy, keep_removed=keep_removed) as sink:
                 yield OnApiServer(server, sink)
 
     return make
@@ -104,7 +104,7 @@ def on_api_server(*, way: Way = Way.JSON_PATCH, keep_removed: bool = True) -> Ma
 SINKS = {
     "in memory": in_memory,
     "in a file": in_file,
-    **{f"on an API server by {way.value}": on_api_server(way=way) for way in Way},
+    **{f"on an API server by {strategy.value}": on_api_server(strategy=strategy) for strategy in PatchStrategy},
     "on an API server, nothing kept": on_api_server(keep_removed=False),
 }
 

@@ -11,7 +11,7 @@ from attrs import field, frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devicecore.adapters.kube_api import Backoff, KubeApiSink, Way
+from devicecore.adapters.kube_api import Backoff, KubeApiSink, PatchStrategy
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.model import ResourceName, resource_name
 from tests.adapters.api_server import APPLY, ApiServer, Meanwhile, Request, canonical
@@ -124,7 +124,7 @@ def kubeconfig(server: ApiServer) -> Iterator[Path]:
         yield server.kubeconfig(Path(directory))
 
 
-@pytest.mark.parametrize("way", Way)
+@pytest.mark.parametrize("strategy", PatchStrategy)
 @given(
     status=node_statuses(),
     applied=st.dictionaries(st.sampled_from(THEIRS), st.sampled_from(["1", "3k"]), max_size=2),
@@ -135,7 +135,7 @@ def kubeconfig(server: ApiServer) -> Iterator[Path]:
 def test_foreign_keys_never_change(
     server: ApiServer,
     kubeconfig: Path,
-    way: Way,
+    strategy: PatchStrategy,
     status: Json,
     applied: Mapping[str, str],
     statuses: Sequence[NodeStatus],
@@ -161,7 +161,7 @@ def test_foreign_keys_never_change(
     with KubeApiSink(
         name,
         kubeconfig=kubeconfig,
-        way=way,
+        strategy=strategy,
         keep_removed=keep_removed,
         backoff=Backoff(0.001, 0.002),
         timeout=PATIENCE,

@@ -1,7 +1,6 @@
-"""What a kubelet counts, and the devices by state, for Prometheus. Needs the extra `prometheus`.
+"""Metrics for Prometheus: the kubelet's own, and the number of devices by state. Needs the extra `prometheus`.
 
-Law: names, labels and buckets are the kubelet's. What is known elsewhere is not kept here: the devices are counted when
-somebody asks.
+Laws: Names, labels and buckets are the kubelet's. Devices are counted at each scrape, from the manager's state.
 """
 
 import socket
@@ -30,7 +29,7 @@ BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """The upper bounds, in seconds, by which a kubelet sorts Allocate calls (Go: `prometheus.DefBuckets`)."""
 
 ADMISSION_BUCKETS = tuple(0.05 * 2**power for power in range(15))
-"""The upper bounds, in milliseconds, by which it sorts admissions."""
+"""The upper bounds, in milliseconds, by which a kubelet sorts admissions."""
 
 _LABELS = ("resource_name",)
 _LOOK = 1.0  # seconds between two looks of an idle server whether it is to end
@@ -39,7 +38,7 @@ _POD_RESOURCES = {"List": "list", "Get": "get", "GetAllocatableResources": "get_
 
 @frozen
 class CannotListenError(SetUpError):
-    """The metrics cannot be served where they should."""
+    """The metrics server cannot listen on this address and port."""
 
     host: str
     port: int
@@ -50,21 +49,22 @@ class CannotListenError(SetUpError):
 
 
 class PrometheusMetrics:
-    """Counts what a kubelet's device manager does, and shows it on `registry`, which is its own. Thread-safe.
+    """Counts the kubelet's device metrics and exposes them on its own `registry`. Thread-safe.
 
-    Calls of the pod-resources API are counted by whoever gives `pod_resources_request` to their server.
+    To count calls of the pod-resources API, pass `pod_resources_request` to the server as `observe`.
 
-    `devicecore_devices{resource_name, state}` says how many devices are `free` (healthy, and nobody's), `reserved` (an
-    admission is about to have them), `allocated`, and `unhealthy`. A device that is held and unhealthy is both: so
-    `unhealthy` is capacity without allocatable, whoever holds what.
+    `devicecore_devices{resource_name, state}` is the number of devices that are `free` (healthy and not in use),
+    `reserved` (an admission is under way), `allocated`, and `unhealthy`. A device that is allocated and unhealthy is
+    counted in both, so that `unhealthy` is always capacity minus allocatable.
 
     Args:
-        node: where the devices are known, such as `lambda: manager.state`. It can be given later, to `count_devices`.
+        state: returns the state whose devices are counted, such as `lambda: manager.state`. It can also be given
+            later, to `count_devices`.
     """
 
-    def __init__(self, node: Callable[[], NodeState] | None = None) -> None:
+    def __init__(self, state: Callable[[], NodeState] | None = None) -> None:
         self.registry = CollectorRegistry()
-        self._node = node
+        self._state = state
         self._lock = threading.Lock()  # held while the fields below change
         self._registrations: dict[str, int] = {}
         self._durations: dict[str, _Histogram] = {}
@@ -76,9 +76,9 @@ class PrometheusMetrics:
         }
         self.registry.register(self)
 
-    def count_devices(self, node: Callable[[], NodeState]) -> None:
-        """Count the devices of this node from now on: a manager is made with its metrics, and has a node only then."""
-        self._node = node
+    def count_devices(self, state: Callable[[], NodeState]) -> None:
+        """Count the devices of this state from now on: the manager that has the state is made after its metrics."""
+        self._state = state
 
     def device_plugin_registration(self, resource: str) -> None:
         """Count a Register call."""
@@ -97,7 +97,7 @@ class PrometheusMetrics:
             self._failed_admissions += failed
 
     def pod_resources_request(self, method: str, version: str, failed: bool) -> None:  # noqa: FBT001 - as the server calls it
-        """Count a call of the pod-resources API; of the older one, a kubelet counts no more than that there was one."""
+        """Count a call of the pod-resources API; a kubelet counts calls of v1alpha1 only in the total."""
         series = ["requests_total"]
         if version == "v1":
             series.append(f"requests_{_POD_RESOURCES[method]}")
@@ -108,7 +108,7 @@ class PrometheusMetrics:
                 self._pod_resources[one][version] = self._pod_resources[one].get(version, 0) + 1
 
     def collect(self) -> Iterator[Metric]:
-        """All there is to know now (prometheus_client: `Collector`)."""
+        """Return all metrics (prometheus_client: `Collector`)."""
         # Not the library's Counter and Histogram: those show a `_created` series with each, which a kubelet does not,
         # and which can be switched off only for a whole process.
         with self._lock:
@@ -136,10 +136,10 @@ class PrometheusMetrics:
         yield from _pod_resources(pod_resources)
         devices = GaugeMetricFamily(
             "devicecore_devices",
-            "Devices by state. One that is held and unhealthy is counted in both.",
+            "Devices by state. A device that is allocated and unhealthy is counted in both.",
             labels=(*_LABELS, "state"),
         )
-        for resource, state, number in devices_by_state(self._node()) if self._node else ():
+        for resource, state, number in devices_by_state(self._state()) if self._state else ():
             devices.add_metric([resource, state], number)
         yield devices
 
@@ -204,17 +204,17 @@ class MetricsServer:
         self.close()
 
 
-def devices_by_state(node: NodeState) -> Iterator[tuple[ResourceName, str, int]]:
-    """How many devices of each resource are in each state; of resources that plugins report, or somebody holds."""
+def devices_by_state(state: NodeState) -> Iterator[tuple[ResourceName, str, int]]:
+    """The number of devices in each state, for each resource that a plugin reports or a container holds."""
     reserved: dict[ResourceName, DeviceSet] = {}
-    for reservation in node.ledger.reservations:  # what its own pod lends to it is allocated already
-        of_pod = node.ledger.allocations.get(reservation.key.pod, ())
+    for reservation in state.ledger.reservations:  # devices that its own pod reuses are allocated already
+        of_pod = state.ledger.allocations.get(reservation.key.pod, ())
         lent = (held.devices for held in of_pod if held.resource == reservation.resource)
         devices = reduce(sub, lent, reservation.devices)
         reserved[reservation.resource] = reserved.get(reservation.resource, DeviceSet()) | devices
-    for resource in sorted({*node.inventory.resources, *node.ledger.resources}):
-        in_use = node.ledger.in_use(resource)
-        report = node.inventory.current_report(resource)
+    for resource in sorted({*state.inventory.resources, *state.ledger.resources}):
+        in_use = state.ledger.in_use(resource)
+        report = state.inventory.current_report(resource)
         yield resource, "free", len(report.healthy - in_use) if report else 0
         yield resource, "reserved", len(reserved.get(resource, ()))
         yield resource, "allocated", len(in_use) - len(reserved.get(resource, ()))

@@ -28,7 +28,7 @@ SECTIONS = ("capacity", "allocatable")
 """The maps of a node's status in which resources are counted."""
 
 
-class Way(Enum):
+class PatchStrategy(Enum):
     """How a change is written. All bring about the same; they differ in who then owns a key (`metadata.managedFields`).
 
     With the first two it is whoever wrote last. With server-side apply it is the field manager until it no longer
@@ -126,18 +126,20 @@ def equals(quantity: object, count: int) -> bool:
         return False
 
 
-def render(way: Way, needed: Changes, wanted: Wanted, node: NodeObject, field_manager: str) -> tuple[PatchType, Json]:
+def render(
+    strategy: PatchStrategy, needed: Changes, wanted: Wanted, node: NodeObject, field_manager: str
+) -> tuple[PatchType, Json]:
     """The patch that brings `needed` into `node`, so that it shows what is `wanted`.
 
     Raises:
         ValueError: `field_manager` has applied fields that are none of our business, and that we would delete.
     """
-    match way:
-        case Way.JSON_PATCH:
+    match strategy:
+        case PatchStrategy.JSON_PATCH:
             return PatchType.JSON, _json_patch(needed, node)
-        case Way.STRATEGIC_MERGE:
+        case PatchStrategy.STRATEGIC_MERGE:
             return PatchType.STRATEGIC, {"metadata": {"resourceVersion": node.version}, "status": needed}
-        case Way.APPLY:
+        case PatchStrategy.APPLY:
             return PatchType.APPLY, _apply_patch(wanted, node, field_manager)
 
 

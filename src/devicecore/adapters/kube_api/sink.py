@@ -13,7 +13,7 @@ from attrs import frozen
 from lightkube.config.kubeconfig import SERVICE_ACCOUNT
 
 from devicecore.adapters.kube_api.access import Access, ApiServer, NodeNameError, Problem
-from devicecore.adapters.kube_api.patches import Wanted, Way, changes, render
+from devicecore.adapters.kube_api.patches import PatchStrategy, Wanted, changes, render
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import SinkError
 from devicecore.domain.model import ResourceName
@@ -47,7 +47,7 @@ class KubeApiSink:
         kubeconfig: where the API server is, and who we are. Without it: the service account of the pod we run in, then
             `$KUBECONFIG`, then `~/.kube/config`. It is read again when credentials have expired.
         context: which context of the kubeconfig, if not its current one.
-        way: how changes are written.
+        strategy: how changes are written.
         keep_removed: keep a removed resource with 0, as a kubelet does; otherwise delete it.
         leftovers: resources that an earlier run may have left on the node: taken for removed until a status names them.
         field_manager: who we are in `metadata.managedFields`. Nobody else may apply under this name.
@@ -67,7 +67,7 @@ class KubeApiSink:
         *,
         kubeconfig: str | PathLike[str] | None = None,
         context: str | None = None,
-        way: Way = Way.JSON_PATCH,
+        strategy: PatchStrategy = PatchStrategy.JSON_PATCH,
         keep_removed: bool = True,
         leftovers: Iterable[ResourceName] = (),
         field_manager: str = "devicecore",
@@ -83,7 +83,7 @@ class KubeApiSink:
             self._name = f"node {node} at {client.config.cluster.server}"
         self._server = ApiServer(node, access, field_manager)
         # Not applying a key deletes it only if nobody else has ever written it: what is left takes a second patch.
-        self._ways = (way, Way.STRATEGIC_MERGE) if way is Way.APPLY else (way,)
+        self._strategies = (strategy, PatchStrategy.STRATEGIC_MERGE) if strategy is PatchStrategy.APPLY else (strategy,)
         self._field_manager = field_manager
         self._gone = 0 if keep_removed else None
         self._leftovers = tuple(leftovers)
@@ -160,7 +160,7 @@ class KubeApiSink:
         while attempt := self._wait(failures, pause):
             wanted, is_last = attempt
             try:
-                self._bring_about(wanted)
+                self._reconcile(wanted)
             except Exception as error:  # noqa: BLE001 - a thread that ends is noticed by nobody
                 problem = (
                     error if isinstance(error, Problem) else Problem(type(error), f"a bug in devicecore: {error!r}")
@@ -190,24 +190,24 @@ class KubeApiSink:
                 return None
             return self._wanted, self._closing
 
-    def _bring_about(self, wanted: Wanted) -> None:
+    def _reconcile(self, wanted: Wanted) -> None:
         for left in reversed(range(_READS)):
             try:
-                self._bring_about_once(wanted)
+                self._reconcile_once(wanted)
             except Problem as problem:
                 if not (problem.is_stale and left):
                     raise
             else:
                 return
 
-    def _bring_about_once(self, wanted: Wanted) -> None:
+    def _reconcile_once(self, wanted: Wanted) -> None:
         node = self._server.read()
-        for way in self._ways:
+        for strategy in self._strategies:
             needed = changes(wanted, node)
             if not needed:
                 return
             try:
-                kind, body = render(way, needed, wanted, node, self._field_manager)
+                kind, body = render(strategy, needed, wanted, node, self._field_manager)
             except ValueError as error:
                 raise Problem(kind="field manager", cause=str(error)) from error
             node = self._server.write(kind, body)

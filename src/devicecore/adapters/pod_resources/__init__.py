@@ -1,6 +1,6 @@
-"""The kubelet's pod-resources API: which container holds which devices. Both sides of it.
+"""The kubelet's pod-resources API: which container holds which devices. Server and client.
 
-Read `api` for what is told, `server` for who tells it and how often, and `client` for who asks.
+`api` computes the answers, `server` serves them on a unix socket and limits the rate, `client` asks a kubelet.
 """
 
 from devicecore.adapters.pod_resources.api import (

@@ -1,7 +1,7 @@
-"""The API: what it is called, and what it answers.
+"""The names of the services and the answers to their methods, computed from a snapshot.
 
-Law: what is listed is what the ledger says, whatever plugins say now; one element for each device and each NUMA node it
-was on (kubelet.md 10.2). The converse holds of allocatable devices: what plugins call healthy now, whoever holds it.
+Laws: `List` and `Get` answer from the ledger alone, with one element for each device and each NUMA node that the device
+was on (kubelet.md 10.2). `GetAllocatableResources` answers from the plugins' newest reports alone.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,19 +18,19 @@ SERVICE_V1ALPHA1 = "v1alpha1.PodResourcesLister"
 
 @frozen
 class Snapshot:
-    """What is told: all that is known of devices, and the active pods, in the order in which they are listed."""
+    """What the answers are computed from: the state of all devices, and the active pods in the order of the list."""
 
     node: NodeState
     pods: Sequence[Pod]
 
 
 def list_pods(snapshot: Snapshot) -> podresources.ListPodResourcesResponse:
-    """Every active pod, with what its containers hold (kubelet: `List`)."""
+    """Every active pod, with the devices of its containers (kubelet: `List`)."""
     return podresources.ListPodResourcesResponse(pod_resources=[_pod(snapshot.node, pod) for pod in snapshot.pods])
 
 
 def get_pod(snapshot: Snapshot, name: str, namespace: str) -> podresources.GetPodResourcesResponse | None:
-    """One active pod; None if there is none of that name (kubelet: `Get`)."""
+    """One active pod; None if no active pod has that name (kubelet: `Get`)."""
     for pod in snapshot.pods:
         if (pod.name, pod.namespace) == (name, namespace):
             return podresources.GetPodResourcesResponse(pod_resources=_pod(snapshot.node, pod))
@@ -51,7 +51,7 @@ def allocatable_resources(snapshot: Snapshot) -> podresources.AllocatableResourc
 
 
 def list_pods_v1alpha1(snapshot: Snapshot) -> podresources_v1alpha1.ListPodResourcesResponse:
-    """Every active pod in the older API, which knows neither NUMA nodes nor sidecars."""
+    """Every active pod in the older API, which has no NUMA nodes and no sidecars."""
     pods = [
         podresources_v1alpha1.PodResources(
             name=pod.name,

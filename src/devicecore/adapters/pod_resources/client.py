@@ -1,6 +1,6 @@
-"""The caller's side: ask a kubelet, real or not.
+"""A client for the pod-resources API of a kubelet, of the stand-in or of a real one.
 
-Law: every call ends in time, with an answer or with the last reason why there is none.
+Law: Every call ends within its timeout, with an answer or with the reason of the last failure.
 """
 
 import os
@@ -18,16 +18,16 @@ from devicecore.domain.errors import DeviceCoreError
 from devicecore.system.sockets import target
 from devicecore.wire import podresources
 
-_LONGEST_ANSWER = 64 * 1024 * 1024  # bytes: 50,000 devices are more than gRPC's 4 MiB
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two attempts
-_AGAIN = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
+_MAX_ANSWER = 64 * 1024 * 1024  # bytes: 50,000 devices are more than gRPC's 4 MiB
+_FIRST_PAUSE, _MAX_PAUSE = 0.05, 1.0  # seconds between two attempts
+_TRANSIENT = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
 
 Response = TypeVar("Response", bound=Message)
 
 
 @frozen
 class PodResourcesError(DeviceCoreError):
-    """The pod-resources API does not answer, or answers that it cannot. `code` is gRPC's name for it."""
+    """A call of the pod-resources API failed. `code` is the name of gRPC's status code."""
 
     socket: str
     method: str
@@ -39,10 +39,10 @@ class PodResourcesError(DeviceCoreError):
 
 
 class PodResourcesClient:
-    """Asks a kubelet, real or not. It may be made before there is one.
+    """Asks a kubelet, which need not run yet when the client is made. Thread-safe.
 
-    A call waits for the socket, and tries again when the kubelet has too much to do or has just gone, until it is
-    answered or `timeout` seconds are over. Thread-safe.
+    A call waits for the socket. It is repeated while the kubelet is unavailable or rejects it because of its rate
+    limit, until there is an answer or `timeout` seconds have passed.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class PodResourcesClient:
             target(str(Path(socket).absolute())),
             options=[
                 ("grpc.default_authority", "localhost"),  # strict servers refuse a path there
-                ("grpc.max_receive_message_length", _LONGEST_ANSWER),
+                ("grpc.max_receive_message_length", _MAX_ANSWER),
                 ("grpc.use_local_subchannel_pool", 1),
                 ("grpc.initial_reconnect_backoff_ms", 100),
                 ("grpc.min_reconnect_backoff_ms", 100),
@@ -71,22 +71,22 @@ class PodResourcesClient:
         self.close()
 
     def close(self) -> None:
-        """Let go of the connection. Twice is no error."""
+        """Close the connection. Closing twice is no error."""
         self._channel.close()
 
     def list(self) -> podresources.ListPodResourcesResponse:
-        """Every active pod, with what its containers hold.
+        """Every active pod, with the devices of its containers.
 
         Raises:
-            PodResourcesError: there was no answer in time, or it was an error.
+            PodResourcesError: no answer came in time, or the answer was an error.
         """
         return self._call("List", podresources.ListPodResourcesRequest(), podresources.ListPodResourcesResponse)
 
     def get(self, name: str, namespace: str = "default") -> podresources.GetPodResourcesResponse:
-        """One pod. A kubelet before 1.34 has to be told to offer this.
+        """One pod. Before Kubernetes 1.34, a kubelet offers this only with a feature gate.
 
         Raises:
-            PodResourcesError: there is no such pod, there was no answer in time, or it was another error.
+            PodResourcesError: the pod does not exist, no answer came in time, or the answer was an error.
         """
         request = podresources.GetPodResourcesRequest(pod_name=name, pod_namespace=namespace)
         return self._call("Get", request, podresources.GetPodResourcesResponse)
@@ -95,7 +95,7 @@ class PodResourcesClient:
         """Every healthy device.
 
         Raises:
-            PodResourcesError: there was no answer in time, or it was an error.
+            PodResourcesError: no answer came in time, or the answer was an error.
         """
         request = podresources.AllocatableResourcesRequest()
         return self._call("GetAllocatableResources", request, podresources.AllocatableResourcesResponse)
@@ -111,9 +111,9 @@ class PodResourcesClient:
                 answer: Response = call(request, timeout=max(deadline - time.monotonic(), 0.001), wait_for_ready=True)
             except grpc.RpcError as error:
                 code = error.code()
-                if code not in _AGAIN or time.monotonic() + pause >= deadline:
+                if code not in _TRANSIENT or time.monotonic() + pause >= deadline:
                     raise PodResourcesError(self.socket, method, code.name, error.details() or "") from error
             else:
                 return answer
             time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = min(2 * pause, _MAX_PAUSE)

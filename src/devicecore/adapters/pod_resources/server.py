@@ -1,6 +1,6 @@
-"""The kubelet's side: the API served on a unix socket.
+"""The server of the pod-resources API, on a unix socket.
 
-Law: nobody's calls cost more than the rate allows, and whatever goes wrong with one of them, the next is answered.
+Laws: The server answers no more calls than its rate limit allows. A call that fails does not affect the next one.
 """
 
 import logging
@@ -44,16 +44,16 @@ class PodResourcesServer:
     """Serves the API, v1 and v1alpha1, on a unix socket.
 
     Args:
-        socket: where; its directory is made, if only its last part is missing.
-        look: what to tell. It is called in a thread of this server.
-        sweep: called before pods are listed, so that those that are gone are not (kubelet: `UpdateAllocatedDevices`).
-        observe: told of every call: method, API version, whether it failed. Must not block.
-        requests_per_second: how many calls are answered in the long run, all callers and methods together.
-        burst: how many may come at once.
-        clock: monotonic seconds, for that.
+        socket: the path of the socket. The server makes the socket's directory if only its last part is missing.
+        look: returns what the answers are computed from. It is called in a thread of this server.
+        sweep: called before pods are listed, so that pods that ended are not (kubelet: `UpdateAllocatedDevices`).
+        observe: called after each call with its method, its API version and whether it failed. Must not block.
+        requests_per_second: calls per second in the long run, of all callers and methods together.
+        burst: calls at once.
+        clock: monotonic seconds, for the rate limit.
 
     Raises:
-        ValueError: nobody would be answered ever.
+        ValueError: the rate limit would reject every call.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class PodResourcesServer:
         Raises:
             SocketPathTooLongError: the socket's path cannot be bound.
             DirectoryError: its directory cannot be made or used.
-            DirectoryInUseError: somebody serves there already.
+            DirectoryInUseError: another process serves this socket.
         """
         _prepare(self.socket)
         server = grpc.server(ThreadPoolExecutor(_THREADS, thread_name_prefix="devicecore-pod-resources"))
@@ -119,7 +119,7 @@ class PodResourcesServer:
         self._server = server
 
     def stop(self) -> None:
-        """Stop serving; the socket is gone on return. Twice is no error."""
+        """Stop serving; the socket does not exist any more on return. Stopping twice is no error."""
         server, self._server = self._server, None
         if server is not None:
             server.stop(_STOP_GRACE).wait()
@@ -165,10 +165,12 @@ class PodResourcesServer:
     ) -> Callable[[Any, grpc.ServicerContext], Message]:
         def respond(request: Message, context: grpc.ServicerContext) -> Message:
             if self._bucket.take():
-                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")  # nobody counts these
+                context.abort(
+                    grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit"
+                )  # a kubelet does not count these
             try:
                 response = answer(request)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the caller is told
+            except Exception as error:  # noqa: BLE001 - the caller gets every error as an answer
                 self._observe(method, version, True)  # noqa: FBT003 - whether it failed
                 if not isinstance(error, _NotFoundError):
                     _log.exception("%s of the pod-resources API failed", method)
@@ -181,7 +183,7 @@ class PodResourcesServer:
 
 @frozen
 class _NotFoundError(Exception):
-    """There is no such pod."""
+    """The pod does not exist."""
 
     name: str
     namespace: str
