@@ -19,7 +19,7 @@ from attrs import evolve, field, frozen
 from devicecore.domain import container_options
 from devicecore.domain.admission import Admitted, NotReady, Refused, Verdict
 from devicecore.domain.capacity import NodeStatus
-from devicecore.domain.checkpoint import CheckpointData, decode
+from devicecore.domain.checkpoint import CheckpointData, CheckpointWriter, decode, restore
 from devicecore.domain.container_options import ContainerOptions
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.errors import (
@@ -124,6 +124,7 @@ class DeviceManager:
         self._watchers = 0  # that wait for it
         self._saving = threading.Lock()  # held while the store is called, so that no older node is saved last
         self._publishing = threading.Lock()  # held while the sink is called, so that no older status is published last
+        self._writer = CheckpointWriter()  # used while `_saving` is held
         self._saved: NodeState | None = None
         self._published = NodeStatus()
         self._removed: tuple[ResourceName, ...] = ()  # not yet published
@@ -601,7 +602,7 @@ class DeviceManager:
         """Make `node` durable; the caller holds `_saving`."""
         if node is not self._saved:
             self._saved = None  # until the store says otherwise, nobody knows what it holds
-            self._store.save(node.encoded())
+            self._store.save(self._writer.file(node))
             self._saved = node
 
     def _save_or_log(self) -> None:
@@ -658,7 +659,7 @@ class DeviceManager:
                 skipped.append(f"{holder}: {error}")
             else:
                 entries.append(entry)
-        node = NodeState.restore(evolve(data, entries=tuple(entries)), self._clock())
+        node = restore(evolve(data, entries=tuple(entries)), self._clock())
         return node, Restored(decoded.format if decoded else None, len(entries), tuple(skipped))
 
     def _set_aside(self, problem: DeviceCoreError) -> str | None:

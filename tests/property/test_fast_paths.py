@@ -11,10 +11,20 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, decode, encode, fnv1a_32, plain_file
+from devicecore.domain.checkpoint import (
+    CheckpointData,
+    CheckpointWriter,
+    PodDevicesEntry,
+    checkpoint_of,
+    decode,
+    encode,
+    fnv1a_32,
+    plain_file,
+    restore,
+)
 from devicecore.domain.checkpoint import decoding as checkpoint_decoding
-from devicecore.domain.checkpoint import written as checkpoint_written
-from devicecore.domain.checkpoint.fnv import OFFSET, Passage, before, fnv1a_32_pure
+from devicecore.domain.checkpoint import writer as checkpoint_writer
+from devicecore.domain.checkpoint.fnv import OFFSET, HashedText, before, fnv1a_32_pure
 from devicecore.domain.checkpoint.plain_file import read_plain
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.device_set import DeviceIndex, DeviceSet, in_natural_order, natural_key
@@ -47,7 +57,7 @@ STORE = resource_name("example.com/gpu"), resource_name("example.com/nic")
 
 @given(st.lists(st.binary(max_size=20), max_size=4), st.lists(states, max_size=4), st.binary(max_size=9))
 def test_a_passage_hashes_as_its_text_does(parts: list[bytes], starts: list[int], more: bytes) -> None:
-    passage = Passage(tuple(parts))
+    passage = HashedText(tuple(parts))
     for start in (*starts, *starts, OFFSET):
         assert passage.hash(start) == fnv1a_32_pure(b"".join(parts), start)
         assert passage.followed_by(more).hash(start) == fnv1a_32_pure(b"".join(parts) + more, start)
@@ -93,6 +103,7 @@ class SavedAgainAndAgain(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.node = NodeState()
+        self.writer = CheckpointWriter()
         self.generation = 0
 
     @rule(resource=st.sampled_from(STORE), ids=st.lists(st.integers(0, 30), max_size=12), ill=st.booleans())
@@ -123,17 +134,17 @@ class SavedAgainAndAgain(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        self.node = NodeState.restore(decode(self.node.encoded()).verified(), 0.0)
+        self.node = restore(decode(CheckpointWriter().file(self.node)).verified(), 0.0)
 
     @invariant()
     def the_file_is_that_of_the_whole_state(self) -> None:
-        assert self.node.encoded() == encode(self.node.checkpoint())
+        assert self.writer.file(self.node) == encode(checkpoint_of(self.node))
 
 
 def test_a_node_that_is_saved_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """With blocks of three pods, so that there are several of them."""
-    monkeypatch.setattr(checkpoint_written, "_FEW_PODS", 3)
-    monkeypatch.setattr(checkpoint_written, "_room", lambda _: 3)
+    monkeypatch.setattr(checkpoint_writer, "_FEW_PODS", 3)
+    monkeypatch.setattr(checkpoint_writer, "_room", lambda _: 3)
     run_state_machine_as_test(SavedAgainAndAgain)
 
 

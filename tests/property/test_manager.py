@@ -23,7 +23,7 @@ from devicecore.adapters.memory import (
 )
 from devicecore.domain.admission import Admitted, NotReady, Verdict
 from devicecore.domain.capacity import NodeStatus
-from devicecore.domain.checkpoint import decode
+from devicecore.domain.checkpoint import decode, restore
 from devicecore.domain.container_options import ContainerAllocateResponse, ContainerOptions
 from devicecore.domain.errors import (
     AdmissionError,
@@ -51,7 +51,6 @@ from devicecore.domain.model import (
     PodUid,
     ResourceName,
 )
-from devicecore.domain.node_state import NodeState
 from devicecore.domain.topology import Topology
 from devicecore.manager import DeviceManager
 from devicecore.ports.plugin import DevicePlugin
@@ -212,7 +211,7 @@ def owners(ledger: Ledger, resource: ResourceName) -> dict[DeviceId, set[PodUid]
 
 def stored(blob: bytes | None) -> dict[PodUid, Holdings]:
     """What every pod would have after a restart."""
-    return {} if blob is None else holdings(NodeState.restore(decode(blob).verified(), now=0.0).ledger)
+    return {} if blob is None else holdings(restore(decode(blob).verified(), now=0.0).ledger)
 
 
 def may_share(pod: Pod, holders: Iterable[str]) -> bool:

@@ -1,16 +1,19 @@
-"""The laws of `domain/node.py`.
+"""The laws of `domain/node_state.py`.
 
-"A `NodeState` is only ever replaced. Whoever holds one has a consistent picture, and what a kubelet would write to its
-checkpoint is a function of it."
+"A `NodeState` is only ever replaced. A reader of one has a consistent picture."
+
+And of `domain/checkpoint/`: a restart keeps what was saved, and a writer writes what `encode` writes.
 """
 
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from devicecore.domain.checkpoint import CheckpointData, decode, encode
+from devicecore.domain.checkpoint import CheckpointData, CheckpointWriter, checkpoint_of, decode, encode, restore
 from devicecore.domain.device_set import DeviceSet
+from devicecore.domain.errors import UnencodableCheckpointError
 from devicecore.domain.events import DevicesReported, PluginLost, PluginRegistered, RegistrationRequested
 from devicecore.domain.inventory import GRACE_PERIOD
 from devicecore.domain.ledger import Allocation, Ledger
@@ -32,13 +35,15 @@ from devicecore.testing.strategies import PODS, RESOURCES, device_ids, device_li
 GPU, RDMA = RESOURCES
 PLUGIN = PluginId(GPU, "plugin.sock", 1)
 KEY = ContainerKey(PODS[0], "app")
+ONE = Allocation(KEY, GPU, {DeviceId("a"): ()}, Receipt(b"1"))
+OTHER = Allocation(ContainerKey(PODS[1], "app"), GPU, {DeviceId("b"): (NumaNode(1),)}, Receipt(b"2"))
 
 awkward_lists = device_lists(min_size=1, max_size=6)
 
 
 def restarted(node: NodeState, format: int = 2) -> NodeState:  # noqa: A002 - as `encode` calls it
     """What is known after a restart, with the checkpoint on disk in between."""
-    return NodeState.restore(decode(encode(node.checkpoint(), format)).verified(), now=0.0)
+    return restore(decode(encode(checkpoint_of(node), format)).verified(), now=0.0)
 
 
 Held = tuple[dict[DeviceId, tuple[NumaNode, ...]], Receipt]
@@ -91,14 +96,14 @@ def test_format_1_keeps_everything_but_the_numa_nodes(ledger: Ledger) -> None:
 )
 def test_a_restart_alone_changes_no_byte(ledger: Ledger) -> None:
     """Who restores a checkpoint and writes it again writes the same entries."""
-    data = NodeState(ledger=Ledger.of(ledger)).checkpoint()
-    assert NodeState.restore(data, now=0.0).checkpoint().entries == data.entries
+    data = checkpoint_of(NodeState(ledger=Ledger.of(ledger)))
+    assert checkpoint_of(restore(data, now=0.0)).entries == data.entries
 
 
 @given(nodes(lists=awkward_lists))
 def test_a_checkpoint_names_the_healthy_devices_of_registered_resources(node: NodeState) -> None:
     """Only the names count when it is read: nothing is healthy until its plugin reports again, and all is expected."""
-    data = node.checkpoint()
+    data = checkpoint_of(node)
     assert data.registered_devices is not None
     for resource in node.inventory.resources.values():
         assert resource.report is not None
@@ -115,26 +120,49 @@ def test_a_checkpoint_names_the_healthy_devices_of_registered_resources(node: No
 @given(nodes(lists=awkward_lists))
 def test_reservations_are_not_in_a_checkpoint(node: NodeState) -> None:
     """What no plugin has confirmed is as if it had never been."""
-    entries = node.checkpoint().entries or ()
+    entries = checkpoint_of(node).entries or ()
     allocated = {(held.key.pod, held.key.container, held.resource) for held in node.ledger}
     assert {(entry.pod_uid, entry.container_name, entry.resource_name) for entry in entries} == allocated
 
 
 @given(plugin_events(lists=awkward_lists), ledgers(contested=True))
-def test_a_file_written_bit_by_bit_is_that_of_the_whole(events: Iterable[object], ledger: Ledger) -> None:
-    """Whatever of earlier files is used again, the bytes are those of encoding everything anew."""
+def test_a_writer_writes_what_encode_writes_after_each_event(events: Iterable[object], ledger: Ledger) -> None:
+    """`CheckpointWriter().file(state) == encode(checkpoint_of(state))`, for one writer and a node's history."""
+    writer = CheckpointWriter()
     node = NodeState(ledger=ledger)
-    assert node.encoded() == encode(node.checkpoint())
+    assert writer.file(node) == encode(checkpoint_of(node))
     for event in events:
         assert isinstance(event, PluginRegistered | DevicesReported | PluginLost)
         node = node.apply(event, now=0.0)
         node = NodeState(node.inventory, node.ledger.evict(PODS[:1]))
-        assert node.encoded() == encode(node.checkpoint())
+        assert writer.file(node) == encode(checkpoint_of(node))
+
+
+@given(st.lists(nodes(lists=awkward_lists), max_size=4))
+@example([NodeState(ledger=Ledger.of([ONE, OTHER])), NodeState(ledger=Ledger.of([OTHER, ONE]))])
+@example([NodeState(ledger=Ledger.of([ONE, OTHER])), NodeState(ledger=Ledger.of([OTHER])), NodeState()])
+@example([NodeState(ledger=Ledger({PODS[0]: (), PODS[1]: (OTHER,)})), NodeState(ledger=Ledger({PODS[0]: ()}))])
+def test_a_writer_writes_what_encode_writes_for_any_states(states: list[NodeState]) -> None:
+    """Also if the states have nothing to do with each other, or the same pods in another order."""
+    writer = CheckpointWriter()
+    for state in (*states, *states[::-1]):
+        assert writer.file(state) == encode(checkpoint_of(state))
+
+
+@given(nodes(lists=awkward_lists))
+def test_a_writer_goes_on_after_a_state_that_has_no_file(node: NodeState) -> None:
+    """A lone surrogate in a pod's uid is refused, and shows in no file after that."""
+    writer = CheckpointWriter()
+    writer.file(node)
+    strange = Allocation(ContainerKey(PodUid("\ud800"), "app"), GPU, {}, Receipt(b""))
+    with pytest.raises(UnencodableCheckpointError):
+        writer.file(NodeState(node.inventory, Ledger.of([*node.ledger, strange])))
+    assert writer.file(node) == encode(checkpoint_of(node))
 
 
 def test_a_node_without_anything_writes_what_a_kubelet_writes() -> None:
     """No pods are null, no resources an empty map; and it comes back as a node without anything."""
-    assert NodeState().checkpoint() == CheckpointData(None, {})
+    assert checkpoint_of(NodeState()) == CheckpointData(None, {})
     assert restarted(NodeState()) == NodeState()
 
 

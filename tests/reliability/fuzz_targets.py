@@ -8,7 +8,7 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from devicecore.adapters.grpc_unix.limits import ListCheck, shown
-from devicecore.domain.checkpoint import decode, encode, judge
+from devicecore.domain.checkpoint import checkpoint_of, decode, encode, judge, restore
 from devicecore.domain.errors import CheckpointError, DeviceCoreError, UnreadableReceiptError
 from devicecore.domain.events import DevicesReported, PluginLost, PluginRegistered
 from devicecore.domain.model import (
@@ -44,10 +44,10 @@ def checkpoint(data: bytes) -> None:
         encode(decoded.data, number)
     again = decode(encode(decoded.data))
     assert again.verified() == decoded.data
-    node = NodeState.restore(decoded.data, now=0.0)
-    written = encode(node.checkpoint())
-    restarted = NodeState.restore(decode(written).verified(), now=1.0)
-    assert encode(restarted.checkpoint()) == written
+    node = restore(decoded.data, now=0.0)
+    written = encode(checkpoint_of(node))
+    restarted = restore(decode(written).verified(), now=1.0)
+    assert encode(checkpoint_of(restarted)) == written
     for entry in decoded.data.entries or ():
         receipt(entry.alloc_resp or b"")
 
@@ -84,9 +84,9 @@ def _list(data: bytes) -> None:
     node = node.apply(DevicesReported(plugin, devices), now=0.0)
     status = node.inventory.status()
     assert 0 <= status.allocatable[RESOURCE] <= status.capacity[RESOURCE]
-    assert decode(encode(node.checkpoint())).verified() == node.checkpoint()
+    assert decode(encode(checkpoint_of(node))).verified() == checkpoint_of(node)
     node = _admitted(node)
-    assert decode(encode(node.checkpoint())).verified() == node.checkpoint()
+    assert decode(encode(checkpoint_of(node))).verified() == checkpoint_of(node)
     gone = node.apply(PluginLost(plugin), now=1.0).inventory.status()
     # As in a kubelet, an id that is listed twice with different health counts twice, as long as its plugin is there.
     assert gone.capacity == {RESOURCE: len({device.id for device in devices})}

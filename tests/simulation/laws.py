@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations
 
 from devicecore.domain.admission import Admitted, NotReady, Refused, Verdict
-from devicecore.domain.checkpoint import CheckpointData, decode
+from devicecore.domain.checkpoint import CheckpointData, decode, entry_of, restore
 from devicecore.domain.errors import (
     CheckpointError,
     DeviceHeldError,
@@ -17,7 +17,6 @@ from devicecore.domain.errors import (
 from devicecore.domain.inventory import Resource
 from devicecore.domain.ledger import Holding, Ledger
 from devicecore.domain.model import Container, DeviceId, Health, Pod, PodUid, ResourceName, is_extended_resource
-from devicecore.domain.node_state import NodeState
 from devicecore.domain.topology import Policy
 from devicecore.testing.faults import Call
 from tests.simulation.world import Attempt, Holdings, World, holdings
@@ -131,7 +130,7 @@ def the_file_restores_to_the_ledger_in_memory(world: World) -> Complaints:
     if not world.disk.up_to_date or not world.is_new_pair(world.disk.content.blob, world.node):
         return
     data = _on_disk(world.disk.content.blob)
-    restored = NodeState.restore(data, world.clock())
+    restored = restore(data, world.clock())
     if list(restored.ledger) != list(world.node.ledger):
         yield f"on disk is {_show_ledger(restored.ledger)}, in memory {_show_ledger(world.node.ledger)}"
     reported = {name for name, resource in world.node.inventory.resources.items() if resource.report is not None}
@@ -207,7 +206,7 @@ def a_failed_admission_changed_nothing(world: World, attempt: Attempt, verdict: 
         yield f"{pod} was refused, and holds {_show(holdings(world.node.ledger.allocations.get(pod, ())))}"
     if attempt.up_to_date and world.disk.up_to_date and not attempt.ended:
         on_disk = [entry for entry in _on_disk(world.disk.content.blob).entries or () if entry.pod_uid == pod]
-        if on_disk != [allocation.entry for allocation in before]:
+        if on_disk != [entry_of(allocation) for allocation in before]:
             yield f"{pod} was refused, and the file says that it has {on_disk}"
 
 

@@ -26,7 +26,7 @@ from devicecore import (
     Verdict,
 )
 from devicecore.adapters.memory import MemoryConnection, MemoryPods, MemorySink, MemoryStore, MemoryTransport
-from devicecore.domain.checkpoint import decode
+from devicecore.domain.checkpoint import checkpoint_of, decode
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.errors import (
     AdmissionTimeoutError,
@@ -177,8 +177,8 @@ class Rig:
         blob = self.store.blob
         assert blob is not None
         data = decode(blob).verified()
-        assert data.entries == self.node.checkpoint().entries
-        assert data.registered_devices == self.node.checkpoint().registered_devices
+        assert data.entries == checkpoint_of(self.node).entries
+        assert data.registered_devices == checkpoint_of(self.node).registered_devices
 
 
 def devices(verdict: Verdict, container: str = "c0", resource: ResourceName = GPU) -> DeviceSet:

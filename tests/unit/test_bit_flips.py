@@ -10,10 +10,18 @@ from collections.abc import Iterator
 
 from devicecore import DeviceManager
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
-from devicecore.domain.checkpoint import CheckpointData, FileVerdict, PodDevicesEntry, decode, dump, encode, judge
+from devicecore.domain.checkpoint import (
+    CheckpointData,
+    FileVerdict,
+    PodDevicesEntry,
+    allocation_of,
+    decode,
+    dump,
+    encode,
+    judge,
+)
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.errors import CheckpointError
-from devicecore.domain.ledger import Allocation
 from devicecore.wire.conversion import write_receipt
 
 RECEIPT = write_receipt(ContainerAllocateResponse(envs={"VISIBLE": "gpu-0,gpu-1"}, annotations={"a": "<b>"}))
@@ -92,7 +100,7 @@ def test_every_flip_gets_a_verdict() -> None:
 
 def test_a_manager_restores_a_flipped_file_whole_or_sets_it_aside() -> None:
     """It starts in any case, and what it cannot use it keeps."""
-    allocations = [Allocation.restore(entry) for entry in ENTRIES]
+    allocations = [allocation_of(entry) for entry in ENTRIES]
     for place, bit, blob in flipped():
         store = MemoryStore(blob)
         manager = DeviceManager(MemoryTransport(), store, MemorySink())

@@ -4,6 +4,7 @@ import pytest
 from attrs import evolve
 
 from devicecore.domain.capacity import NodeStatus, merge_into_node, pod_request, sanitize_allocatable
+from devicecore.domain.checkpoint import checkpoint_of, restore
 from devicecore.domain.inventory import Inventory
 from devicecore.domain.ledger import Ledger
 from devicecore.domain.model import (
@@ -33,7 +34,7 @@ class Script:
     def __init__(self) -> None:
         self.node = NodeState()
         self.plugins: dict[str, PluginId] = {}
-        self.checkpoint = self.node.checkpoint()
+        self.checkpoint = checkpoint_of(self.node)
 
     @property
     def inventory(self) -> Inventory:
@@ -74,13 +75,13 @@ class Script:
         self.inventory = Inventory({**self.inventory.resources, known.name: marked})
 
     def write_checkpoint(self, _: Json) -> None:
-        self.checkpoint = self.node.checkpoint()
+        self.checkpoint = checkpoint_of(self.node)
 
     def clear_device_sets(self, _: Json) -> None:
         self.node = NodeState()
 
     def read_checkpoint(self, _: Json) -> None:
-        self.node = NodeState.restore(self.checkpoint, NOW)
+        self.node = restore(self.checkpoint, NOW)
 
     def get_capacity(self, step: Json) -> None:
         removed, self.node = self.node.expire(NOW)

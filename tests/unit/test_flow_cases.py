@@ -22,11 +22,19 @@ from devicecore import (
     resource_name,
 )
 from devicecore.adapters.memory import MemoryPods, MemorySink, MemoryStore, MemoryTransport
-from devicecore.domain.checkpoint import PodDevicesEntry, decode, encode
+from devicecore.domain.checkpoint import (
+    CheckpointWriter,
+    PodDevicesEntry,
+    allocation_of,
+    checkpoint_of,
+    decode,
+    encode,
+    restore,
+)
 from devicecore.domain.container_options import merge
 from devicecore.domain.errors import DeviceCoreError, EmptyAllocateResponseError, PluginAlreadyConnectedError
 from devicecore.domain.inventory import Inventory
-from devicecore.domain.ledger import Allocation, Ledger
+from devicecore.domain.ledger import Ledger
 from devicecore.domain.model import ContainerKey, PluginId, ResourceName
 from devicecore.domain.node_state import NodeState
 from devicecore.wire.conversion import write_receipt
@@ -207,7 +215,7 @@ def test_what_dynamic_resource_allocation_serves_is_left_alone(name: str) -> Non
     """A claimed resource needs no plugin; the same request without its claim is refused."""
     case = FLOWS[name]
     held = NodeState(ledger=recorded.ledger({"another pod": {"c": case["allocated"]}}))
-    flow = Flow(case, encode(held.checkpoint()))
+    flow = Flow(case, encode(checkpoint_of(held)))
     pod = recorded.pod(case["pod"])
     with flow.manager:
         flow.pods.active.add(PodUid("another pod"))
@@ -371,7 +379,7 @@ def test_a_stored_device_has_the_nodes_it_is_stored_under(row: Json) -> None:
     """Under -1 it has none. What is stored without devices shows none."""
     entry = PodDevicesEntry("p", "c", "r", {int(node): tuple(ids) for node, ids in row["stored"].items()}, b"")
     expected = {} if isinstance(row["expected"], str) else row["expected"]
-    assert {id_: set(nodes) for id_, nodes in Allocation.restore(entry).nodes.items()} == {
+    assert {id_: set(nodes) for id_, nodes in allocation_of(entry).nodes.items()} == {
         id_: set(shown.get("nodes_as_set", ())) for id_, shown in expected.items()
     }
 
@@ -380,7 +388,7 @@ def test_a_checkpoint_says_who_holds_what_and_which_resources_to_expect() -> Non
     """What is read is what was written, receipts included; but nothing is healthy, and no plugin is known."""
     case = recorded.cases("checkpoint")["round_trip"]
     held = [
-        Allocation.restore(
+        allocation_of(
             PodDevicesEntry(
                 row["pod"],
                 row["container"],
@@ -395,7 +403,7 @@ def test_a_checkpoint_says_who_holds_what_and_which_resources_to_expect() -> Non
     before = NodeState(
         recorded.inventory(*(recorded.resource(name, ids) for name, ids in healthy.items())), Ledger.of(held)
     )
-    after = NodeState.restore(decode(before.encoded()).verified(), 0.0)
+    after = restore(decode(CheckpointWriter().file(before)).verified(), 0.0)
     assert after.ledger.allocations == before.ledger.allocations
     in_use = {name: sorted(after.ledger.in_use(name)) for name in after.ledger.resources}
     assert in_use == case["expected_after_read"]["allocated"]

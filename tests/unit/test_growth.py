@@ -5,7 +5,7 @@ calls of any function. Joining and writing the file is left: those bytes have to
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
 
 import pytest
@@ -28,8 +28,9 @@ from devicecore import (
     resource_name,
 )
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
-from devicecore.domain.checkpoint import fnv, written
-from devicecore.domain.checkpoint.fnv import Passage
+from devicecore.domain.checkpoint import CheckpointWriter, fnv, writer
+from devicecore.domain.checkpoint.fnv import HashedText
+from devicecore.domain.node_state import NodeState
 
 GPU = resource_name("example.com/gpu")
 SMALL, LARGE = (40, 400), (400, 4_000)
@@ -51,6 +52,7 @@ class Watched(str):
 
     __slots__ = ()
     work = Work()
+    writer = CheckpointWriter()
 
     def __hash__(self) -> int:
         Watched.work.ids_looked_at += 1
@@ -116,8 +118,8 @@ def running(pods: int, devices: int, topology: Topology) -> Counting:
     counting = Counting(manager, pods)
     for number in range(pods):
         counting.admit(number)
-    for state in range(256):  # each is met once in a while, and remembered
-        manager.state.inventory.written.dump.hash(state)
+    for state in range(256):  # each comes up now and then, and is remembered
+        Watched.writer._resources.dump.hash(state)  # noqa: SLF001 - there is no other way to meet them all
     return counting
 
 
@@ -134,9 +136,16 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
     hashing = counting(fnv.fnv1a_32, "bytes_hashed", lambda data, *_: len(data))
     monkeypatch.setattr(fnv, "fnv1a_32", hashing)
-    monkeypatch.setattr(written, "fnv1a_32", hashing)
-    rendering = counting(written._text, "entries_rendered", lambda _: 1)  # noqa: SLF001 - the one place that renders
-    monkeypatch.setattr(written, "_text", rendering)
+    monkeypatch.setattr(writer, "fnv1a_32", hashing)
+    rendering = counting(writer._text, "entries_rendered", lambda _: 1)  # noqa: SLF001 - the one place that renders
+    monkeypatch.setattr(writer, "_text", rendering)
+    real_file = CheckpointWriter.file
+
+    def file(self: CheckpointWriter, state: NodeState) -> bytes:
+        Watched.writer = self
+        return real_file(self, state)
+
+    monkeypatch.setattr(CheckpointWriter, "file", file)
 
 
 @pytest.mark.parametrize("topology", [Topology(), TWO_NODES], ids=["any node", "best node"])
@@ -159,30 +168,39 @@ def test_one_more_pod_costs_the_same_after_any_pod_has_gone() -> None:
     assert first.ids_looked_at == second.ids_looked_at < 20
 
 
-def test_pods_that_go_are_not_hashed_around_before_a_file_is_made() -> None:
-    """They go under the state lock; and when the file is made, what stood behind all of them is hashed once."""
+def test_pods_that_go_cost_one_hashing_of_what_stood_behind_them() -> None:
+    """When the file is made, what stood behind all of them is hashed once, and nothing is rendered again."""
     node = running(*SMALL, Topology()).manager.state
-    Watched.work = Work()
     for number in range(0, SMALL[0], 2):
         node = node.evict([PodUid(f"pod-{number:06d}")])
-    assert Watched.work.bytes_hashed == 0
-    file = node.encoded()
+    Watched.work = Work()
+    file = Watched.writer.file(node)
     assert 0 < Watched.work.bytes_hashed < 2 * len(file)
+    assert Watched.work.entries_rendered == 0
 
 
-def _hash_anew(passage: Passage, state: int = fnv.OFFSET) -> int:
+def test_a_container_more_renders_only_its_own_entry() -> None:
+    """The pod stays where it was; the entries that it had are not rendered again."""
+    counting = running(*SMALL, Topology())
+    pod = Pod(PodUid("pod-000003"), containers=(Container("main", {GPU: 1}), Container("other", {GPU: 1})))
+    Watched.work = Work()
+    assert isinstance(counting.manager.admit(pod), Admitted)
+    assert Watched.work.entries_rendered == 1
+
+
+def _hash_anew(passage: HashedText, state: int = fnv.OFFSET) -> int:
     return fnv.fnv1a_32(b"".join(passage.parts), state)
 
 
-def _render_anew(block: written._Block, pod: str, text: tuple[bytes, bytes]) -> written._Block:
+def _render_anew(block: writer._Block, pods: Sequence[writer._PodText]) -> writer._Block:
     for _ in block.pods:
         Watched.work.entries_rendered += 1
-    return written._Block.of({**block.pods, pod: text})  # noqa: SLF001 - as above
+    return writer._Block.of([*block.pods, *pods])  # noqa: SLF001 - as above
 
 
 def test_the_counting_notices_when_nothing_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Passage, "hash", _hash_anew)
-    monkeypatch.setattr(written._Block, "adding", _render_anew)  # noqa: SLF001 - as above
+    monkeypatch.setattr(HashedText, "hash", _hash_anew)
+    monkeypatch.setattr(writer._Block, "followed_by", _render_anew)  # noqa: SLF001 - as above
     few, many = running(*SMALL, Topology()).one_more_pod(), running(*LARGE, Topology()).one_more_pod()
     assert many.bytes_hashed > 5 * few.bytes_hashed > 5 * 500
     assert min(few.entries_rendered, many.entries_rendered) > 5

@@ -10,6 +10,7 @@ from attrs import define, field
 
 from devicecore import Admitted, Container, Device, DeviceId, DeviceManager, Health, Pod, PodUid
 from devicecore.adapters.memory import MemoryConnection, MemoryPods, MemorySink, MemoryStore, MemoryTransport
+from devicecore.domain.checkpoint import CheckpointWriter
 from devicecore.domain.health import allocated_resources_status, pods_with_news
 from devicecore.domain.inventory import DeviceReport, Inventory
 from devicecore.domain.ledger import Allocation, Ledger
@@ -129,7 +130,7 @@ def test_an_allocation_is_told_when_it_is_durable_and_a_release_before_it_is() -
     manager, _, log = Stage().start()
     assert isinstance(manager.admit(pod("a", 1, 2)), Admitted)
     first, second = held(manager, "a")
-    with_it = manager.state.encoded()
+    with_it = CheckpointWriter().file(manager.state)
     manager.evict([PodUid("a"), PodUid("stranger")])
     manager.evict([PodUid("a")])
     assert log.heard == [

@@ -179,7 +179,7 @@ def _print(found: "Finding", data: "CheckpointData") -> None:
 
 
 def _devices(entry: "PodDevicesEntry", *, with_nodes: bool) -> Iterator[tuple[str, str]]:
-    from devicecore.domain.checkpoint import NO_TOPOLOGY
+    from devicecore.domain.model import NO_TOPOLOGY
 
     for node, ids in sorted((entry.device_ids or {}).items()):
         where = f" NUMA {node}" if with_nodes and node != NO_TOPOLOGY else ""

@@ -10,7 +10,6 @@ from functools import cached_property
 from attrs import evolve, field, frozen
 
 from devicecore.domain.capacity import NodeStatus
-from devicecore.domain.checkpoint import WrittenDevices, WrittenResources
 from devicecore.domain.device_list import DeviceList, DevicesById
 from devicecore.domain.device_set import DeviceIndex, DeviceSet
 from devicecore.domain.errors import PluginAlreadyConnectedError
@@ -63,11 +62,6 @@ class DeviceReport:
     def healthy_ids(self) -> tuple[DeviceId, ...]:
         """The healthy devices, in natural order, as a checkpoint lists them."""
         return tuple(self.healthy)
-
-    @cached_property
-    def written(self) -> WrittenDevices:
-        """The healthy devices as a checkpoint has them."""
-        return WrittenDevices.of(self.healthy_ids)
 
     @cached_property
     def by_node(self) -> Mapping[NumaNode, DeviceSet]:
@@ -149,16 +143,6 @@ class Inventory:
 
     resources: Mapping[ResourceName, Resource] = field(factory=dict)
     bygone: Mapping[ResourceName, DeviceReport] = field(factory=dict)
-
-    @cached_property
-    def written(self) -> WrittenResources:
-        """The healthy devices of all resources as a checkpoint has them.
-
-        Raises:
-            UnencodableCheckpointError: a resource's name is no Unicode text.
-        """
-        reports = {str(name): resource.report for name, resource in self.resources.items()}
-        return WrittenResources.of({name: report.written for name, report in reports.items() if report is not None})
 
     def current_report(self, name: ResourceName) -> DeviceReport | None:
         """What is believed of a resource's devices; None if no plugin ever listed any (key in `healthyDevices`)."""

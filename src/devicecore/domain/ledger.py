@@ -13,10 +13,9 @@ from operator import or_
 
 from attrs import evolve, field, frozen
 
-from devicecore.domain.checkpoint import NO_TOPOLOGY, PodDevicesEntry, WrittenEntries
-from devicecore.domain.device_set import DeviceIndex, DeviceSet, in_natural_order
+from devicecore.domain.device_set import DeviceIndex, DeviceSet
 from devicecore.domain.errors import DeviceHeldError
-from devicecore.domain.model import ContainerKey, DeviceId, NumaNode, PodUid, Receipt, ResourceName
+from devicecore.domain.model import NO_TOPOLOGY, ContainerKey, DeviceId, NumaNode, PodUid, Receipt, ResourceName
 
 _NONE = DeviceSet()
 
@@ -54,27 +53,6 @@ class Allocation:
         """The devices, without a promise of order."""
         return self.nodes.keys()
 
-    @property
-    def entry(self) -> PodDevicesEntry:
-        """The allocation in a checkpoint."""
-        per_numa: dict[int, list[str]] = {}
-        for device in in_natural_order(self.nodes):
-            for node in self.nodes[device] or (NO_TOPOLOGY,):
-                per_numa.setdefault(node, []).append(device)
-        device_ids = {node: tuple(devices) for node, devices in per_numa.items()}
-        return PodDevicesEntry(self.key.pod, self.key.container, self.resource, device_ids, self.receipt)
-
-    @classmethod
-    def restore(cls, entry: PodDevicesEntry) -> "Allocation":
-        """The allocation that a checkpoint's entry is."""
-        listed: dict[DeviceId, list[NumaNode]] = {}
-        for node, devices in (entry.device_ids or {}).items():
-            for device in map(DeviceId, devices or ()):
-                listed.setdefault(device, []).append(NumaNode(node))
-        nodes = {device: _as_restored(of_device) for device, of_device in listed.items()}
-        key = ContainerKey(PodUid(entry.pod_uid), entry.container_name)
-        return cls(key, ResourceName(entry.resource_name), nodes, Receipt(entry.alloc_resp or b""))
-
 
 Holding = Reservation | Allocation
 
@@ -90,12 +68,6 @@ class Ledger:
     reservations: tuple[Reservation, ...] = ()
     _in_use: Mapping[ResourceName, DeviceSet] = field(factory=dict)
     _contested: Mapping[ResourceName, DeviceSet] = field(factory=dict)
-    written: WrittenEntries = field(eq=False, repr=False)
-    """The allocations as a checkpoint has them, in the same order."""
-
-    @written.default
-    def _written(self) -> WrittenEntries:
-        return WrittenEntries.of(allocation.entry for allocation in self)
 
     @classmethod
     def of(cls, allocations: Iterable[Allocation]) -> "Ledger":
@@ -156,7 +128,6 @@ class Ledger:
             (*self.reservations, Reservation(key, resource, devices)),
             {**self._in_use, resource: in_use | devices},
             self._contested,
-            self.written,
         )
 
     def confirm(
@@ -172,17 +143,11 @@ class Ledger:
             KeyError: the container has no reservation of the resource.
         """
         reservation = self._reservation(key, resource)
-        nodes = {device: _as_restored(nodes_of(device)) for device in reservation.devices}
+        nodes = {device: in_order_of_numa_nodes(nodes_of(device)) for device in reservation.devices}
         allocation = Allocation(key, resource, nodes, receipt)
         allocations = _copied(self.allocations)
         allocations[key.pod] = (*allocations.get(key.pod, ()), allocation)
-        return Ledger(
-            allocations,
-            _without(self.reservations, reservation),
-            self._in_use,
-            self._contested,
-            self.written.adding(allocation.entry),
-        )
+        return Ledger(allocations, _without(self.reservations, reservation), self._in_use, self._contested)
 
     def release(self, key: ContainerKey, resource: ResourceName) -> "Ledger":
         """Give a reservation back: its admission has failed.
@@ -200,8 +165,7 @@ class Ledger:
             return self
         allocations = _copied(self.allocations)
         freed = [held for pod in gone for held in allocations.pop(pod)]
-        written = self.written.without(gone.keys())
-        return self._freed(freed, Ledger(allocations, self.reservations, self._in_use, self._contested, written))
+        return self._freed(freed, Ledger(allocations, self.reservations, self._in_use, self._contested))
 
     def indexed(self, resource: ResourceName, index: DeviceIndex) -> "Ledger":
         """The same ledger, with what is in use of a resource on `index`, so that it combines fast with sets on it."""
@@ -228,7 +192,7 @@ class Ledger:
             before = in_use.get(resource, _NONE)
             in_use[resource] = before - (before.index.select(holding.device_ids) - still_held)
         in_use = {resource: devices for resource, devices in in_use.items() if devices}
-        return Ledger(left.allocations, left.reservations, in_use, self._contested, left.written)
+        return Ledger(left.allocations, left.reservations, in_use, self._contested)
 
 
 def _copied(
@@ -238,8 +202,8 @@ def _copied(
     return allocations.copy() if isinstance(allocations, dict) else dict(allocations)
 
 
-def _as_restored(nodes: Iterable[NumaNode]) -> tuple[NumaNode, ...]:
-    """A device's NUMA nodes as a checkpoint gives them back: in order; none, if the one without topology is all."""
+def in_order_of_numa_nodes(nodes: Iterable[NumaNode]) -> tuple[NumaNode, ...]:
+    """The NUMA nodes of a device in order; none if `NO_TOPOLOGY` is the only one: after a restart it would be none."""
     ordered = tuple(sorted(nodes))
     return () if ordered == (NO_TOPOLOGY,) else ordered
 

@@ -18,6 +18,9 @@ DeviceId = NewType("DeviceId", str)
 NumaNode = NewType("NumaNode", int)
 """The number of a NUMA node of the machine."""
 
+NO_TOPOLOGY = NumaNode(-1)
+"""Devices without a NUMA node: a checkpoint keeps them under this number (kubelet: `nodeWithoutTopology`)."""
+
 PodUid = NewType("PodUid", str)
 """A pod's UID, which no other pod ever has."""
 

@@ -1,7 +1,6 @@
 """All that is known of a node's devices, as one value.
 
-Law: a `NodeState` is only ever replaced, so a reader of one has a consistent picture. What a kubelet would write to its
-checkpoint is a function of it.
+Law: a `NodeState` is only ever replaced, so a reader of one has a consistent picture.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,11 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from attrs import evolve, field, frozen
 
 from devicecore.domain.capacity import sanitize_allocatable
-from devicecore.domain.checkpoint import CheckpointData, encode_written
 from devicecore.domain.device_set import DeviceIndex, DeviceSet
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
 from devicecore.domain.inventory import Inventory
-from devicecore.domain.ledger import Allocation, Ledger
+from devicecore.domain.ledger import Ledger
 from devicecore.domain.model import (
     Container,
     ContainerKey,
@@ -34,32 +32,6 @@ class NodeState:
 
     inventory: Inventory = field(factory=Inventory)
     ledger: Ledger = field(factory=Ledger)
-
-    @classmethod
-    def restore(cls, data: CheckpointData, now: float) -> "NodeState":
-        """What a manager knows after a restart: who holds what, and which resources to expect (kubelet.md 4.4).
-
-        Nothing is healthy until its plugin reports again. `now` is monotonic seconds.
-        """
-        allocations = [Allocation.restore(entry) for entry in data.entries or ()]
-        # A name that a kubelet has written was valid when it did.
-        registered = [ResourceName(name) for name in data.registered_devices or ()]
-        return cls(Inventory().expect(registered, now), Ledger.of(allocations))
-
-    def checkpoint(self) -> CheckpointData:
-        """What is to survive a restart: the allocations, and the healthy devices of each resource."""
-        entries = tuple(allocation.entry for allocation in self.ledger)
-        reports = {name: resource.report for name, resource in sorted(self.inventory.resources.items())}
-        registered = {str(name): report.healthy_ids for name, report in reports.items() if report is not None}
-        return CheckpointData(entries or None, registered)  # a kubelet without pods writes null, not []
-
-    def encoded(self) -> bytes:
-        """The file for `checkpoint()`, at the cost of what is new in it and of joining the rest.
-
-        Raises:
-            UnencodableCheckpointError: a string is no Unicode text.
-        """
-        return encode_written(self.ledger.written, self.inventory.written)
 
     def apply(self, event: Event, now: float) -> "NodeState":
         """The node after a plugin's event. `now` is monotonic seconds.

@@ -1,32 +1,34 @@
 """The kubelet's checkpoint file, both ways: what is in it, how Go writes it, and its checksum.
 
-`decode` and `encode` are all that most need. `encode_written` is for whoever saves after every change, `judge` for who
-only wants to know whether a file is sound.
+`decode` and `encode` turn a file into `CheckpointData` and back; `restore` and `checkpoint_of` turn these into a
+`NodeState` and back. A `CheckpointWriter` makes the file after every change of the state, at the cost of what is new.
+`judge` says whether a file is sound. Nothing else in the domain knows that there is a file.
 """
 
 from devicecore.domain.checkpoint.decoding import Decoded, decode
 from devicecore.domain.checkpoint.encoding import checksum, dump, encode
-from devicecore.domain.checkpoint.entries import NO_TOPOLOGY, CheckpointData, DevicesPerNuma, PodDevicesEntry
+from devicecore.domain.checkpoint.entries import CheckpointData, DevicesPerNuma, PodDevicesEntry
 from devicecore.domain.checkpoint.fnv import fnv1a_32
+from devicecore.domain.checkpoint.state import allocation_of, checkpoint_of, entry_of, restore
 from devicecore.domain.checkpoint.verdict import FileVerdict, Finding, judge
-from devicecore.domain.checkpoint.written import WrittenDevices, WrittenEntries, WrittenResources, encode_written
+from devicecore.domain.checkpoint.writer import CheckpointWriter
 
 __all__ = [
-    "NO_TOPOLOGY",
     "CheckpointData",
+    "CheckpointWriter",
     "Decoded",
     "DevicesPerNuma",
     "FileVerdict",
     "Finding",
     "PodDevicesEntry",
-    "WrittenDevices",
-    "WrittenEntries",
-    "WrittenResources",
+    "allocation_of",
+    "checkpoint_of",
     "checksum",
     "decode",
     "dump",
     "encode",
-    "encode_written",
+    "entry_of",
     "fnv1a_32",
     "judge",
+    "restore",
 ]

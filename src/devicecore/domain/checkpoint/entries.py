@@ -1,7 +1,6 @@
 """What a kubelet checkpoints: which container holds which devices, and which devices are registered.
 
-Law: these are values of Go. Nil (None) and empty differ in every field, and lists keep their order. That the NUMA node
--1 means "no topology" is known in here, and where an `Allocation` is turned into this and back, and nowhere else.
+Law: these are values of Go. Nil (None) and empty differ in every field, and lists keep their order.
 """
 
 from collections.abc import Mapping
@@ -19,11 +18,8 @@ from devicecore.domain.checkpoint.go_text import (
     strings_dump,
 )
 
-NO_TOPOLOGY = -1
-"""The NUMA node under which a checkpoint keeps the devices that have none (kubelet: `nodeWithoutTopology`)."""
-
 DevicesPerNuma = Mapping[int, tuple[str, ...] | None]
-"""Device ids by NUMA node (kubelet: `DevicesPerNUMA`): on two nodes is under both, on none under `NO_TOPOLOGY`."""
+"""Device ids by NUMA node (kubelet: `DevicesPerNUMA`). On two, a device is under both; on none, under `NO_TOPOLOGY`."""
 
 
 @frozen

@@ -106,7 +106,7 @@ def before(data: bytes, state: int) -> int:
 
 
 @frozen(eq=False)
-class Passage:
+class HashedText:
     """A text that remembers what hashing it does, so that behind a state it has met the like of it is not read again.
 
     Of the state before, only the low eight bits meet the text; for a text of n bytes, the state h becomes
@@ -130,7 +130,7 @@ class Passage:
             return after
         return (self._power * state + effect) & _MASK
 
-    def followed_by(self, more: bytes) -> "Passage":
+    def followed_by(self, more: bytes) -> "HashedText":
         """This and `more`; what hashing it did last is known of the new one too, for the price of hashing `more`."""
         power = self._power * _power(len(more)) & _MASK
         effects = {}
@@ -138,4 +138,4 @@ class Passage:
             low = next(reversed(self._effects))
             after = fnv1a_32(more, (self._power * low + self._effects[low]) & _MASK)
             effects[low] = (after - power * low) & _MASK
-        return Passage((*self.parts, more), power, effects)
+        return HashedText((*self.parts, more), power, effects)

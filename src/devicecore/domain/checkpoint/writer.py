@@ -1,0 +1,252 @@
+"""Write the checkpoint after every change, at the cost of what is new in it.
+
+Law: `CheckpointWriter().file(state) == encode(checkpoint_of(state))`; and one writer keeps this law for every state of
+any sequence of states. What the writer wrote before never shows in a file.
+
+Entries are kept as text in blocks of several pods, in the order of the ledger. Each block remembers what hashing it
+does (`HashedText`). A new pod is appended to the last block. If pods have gone, only their blocks are put together
+again; the blocks behind them are hashed again, because the hash now reaches them in another state, unless the block
+remembers that state.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import compress, count
+from math import isqrt
+from operator import is_, is_not
+
+from attrs import define, field, frozen
+
+from devicecore.domain.checkpoint.encoding import AFTER_DATA, AFTER_ENTRIES, BEFORE_ENTRIES, BEFORE_REGISTERED, NIL
+from devicecore.domain.checkpoint.fnv import HashedText, before, fnv1a_32
+from devicecore.domain.checkpoint.go_text import json_text, strings_dump, utf8
+from devicecore.domain.checkpoint.state import entry_of
+from devicecore.domain.inventory import DeviceReport, Inventory
+from devicecore.domain.ledger import Allocation
+from devicecore.domain.model import PodUid, ResourceName
+from devicecore.domain.node_state import NodeState
+
+_FEW_PODS = 16  # every block has room for so many
+
+# In a block, a separator precedes every entry. Hashing starts in the state from which a space leads to the state
+# behind "[".
+_START = before(b" ", fnv1a_32(BEFORE_ENTRIES + b"["))
+# A "]" follows the entries. Without entries, hashing starts in the state from which "]" leads to the state behind nil.
+_WITHOUT_ENTRIES = before(b"]", fnv1a_32(BEFORE_ENTRIES + NIL))
+
+_OfPod = tuple[Allocation, ...]
+
+
+@frozen(eq=False)
+class _PodText:
+    """The entries of one pod, each behind its separator: in the file (`json`) and in the dump."""
+
+    allocations: _OfPod
+    json: bytes
+    dump: bytes
+
+    @classmethod
+    def of(cls, allocations: _OfPod, written: "_PodText | None" = None) -> "_PodText":
+        """The text of `allocations`; what `written` has of them already is not rendered again."""
+        texts = [_text(allocation) for allocation in allocations[len(written.allocations) if written else 0 :]]
+        json, dump = (written.json, written.dump) if written else (b"", b"")
+        return cls(
+            allocations,
+            json + b"".join([json for json, _ in texts]),
+            dump + b"".join([dump for _, dump in texts]),
+        )
+
+    def now(self, ledger: Mapping[PodUid, _OfPod]) -> "_PodText | None":
+        """The text of the same pod in `ledger`, if nothing of the pod has gone; else None."""
+        allocations = ledger.get(self.allocations[0].key.pod, ())
+        if allocations is self.allocations:
+            return self
+        return _PodText.of(allocations, self) if _starts_with(allocations, self.allocations) else None
+
+
+@frozen(eq=False)
+class _Block:
+    """The entries of some pods, at least one: of each pod, and of all together."""
+
+    pods: tuple[_PodText, ...]
+    json: bytes
+    dump: HashedText
+
+    @classmethod
+    def of(cls, pods: Iterable[_PodText]) -> "_Block":
+        pods = tuple(pods)
+        return cls(pods, b"".join([pod.json for pod in pods]), HashedText(tuple([pod.dump for pod in pods])))
+
+    def followed_by(self, pods: Sequence[_PodText]) -> "_Block":
+        """The block with `pods` behind those it has. Only these are hashed."""
+        more = b"".join([pod.dump for pod in pods])
+        json = b"".join([self.json, *[pod.json for pod in pods]])
+        return _Block((*self.pods, *pods), json, self.dump.followed_by(more))
+
+
+@frozen(eq=False)
+class _Entries:
+    """All entries: what the ledger held, and its text in blocks.
+
+    `hashes` has the hash of the dump in front of the first block and behind each block.
+    """
+
+    pods: tuple[_OfPod, ...] = ()
+    blocks: tuple[_Block, ...] = ()
+    hashes: tuple[int, ...] = (_START,)
+
+    def now(self, ledger: Mapping[PodUid, _OfPod]) -> "_Entries":
+        """The entries of `ledger`. Objects that it has in common with the last ledger are not rendered again."""
+        pods = tuple(filter(None, ledger.values()))
+        if len(pods) >= len(self.pods) and _common_length(self.pods, pods) == len(self.pods):
+            blocks, rendered = list(self.blocks), len(self.pods)
+        else:
+            blocks, rendered = self._left_in(ledger, pods)
+        _append(blocks, [_PodText.of(allocations) for allocations in pods[rendered:]])
+        kept = _common_length(self.blocks, blocks)
+        hashes = list(self.hashes[: kept + 1])
+        for block in blocks[kept:]:
+            hashes.append(block.dump.hash(hashes[-1]))
+        return _Entries(pods, tuple(blocks), tuple(hashes))
+
+    def _left_in(self, ledger: Mapping[PodUid, _OfPod], pods: tuple[_OfPod, ...]) -> tuple[list[_Block], int]:
+        """The blocks of the first pods of `ledger`, and how many pods these are. Changed blocks are made anew."""
+        blocks: list[_Block] = []
+        few = _room(len(self.blocks)) // 2
+        start = place = 0
+        for block in self.blocks:
+            end = start + len(block.pods)
+            left = block
+            if not _are(self.pods[start:end], pods[place : place + len(block.pods)]):
+                texts = [text for text in [pod.now(ledger) for pod in block.pods] if text]
+                if not _are([text.allocations for text in texts], pods[place : place + len(texts)]):
+                    break  # the ledger has them in another order
+                left = _Block.of(texts)
+            start, place = end, place + len(left.pods)
+            if blocks and len(blocks[-1].pods) + len(left.pods) <= few:
+                left = _Block.of([*blocks.pop().pods, *left.pods])
+            blocks.append(left)
+        return [block for block in blocks if block.pods], place
+
+    @property
+    def json(self) -> list[bytes]:
+        """The text of the entries in the file, in pieces."""
+        if not self.blocks:
+            return [b"null"]  # a kubelet without pods writes null, not []
+        first, *others = self.blocks
+        return [b"[", first.json[1:], *[block.json for block in others], b"]"]
+
+    @property
+    def hash(self) -> int:
+        """The hash of the dump up to the last entry."""
+        return self.hashes[-1] if self.blocks else _WITHOUT_ENTRIES
+
+
+@frozen(eq=False)
+class _DevicesText:
+    """The healthy devices of one resource in the file (`json`) and in the dump."""
+
+    report: DeviceReport
+    json: bytes
+    dump: bytes
+
+    @classmethod
+    def of(cls, name: ResourceName, report: DeviceReport) -> "_DevicesText":
+        ids = report.healthy_ids
+        return cls(report, json_text(name) + b":" + json_text(ids), utf8(f"{name}:{strings_dump(ids)}"))
+
+
+@frozen(eq=False)
+class _Resources:
+    """The devices of all resources by name, with everything that follows the entries."""
+
+    inventory: Inventory | None = None
+    devices: Mapping[ResourceName, _DevicesText] = field(factory=dict)
+    json: bytes = b""
+    dump: HashedText = field(factory=partial(HashedText, ()))
+
+    def now(self, inventory: Inventory) -> "_Resources":
+        """The devices of `inventory`. Reports that it has in common with the last inventory are not rendered again."""
+        if inventory is self.inventory:
+            return self
+        devices = {
+            name: self._rendered(name, resource.report)
+            for name, resource in sorted(inventory.resources.items())
+            if resource.report is not None
+        }
+        if self.inventory is not None and _are(self.devices.values(), devices.values()):
+            return _Resources(inventory, devices, self.json, self.dump)
+        json = AFTER_ENTRIES + b"{" + b",".join([text.json for text in devices.values()]) + b"}"
+        dump = b" ".join([text.dump for text in devices.values()])
+        return _Resources(inventory, devices, json, HashedText((b"]" + BEFORE_REGISTERED + b"map[", dump, b"]}")))
+
+    def _rendered(self, name: ResourceName, report: DeviceReport) -> _DevicesText:
+        text = self.devices.get(name)
+        return text if text is not None and text.report is report else _DevicesText.of(name, report)
+
+
+@define(eq=False, repr=False)
+class CheckpointWriter:
+    """Makes the file for one state after the other, and remembers the state it wrote last.
+
+    What two states have in common is recognised by identity. A writer belongs to the object that saves, and is not
+    thread-safe.
+    """
+
+    _entries: _Entries = field(factory=_Entries, init=False)
+    _resources: _Resources = field(factory=_Resources, init=False)
+
+    def file(self, state: NodeState) -> bytes:
+        """The file of format 2 that a kubelet would write for `state`.
+
+        Raises:
+            UnencodableCheckpointError: a string is no Unicode text, or a NUMA node no 64-bit number.
+        """
+        entries = self._entries.now(state.ledger.allocations)
+        resources = self._resources.now(state.inventory)
+        self._entries, self._resources = entries, resources
+        checksum = resources.dump.hash(entries.hash)
+        return b"".join([b'{"Data":{"PodDeviceEntries":', *entries.json, resources.json, AFTER_DATA % checksum])
+
+    def __repr__(self) -> str:
+        pods, resources = len(self._entries.pods), len(self._resources.devices)
+        return f"<CheckpointWriter: last wrote {pods} pods, {resources} resources>"
+
+
+def _append(blocks: list[_Block], texts: Sequence[_PodText]) -> None:
+    """Append to the last block while it has room, then to new ones."""
+    done = 0
+    while done < len(texts):
+        room = _room(len(blocks)) - len(blocks[-1].pods) if blocks else 0
+        if room > 0:
+            portion = texts[done : done + room]
+            blocks[-1] = blocks[-1].followed_by(portion)
+        else:
+            portion = texts[done : done + max(_room(len(blocks) + 1), 2 * isqrt(len(texts)))]
+            blocks.append(_Block.of(portion))
+        done += len(portion)
+
+
+def _room(blocks: int) -> int:
+    """For how many pods each of so many blocks has room. Blocks and pods in one block both grow slowly."""
+    return max(_FEW_PODS, 4 * (blocks + 1))
+
+
+def _text(allocation: Allocation) -> tuple[bytes, bytes]:
+    entry = entry_of(allocation)
+    return b"," + json_text(entry.json), utf8(f" {entry.dump}")
+
+
+def _are(these: Iterable[object], those: Iterable[object]) -> bool:
+    """Whether both have the same objects in the same order."""
+    these, those = tuple(these), tuple(those)
+    return len(these) == len(those) and all(map(is_, these, those))
+
+
+def _starts_with(whole: _OfPod, start: _OfPod) -> bool:
+    return len(whole) >= len(start) and all(map(is_, start, whole))
+
+
+def _common_length(these: Sequence[object], those: Sequence[object]) -> int:
+    """How many objects both begin with."""
+    return next(compress(count(), map(is_not, these, those)), min(len(these), len(those)))
