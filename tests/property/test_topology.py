@@ -209,7 +209,7 @@ def _fewest(on_node: list[int], size: int) -> int:
 
 
 def kubelet_merge(topology: Topology, providers: Sequence[Hints]) -> tuple[TopologyHint, bool]:
-    """The topology manager's merge, transcribed: filter, `compare` permutation after permutation, judge (6.3)."""
+    """The topology manager's merge: filter, compare permutation after permutation, judge (kubelet.md 6.3)."""
     if topology.policy is Policy.NONE:
         return TopologyHint(None, preferred=True), True
     everywhere = NumaMask.of(topology.numa_nodes)

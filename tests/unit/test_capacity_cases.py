@@ -3,6 +3,8 @@
 import pytest
 from attrs import evolve
 
+from devicecore import Admitted, Container, DeviceManager, Pod, PodUid, Refused
+from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.domain.capacity import NodeStatus, merge_into_node, pod_request, sanitize_allocatable
 from devicecore.domain.checkpoint import checkpoint_of, restore
 from devicecore.domain.inventory import Inventory
@@ -17,6 +19,7 @@ from devicecore.domain.model import (
     is_extended_resource,
 )
 from devicecore.domain.node_state import NodeState
+from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 from tests import recorded
 from tests.recorded import Json
 
@@ -161,3 +164,16 @@ def test_allocatable_is_raised_to_what_is_in_use(case: Json) -> None:
     before = case["node_allocatable_before"]
     assert node.sanitize_allocatable(recorded.pod({"containers": []}).uid, before) == case["node_allocatable_after"]
     assert sanitize_allocatable(before, {}) == before
+
+
+def test_a_resource_whose_only_request_failed_leaves_no_zero() -> None:
+    """A kubelet keeps an empty set of ids in use, so it writes 0 (kubelet.md 5.4 and 8.1; reliability.md D20)."""
+    transport = MemoryTransport()
+    with DeviceManager(transport, MemoryStore(), MemorySink()) as manager:
+        transport.connect(SimulatedPlugin("example.com/gpu", simulated_devices("gpu", 1)))
+        transport.connect(SimulatedPlugin("example.com/nic", simulated_devices("nic", 1)))
+        holder = Pod(PodUid("holder"), containers=(Container("main", {"example.com/gpu": 1}),))
+        assert isinstance(manager.admit(holder), Admitted)
+        refused = manager.admit(Pod(PodUid("refused"), containers=(Container("main", {"example.com/nic": 2}),)))
+        assert isinstance(refused, Refused)
+        assert manager.sanitize_allocatable(holder.uid, {}) == {"example.com/gpu": 1}

@@ -119,7 +119,7 @@ class JsonFileSink:
         self._lock = threading.Lock()
 
     def publish(self, status: NodeStatus) -> None:
-        """Merge `status` into the file. A removed resource stays with 0, to tell it from one that never was (8.2).
+        """Merge `status` into the file. A removed resource stays with 0, as in a Node object (kubelet.md 8.2).
 
         Raises:
             SinkError: the file cannot be written, or holds something else; it is as it was.

@@ -12,7 +12,7 @@ from devicecore.domain.model import Container, Pod, ResourceName, is_extended_re
 
 @frozen
 class NodeStatus:
-    """What a node says of its device resources: counts per resource, and the resources it no longer has (3.6).
+    """Counts of a node's device resources, and the resources it no longer has (kubelet.md 3.6).
 
     `removed` names a resource once, in the status in which it disappears, sorted.
     """

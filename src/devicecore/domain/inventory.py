@@ -91,7 +91,7 @@ class DeviceReport:
         return touched
 
     def all_unhealthy(self) -> "DeviceReport":
-        """The same devices, none of them to be handed out; what each said of its own health stays (3.5)."""
+        """The same devices, none of them to be handed out; what each said of its own health stays (kubelet.md 3.5)."""
         return evolve(self, healthy=DeviceSet(self.index), unhealthy=self.healthy | self.unhealthy)
 
 
@@ -150,7 +150,7 @@ class Inventory:
         return resource.report if resource else None
 
     def last_report(self, name: ResourceName) -> DeviceReport | None:
-        """As `current_report`, or what was believed until it expired: containers may hold such devices yet (3.6)."""
+        """As `current_report`, or the report that expired: containers may still hold its devices (kubelet.md 3.6)."""
         return self.current_report(name) or self.bygone.get(name)
 
     def connect(self, id_: PluginId, options: PluginOptions) -> "Inventory":
@@ -199,12 +199,12 @@ class Inventory:
         return self._with(evolve(resource, plugins=(), report=report, stopped=resource.plugin, gone_since=now))
 
     def expect(self, names: Iterable[ResourceName], now: float) -> "Inventory":
-        """Resources that were registered before a restart: known, without devices, gone since `now` (4.4)."""
+        """Resources of before a restart: registered, without devices, stopped since `now` (kubelet.md 4.4)."""
         restored = {name: Resource(name, report=_NOTHING, gone_since=now, awaited=True) for name in names}
         return evolve(self, resources={**restored, **self.resources})
 
     def expire(self, now: float) -> tuple[tuple[ResourceName, ...], "Inventory"]:
-        """Forget what is expired at `now` (monotonic seconds); the registered resources among it, sorted (3.6)."""
+        """Forget what is expired at `now` (monotonic seconds). The names removed, sorted (kubelet.md 3.6)."""
         live = {name: resource for name, resource in self.resources.items() if not resource.expired(now)}
         if len(live) == len(self.resources):
             return (), self

@@ -198,5 +198,5 @@ class Pod:
         return ContainerKey(self.uid, container.name)
 
     def lends(self, container: Container) -> bool:
-        """Whether later containers may reuse the container's devices: it is an init container that ends (5.2)."""
+        """Whether later containers may reuse its devices: it is an init container that ends (kubelet.md 5.2)."""
         return not container.restartable and any(container.name == init.name for init in self.init_containers)

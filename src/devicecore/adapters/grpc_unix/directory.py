@@ -31,7 +31,7 @@ class SocketDirectory:
         self._lock: int | None = None
 
     def claim(self) -> None:
-        """Make the directory if need be, become its only owner, and clean it as a starting kubelet does (2.3).
+        """Make the directory if it is missing, become its only owner, and clean it (kubelet.md 2.3).
 
         Raises:
             SocketPathTooLongError: its name is so long that no socket in it can be bound.
