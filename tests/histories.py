@@ -106,7 +106,7 @@ class Replay:
                     "name": container.name,
                     "ok": True,
                     "devices": {
-                        resource: {id_: list(allocation.nodes[id_]) or None for id_ in allocation.nodes}
+                        resource: {id_: list(allocation.numa_nodes[id_]) or None for id_ in allocation.numa_nodes}
                         for allocation in verdict.allocations
                         if allocation.key.container == container.name
                         for resource in [allocation.resource]

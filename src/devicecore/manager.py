@@ -40,7 +40,7 @@ from devicecore.domain.errors import (
 )
 from devicecore.domain.events import DevicesReported, Event, PluginRegistered, RegistrationRequested
 from devicecore.domain.health import pods_with_news
-from devicecore.domain.inventory import Plugin
+from devicecore.domain.inventory import Phase, Plugin
 from devicecore.domain.model import Container, ContainerKey, DeviceId, NumaNode, Pod, PodUid, Receipt, ResourceName
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.notifications import Allocated, HealthChanged, Notification, Released
@@ -273,7 +273,7 @@ class DeviceManager:
             verdict = self.allocate(pod, container)
             if not isinstance(verdict, Admitted):
                 raise verdict.error
-        held = [held for held in self._node.ledger.allocations.get(pod.uid, ()) if held.key == key]
+        held = self._node.ledger.of_container(key)
         if not held:
             return None
         options = container_options.merge({held.resource: self._transport.read(held.receipt) for held in held})
@@ -329,13 +329,13 @@ class DeviceManager:
 
     def _forget(self, gone: Sequence[PodUid]) -> None:
         """Free what pods hold. It is told before it is so, hence before it is saved and before anybody gets it next."""
-        told = [held for pod in gone for held in self._node.ledger.allocations.get(pod, ())]
+        told = [held for pod in gone for held in self._node.ledger.of_pod(pod)]
         self._tell(Released(held.key.pod, held) for held in told)
         before, _ = self._replace(lambda node: node.evict(gone))
         with self._turn:
             for pod in self._settled.keys() & {*gone} - self._admitting:
                 del self._settled[pod]
-        late = [held for pod in gone for held in before.ledger.allocations.get(pod, ()) if held not in told]
+        late = [held for pod in gone for held in before.ledger.of_pod(pod) if held not in told]
         self._tell(Released(held.key.pod, held) for held in late)
 
     # --- admission ----------------------------------------------------------------------------------------------------
@@ -371,7 +371,7 @@ class DeviceManager:
             raise
         if not is_saved:
             self._save_or_log()
-        return Admitted(self._node.ledger.allocations.get(pod.uid, ()), unhandled)
+        return Admitted(self._node.ledger.of_pod(pod.uid), unhandled)
 
     def _settler(
         self, pod: Pod, containers: Sequence[Container], affinity: Affinity
@@ -465,7 +465,7 @@ class DeviceManager:
         demanded = {(demand.key, demand.resource) for demand in transaction.reserved}
         given = [held for held in after.ledger.allocations[pod] if (held.key, held.resource) in demanded]
         self._tell(Allocated(pod, held) for held in given)
-        left = self._node.ledger.allocations.get(pod, ())
+        left = self._node.ledger.of_pod(pod)
         # Who evicts a pod while it is being admitted may have told of the end before the beginning was.
         self._tell(Released(pod, held) for held in given if held not in left)
 
@@ -484,7 +484,7 @@ class DeviceManager:
         container = at.name if at else None
         if isinstance(error, UnregisteredDeviceError | NoHealthyDevicesError):
             resource = self._node.inventory.resources.get(ResourceName(error.resource))
-            if resource and (resource.awaited or resource.report is None):
+            if resource and (resource.phase in {Phase.AWAITED, Phase.REGISTERED}):
                 return NotReady(error, resource.name, container)
         return Refused(error, container)
 
@@ -540,7 +540,7 @@ class DeviceManager:
         if pod.key(container) in self._running:
             return True
         later = pod.in_start_order[pod.in_start_order.index(container) + 1 :]
-        return pod.lends(container) and any(pod.key(other) in self._running for other in later)
+        return pod.is_reusable(container) and any(pod.key(other) in self._running for other in later)
 
     def _check_alive(self, transaction: "_Transaction") -> None:
         """Raise if the life in which an admission began is over: nobody knows of its reservations any more."""

@@ -97,7 +97,7 @@ def test_it_reports_what_it_was_told_to_have(kubelet: Kubelet, start: Start) -> 
     start("--resource", "example.com/gpu", "--count", "3", "--numa-nodes", "0,1", "--unhealthy", "2")
     report = kubelet.report()
     assert report.plugin.resource == "example.com/gpu"
-    assert [(device.id, device.health, device.nodes) for device in report.devices] == [
+    assert [(device.id, device.health, device.numa_nodes) for device in report.devices] == [
         ("example.com/gpu-0", Health.HEALTHY, (0,)),
         ("example.com/gpu-1", Health.HEALTHY, (1,)),
         ("example.com/gpu-2", Health.UNHEALTHY, (0,)),

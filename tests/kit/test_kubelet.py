@@ -132,12 +132,14 @@ class TestBothKubelets:
         assert "for device gpu-1 of example.com/gpu to be Unhealthy; what was seen: example.com/gpu has" in str(
             other.value
         )
-        assert "capacity 20, allocatable 20, its plugin is connected, healthy: gpu-0, " in str(other.value)
+        assert "capacity 20, allocatable 20, a plugin is connected and has sent its list, healthy: gpu-0, " in str(
+            other.value
+        )
         assert "and 12 more, unhealthy: none" in str(other.value)
         served.stop()
         any_kubelet.wait_until_gone(GPU)
         any_kubelet.stop()
-        with pytest.raises(WaitedInVainError, match=r"its plugin has gone, .*; the kubelet is stopped"):
+        with pytest.raises(WaitedInVainError, match=r"the last plugin has gone, .*; the kubelet is stopped"):
             any_kubelet.wait_for_device(GPU, "gpu-1", timeout=0)
 
     def test_a_name_no_kubelet_takes_is_not_waited_for(self, any_kubelet: BaseKubelet) -> None:

@@ -257,11 +257,11 @@ def reports(draw: st.DrawFn) -> DeviceReport:
 
 def plain_hints(report: DeviceReport, available: DeviceSet, reusable: DeviceSet, size: int) -> list[TopologyHint]:
     """The kubelet's `generateDeviceTopologyHints`, word for word."""
-    nodes = [node for node in report.by_node if node in NODES] or list(NODES)
+    nodes = [node for node in report.by_numa_node if node in NODES] or list(NODES)
     least = len(nodes)
     found = []
     for mask in chain.from_iterable(combinations(nodes, count) for count in range(1, len(nodes) + 1)):
-        touched = {device.id for device in report.devices.values() if set(device.nodes) & set(mask)}
+        touched = {device.id for device in report.devices.values() if set(device.numa_nodes) & set(mask)}
         if len(touched) >= size:
             least = min(least, len(mask))
         anchored = [report.devices[device] for device in reusable if report.devices[device].topology is not None]
@@ -324,7 +324,7 @@ def test_a_report_that_is_repeated_changes_nothing(report: DeviceReport, data: s
     listed = tuple(report.devices.values())
     other = data.draw(st.permutations(listed)) if data.draw(st.booleans()) else listed
     assert report.repeats(tuple(other)) == (tuple(other) == listed)
-    assert reduce(or_, report.by_node.values(), DeviceSet()) == report.touching(report.by_node)
+    assert reduce(or_, report.by_numa_node.values(), DeviceSet()) == report.touching(report.by_numa_node)
 
 
 # --- device lists -----------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from devicecore.domain.device_set import DeviceIndex
 from devicecore.domain.errors import PluginAlreadyConnectedError
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered
-from devicecore.domain.inventory import GRACE_PERIOD, DeviceReport, Inventory, Resource
+from devicecore.domain.inventory import GRACE_PERIOD, DeviceReport, Inventory, Phase, Resource
 from devicecore.domain.model import Device, Health, NumaNode, PluginId, PluginOptions, ResourceName
 from devicecore.testing.strategies import RESOURCES, device_lists, plugin_events
 
@@ -205,10 +205,21 @@ def test_a_report_is_its_list(devices: tuple[Device, ...]) -> None:
     assert report.devices == {device.id: device for device in devices}
     assert report.healthy == {device.id for device in devices if device.health is Health.HEALTHY}
     assert report.unhealthy == {device.id for device in devices if device.health is Health.UNHEALTHY}
-    nodes = {node for device in report.devices.values() for node in device.nodes}
-    assert list(report.by_node) == sorted(nodes)
+    nodes = {node for device in report.devices.values() for node in device.numa_nodes}
+    assert list(report.by_numa_node) == sorted(nodes)
     assert report.has_topology == bool(nodes)
     for node in (*nodes, NumaNode(99)):
-        on_it = {device.id for device in report.devices.values() if node in device.nodes}
-        assert report.touching([node]) == on_it == report.by_node.get(node, set())
-    assert report.touching(nodes) == {device.id for device in report.devices.values() if device.nodes}
+        on_it = {device.id for device in report.devices.values() if node in device.numa_nodes}
+        assert report.touching([node]) == on_it == report.by_numa_node.get(node, set())
+    assert report.touching(nodes) == {device.id for device in report.devices.values() if device.numa_nodes}
+
+
+@given(plugin_events(), st.booleans())
+def test_a_phase_says_what_the_fields_say(events: Sequence[Event], expected: bool) -> None:
+    """Awaited until a report, registered until the first list, served while a plugin is connected; then gone."""
+    before = Inventory().expect(RESOURCES, now=0.0) if expected else Inventory()
+    for resource in after(events, inventory=before).resources.values():
+        assert (resource.phase is Phase.AWAITED) == resource.awaited
+        assert (resource.phase is Phase.REGISTERED) == (resource.report is None)
+        if resource.phase in {Phase.SERVED, Phase.GONE}:
+            assert (resource.phase is Phase.SERVED) == bool(resource.plugins)

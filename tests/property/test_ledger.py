@@ -67,14 +67,14 @@ class Request:
 @st.composite
 def requests(draw: st.DrawFn) -> Request:
     """Requests for devices that may be free, lent or held: some may be granted, some may not."""
-    ledger = draw(ledgers(contested=True))
+    ledger = draw(ledgers(shared_by_error=True))
     return Request(ledger, draw(keys), draw(resources), DeviceSet.of(draw(id_sets)), DeviceSet.of(draw(id_sets)))
 
 
 @st.composite
 def granted(draw: st.DrawFn) -> Request:
     """Requests that may be granted, some for devices that their own pod lends."""
-    ledger, pod, resource = draw(ledgers(contested=True)), draw(st.sampled_from(PODS)), draw(resources)
+    ledger, pod, resource = draw(ledgers(shared_by_error=True)), draw(st.sampled_from(PODS)), draw(resources)
     counted = owners(ledger, resource)
     offered = [device for device in IDS if counted.get(device, {pod}) == {pod}]
     wanted = DeviceSet.of(draw(st.sets(st.sampled_from(offered), max_size=4)) if offered else ())
@@ -122,16 +122,16 @@ def test_no_device_is_held_by_two_pods(ledger: Ledger) -> None:
     """Whatever is done through its methods, each device has at most one pod."""
     for resource in RESOURCES:
         assert all(len(pods) == 1 for pods in owners(ledger, resource).values())
-        assert not ledger.contested(resource)
+        assert not ledger.shared_by_error(resource)
 
 
-@given(ledgers(contested=True))
+@given(ledgers(shared_by_error=True))
 def test_in_use_is_the_union_of_the_holdings(ledger: Ledger) -> None:
     """What is kept beside the holdings always equals what can be counted from them."""
     for resource in RESOURCES:
         counted = owners(ledger, resource)
         assert ledger.in_use(resource) == counted.keys()
-        assert ledger.contested(resource) == {device for device, pods in counted.items() if len(pods) > 1}
+        assert ledger.shared_by_error(resource) == {device for device, pods in counted.items() if len(pods) > 1}
         assert (resource in ledger.resources) == bool(counted)
     for pod in PODS:
         for resource in RESOURCES:
@@ -141,7 +141,7 @@ def test_in_use_is_the_union_of_the_holdings(ledger: Ledger) -> None:
             }
 
 
-@given(ledgers(contested=True), st.sets(st.sampled_from((*PODS, NOBODY))))
+@given(ledgers(shared_by_error=True), st.sets(st.sampled_from((*PODS, NOBODY))))
 def test_reservations_survive_evict(ledger: Ledger, pods: AbstractSet[PodUid]) -> None:
     """What is in flight is given back by its own admission only, and stays in use until then."""
     left = ledger.evict(pods)
@@ -154,7 +154,7 @@ def test_reservations_survive_evict(ledger: Ledger, pods: AbstractSet[PodUid]) -
     assert all(left.in_use(resource) == owners(left, resource).keys() for resource in RESOURCES)
 
 
-@given(ledgers(contested=True), st.sets(st.sampled_from((*PODS, NOBODY))))
+@given(ledgers(shared_by_error=True), st.sets(st.sampled_from((*PODS, NOBODY))))
 def test_evict_forgets_these_pods_and_no_others(ledger: Ledger, pods: AbstractSet[PodUid]) -> None:
     """The other pods' allocations stay, in their order; to evict a pod twice, or one that has nothing, is no change."""
     left = ledger.evict(pods)
@@ -168,7 +168,7 @@ def test_a_pod_that_holds_no_device_can_go_too() -> None:
     assert Ledger.of([Allocation(key, GPU, {}, RECEIPT)]).evict([NOBODY]) == Ledger()
 
 
-@given(ledgers(contested=True), st.permutations(PODS))
+@given(ledgers(shared_by_error=True), st.permutations(PODS))
 def test_a_device_is_free_when_its_last_pod_has_gone(ledger: Ledger, order: list[PodUid]) -> None:
     """In whatever order pods go, a device they hold together is in use until the last one is gone."""
     for pod in order:
@@ -176,7 +176,7 @@ def test_a_device_is_free_when_its_last_pod_has_gone(ledger: Ledger, order: list
         for resource in RESOURCES:
             counted = owners(ledger, resource)
             assert ledger.in_use(resource) == counted.keys()
-            assert ledger.contested(resource) == {device for device, pods in counted.items() if len(pods) > 1}
+            assert ledger.shared_by_error(resource) == {device for device, pods in counted.items() if len(pods) > 1}
 
 
 @given(
@@ -205,7 +205,7 @@ def test_a_restored_file_is_kept_as_it_stands(allocations: list[Allocation]) -> 
     for resource in RESOURCES:
         counted = owners(ledger, resource)
         assert ledger.in_use(resource) == counted.keys()
-        assert ledger.contested(resource) == {device for device, pods in counted.items() if len(pods) > 1}
+        assert ledger.shared_by_error(resource) == {device for device, pods in counted.items() if len(pods) > 1}
 
 
 @given(ledgers(), keys, resources)
@@ -220,7 +220,7 @@ def test_what_was_never_reserved_is_neither_confirmed_nor_released(
             ledger.release(key, resource)
 
 
-@given(ledgers(contested=True), st.lists(st.sampled_from(IDS)))
+@given(ledgers(shared_by_error=True), st.lists(st.sampled_from(IDS)))
 def test_the_index_does_not_matter(ledger: Ledger, ids: list[DeviceId]) -> None:
     """On an index of a plugin's list, what is in use is the same."""
     index = DeviceIndex.of(ids)
@@ -235,3 +235,15 @@ def test_no_method_changes_a_ledger(request: Request) -> None:
     request.reserve().confirm(request.key, request.resource, RECEIPT, lambda _: ()).evict(PODS)
     request.ledger.evict(PODS)
     assert repr(request.ledger) == before
+
+
+@given(ledgers(shared_by_error=True))
+def test_what_a_pod_holds_is_what_its_containers_hold(ledger: Ledger) -> None:
+    """`of_pod` and `of_container` split the ledger and keep its order; a pod that holds nothing has nothing."""
+    assert [allocation for pod in ledger.allocations for allocation in ledger.of_pod(pod)] == list(ledger)
+    for allocation in ledger:
+        of_container = ledger.of_container(allocation.key)
+        assert ledger.allocation(allocation.key, allocation.resource) in of_container
+        of_pod = ledger.of_pod(allocation.key.pod)
+        assert list(of_container) == [other for other in of_pod if other.key == allocation.key]
+    assert ledger.of_pod(NOBODY) == ledger.of_container(ContainerKey(NOBODY, "app")) == ()

@@ -195,7 +195,7 @@ def holdings(ledger: Ledger) -> dict[PodUid, Holdings]:
     """What every pod was allocated, counted from the entries."""
     found: dict[PodUid, Holdings] = {}
     for held in ledger:
-        found.setdefault(held.key.pod, {})[held.key.container, held.resource] = frozenset(held.nodes)
+        found.setdefault(held.key.pod, {})[held.key.container, held.resource] = frozenset(held.numa_nodes)
     return found
 
 
@@ -217,7 +217,7 @@ def stored(blob: bytes | None) -> dict[PodUid, Holdings]:
 def may_share(pod: Pod, holders: Iterable[str]) -> bool:
     """Whether these containers of a pod may have one device: each but the last to start lends it, being an init one."""
     in_order = [container for container in pod.in_start_order if container.name in set(holders)]
-    return all(pod.lends(container) for container in in_order[:-1])
+    return all(pod.is_reusable(container) for container in in_order[:-1])
 
 
 def fewest_devices(pod: Pod, resource: ResourceName) -> int:
@@ -227,7 +227,7 @@ def fewest_devices(pod: Pod, resource: ResourceName) -> int:
         size = container.limits.get(resource, 0)
         reused = min(size, lent)
         taken += size - reused
-        lent += size - reused if pod.lends(container) else -reused
+        lent += size - reused if pod.is_reusable(container) else -reused
     return taken
 
 

@@ -51,7 +51,7 @@ Held = tuple[dict[DeviceId, tuple[NumaNode, ...]], Receipt]
 
 def holdings(ledger: Ledger) -> dict[tuple[ContainerKey, ResourceName], Held]:
     """Who holds what, without order."""
-    return {(held.key, held.resource): (dict(held.nodes), held.receipt) for held in ledger}
+    return {(held.key, held.resource): (dict(held.numa_nodes), held.receipt) for held in ledger}
 
 
 # --- checkpoints -----------------------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ def test_a_restart_loses_nothing(node: NodeState) -> None:
         assert restored.ledger.in_use(resource) == node.ledger.in_use(resource)
 
 
-@given(ledgers(contested=True))
+@given(ledgers(shared_by_error=True))
 def test_a_restart_restores_a_ledger_of_any_file(ledger: Ledger) -> None:
     """Also one in which two pods have one device; what is only reserved is no one's after a restart."""
     restored = restarted(NodeState(ledger=ledger)).ledger
@@ -75,10 +75,10 @@ def test_a_restart_restores_a_ledger_of_any_file(ledger: Ledger) -> None:
     assert holdings(restored) == holdings(confirmed)
     for resource in RESOURCES:
         assert restored.in_use(resource) == confirmed.in_use(resource)
-        assert restored.contested(resource) == confirmed.contested(resource)
+        assert restored.shared_by_error(resource) == confirmed.shared_by_error(resource)
 
 
-@given(ledgers(contested=True))
+@given(ledgers(shared_by_error=True))
 def test_format_1_keeps_everything_but_the_numa_nodes(ledger: Ledger) -> None:
     """A file as before kubelet 1.20 loses the topology and nothing else: everything is taken to be on node 0."""
     restored = restarted(NodeState(ledger=ledger), format=1).ledger
@@ -88,7 +88,7 @@ def test_format_1_keeps_everything_but_the_numa_nodes(ledger: Ledger) -> None:
     assert holdings(restored) == on_node_0
 
 
-@given(ledgers(contested=True))
+@given(ledgers(shared_by_error=True))
 @example(
     Ledger.of(
         [Allocation(KEY, GPU, {DeviceId("a"): (NumaNode(1),), DeviceId("b"): (NumaNode(0), NumaNode(1))}, Receipt(b""))]
@@ -125,7 +125,7 @@ def test_reservations_are_not_in_a_checkpoint(node: NodeState) -> None:
     assert {(entry.pod_uid, entry.container_name, entry.resource_name) for entry in entries} == allocated
 
 
-@given(plugin_events(lists=awkward_lists), ledgers(contested=True))
+@given(plugin_events(lists=awkward_lists), ledgers(shared_by_error=True))
 def test_a_writer_writes_what_encode_writes_after_each_event(events: Iterable[object], ledger: Ledger) -> None:
     """`CheckpointWriter().file(state) == encode(checkpoint_of(state))`, for one writer and a node's history."""
     writer = CheckpointWriter()
@@ -245,6 +245,6 @@ def test_a_device_that_is_no_longer_listed_has_no_topology(device: DeviceId, nod
     forgotten = dropped.ledger.allocation(KEY, GPU)
     assert kept is not None
     assert forgotten is not None
-    assert {*kept.nodes[device], -1} == {*nodes, -1}
-    assert forgotten.nodes == {device: ()}
+    assert {*kept.numa_nodes[device], -1} == {*nodes, -1}
+    assert forgotten.numa_nodes == {device: ()}
     assert kept == restarted(confirmed).ledger.allocation(KEY, GPU)  # whatever the plugin listed, and in which order

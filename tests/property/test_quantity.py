@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from devicecore.domain.errors import InvalidQuantityError
-from devicecore.domain.quantity import LONGEST, MOST, is_integer, whole_quantity
+from devicecore.domain.quantity import MAX_QUANTITY, MAX_QUANTITY_LENGTH, is_integer, whole_quantity
 
 SUFFIXES = {
     **{suffix: Fraction(10) ** (3 * power) for power, suffix in enumerate(["n", "u", "m", "", "k", "M"], -3)},
@@ -27,7 +27,7 @@ numbers = st.one_of(
 
 
 def exact(sign: str, number: str, factor: Fraction) -> int:
-    whole = min(math.ceil(Fraction("0" + number + "0" * number.endswith(".")) * factor), MOST)
+    whole = min(math.ceil(Fraction("0" + number + "0" * number.endswith(".")) * factor), MAX_QUANTITY)
     return -whole if sign == "-" else whole
 
 
@@ -59,11 +59,11 @@ def test_an_exponent_counts_tens(sign: str, number: str, letter: str, side: str,
 @given(numbers, st.integers(min_value=100))
 def test_an_exponent_beyond_all_measure_takes_no_time(number: str, exponent: int) -> None:
     something = any(digit in number for digit in "123456789")
-    assert whole_quantity(f"{number}e{exponent}") == (MOST if something else 0)
+    assert whole_quantity(f"{number}e{exponent}") == (MAX_QUANTITY if something else 0)
     assert whole_quantity(f"{number}e-{exponent}") == (1 if something else 0)
 
 
-@given(st.integers(-MOST, MOST))
+@given(st.integers(-MAX_QUANTITY, MAX_QUANTITY))
 def test_a_whole_number_is_itself(number: int) -> None:
     assert whole_quantity(str(number)) == number
 
@@ -71,7 +71,7 @@ def test_a_whole_number_is_itself(number: int) -> None:
 @given(st.text(max_size=20))
 def test_any_text_is_a_quantity_or_refused(text: str) -> None:
     try:
-        assert abs(whole_quantity(text)) <= MOST
+        assert abs(whole_quantity(text)) <= MAX_QUANTITY
     except InvalidQuantityError as refused:
         assert refused.text == text  # noqa: PT017 - most texts are refused, and some are not
 
@@ -107,5 +107,5 @@ def test_what_the_grammar_does_not_derive_is_refused(text: str) -> None:
 def test_what_is_too_long_is_refused_and_not_repeated() -> None:
     with pytest.raises(InvalidQuantityError) as refused:
         whole_quantity("1" * 10_000_000)
-    assert len(str(refused.value)) < LONGEST + 100
-    assert whole_quantity("1" * LONGEST) == MOST
+    assert len(str(refused.value)) < MAX_QUANTITY_LENGTH + 100
+    assert whole_quantity("1" * MAX_QUANTITY_LENGTH) == MAX_QUANTITY

@@ -184,10 +184,10 @@ def kubelet(  # noqa: C901, PLR0911 - this is one function of the kubelet's, in 
         return NotEnoughDevicesError
     aligned, unaligned, no_affinity = set(), set(), set(available)
     mask = scene.demand.affinity
-    if mask is not None and any(device.nodes for device in report.devices.values()):
-        attached = {device for device in available if report.devices[device].nodes}
+    if mask is not None and any(device.numa_nodes for device in report.devices.values()):
+        attached = {device for device in available if report.devices[device].numa_nodes}
         no_affinity = available - attached
-        aligned = {device for device in attached if set(report.devices[device].nodes) & set(mask)}
+        aligned = {device for device in attached if set(report.devices[device].numa_nodes) & set(mask)}
         unaligned = attached - aligned
     plugin = resource.plugin
     asks = plugin is not None and plugin.options.get_preferred_allocation_available
@@ -300,7 +300,7 @@ def test_aligned_devices_come_first(scene: Scene, answer: list[DeviceId]) -> Non
     settled, report = scene.settle(answer), scene.node.inventory.current_report(GPU)
     if isinstance(settled, Chosen) and scene.demand.affinity is not None and report is not None:
         wanted = set(scene.demand.affinity)
-        aligned = {device for device in scene.free if set(report.devices[device].nodes) & wanted}
+        aligned = {device for device in scene.free if set(report.devices[device].numa_nodes) & wanted}
         chosen = set(settled.devices) - scene.lent
         assert chosen <= aligned or aligned <= chosen
 

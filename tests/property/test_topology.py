@@ -29,7 +29,7 @@ from devicecore.domain.model import (
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.selection import reusable_devices
 from devicecore.domain.topology import (
-    MOST_MASKS,
+    MAX_MASKS,
     Hints,
     NumaMask,
     Policy,
@@ -88,12 +88,12 @@ def brute_force(
 ) -> list[TopologyHint]:
     """`generateDeviceTopologyHints` word for word (kubelet.md 6.2): every subset of the nodes, smallest first."""
     everything = report.devices.values()
-    nodes = sorted({node for device in everything for node in device.nodes if node in machine}) or list(machine)
+    nodes = sorted({node for device in everything for node in device.numa_nodes if node in machine}) or list(machine)
     least = len(nodes)
     kept: list[tuple[NumaNode, ...]] = []
     for size in range(1, len(nodes) + 1):
         for mask in combinations(nodes, size):
-            touching = {device.id for device in everything if set(device.nodes) & set(mask)}
+            touching = {device.id for device in everything if set(device.numa_nodes) & set(mask)}
             if len(touching) >= request and size < least:
                 least = size
             anchored = {device for device in reusable if device in report.devices}
@@ -111,7 +111,7 @@ def expected_hints(
     report = scene.node.inventory.current_report(GPU)
     if request is None or report is None:
         return {}
-    if not any(device.nodes for device in report.devices.values()):
+    if not any(device.numa_nodes for device in report.devices.values()):
         return {GPU: None}
     if held:
         return {GPU: brute_force(report, held, set(), request, scene.machine) if len(held) == request else []}
@@ -146,7 +146,7 @@ def test_hints_for_a_container_equal_brute_force(scene: Scene) -> None:
 def test_hints_for_a_pod_equal_brute_force(scene: Scene) -> None:
     """For the pod as a whole, its peak is asked for; all its containers hold counts, and nothing is reused."""
     inventory, ledger = scene.node.inventory, scene.node.ledger
-    held = {device for allocation in ledger.allocations.get(scene.pod.uid, ()) for device in allocation.devices}
+    held = {device for allocation in ledger.of_pod(scene.pod.uid) for device in allocation.devices}
     expected = expected_hints(scene, pod_request(scene.pod), held, set())
     assert as_lists(pod_hints(scene.pod, inventory, ledger, scene.machine)) == expected
 
@@ -185,15 +185,15 @@ def test_thirty_six_nodes_are_bounded(on_node: list[int], size: int, taken: set[
         for number in range(count)
     ]
     report = DeviceReport.of(devices)
-    available = DeviceSet.of(device.id for device in devices if device.nodes[0] not in taken)
+    available = DeviceSet.of(device.id for device in devices if device.numa_nodes[0] not in taken)
     hints = generate_hints(report, available, DeviceSet(), size, BIG_MACHINE)
-    assert len(hints) <= MOST_MASKS + 1
+    assert len(hints) <= MAX_MASKS + 1
     fewest = _fewest(on_node, size)
     for hint in hints:
         assert hint.mask is not None
         assert len(available & report.touching(hint.mask)) >= size
         assert hint.preferred == (len(hint.mask) == fewest)
-    carrying = NumaMask.of(report.by_node or BIG_MACHINE)
+    carrying = NumaMask.of(report.by_numa_node or BIG_MACHINE)
     assert any(hint.mask == carrying for hint in hints) == (len(available) >= size)
     assert len({hint.mask for hint in hints}) == len(hints)
 

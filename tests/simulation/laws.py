@@ -201,9 +201,9 @@ def a_failed_admission_changed_nothing(world: World, attempt: Attempt, verdict: 
     pod = attempt.pod.uid
     if isinstance(verdict, Admitted):
         return
-    before = attempt.before.ledger.allocations.get(pod, ())
-    if not attempt.ended and world.node.ledger.allocations.get(pod, ()) != before:
-        yield f"{pod} was refused, and holds {_show(holdings(world.node.ledger.allocations.get(pod, ())))}"
+    before = attempt.before.ledger.of_pod(pod)
+    if not attempt.ended and world.node.ledger.of_pod(pod) != before:
+        yield f"{pod} was refused, and holds {_show(holdings(world.node.ledger.of_pod(pod)))}"
     if attempt.up_to_date and world.disk.up_to_date and not attempt.ended:
         on_disk = [entry for entry in _on_disk(world.disk.content.blob).entries or () if entry.pod_uid == pod]
         if on_disk != [entry_of(allocation) for allocation in before]:
@@ -252,7 +252,7 @@ def an_admitted_pod_has_what_it_asks_for(world: World, attempt: Attempt, verdict
 def an_admitted_pod_keeps_what_it_had(world: World, attempt: Attempt, verdict: Verdict) -> Complaints:
     """Whether anybody lists it or not: while it is being admitted it is not swept."""
     del world
-    had = attempt.before.ledger.allocations.get(attempt.pod.uid, ())
+    had = attempt.before.ledger.of_pod(attempt.pod.uid)
     if isinstance(verdict, Admitted) and not attempt.ended and verdict.allocations[: len(had)] != had:
         yield f"{attempt.pod.uid} had {_show(holdings(had))}, and now has {_show(holdings(verdict.allocations))}"
 

@@ -406,7 +406,7 @@ class Steps:
                 if before.restartable or before in pod.containers:
                     self.world.pods.running.add(pod.key(before))
             self.world.pods.running.add(pod.key(container))
-        return Admitted(self.world.node.ledger.allocations.get(pod.uid, ()))
+        return Admitted(self.world.node.ledger.of_pod(pod.uid))
 
     def _await(
         self,

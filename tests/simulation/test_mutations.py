@@ -152,7 +152,7 @@ def whatever_the_plugin_prefers_is_taken(patch: Patch) -> None:
 
 @breaks("inside_a_pod_only_what_is_lent_is_shared", seed=7)
 def sidecars_lend_their_devices(patch: Patch) -> None:
-    patch.setattr(Pod, "lends", lambda self, container: container in self.init_containers)
+    patch.setattr(Pod, "is_reusable", lambda self, container: container in self.init_containers)
 
 
 @breaks("an_admitted_pod_keeps_what_it_had", seed=17)

@@ -33,7 +33,7 @@ ManagerType = Callable[..., DeviceManager]
 
 def holdings(allocations: Sequence[Allocation]) -> Holdings:
     """What `allocations` of one pod hold."""
-    return {(held.key.container, held.resource): frozenset(held.nodes) for held in allocations}
+    return {(held.key.container, held.resource): frozenset(held.numa_nodes) for held in allocations}
 
 
 class PowerCutError(BaseException):

@@ -379,7 +379,7 @@ def test_a_stored_device_has_the_nodes_it_is_stored_under(row: Json) -> None:
     """Under -1 it has none. What is stored without devices shows none."""
     entry = PodDevicesEntry("p", "c", "r", {int(node): tuple(ids) for node, ids in row["stored"].items()}, b"")
     expected = {} if isinstance(row["expected"], str) else row["expected"]
-    assert {id_: set(nodes) for id_, nodes in allocation_of(entry).nodes.items()} == {
+    assert {id_: set(nodes) for id_, nodes in allocation_of(entry).numa_nodes.items()} == {
         id_: set(shown.get("nodes_as_set", ())) for id_, shown in expected.items()
     }
 

@@ -31,8 +31,8 @@ def carrying_nodes(replay: Replay) -> dict[str, set[NumaNode]]:
     """The NUMA nodes of the machine that carry devices of each resource."""
     machine = set(replay.topology.numa_nodes)
     inventory = replay.manager.state.inventory
-    reports = {name: inventory.last_report(name) for name in (*inventory.resources, *inventory.bygone)}
-    return {name: set(report.by_node) & machine for name, report in reports.items() if report}
+    reports = {name: inventory.last_report(name) for name in (*inventory.resources, *inventory.former)}
+    return {name: set(report.by_numa_node) & machine for name, report in reports.items() if report}
 
 
 def without_bare_nodes(hints: Json, carrying: set[NumaNode]) -> Json:

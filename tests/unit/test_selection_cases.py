@@ -84,7 +84,7 @@ def test_devices_are_chosen_as_a_kubelet_chooses_them(row: Json) -> None:
 
 def first_nodes(devices: list[Device], chosen: DeviceSet) -> dict[str, int]:
     """How many of the chosen devices have each NUMA node first."""
-    return dict(Counter(str(device.nodes[0]) for device in devices if device.id in chosen and device.nodes))
+    return dict(Counter(str(device.numa_nodes[0]) for device in devices if device.id in chosen and device.numa_nodes))
 
 
 @pytest.mark.parametrize("row", FILTER_ROWS, ids=[row["id"] for row in FILTER_ROWS])

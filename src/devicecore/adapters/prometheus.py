@@ -208,7 +208,7 @@ def devices_by_state(state: NodeState) -> Iterator[tuple[ResourceName, str, int]
     """The number of devices in each state, for each resource that a plugin reports or a container holds."""
     reserved: dict[ResourceName, DeviceSet] = {}
     for reservation in state.ledger.reservations:  # devices that its own pod reuses are allocated already
-        of_pod = state.ledger.allocations.get(reservation.key.pod, ())
+        of_pod = state.ledger.of_pod(reservation.key.pod)
         lent = (held.devices for held in of_pod if held.resource == reservation.resource)
         devices = reduce(sub, lent, reservation.devices)
         reserved[reservation.resource] = reserved.get(reservation.resource, DeviceSet()) | devices

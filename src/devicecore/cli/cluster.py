@@ -180,7 +180,7 @@ class ClusterNode:
         return {container.name: self._given(pod, container) for pod in self.pods for container in pod.containers}
 
     def _given(self, pod: Pod, container: Container) -> "Given":
-        held = [held for held in self.manager.state.ledger if held.key == pod.key(container)]
+        held = self.manager.state.ledger.of_container(pod.key(container))
         options = self.manager.container_options(pod, container.name)
         return {
             "devices": {one.resource: tuple(one.devices) for one in held},

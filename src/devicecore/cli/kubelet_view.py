@@ -13,7 +13,7 @@ from rich.text import Text
 
 from devicecore.cli.output import printable
 from devicecore.cli.standin import RUNNING, PodState, State
-from devicecore.domain.model import NumaNode, Pod, PodUid, ResourceName
+from devicecore.domain.model import ContainerKey, NumaNode, Pod, PodUid, ResourceName
 
 _COLOURS = ("cyan", "magenta", "yellow", "blue", "bright_green", "bright_red", "bright_cyan", "bright_magenta")
 _MOST_DEVICES = 128  # of one resource on one NUMA node that are drawn one by one
@@ -128,5 +128,5 @@ def _holdings(state: State, pod: PodState) -> Iterable[tuple[str, Text]]:
 
 
 def _held(state: State, pod: Pod, container: str) -> Text:
-    held = [held for held in state.node.ledger.allocations.get(pod.uid, ()) if held.key.container == container]
+    held = state.node.ledger.of_container(ContainerKey(pod.uid, container))
     return Text("\n".join(printable(f"{one.resource}: {', '.join(one.devices)}") for one in held))

@@ -18,6 +18,7 @@ from devicecore.domain import container_options
 from devicecore.domain.admission import Admitted, NotReady
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import DeviceCoreError
+from devicecore.domain.inventory import Phase
 from devicecore.domain.model import Container, ContainerKey, DeviceId, NumaNode, Pod, PodUid, ResourceName
 from devicecore.domain.node_state import NodeState
 from devicecore.manager import DeviceManager
@@ -178,9 +179,9 @@ class StandIn:
     def _waits_for(self) -> Iterator[str]:
         """What will come about, or may, without anybody doing anything."""
         for name, resource in sorted(self._manager.state.inventory.resources.items()):
-            if resource.awaited:
+            if resource.phase is Phase.AWAITED:
                 yield f"the plugin of {name}, which was there before"
-            elif resource.report is None:
+            elif resource.phase is Phase.REGISTERED:
                 yield f"the devices of {name}"
         for entry in self._entries.values():
             if entry.flight:
@@ -272,7 +273,12 @@ class State:
         report = resource.report if resource else None
         owners = self.owners(name)
         found = [
-            (id_, "Healthy" if id_ in report.healthy else "Unhealthy", report.devices[id_].nodes, owners.pop(id_, []))
+            (
+                id_,
+                "Healthy" if id_ in report.healthy else "Unhealthy",
+                report.devices[id_].numa_nodes,
+                owners.pop(id_, []),
+            )
             for id_ in (report.healthy | report.unhealthy if report else ())
             if report
         ]
@@ -290,7 +296,7 @@ class State:
         }
 
     def _container(self, pod: Pod, container: Container) -> JsonObject:
-        held = [held for held in self.node.ledger.allocations.get(pod.uid, ()) if held.key == pod.key(container)]
+        held = self.node.ledger.of_container(pod.key(container))
         given = container_options.merge({one.resource: read_receipt(one.receipt) for one in held})
         return {
             "devices": {one.resource: list(one.devices) for one in held},

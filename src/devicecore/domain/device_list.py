@@ -77,7 +77,7 @@ class DevicesById(Mapping[DeviceId, Device]):
     def __getitem__(self, device: DeviceId) -> Device:
         return Device(device, *self.states[device])
 
-    def nodes(self, device: DeviceId) -> tuple[NumaNode, ...]:
+    def numa_nodes(self, device: DeviceId) -> tuple[NumaNode, ...]:
         """The NUMA nodes of a device, none without topology or if there is no such device."""
         state = self.states.get(device)
         return state[1] or () if state else ()

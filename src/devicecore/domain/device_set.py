@@ -13,8 +13,8 @@ from attrs import field, frozen
 
 from devicecore.domain.model import DeviceId
 
-_LONGEST_NUMBER = 999  # of longer ones int() may refuse to make a number
-_NUMBER = re.compile(rf"(\d{{1,{_LONGEST_NUMBER}}})")
+_MAX_DIGITS = 999  # of longer ones int() may refuse to make a number
+_NUMBER = re.compile(rf"(\d{{1,{_MAX_DIGITS}}})")
 _DIGITS = "0123456789"
 _TRUTH = bytes.maketrans(b"01", b"\0\1")
 _FEW = 8  # members, up to which one at a time is faster
@@ -35,7 +35,7 @@ def in_natural_order(ids: Collection[DeviceId]) -> list[DeviceId]:
     numbers = [device[len(start) :] for device in ordered]
     text = "".join(numbers)
     lengths = {*map(len, numbers)}
-    if 0 in lengths or max(lengths) > _LONGEST_NUMBER or not (text.isascii() and text.isdigit()):
+    if 0 in lengths or max(lengths) > _MAX_DIGITS or not (text.isascii() and text.isdigit()):
         return sorted(ordered, key=natural_key)
     if len(lengths) == 1:
         return ordered

@@ -30,8 +30,7 @@ def allocated_resources_status(node: NodeState, pod: Pod) -> dict[str, tuple[Res
     return {
         container.name: tuple(
             ResourceHealth(held.resource, {device: _health(node, held.resource, device) for device in held.devices})
-            for held in node.ledger.allocations.get(pod.uid, ())
-            if held.key == pod.key(container)
+            for held in node.ledger.of_container(pod.key(container))
         )
         for container in pod.containers
     }
@@ -55,7 +54,7 @@ def pods_with_news(
         if held.resource == resource
         and any(
             device in new and (device not in old or old[device].health is not new[device].health)
-            for device in held.nodes
+            for device in held.numa_nodes
         )
     )
     return tuple(dict.fromkeys(holders))

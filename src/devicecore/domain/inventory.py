@@ -5,6 +5,7 @@ that registered last; when that one goes, the latest that is left takes over wit
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
 from functools import cached_property
 
 from attrs import evolve, field, frozen
@@ -64,7 +65,7 @@ class DeviceReport:
         return tuple(self.healthy)
 
     @cached_property
-    def by_node(self) -> Mapping[NumaNode, DeviceSet]:
+    def by_numa_node(self) -> Mapping[NumaNode, DeviceSet]:
         """The devices attached to each NUMA node that has any, whatever their health, in the nodes' order."""
         ids: dict[NumaNode, list[DeviceId]] = {}
         for device, (_, topology) in self.devices.states.items():
@@ -73,21 +74,21 @@ class DeviceReport:
         return {node: self.index.select(ids[node]) for node in sorted(ids)}
 
     @cached_property
-    def node_sizes(self) -> tuple[tuple[NumaNode, int], ...] | None:
+    def numa_node_sizes(self) -> tuple[tuple[NumaNode, int], ...] | None:
         """How many devices each of these NUMA nodes has, if no device is on two: then what nodes have adds up."""
-        sizes = tuple([(node, len(devices)) for node, devices in self.by_node.items()])
-        return sizes if sum([size for _, size in sizes]) == len(self.touching(self.by_node)) else None
+        sizes = tuple([(node, len(devices)) for node, devices in self.by_numa_node.items()])
+        return sizes if sum([size for _, size in sizes]) == len(self.touching(self.by_numa_node)) else None
 
     @property
     def has_topology(self) -> bool:
         """Whether any device, healthy or not, is attached to a NUMA node (kubelet: `deviceHasTopologyAlignment`)."""
-        return bool(self.by_node)
+        return bool(self.by_numa_node)
 
     def touching(self, nodes: Iterable[NumaNode]) -> DeviceSet:
         """The devices attached to at least one of `nodes`."""
         touched = DeviceSet(self.index)
         for node in nodes:
-            touched = touched | self.by_node.get(node, touched)
+            touched = touched | self.by_numa_node.get(node, touched)
         return touched
 
     def all_unhealthy(self) -> "DeviceReport":
@@ -105,6 +106,15 @@ class Plugin:
     id: PluginId
     options: PluginOptions
     report: DeviceReport | None = None
+
+
+class Phase(Enum):
+    """Where a resource stands between the registration of its first plugin and the end of its grace period."""
+
+    AWAITED = "registered before a restart, and not reported since"
+    REGISTERED = "a plugin has registered, and none has sent a list"
+    SERVED = "a plugin is connected and has sent its list"
+    GONE = "the last plugin has gone, and the grace period runs"
 
 
 @frozen
@@ -129,6 +139,15 @@ class Resource:
         """The instance that serves: the live one that registered last, else the last that went."""
         return self.plugins[-1] if self.plugins else self.stopped
 
+    @property
+    def phase(self) -> Phase:
+        """Where the resource stands."""
+        if self.awaited:
+            return Phase.AWAITED
+        if self.report is None:
+            return Phase.REGISTERED
+        return Phase.SERVED if self.plugins else Phase.GONE
+
     def expired(self, now: float) -> bool:
         """Whether the resource is to be forgotten: for longer than the grace period nobody has served it."""
         return not self.plugins and (self.gone_since is None or now - self.gone_since > GRACE_PERIOD)
@@ -138,11 +157,11 @@ class Resource:
 class Inventory:
     """All resources of a node that plugins have registered, now or within the grace period.
 
-    `bygone` is what was last listed of those that have expired since the start.
+    `former` is what was last listed of those that have expired since the start.
     """
 
     resources: Mapping[ResourceName, Resource] = field(factory=dict)
-    bygone: Mapping[ResourceName, DeviceReport] = field(factory=dict)
+    former: Mapping[ResourceName, DeviceReport] = field(factory=dict)
 
     def current_report(self, name: ResourceName) -> DeviceReport | None:
         """What is believed of a resource's devices; None if no plugin ever listed any (key in `healthyDevices`)."""
@@ -151,7 +170,7 @@ class Inventory:
 
     def last_report(self, name: ResourceName) -> DeviceReport | None:
         """As `current_report`, or the report that expired: containers may still hold its devices (kubelet.md 3.6)."""
-        return self.current_report(name) or self.bygone.get(name)
+        return self.current_report(name) or self.former.get(name)
 
     def connect(self, id_: PluginId, options: PluginOptions) -> "Inventory":
         """A plugin instance has registered: it serves the resource from now on (kubelet: `PluginConnected`).
@@ -209,7 +228,7 @@ class Inventory:
         if len(live) == len(self.resources):
             return (), self
         removed = {name: gone.report for name, gone in self.resources.items() if gone.report and name not in live}
-        return tuple(sorted(removed)), Inventory(live, {**self.bygone, **removed})
+        return tuple(sorted(removed)), Inventory(live, {**self.former, **removed})
 
     def status(self) -> NodeStatus:
         """Capacity and allocatable of every registered resource (kubelet: `GetCapacity`)."""

@@ -40,18 +40,18 @@ class Allocation:
 
     key: ContainerKey
     resource: ResourceName
-    nodes: Mapping[DeviceId, tuple[NumaNode, ...]]
+    numa_nodes: Mapping[DeviceId, tuple[NumaNode, ...]]
     receipt: Receipt
 
     @property
     def devices(self) -> DeviceSet:
         """The devices themselves."""
-        return DeviceSet.of(self.nodes)
+        return DeviceSet.of(self.numa_nodes)
 
     @property
     def device_ids(self) -> Collection[DeviceId]:
         """The devices, without a promise of order."""
-        return self.nodes.keys()
+        return self.numa_nodes.keys()
 
 
 Holding = Reservation | Allocation
@@ -67,7 +67,7 @@ class Ledger:
     allocations: Mapping[PodUid, tuple[Allocation, ...]] = field(factory=dict)
     reservations: tuple[Reservation, ...] = ()
     _in_use: Mapping[ResourceName, DeviceSet] = field(factory=dict)
-    _contested: Mapping[ResourceName, DeviceSet] = field(factory=dict)
+    _shared_by_error: Mapping[ResourceName, DeviceSet] = field(factory=dict)
 
     @classmethod
     def of(cls, allocations: Iterable[Allocation]) -> "Ledger":
@@ -90,16 +90,24 @@ class Ledger:
         """The devices of a resource that anybody holds, reserved or allocated."""
         return self._in_use.get(resource, _NONE)
 
-    def contested(self, resource: ResourceName) -> DeviceSet:
+    def shared_by_error(self, resource: ResourceName) -> DeviceSet:
         """The devices of a resource that a restored file gave to more than one pod."""
-        return self._contested.get(resource, _NONE)
+        return self._shared_by_error.get(resource, _NONE)
 
     def allocation(self, key: ContainerKey, resource: ResourceName) -> Allocation | None:
         """What a container was given of a resource; None if it never was, which is not the same as no devices."""
-        for held in self.allocations.get(key.pod, ()):
-            if held.resource == resource and held.key == key:
-                return held
+        for allocation in self.allocations.get(key.pod, ()):
+            if allocation.resource == resource and allocation.key == key:
+                return allocation
         return None
+
+    def of_pod(self, pod: PodUid) -> tuple[Allocation, ...]:
+        """What a pod was given, in the order in which it was confirmed; empty if nothing."""
+        return self.allocations.get(pod, ())
+
+    def of_container(self, key: ContainerKey) -> tuple[Allocation, ...]:
+        """What a container was given: one allocation for each resource, in the order in which they were confirmed."""
+        return tuple([allocation for allocation in self.allocations.get(key.pod, ()) if allocation.key == key])
 
     def held_by(self, pod: PodUid, resource: ResourceName) -> dict[str, DeviceSet]:
         """What each container of a pod holds of a resource, reserved or allocated."""
@@ -119,7 +127,7 @@ class Ledger:
                 already holds devices of the resource.
         """
         of_pod = self.held_by(key.pod, resource)
-        lent = (reusable & _union(of_pod.values())) - self.contested(resource) if reusable else _NONE
+        lent = (reusable & _union(of_pod.values())) - self.shared_by_error(resource) if reusable else _NONE
         in_use = self.in_use(resource)
         if devices.common(in_use - lent) or key.container in of_pod:
             raise DeviceHeldError(resource, tuple(devices & (in_use - lent) or of_pod[key.container]))
@@ -127,7 +135,7 @@ class Ledger:
             self.allocations,
             (*self.reservations, Reservation(key, resource, devices)),
             {**self._in_use, resource: in_use | devices},
-            self._contested,
+            self._shared_by_error,
         )
 
     def confirm(
@@ -147,7 +155,7 @@ class Ledger:
         allocation = Allocation(key, resource, nodes, receipt)
         allocations = _copied(self.allocations)
         allocations[key.pod] = (*allocations.get(key.pod, ()), allocation)
-        return Ledger(allocations, _without(self.reservations, reservation), self._in_use, self._contested)
+        return Ledger(allocations, _without(self.reservations, reservation), self._in_use, self._shared_by_error)
 
     def release(self, key: ContainerKey, resource: ResourceName) -> "Ledger":
         """Give a reservation back: its admission has failed.
@@ -165,7 +173,7 @@ class Ledger:
             return self
         allocations = _copied(self.allocations)
         freed = [held for pod in gone for held in allocations.pop(pod)]
-        return self._freed(freed, Ledger(allocations, self.reservations, self._in_use, self._contested))
+        return self._freed(freed, Ledger(allocations, self.reservations, self._in_use, self._shared_by_error))
 
     def indexed(self, resource: ResourceName, index: DeviceIndex) -> "Ledger":
         """The same ledger, with what is in use of a resource on `index`, so that it combines fast with sets on it."""
@@ -185,14 +193,14 @@ class Ledger:
         in_use = dict(self._in_use)
         for holding in gone:
             resource = holding.resource
-            if resource in self._contested and holding.devices & self._contested[resource]:
+            if resource in self._shared_by_error and holding.devices & self._shared_by_error[resource]:
                 return _counted(left)
             still_held = _union(left.held_by(holding.key.pod, resource).values())
             # On the index of what is in use, so that a set of few among many costs no index of its own.
             before = in_use.get(resource, _NONE)
             in_use[resource] = before - (before.index.select(holding.device_ids) - still_held)
         in_use = {resource: devices for resource, devices in in_use.items() if devices}
-        return Ledger(left.allocations, left.reservations, in_use, self._contested)
+        return Ledger(left.allocations, left.reservations, in_use, self._shared_by_error)
 
 
 def _copied(
@@ -223,7 +231,7 @@ def _counted(ledger: Ledger) -> Ledger:
     return evolve(
         ledger,
         in_use={resource: devices for resource, devices in in_use.items() if devices},
-        contested={resource: devices for resource, devices in contested.items() if devices},
+        shared_by_error={resource: devices for resource, devices in contested.items() if devices},
     )
 
 

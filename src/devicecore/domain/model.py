@@ -37,8 +37,8 @@ _QUOTA_PREFIX = "requests."
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _PREFIX = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
-_LONGEST_PREFIX = 253  # bytes, a DNS subdomain
-_LONGEST_NAME = 63  # bytes, a DNS label
+_MAX_PREFIX_LENGTH = 253  # bytes, a DNS subdomain
+_MAX_NAME_LENGTH = 63  # bytes, a DNS label
 _STANDARD = frozenset({"cpu", "ephemeral-storage", "memory"})
 _HUGE_PAGES = "hugepages-"
 _NATIVE = "kubernetes.io/"
@@ -75,8 +75,8 @@ def _is_qualified(text: str) -> bool:
     """Whether it is `name` or `domain/name` (Kubernetes: `IsQualifiedName`)."""
     prefix, slash, name = text.rpartition("/")
     return (
-        len(prefix) <= _LONGEST_PREFIX
-        and len(name) <= _LONGEST_NAME
+        len(prefix) <= _MAX_PREFIX_LENGTH
+        and len(name) <= _MAX_NAME_LENGTH
         and (not slash or _PREFIX.fullmatch(prefix) is not None)
         and _NAME.fullmatch(name) is not None
     )
@@ -107,7 +107,7 @@ class Device:
     topology: tuple[NumaNode, ...] | None = None
 
     @property
-    def nodes(self) -> tuple[NumaNode, ...]:
+    def numa_nodes(self) -> tuple[NumaNode, ...]:
         """The NUMA nodes, empty without topology."""
         return self.topology or ()
 
@@ -197,6 +197,6 @@ class Pod:
         """The key of one of this pod's containers."""
         return ContainerKey(self.uid, container.name)
 
-    def lends(self, container: Container) -> bool:
+    def is_reusable(self, container: Container) -> bool:
         """Whether later containers may reuse its devices: it is an init container that ends (kubelet.md 5.2)."""
         return not container.restartable and any(container.name == init.name for init in self.init_containers)

@@ -83,20 +83,20 @@ class NodeState:
             ]
         )
 
-    def devices_to_allocate(self, pod: Pod, demand: ResourceRequest) -> Decision:
+    def devices_to_allocate(self, pod: Pod, request: ResourceRequest) -> Decision:
         """Choose devices for one container of `pod`; see `selection.devices_to_allocate` for what it raises."""
-        reusable = reusable_devices(pod, demand.key, demand.resource, self.ledger)
-        return devices_to_allocate(demand, self.inventory, self.ledger, reusable)
+        reusable = reusable_devices(pod, request.key, request.resource, self.ledger)
+        return devices_to_allocate(request, self.inventory, self.ledger, reusable)
 
-    def reserve(self, pod: Pod, demand: ResourceRequest, devices: DeviceSet) -> "NodeState":
+    def reserve(self, pod: Pod, request: ResourceRequest, devices: DeviceSet) -> "NodeState":
         """Take `devices` for a container of `pod`; see `Ledger.reserve` for what it raises."""
-        reusable = reusable_devices(pod, demand.key, demand.resource, self.ledger)
-        return NodeState(self.inventory, self.ledger.reserve(demand.key, demand.resource, devices, reusable))
+        reusable = reusable_devices(pod, request.key, request.resource, self.ledger)
+        return NodeState(self.inventory, self.ledger.reserve(request.key, request.resource, devices, reusable))
 
     def confirm(self, key: ContainerKey, resource: ResourceName, receipt: Receipt) -> "NodeState":
         """The plugin has prepared what was reserved. A device it no longer lists is taken to have no topology."""
         report = self.inventory.last_report(resource)
-        nodes_of = report.devices.nodes if report else _nowhere
+        nodes_of = report.devices.numa_nodes if report else _nowhere
         return NodeState(self.inventory, self.ledger.confirm(key, resource, receipt, nodes_of))
 
     def evict(self, pods: Iterable[PodUid]) -> "NodeState":
@@ -108,8 +108,8 @@ class NodeState:
         removed, inventory = self.inventory.expire(now)
         if inventory is self.inventory:
             return removed, self
-        held = {name: report for name, report in inventory.bygone.items() if name in self.ledger.resources}
-        return removed, evolve(self, inventory=evolve(inventory, bygone=held))
+        held = {name: report for name, report in inventory.former.items() if name in self.ledger.resources}
+        return removed, evolve(self, inventory=evolve(inventory, former=held))
 
     def sanitize_allocatable(self, pod: PodUid, allocatable: Mapping[ResourceName, int]) -> dict[ResourceName, int]:
         """`allocatable` raised to what is in use, if `pod` holds devices at all (kubelet: `UpdatePluginResources`)."""

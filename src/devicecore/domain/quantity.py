@@ -9,16 +9,16 @@ from decimal import ROUND_CEILING, Context, Decimal
 
 from devicecore.domain.errors import InvalidQuantityError
 
-MOST = 2**63 - 1
+MAX_QUANTITY = 2**63 - 1
 """The largest quantity, and what every larger one counts as."""
 
-LONGEST = 200
+MAX_QUANTITY_LENGTH = 200
 """Characters. The API server has no limit, but what is longer is a mistake or an attack."""
 
 _QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:[eE]([+-]?[0-9]+)|([KEPTGM]i|[numkMGTPE]?))")
 _TENS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _TWOS = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-_EXACT = Context(prec=LONGEST + 20)  # digits: as many as can be written, and those of 2**60
+_EXACT = Context(prec=MAX_QUANTITY_LENGTH + 20)  # digits: as many as can be written, and those of 2**60
 
 
 def whole_quantity(text: str) -> int:
@@ -31,7 +31,7 @@ def whole_quantity(text: str) -> int:
         InvalidQuantityError: `text` is no quantity.
     """
     value = _magnitude(text)
-    whole = MOST if value > MOST else int(value.to_integral_value(ROUND_CEILING))
+    whole = MAX_QUANTITY if value > MAX_QUANTITY else int(value.to_integral_value(ROUND_CEILING))
     return -whole if text.startswith("-") else whole
 
 
@@ -49,11 +49,12 @@ def is_integer(text: str) -> bool:
 
 
 def _magnitude(text: str) -> Decimal:
-    matched = _QUANTITY.fullmatch(text) if len(text) <= LONGEST else None
+    matched = _QUANTITY.fullmatch(text) if len(text) <= MAX_QUANTITY_LENGTH else None
     if matched is None:
-        raise InvalidQuantityError(text[:LONGEST])
+        raise InvalidQuantityError(text[:MAX_QUANTITY_LENGTH])
     number, exponent, suffix = matched.groups(default="")
     # Not abs(), which rounds to the digits of whatever context the caller has.
     value = _EXACT.multiply(Decimal(number).copy_abs(), 2 ** _TWOS.get(suffix, 0))
     tens = int(exponent) if exponent else _TENS.get(suffix, 0)
-    return value.scaleb(min(max(tens, -2 * LONGEST), 2 * LONGEST), _EXACT)  # beyond that it is nothing, or too much
+    limit = 2 * MAX_QUANTITY_LENGTH  # beyond it, every value is 0 or too large
+    return value.scaleb(min(max(tens, -limit), limit), _EXACT)

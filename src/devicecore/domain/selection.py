@@ -73,7 +73,7 @@ Decision = Chosen | AskPlugin
 
 
 def devices_to_allocate(
-    demand: ResourceRequest, inventory: Inventory, ledger: Ledger, reusable: DeviceSet = _NONE
+    request: ResourceRequest, inventory: Inventory, ledger: Ledger, reusable: DeviceSet = _NONE
 ) -> Decision:
     """Choose devices for a container (kubelet: `devicesToAllocate`, kubelet.md 5.4).
 
@@ -87,49 +87,48 @@ def devices_to_allocate(
         NotEnoughDevicesError: too few healthy devices are free.
         EndpointNotFoundError: no plugin instance is known that could be asked.
     """
-    allocation = ledger.allocation(demand.key, demand.resource)
-    if allocation and len(allocation.nodes) != demand.size:
-        raise ChangedRequestError(
-            demand.key.pod, demand.key.container, demand.resource, held=len(allocation.nodes), requested=demand.size
-        )
-    if demand.already_running:
+    allocation = ledger.allocation(request.key, request.resource)
+    if allocation and len(allocation.numa_nodes) != request.size:
+        key, held = request.key, len(allocation.numa_nodes)
+        raise ChangedRequestError(key.pod, key.container, request.resource, held=held, requested=request.size)
+    if request.already_running:
         return Chosen(_NONE)
     # Health comes before "nothing needed" on purpose: after a reboot a pod must not start without its plugin (#109595).
-    report = inventory.current_report(demand.resource)
+    report = inventory.current_report(request.resource)
     if report is None:
-        raise UnregisteredDeviceError(demand.resource)
+        raise UnregisteredDeviceError(request.resource)
     if not report.healthy:
-        raise NoHealthyDevicesError(demand.resource)
+        raise NoHealthyDevicesError(request.resource)
     if allocation and not allocation.devices <= report.healthy:
-        raise DevicesNoLongerHealthyError(demand.resource)
-    if allocation or not demand.size:
+        raise DevicesNoLongerHealthyError(request.resource)
+    if allocation or not request.size:
         return Chosen(_NONE)
-    taken = reusable.take(demand.size)
-    if len(taken) == demand.size:
+    taken = reusable.take(request.size)
+    if len(taken) == request.size:
         return Chosen(taken)
-    return _choose(demand, inventory, report, taken, report.healthy - ledger.in_use(demand.resource))
+    return _choose(request, inventory, report, taken, report.healthy - ledger.in_use(request.resource))
 
 
 def _choose(
-    demand: ResourceRequest, inventory: Inventory, report: DeviceReport, taken: DeviceSet, available: DeviceSet
+    request: ResourceRequest, inventory: Inventory, report: DeviceReport, taken: DeviceSet, available: DeviceSet
 ) -> Decision:
     """Choose what is missing beside `taken` from `available`: aligned devices first, the plugin's preference next."""
-    needed = demand.size - len(taken)
+    needed = request.size - len(taken)
     if len(available) < needed:
-        raise NotEnoughDevicesError(demand.resource, requested=needed, available=len(available))
-    aligned, unaligned, no_affinity = filter_by_affinity(report, demand.affinity, available)
+        raise NotEnoughDevicesError(request.resource, requested=needed, available=len(available))
+    aligned, unaligned, no_affinity = filter_by_affinity(report, request.affinity, available)
     if needed == len(aligned):
         return Chosen(taken | aligned)
-    plugin = inventory.resources[demand.resource].plugin
+    plugin = inventory.resources[request.resource].plugin
     if plugin is None:
-        raise EndpointNotFoundError(demand.resource)
+        raise EndpointNotFoundError(request.resource)
     if not plugin.options.get_preferred_allocation_available:
-        return Chosen(_fill(taken, demand.size, aligned, unaligned, no_affinity))
+        return Chosen(_fill(taken, request.size, aligned, unaligned, no_affinity))
     if needed < len(aligned):
-        return AskPlugin(aligned | taken, taken, demand.size, eligible=aligned, fallbacks=(aligned,))
+        return AskPlugin(aligned | taken, taken, request.size, eligible=aligned, fallbacks=(aligned,))
     taken |= aligned
     rest = available - aligned
-    return AskPlugin(available | taken, taken, demand.size, eligible=rest, fallbacks=(unaligned, no_affinity))
+    return AskPlugin(available | taken, taken, request.size, eligible=rest, fallbacks=(unaligned, no_affinity))
 
 
 def filter_by_affinity(
@@ -139,7 +138,7 @@ def filter_by_affinity(
     if affinity is None or not report.has_topology:
         return _NONE, _NONE, available
     aligned = available & report.touching(affinity)
-    attached = available & report.touching(node for node in report.by_node if node >= 0)
+    attached = available & report.touching(node for node in report.by_numa_node if node >= 0)
     return aligned, attached - aligned, available - attached
 
 
@@ -156,11 +155,11 @@ def reusable_devices(pod: Pod, key: ContainerKey, resource: ResourceName, ledger
     for container in pod.in_start_order:
         if container.name == key.container:
             is_before = False
-        elif not pod.lends(container):
+        elif not pod.is_reusable(container):
             kept |= held.get(container.name, _NONE)
         elif is_before:
             lent |= held.get(container.name, _NONE)
-    return lent - kept - ledger.contested(resource)
+    return lent - kept - ledger.shared_by_error(resource)
 
 
 def _fill(taken: DeviceSet, size: int, *tiers: DeviceSet) -> DeviceSet:

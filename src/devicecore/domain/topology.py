@@ -20,16 +20,16 @@ from devicecore.domain.ledger import Ledger
 from devicecore.domain.model import Container, DeviceId, NumaNode, Pod, ResourceName
 from devicecore.domain.selection import reusable_devices
 
-MOST_MASKS = 10_000
+MAX_MASKS = 10_000
 """How many sets of NUMA nodes are all looked at for one resource: those of a machine with up to 13 nodes."""
 
-FOREMOST_MASKS = 1_000
+MAX_BEST_MASKS = 1_000
 """How many are looked at where there are more."""
 
-MOST_PAIRS = 255 * 255
+MAX_PAIRS = 255 * 255
 """How many pairs of masks are all looked at where hints are merged that nobody prefers: those of up to 8 nodes."""
 
-FOREMOST_PARTNERS = 100
+MAX_PARTNERS = 100
 """Of how many masks on each side all pairs are looked at where there are more."""
 
 _NONE = DeviceSet()
@@ -132,7 +132,7 @@ def pod_hints(
     hints: dict[str, tuple[TopologyHint, ...] | None] = {}
     for resource, size in _device_requests(pod_request(pod), inventory, ledger):
         held = _NONE
-        for allocation in ledger.allocations.get(pod.uid, ()):
+        for allocation in ledger.of_pod(pod.uid):
             if allocation.resource == resource:
                 held |= allocation.devices
         hints[resource] = _hints(inventory, ledger, resource, size, held=held, reusable=_NONE, numa_nodes=numa_nodes)
@@ -173,19 +173,19 @@ def generate_hints(
 ) -> tuple[TopologyHint, ...]:
     """Hints for `size` devices, smallest masks first (kubelet: `generateDeviceTopologyHints`, kubelet.md 6.2).
 
-    Only nodes that carry devices of the resource are combined. Where that leaves more than `MOST_MASKS` masks, see
+    Only nodes that carry devices of the resource are combined. Where that leaves more than `MAX_MASKS` masks, see
     `_masks` for those that are looked at.
     """
     anchored: Sequence[DeviceId] = ()
     if reusable:
         listed = (report.devices[device] for device in reusable if device in report.devices)
         anchored = [device.id for device in listed if device.topology is not None]
-    sizes, machine = report.node_sizes, tuple(numa_nodes)
-    if anchored or sizes is None or report.by_node.keys().isdisjoint(machine):
-        nodes = tuple([node for node in report.by_node if node in machine]) or machine
+    sizes, machine = report.numa_node_sizes, tuple(numa_nodes)
+    if anchored or sizes is None or report.by_numa_node.keys().isdisjoint(machine):
+        nodes = tuple([node for node in report.by_numa_node if node in machine]) or machine
         return _hints_by_sets(report, available, anchored, size, nodes)
-    free = {node: available.common(devices) for node, devices in report.by_node.items()}
-    if 1 << len(sizes) <= MOST_MASKS:
+    free = {node: available.common(devices) for node, devices in report.by_numa_node.items()}
+    if 1 << len(sizes) <= MAX_MASKS:
         candidates = _all_candidates(sizes, machine, size)
     else:
         on_machine = {node: count for node, count in sizes if node in machine}
@@ -204,33 +204,33 @@ def _all_candidates(
 def _candidates(masks: Iterable["_Mask"], sizes: Collection[int], size: int) -> _Candidates:
     """Sets of nodes, and the hint that each is if it has so many devices to give."""
     least = _fewest(sizes, size)
-    return tuple([(mask.nodes, mask.preferred if len(mask.nodes) == least else mask.other) for mask in masks])
+    return tuple([(mask.numa_nodes, mask.preferred if len(mask.numa_nodes) == least else mask.other) for mask in masks])
 
 
 def _hints_by_sets(
     report: DeviceReport, available: DeviceSet, anchored: Sequence[DeviceId], size: int, nodes: tuple[NumaNode, ...]
 ) -> tuple[TopologyHint, ...]:
     """Hints where devices are on several nodes at once, or some of the pod's own have to be reused."""
-    known = {node: report.by_node.get(node, DeviceSet(report.index)) for node in nodes}
+    known = {node: report.by_numa_node.get(node, DeviceSet(report.index)) for node in nodes}
     sizes = {node: len(devices) for node, devices in known.items()}
     free = {node: available.common(devices) for node, devices in known.items()}
     least = _fewest_nodes(known, size)
     reused = report.index.select(anchored)
     found: list[_Mask] = []
     for mask in _masks(nodes, sizes, free, size):
-        touched = reduce(or_, [known[node] for node in mask.nodes])
-        if len(mask.nodes) < least and len(touched) >= size:
-            least = len(mask.nodes)
+        touched = reduce(or_, [known[node] for node in mask.numa_nodes])
+        if len(mask.numa_nodes) < least and len(touched) >= size:
+            least = len(mask.numa_nodes)
         if len(available & touched) >= size - len(anchored) and reused <= touched:
             found.append(mask)
-    return tuple([mask.preferred if len(mask.nodes) == least else mask.other for mask in found])
+    return tuple([mask.preferred if len(mask.numa_nodes) == least else mask.other for mask in found])
 
 
 @frozen
 class _Mask:
     """A set of nodes, and the two hints that may come of it."""
 
-    nodes: tuple[NumaNode, ...]
+    numa_nodes: tuple[NumaNode, ...]
     preferred: TopologyHint
     other: TopologyHint
 
@@ -245,15 +245,15 @@ def _masks(
 ) -> Iterable[_Mask]:
     """The sets of nodes to look at, smallest first.
 
-    All there are, up to `MOST_MASKS`. Where there are more: sizes that cannot hold the request are passed over, nodes
-    with more available devices come first within a size, and after `FOREMOST_MASKS` only that of all nodes is added.
+    All there are, up to `MAX_MASKS`. Where there are more: sizes that cannot hold the request are passed over, nodes
+    with more available devices come first within a size, and after `MAX_BEST_MASKS` only that of all nodes is added.
     """
-    if 1 << len(nodes) <= MOST_MASKS:
+    if 1 << len(nodes) <= MAX_MASKS:
         return _all_masks(nodes)
     first = sorted(nodes, key=lambda node: -free[node])
     possible = range(_fewest(sizes.values(), size), len(nodes))
     combined = chain.from_iterable(combinations(first, count) for count in possible)
-    return map(_Mask.of, chain(islice(combined, FOREMOST_MASKS), [nodes]))
+    return map(_Mask.of, chain(islice(combined, MAX_BEST_MASKS), [nodes]))
 
 
 @lru_cache(maxsize=4)
@@ -323,7 +323,7 @@ def _best(everywhere: NumaMask, wishes: Sequence[Sequence[TopologyHint]]) -> Top
     common = {everywhere.bits}
     for wish in wishes:
         masks = {everywhere.bits if hint.mask is None else hint.mask.bits & everywhere.bits for hint in wish}
-        if len(common) * len(masks) > MOST_PAIRS:
+        if len(common) * len(masks) > MAX_PAIRS:
             common, masks = _foremost(common, rank), _foremost(masks, rank)
         common = {one & other for one in common for other in masks} - {0}
     return TopologyHint(NumaMask(min(common, key=rank)) if common else everywhere, preferred=False)
@@ -341,7 +341,7 @@ def _preferred_by_all(everywhere: NumaMask, wishes: Sequence[Sequence[TopologyHi
 
 def _foremost(masks: set[int], rank: Callable[[int], tuple[int, ...]]) -> set[int]:
     """So many of the best that all pairs can be looked at, and the widest: it has most in common with any."""
-    return {*nsmallest(FOREMOST_PARTNERS - 1, masks, key=rank), max(sorted(masks), key=int.bit_count, default=0)}
+    return {*nsmallest(MAX_PARTNERS - 1, masks, key=rank), max(sorted(masks), key=int.bit_count, default=0)}
 
 
 def _rank_of_preferred(hint: TopologyHint) -> tuple[int, int]:

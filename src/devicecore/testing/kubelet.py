@@ -92,7 +92,7 @@ class RunningPod:
     def devices(self, resource: str | None = None, container: str | None = None) -> tuple[str, ...]:
         """The ids of the devices it holds, of one resource or of all, in natural order within each."""
         key = self.pod.key(self._container(container))
-        held = [held for held in self._kubelet.node.ledger.allocations.get(self.pod.uid, ()) if held.key == key]
+        held = self._kubelet.node.ledger.of_container(key)
         return tuple(id_ for each in held if resource in (None, each.resource) for id_ in each.devices)
 
     def options(self, container: str | None = None) -> ContainerOptions:
@@ -254,11 +254,8 @@ class BaseKubelet(ABC):
 
     def options(self, pod: Pod, container: Container) -> ContainerOptions:
         """What the plugins' answers for a container make together, as the kubelet keeps them."""
-        held = self.node.ledger.allocations.get(pod.uid, ())
-        transport = self._transport
-        return container_options.merge(
-            {each.resource: transport.read(each.receipt) for each in held if each.key == pod.key(container)}
-        )
+        held = self.node.ledger.of_container(pod.key(container))
+        return container_options.merge({each.resource: self._transport.read(each.receipt) for each in held})
 
     # --- what is seen -------------------------------------------------------------------------------------------------
 
@@ -452,15 +449,9 @@ class BaseKubelet(ABC):
         listed = self.devices(resource)
         healthy = [device.id for device in listed if device.health is Health.HEALTHY]
         unhealthy = [device.id for device in listed if device.health is not Health.HEALTHY]
-        known = self.node.inventory.resources[resource]
-        if self.plugin(resource) is None:
-            state = "its plugin has gone" if known.stopped or known.gone_since is not None else "nobody serves it"
-        elif known.plugins[-1].report is None:
-            state = "its plugin has registered and sent no list yet"
-        else:
-            state = "its plugin is connected"
+        phase = self.node.inventory.resources[resource].phase
         return (
-            f"{resource} has capacity {capacity}, allocatable {allocatable}, {state}, "
+            f"{resource} has capacity {capacity}, allocatable {allocatable}, {phase.value}, "
             f"healthy: {_some(healthy)}, unhealthy: {_some(unhealthy)}"
         )
 

@@ -204,7 +204,7 @@ def ledgers(  # noqa: D417  # Hypothesis passes `draw`
     *,
     devices: Mapping[ResourceName, Collection[DeviceId]] | None = None,
     uids: Sequence[PodUid] = PODS,
-    contested: bool = False,
+    shared_by_error: bool = False,
     max_steps: int = 6,
 ) -> Ledger:
     """Ledgers whose containers hold some of `devices`, reserved or allocated.
@@ -212,7 +212,7 @@ def ledgers(  # noqa: D417  # Hypothesis passes `draw`
     Args:
         devices: what there is to hold; some plain devices of `RESOURCES` if it is None.
         uids: who may hold them.
-        contested: start with a file in which two pods may have one device.
+        shared_by_error: start with a file in which two pods may have one device.
         max_steps: how often something is reserved, confirmed, released or evicted.
     """
     pool = {name: tuple(DeviceId(f"gpu-{n}") for n in range(6)) for name in RESOURCES} if devices is None else devices
@@ -221,7 +221,7 @@ def ledgers(  # noqa: D417  # Hypothesis passes `draw`
         return Ledger()
     keys = st.builds(ContainerKey, st.sampled_from(uids), _WORDS)
     names = st.sampled_from(sorted(offered))
-    ledger = Ledger.of(draw(st.lists(_allocations(offered), max_size=3))) if contested else Ledger()
+    ledger = Ledger.of(draw(st.lists(_allocations(offered), max_size=3))) if shared_by_error else Ledger()
     for _ in range(draw(st.integers(0, max_steps))):
         key, resource, fate = draw(keys), draw(names), draw(st.sampled_from(("confirm", "keep", "release", "evict")))
         free = [device for device in offered[resource] if device not in ledger.in_use(resource)]

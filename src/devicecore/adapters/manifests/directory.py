@@ -88,7 +88,7 @@ class ManifestPods(PodSource):
             for pod in file.in_force.pods
             if pod.uid in self._state.ran
             for container in pod.in_start_order
-            if not pod.lends(container)
+            if not pod.is_reusable(container)
         )
 
     def mark_running(self, pod: PodUid) -> None:

@@ -81,19 +81,17 @@ def _pod(node: NodeState, pod: Pod) -> podresources.PodResources:
         containers=[
             podresources.ContainerResources(name=container.name, devices=_held(node, pod, container))
             for container in pod.in_start_order
-            if not pod.lends(container)  # an init container that ends is never listed, a sidecar is
+            if not pod.is_reusable(container)  # an init container that ends is never listed, a sidecar is
         ],
     )
 
 
 def _held(node: NodeState, pod: Pod, container: Container) -> list[podresources.ContainerDevices]:
-    key = pod.key(container)
     return [
         element
-        for held in sorted(node.ledger.allocations.get(pod.uid, ()), key=lambda held: held.resource)
-        if held.key == key
+        for held in sorted(node.ledger.of_container(pod.key(container)), key=lambda held: held.resource)
         for device in held.devices
-        for element in _elements(held.resource, device, held.nodes[device] or None)  # stored under no node: key -1
+        for element in _elements(held.resource, device, held.numa_nodes[device] or None)  # stored under no node: key -1
     ]
 
 

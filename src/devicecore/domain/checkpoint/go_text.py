@@ -20,7 +20,7 @@ with suppress(ImportError):  # without the extra `fast`
 Strings = Sequence[str]
 JsonObject = Mapping[str, "str | Strings | Mapping[str, Strings | None] | None"]
 
-_LEAST, _MOST = -(2**63), 2**63 - 1  # of int64
+_MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1  # of int64
 _NIL = "<nil>"
 _DECIMALS = tuple(map(str, range(256)))
 _DUMPS = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
@@ -71,8 +71,8 @@ def numa_nodes(device_ids: Mapping[int, Strings | None]) -> list[int]:
         UnencodableCheckpointError: one is not an int64.
     """
     nodes = sorted(device_ids) if len(device_ids) > 1 else list(device_ids)
-    if nodes and not _LEAST <= nodes[0] <= nodes[-1] <= _MOST:
-        node = nodes[0] if nodes[0] < _LEAST else nodes[-1]
+    if nodes and not _MIN_INT64 <= nodes[0] <= nodes[-1] <= _MAX_INT64:
+        node = nodes[0] if nodes[0] < _MIN_INT64 else nodes[-1]
         raise UnencodableCheckpointError(problem=f"NUMA node {node} has more than 64 bits")
     return nodes
 

@@ -33,8 +33,8 @@ def restore(data: CheckpointData, now: float) -> NodeState:
 def entry_of(allocation: Allocation) -> PodDevicesEntry:
     """The entry of an allocation in a checkpoint."""
     per_numa: dict[int, list[str]] = {}
-    for device in in_natural_order(allocation.nodes):
-        for numa_node in allocation.nodes[device] or (NO_TOPOLOGY,):
+    for device in in_natural_order(allocation.numa_nodes):
+        for numa_node in allocation.numa_nodes[device] or (NO_TOPOLOGY,):
             per_numa.setdefault(numa_node, []).append(device)
     device_ids = {numa_node: tuple(devices) for numa_node, devices in per_numa.items()}
     key = allocation.key
