@@ -1,8 +1,22 @@
 """Hypothesis profiles: `test` gives everybody the same few examples, `thorough` finds new ones (`make laws`)."""
 
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
 # No deadlines: under coverage, and with another worker beside it, the time of one example says nothing.
 settings.register_profile("test", deadline=None, derandomize=True, print_blob=True, max_examples=30)
 settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("test")
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """A new directory with a name so short that sockets fit into it, which pytest's own have not."""
+    path = Path(tempfile.mkdtemp(prefix="dc", dir="/tmp"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)

@@ -203,7 +203,7 @@ def test_a_plugin_whose_place_was_taken_leaves_it_to_the_other(directory: Path, 
         with RawPlugin(directory / "p.sock", ["new"]):
             while (why := problem(served)) in ("it has gone a moment ago", None):
                 pass  # it has not looked yet
-            assert why == f"another plugin has taken {directory / 'p.sock'}"
+            assert why == f"another process has taken {directory / 'p.sock'}"
             assert len(recorder.of(RegistrationRequested)) == 1
             served.stop()
 

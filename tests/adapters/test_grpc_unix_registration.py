@@ -510,7 +510,7 @@ class TestStartAndStop:
         (directory / "kubelet.sock").touch()
         for path, cause in (
             (directory / "a" / "b", "No such file or directory"),
-            (directory / "file", "Not a directory"),
+            (directory / "file", "it is not a directory"),
             (directory, "kubelet.sock is in the way and is not a socket"),
         ):
             with pytest.raises(DirectoryError) as refused:

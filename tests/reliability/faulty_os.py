@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 CALLS = ("close", "fsync", "listdir", "open", "rename", "replace", "scandir", "unlink", "write")
-"""What `_DurableFile` calls, by itself or through pathlib."""
+"""What `DurableFile` calls, by itself or through pathlib."""
 
 KILLS = ("killed before", "killed after", "killed half way")
 ERRORS = ("EIO", "ENOSPC", "EROFS", "EDQUOT", "EINTR")

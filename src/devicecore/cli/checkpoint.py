@@ -103,9 +103,18 @@ def _path(file: str) -> str:
 
 
 def _load(path: str) -> bytes | None:
-    from devicecore.adapters.file import FileStore
+    from devicecore.domain.errors import StoreError
+    from devicecore.system.files import MAX_FILE_BYTES
 
-    return sys.stdin.buffer.read() if path == "-" else FileStore(path).load()
+    if path == "-":
+        return sys.stdin.buffer.read(MAX_FILE_BYTES)
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - waits for a pipe's writer, as in `verify <(ssh node cat ...)`
+            return file.read(MAX_FILE_BYTES)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(os.path.basename(path), "read", f"{path}: {error.strerror}") from error  # noqa: PTH119 - as typed
 
 
 def _sentence(found: "Finding") -> str:

@@ -285,6 +285,7 @@ def _assemble(
         standin.snapshot,
         sweep=manager.update_allocated_devices,
         observe=metrics.pod_resources_request if metrics else lambda _method, _version, _failed: None,
+        allow_shared_directory=shared,
     )
     told.start()
     last_to_first.callback(told.stop)

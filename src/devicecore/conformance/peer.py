@@ -21,7 +21,8 @@ from google.protobuf.message import Message
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.domain.errors import InvalidEndpointError, InvalidResourceNameError, UnsupportedVersionError
 from devicecore.domain.model import is_extended_resource
-from devicecore.system.sockets import LONGEST_SOCKET_PATH, target
+from devicecore.system.grpc_settings import channel_options, target
+from devicecore.system.sockets import MAX_SOCKET_PATH
 from devicecore.wire import deviceplugin
 
 Request = TypeVar("Request", bound=Message)
@@ -70,17 +71,7 @@ class PluginConnection:
         self.ended = ""
         """Why the stream of lists has ended; empty while it has not."""
         self._ring = ring
-        self._channel = grpc.insecure_channel(
-            target(path),
-            [
-                ("grpc.default_authority", "localhost"),
-                ("grpc.use_local_subchannel_pool", 1),
-                ("grpc.max_receive_message_length", _UNLIMITED),
-                ("grpc.initial_reconnect_backoff_ms", 100),
-                ("grpc.min_reconnect_backoff_ms", 100),
-                ("grpc.max_reconnect_backoff_ms", 500),
-            ],
-        )
+        self._channel = grpc.insecure_channel(target(path), options=channel_options(_UNLIMITED))
         self._stream: Any = None
         self._reader: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -307,8 +298,8 @@ class Peer:
 def path_problem(path: str) -> str:
     """Why `path` cannot be that of a socket; empty if it can."""
     length = len(os.fsencode(path))
-    if length > LONGEST_SOCKET_PATH:
-        return f"its path has {length} bytes, more than the {LONGEST_SOCKET_PATH} a unix socket can have"
+    if length > MAX_SOCKET_PATH:
+        return f"its path has {length} bytes, more than the {MAX_SOCKET_PATH} a unix socket can have"
     return ""
 
 

@@ -1,4 +1,8 @@
-"""What it takes to serve on a unix socket, whatever is served: where it may lie, and how often callers may call.
+"""What adapters share of the operating system, whatever they serve.
 
-Law: nothing here knows what is said on a socket, or an adapter.
+Read `files` for bounded reads and replaced files, `directories` for the rule about who may write to a directory,
+`sockets` for unix sockets as files, `background` for tasks that are restarted, `rate` for limits on calls, and
+`grpc_settings` for how every gRPC channel of this library is set up.
+
+Law: nothing here imports an adapter or knows what is said on a socket.
 """

@@ -1,18 +1,25 @@
-"""Unix sockets as files: which paths can be one, which one lies at a path, and whether anybody serves it.
+"""Unix sockets as files: which paths can be one, which one lies at a path, who serves it, and which are our own.
 
-Law: looking changes nothing.
+Law: a socket file is replaced in one step and removed only by the process that bound it, which knows it by its inode.
 """
 
+import logging
 import os
 import socket
 import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import quote
 
 from devicecore.domain.errors import DirectoryError, SocketPathTooLongError
+from devicecore.domain.text import foreign_text
 
-LONGEST_SOCKET_PATH = 107
+logger = logging.getLogger(__name__)
+
+MAX_SOCKET_PATH = 107
 """Bytes: sun_path has 108, and one is for the NUL."""
 
 
@@ -27,8 +34,8 @@ class SocketIdentity(NamedTuple):
 def socket_identity(path: str) -> SocketIdentity | None:
     """Which socket lies at `path`; None if nothing does, or something else."""
     try:
-        found = Path(path).lstat()
-    except OSError:
+        found = os.lstat(path)
+    except (OSError, ValueError):  # the second for a NUL in it
         return None
     return SocketIdentity(found.st_dev, found.st_ino, found.st_mtime_ns) if stat.S_ISSOCK(found.st_mode) else None
 
@@ -39,22 +46,22 @@ def check_socket_path(path: str) -> None:
     Raises:
         SocketPathTooLongError: it has too many bytes.
     """
-    if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
-        raise SocketPathTooLongError(path, LONGEST_SOCKET_PATH)
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH:
+        raise SocketPathTooLongError(path, MAX_SOCKET_PATH)
 
 
 def check_not_in_the_way(path: str) -> None:
-    """Refuse a path at which something lies that is no socket, such as a link to one.
+    """Refuse a path at which something other than a socket lies, such as a link to one.
 
     Raises:
-        DirectoryError: it does.
+        DirectoryError: something else lies there.
     """
     if os.path.lexists(path) and socket_identity(path) is None:
         raise DirectoryError(str(Path(path).parent), f"{Path(path).name} is in the way and is not a socket")
 
 
 def is_served(path: str) -> bool:
-    """Whether anybody serves the socket at `path`, which gRPC would silently take over.
+    """Whether a process serves the socket at `path`. gRPC would take it over without a word.
 
     Raises:
         OSError: that cannot be found out.
@@ -64,12 +71,97 @@ def is_served(path: str) -> bool:
         try:
             probe.connect(path)
         except (FileNotFoundError, ConnectionRefusedError):
-            return False  # nobody, or nobody any more
+            return False  # no socket, or its process has gone
         except (BlockingIOError, TimeoutError):
-            pass  # somebody has too much to do to answer
+            pass  # its process is too busy to answer
         return True
 
 
-def target(path: str) -> str:
-    """Spell a path for gRPC, which reads it as a URI."""
-    return "unix:" + quote(os.fsencode(path))
+class SocketState(Enum):
+    """What lies at the path of a socket that we have bound."""
+
+    OURS = "the socket that we bound"
+    MISSING = "nothing"
+    FOREIGN = "a file that another process made"
+
+
+class OwnedSocket:
+    """The path of a socket that this process serves, and which file there is its own.
+
+    A socket is bound in a private directory beside the path and renamed into place, because gRPC deletes the path that
+    it was told to bind, before it binds and after it stops, even if another process made the file there. So gRPC
+    deletes nothing but the private name, the path always has the old socket or the new one, and nobody can connect
+    before the mode is set.
+
+    Args:
+        path: absolute, of at most `MAX_SOCKET_PATH` bytes.
+        mode: permissions of the socket, whatever the umask is. A user needs the right to write in order to connect.
+    """
+
+    def __init__(self, path: str, mode: int = 0o755) -> None:
+        self.path = path
+        self.identity: SocketIdentity | None = None
+        """Which file we bound; None before, and after `remove`."""
+        self._mode = mode
+        self._told: set[str] = set()
+
+    @contextmanager
+    def binding(self) -> Iterator[str]:
+        """Yield a private path at which to bind the socket; at the end of the block it replaces what is at `path`.
+
+        If the block raises, nothing is changed. A call while an older socket of ours lies at `path` replaces it.
+
+        Raises:
+            SocketPathTooLongError: the path is too long.
+            DirectoryError: something other than a socket is in the way.
+            OSError: the directory is missing, or no files can be made in it.
+        """
+        check_socket_path(self.path)
+        check_not_in_the_way(self.path)
+        place = Path(tempfile.mkdtemp(prefix=".", dir=Path(self.path).parent))  # hidden from plugin watchers
+        bound = place / "s"
+        try:
+            check_socket_path(str(bound))
+            yield str(bound)
+            identity = socket_identity(str(bound))
+            bound.chmod(self._mode)
+            bound.rename(self.path)
+            self.identity = identity
+        finally:
+            with suppress(FileNotFoundError):
+                bound.unlink()
+            with suppress(OSError):  # its parent may have been renamed meanwhile
+                place.rmdir()
+
+    def state(self) -> SocketState:
+        """What lies at `path` now."""
+        found = socket_identity(self.path)
+        if found is not None and found == self.identity:
+            return SocketState.OURS
+        return SocketState.FOREIGN if os.path.lexists(self.path) else SocketState.MISSING
+
+    def look(self) -> SocketState:
+        """Return the `state`. If the socket is not ours any more, log that, once until it is ours again."""
+        state = self.state()
+        if state is SocketState.OURS:
+            self._told.clear()
+        elif state is SocketState.FOREIGN:
+            self.warn("another process has put a file of its own there, which is left alone: clients cannot reach us")
+        else:
+            self.warn("the socket was deleted: clients cannot reach us until it is served again")
+        return state
+
+    def warn(self, problem: str) -> None:
+        """Log a problem with this socket, once until `look` finds the socket to be ours again."""
+        if problem not in self._told:
+            self._told.add(problem)
+            logger.warning("%s: %s", foreign_text(self.path), problem)
+
+    def remove(self) -> None:
+        """Delete the socket if it is still the one that we bound; if that fails, log it. Twice is no error."""
+        if self.identity is not None and self.state() is SocketState.OURS:
+            try:
+                Path(self.path).unlink(missing_ok=True)
+            except OSError as error:
+                self.warn(f"it cannot be deleted: {error.strerror}")
+        self.identity = None

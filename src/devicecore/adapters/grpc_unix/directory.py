@@ -12,7 +12,8 @@ from pathlib import Path
 
 from devicecore.adapters.grpc_unix.limits import shown
 from devicecore.domain.errors import DirectoryError, DirectoryInUseError, InvalidEndpointError
-from devicecore.system.sockets import LONGEST_SOCKET_PATH, check_not_in_the_way, check_socket_path, is_served
+from devicecore.system.directories import check_directory, make_directory
+from devicecore.system.sockets import MAX_SOCKET_PATH, check_not_in_the_way, check_socket_path, is_served
 
 LOCK_NAME = ".devicecore.lock"
 
@@ -40,10 +41,7 @@ class SocketDirectory:
         """
         check_socket_path(self.socket)
         try:
-            with suppress(FileExistsError):
-                self.path.mkdir(0o750)
-            if not self._allow_shared:
-                self._refuse_what_others_may_write()
+            make_directory(self.path, allow_shared=self._allow_shared)
             self._lock = self._take_lock()
             try:
                 self._refuse_a_living_owner()
@@ -54,11 +52,27 @@ class SocketDirectory:
         except OSError as error:
             raise DirectoryError(str(self.path), error.strerror or str(error)) from error
 
+    def hold(self) -> None:
+        """Check the directory again, and lock it if it is not the one that was claimed but another of its name.
+
+        Raises:
+            DirectoryError: it is missing, cannot be locked, or others may write into it.
+            DirectoryInUseError: it has another owner.
+        """
+        check_directory(self.path, allow_shared=self._allow_shared)
+        if self._lock is not None and not self._is_locked(self._lock):
+            try:
+                former, self._lock = self._lock, self._take_lock()
+            except OSError as error:
+                raise DirectoryError(str(self.path), error.strerror or str(error)) from error
+            os.close(former)
+
     def release(self) -> None:
         """Let others claim the directory. Twice is no error."""
         if self._lock is not None:
             with suppress(OSError):
-                self._lock_path.unlink()
+                if self._is_locked(self._lock):
+                    self._lock_path.unlink()
             os.close(self._lock)
             self._lock = None
 
@@ -71,35 +85,30 @@ class SocketDirectory:
         check_endpoint_name(name, Path(self.socket).name)
         path = str(self.path / name)
         if problem := _problem(path):
-            raise InvalidEndpointError(shown(name, LONGEST_SOCKET_PATH), problem)
+            raise InvalidEndpointError(shown(name, MAX_SOCKET_PATH), problem)
         return path
-
-    def _refuse_what_others_may_write(self) -> None:
-        """Who may write here can pass for any plugin, and a sticky bit, as `/tmp` has, does not change that."""
-        mode = self.path.stat().st_mode
-        if stat.S_ISDIR(mode) and mode & (stat.S_IWGRP | stat.S_IWOTH):
-            cause = (
-                f"its mode is {stat.S_IMODE(mode):04o}, so others may put sockets there: `chmod go-w` it, choose "
-                "another one, or allow it: --allow-shared-directory, in Python allow_shared_directory=True"
-            )
-            raise DirectoryError(str(self.path), cause)
 
     def _take_lock(self) -> int:
         while True:
             lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(lock), self._lock_path.lstat()):
-                    return lock
+                if self._is_locked(lock):
+                    return lock  # else the owner before us deleted it between our opening and our locking
             except BlockingIOError:
                 os.close(lock)
                 raise DirectoryInUseError(str(self.path)) from None
-            except FileNotFoundError:
-                pass  # the owner before us deleted it between our opening and our locking
             except BaseException:
                 os.close(lock)
                 raise
             os.close(lock)
+
+    def _is_locked(self, lock: int) -> bool:
+        """Whether the open file `lock` is the one in the directory."""
+        try:
+            return os.path.samestat(os.fstat(lock), self._lock_path.lstat())
+        except FileNotFoundError:
+            return False
 
     def _refuse_a_living_owner(self) -> None:
         """A real kubelet does not know our lock, but it answers."""
@@ -136,13 +145,13 @@ def check_endpoint_name(name: str, kubelet_socket: str | None) -> None:
         problem = "it has characters that cannot be printed"  # it will stand in logs
     else:
         return
-    raise InvalidEndpointError(shown(name, LONGEST_SOCKET_PATH), problem)
+    raise InvalidEndpointError(shown(name, MAX_SOCKET_PATH), problem)
 
 
 def _problem(path: str) -> str | None:
     """Why there is no plugin at `path`; None if there may be one, or if nothing is there."""
-    if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
-        return f"its path has more than {LONGEST_SOCKET_PATH} bytes"
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH:
+        return f"its path has more than {MAX_SOCKET_PATH} bytes"
     with suppress(OSError):  # nothing there, or not for us: dialling will tell
         mode = Path(path).lstat().st_mode
         if stat.S_ISLNK(mode):

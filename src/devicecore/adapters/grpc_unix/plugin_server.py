@@ -4,7 +4,6 @@ Law: serve first, then register; a kubelet that restarts or cleans its directory
 """
 
 import asyncio
-import errno
 import hashlib
 import logging
 import os
@@ -28,8 +27,9 @@ from devicecore.adapters.grpc_unix.loop import LoopStoppedError, LoopThread
 from devicecore.adapters.grpc_unix.plugin_service import Context, PluginService
 from devicecore.domain.errors import DirectoryError, SetUpError
 from devicecore.domain.model import ResourceName
+from devicecore.domain.text import foreign_text
 from devicecore.ports.plugin import DevicePlugin
-from devicecore.system.sockets import SocketIdentity, check_not_in_the_way, check_socket_path, socket_identity
+from devicecore.system.sockets import OwnedSocket, SocketIdentity, SocketState, check_socket_path, socket_identity
 from devicecore.wire import deviceplugin, pluginregistration
 from devicecore.wire.conversion import from_options
 
@@ -178,13 +178,13 @@ class ServedPlugin:
         self.kubelet_socket = kubelet_socket
         self._poll_interval = poll_interval
         self._max_message_bytes = max_message_bytes
+        self._socket = OwnedSocket(socket)
         self._loop: LoopThread | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
         # What follows belongs to the event loop.
         self._service: PluginService | None = None
         self._server: grpc.aio.Server | None = None
         self._keeper: asyncio.Task[None] | None = None
-        self._bound: SocketIdentity | None = None
         self._standing: _Standing = _Other.NEW
         self._backoff = 0.0
         self._drops = 0
@@ -236,7 +236,7 @@ class ServedPlugin:
     def registered(self) -> bool:
         """Whether the kubelet that is there now has accepted the plugin and can find its socket."""
         standing = self._standing
-        if not isinstance(standing, _Taken) or self._bound != socket_identity(self.socket):
+        if not isinstance(standing, _Taken) or self._socket.state() is not SocketState.OURS:
             return False
         return self.kubelet_socket is None or standing.by == socket_identity(self.kubelet_socket)
 
@@ -262,20 +262,17 @@ class ServedPlugin:
             self._keeper.cancel()
             await asyncio.wait([self._keeper], timeout=0.1)
         self._problem = "the plugin has been stopped"
+        self._socket.remove()
         await self._end_service()
 
     async def _serve(self) -> None:
-        await self._end_service()  # first, for a grpc server that stops deletes whatever is at its path
         assert self._loop is not None, "this runs on it"  # noqa: S101  # for mypy
-        _check_bindable(self.socket)
-        self._service = PluginService(self.plugin, self._loop, self._dropped)
-        try:
-            methods = {**self._service.methods(), **(self._for_the_watcher() if self.kubelet_socket is None else {})}
-            self._server = rpc.server(methods, self.socket, self._max_message_bytes)
-        except RuntimeError as error:
-            raise DirectoryError(str(Path(self.socket).parent), str(error)) from error
-        await self._server.start()
-        self._bound = socket_identity(self.socket)
+        _check_directory(self.socket)
+        service = PluginService(self.plugin, self._loop, self._dropped)
+        methods = {**service.methods(), **(self._for_the_watcher() if self.kubelet_socket is None else {})}
+        server = await rpc.serve(methods, self._socket, self._max_message_bytes)
+        await self._end_service()  # only now: if the new one cannot be bound, the old one goes on
+        self._service, self._server = service, server
         self._standing = _Other.NEW
 
     async def _end_service(self) -> None:
@@ -305,12 +302,12 @@ class ServedPlugin:
 
     async def _look(self) -> None:
         """Look at both sockets, and do what they call for; the only place that decides it."""
-        own = socket_identity(self.socket)
-        if own is None:
-            logger.info("%s has been deleted: serving it anew", self.socket)
+        state = self._socket.look()
+        if state is SocketState.MISSING:
             await self._serve()
-        elif own != self._bound:
-            self._tried(f"another plugin has taken {self.socket}")
+            logger.info("%s is served again", foreign_text(self.socket))
+        elif state is SocketState.FOREIGN:
+            self._tried(f"another process has taken {self.socket}")
             return
         if isinstance(self._standing, _Taken) and self._standing.in_doubt:
             self._standing = evolve(self._standing, in_doubt=False)
@@ -393,16 +390,8 @@ class ServedPlugin:
         return asyncio.get_running_loop().time()
 
 
-def _check_bindable(socket: str) -> None:
-    """Say what grpc does not say when it cannot bind."""
-    path = Path(socket)
-    try:
-        if not path.parent.is_dir():
-            exists = path.parent.exists()
-            cause = "it is not a directory" if exists else "there is no such directory: a kubelet makes it"
-            raise DirectoryError(str(path.parent), cause)
-        check_not_in_the_way(socket)
-        if not os.access(path.parent, os.W_OK | os.X_OK, effective_ids=True):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    except OSError as error:
-        raise DirectoryError(str(path.parent), error.strerror or str(error)) from error
+def _check_directory(socket: str) -> None:
+    directory = Path(socket).parent
+    if not directory.is_dir():
+        cause = "it is not a directory" if directory.exists() else "there is no such directory: a kubelet makes it"
+        raise DirectoryError(str(directory), cause)

@@ -1,6 +1,7 @@
 """The methods on the wire, how to offer and how to call them, and errors in the words a kubelet would print."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import grpc
@@ -8,7 +9,9 @@ import grpc.aio
 from attrs import frozen
 from google.protobuf.message import DecodeError, Message
 
-from devicecore.system.sockets import target
+from devicecore.domain.errors import DirectoryError
+from devicecore.system.grpc_settings import channel_options, target
+from devicecore.system.sockets import OwnedSocket
 from devicecore.wire import deviceplugin, pluginregistration
 
 Request = TypeVar("Request", bound=Message)
@@ -24,8 +27,6 @@ DEVICE_PLUGIN_TYPE = "DevicePlugin"
 REGISTRATION = f"{VERSION}.Registration"
 DEVICE_PLUGIN = f"{VERSION}.DevicePlugin"
 PLUGIN_WATCHER = "pluginregistration.Registration"
-GO_HEADER_BYTES = 16 * 1024 * 1024
-"""How long headers a kubelet takes."""
 
 
 @frozen
@@ -72,35 +73,37 @@ Behaviour = Callable[[Any, Any], Any]
 
 def channel(path: str, max_message_bytes: int) -> grpc.aio.Channel:
     """Open a channel to the unix socket at `path`; nothing is dialled yet."""
-    return grpc.aio.insecure_channel(
-        target(path),
-        options=[
-            ("grpc.default_authority", "localhost"),  # strict servers refuse a path there
-            ("grpc.max_receive_message_length", max_message_bytes),
-            ("grpc.max_metadata_size", GO_HEADER_BYTES),  # where an error's text travels
-            ("grpc.use_local_subchannel_pool", 1),  # else a new instance gets the old one's connection
-            ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.max_reconnect_backoff_ms", 1000),
-        ],
-    )
+    return grpc.aio.insecure_channel(target(path), options=channel_options(max_message_bytes))
 
 
-def server(methods: Mapping[Method[Any, Any], Behaviour], path: str, max_message_bytes: int) -> grpc.aio.Server:
-    """Make a server of `methods`, bound to the unix socket at `path` but not yet started.
+async def serve(
+    methods: Mapping[Method[Any, Any], Behaviour], socket: OwnedSocket, max_message_bytes: int
+) -> grpc.aio.Server:
+    """Start a server of `methods`, then put its socket in place. A failure leaves nothing behind.
 
     Raises:
-        RuntimeError: grpc could not bind; it does not say why.
+        SocketPathTooLongError: the socket's path is too long.
+        DirectoryError: the socket cannot be made in its directory.
     """
-    result = grpc.aio.server(options=[("grpc.max_receive_message_length", max_message_bytes)])
+    server = grpc.aio.server(options=[("grpc.max_receive_message_length", max_message_bytes)])
     for service in sorted({method.service for method in methods}):
         handlers = {
             method.name: _handler(method, behaviour)
             for method, behaviour in methods.items()
             if method.service == service
         }
-        result.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
-    result.add_insecure_port(target(path))
-    return result
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+    try:
+        with socket.binding() as private:
+            server.add_insecure_port(target(private))
+            await server.start()
+    except BaseException as error:
+        await server.stop(None)
+        if isinstance(error, OSError | RuntimeError):  # the second is grpc's, which does not say why
+            cause = getattr(error, "strerror", None) or str(error)
+            raise DirectoryError(str(Path(socket.path).parent), cause) from error
+        raise
+    return server
 
 
 def _handler(method: Method[Any, Any], behaviour: Behaviour) -> "grpc.RpcMethodHandler[Any, Any]":

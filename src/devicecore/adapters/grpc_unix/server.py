@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import NoReturn
 
 import grpc
 import grpc.aio
@@ -27,14 +28,15 @@ from devicecore.adapters.grpc_unix.limits import (
 )
 from devicecore.domain.errors import (
     DeviceCoreError,
-    DirectoryError,
     PluginConnectError,
     PluginStoppedError,
     UnsupportedVersionError,
 )
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
 from devicecore.domain.model import PluginId, ResourceName
-from devicecore.system.sockets import LONGEST_SOCKET_PATH, socket_identity
+from devicecore.domain.text import foreign_text
+from devicecore.system.background import supervise
+from devicecore.system.sockets import MAX_SOCKET_PATH, OwnedSocket, SocketState, socket_identity
 from devicecore.wire import deviceplugin
 from devicecore.wire.device_lists import ListReader
 
@@ -42,6 +44,7 @@ SUPPORTED_VERSIONS = (rpc.VERSION,)
 STOP_GRACE = 1.0  # seconds for a Register handler to end by itself
 SAME_MOMENT = 1.0  # seconds
 PERSISTENT = 10.0  # seconds; who calls again within them for a socket that did not come is not waited for once more
+LOOK_INTERVAL = 1.0  # seconds between two looks at our own socket
 _MANY_MISSED = 1000
 
 Tell = Callable[[Callable[[], Event]], Awaitable[None]]
@@ -73,26 +76,44 @@ class RegistrationServer:
         self._attendance: dict[PluginClient, asyncio.Task[None]] = {}
         """By instance, oldest first: the task that ends when its life is over and told of."""
         self._stopping = False
+        self._socket = OwnedSocket(directory.socket)
         self._server: grpc.aio.Server | None = None
+        self._keeper: asyncio.Task[NoReturn] | None = None
 
     async def start(self) -> None:
-        """Serve.
+        """Serve, and serve again if the socket is deleted.
 
         Raises:
             DirectoryError: the socket cannot be bound.
         """
-        try:
-            self._server = rpc.server(
-                {rpc.REGISTER: self._register}, self._directory.socket, self._limits.message_bytes
-            )
-        except RuntimeError as error:
-            raise DirectoryError(str(self._directory.path), str(error)) from error
-        await self._server.start()
+        await self._serve()
+        self._keeper = asyncio.create_task(supervise("the registration server's socket", self._keep_socket))
+
+    async def _serve(self) -> None:
+        server = await rpc.serve({rpc.REGISTER: self._register}, self._socket, self._limits.message_bytes)
+        former, self._server = self._server, server
+        if former is not None:
+            await former.stop(STOP_GRACE)
+
+    async def _keep_socket(self) -> None:
+        """Serve again after two looks without the socket; it is away for a moment while a kubelet takes over."""
+        looks_without = 0
+        while True:
+            await asyncio.sleep(LOOK_INTERVAL)
+            looks_without = looks_without + 1 if self._socket.look() is SocketState.MISSING else 0
+            if looks_without > 1:
+                try:
+                    self._directory.hold()
+                    await self._serve()
+                except DeviceCoreError as error:
+                    self._socket.warn(f"it cannot be served again yet: {error}")
+                else:
+                    logger.info("%s is served again", foreign_text(self._socket.path))
 
     async def stop(self) -> None:
         """Let go of all plugins and stop serving, without a word to the listener. Twice is no error."""
         self._stopping = True
-        tasks = tuple(self._attendance.values())
+        tasks = (*self._attendance.values(), *([self._keeper] if self._keeper is not None else ()))
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -100,6 +121,7 @@ class RegistrationServer:
             self._forget(client)
             client.introduced.set_result(_stopping(client.plugin))
         if self._server is not None:
+            self._socket.remove()
             await self._server.stop(STOP_GRACE)
 
     def find(self, plugin: PluginId) -> PluginClient:
@@ -123,7 +145,7 @@ class RegistrationServer:
             await self._tell(partial(RegistrationRequested, name))
             await self._admit(request)
         except DeviceCoreError as refusal:
-            endpoint = shown(request.endpoint, LONGEST_SOCKET_PATH)
+            endpoint = shown(request.endpoint, MAX_SOCKET_PATH)
             text = said(str(refusal))
             logger.warning("registration of %s at %s refused: %s", name, endpoint, text)
             await context.abort(grpc.StatusCode.UNKNOWN, text)  # a plain error of a Go handler is UNKNOWN
@@ -222,7 +244,7 @@ class RegistrationServer:
     async def _follow(self, client: PluginClient) -> None:
         plugin = client.plugin
         reader, check = ListReader(), ListCheck(plugin, self._limits.message_bytes)
-        socket = shown(plugin.socket, LONGEST_SOCKET_PATH)
+        socket = shown(plugin.socket, MAX_SOCKET_PATH)
         logger.info("%s registered at %s", plugin.resource, socket)
         try:
             async for message in client.reports():

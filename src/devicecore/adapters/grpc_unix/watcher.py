@@ -29,7 +29,7 @@ from devicecore.domain.errors import (
     UnhandledPluginTypeError,
 )
 from devicecore.domain.model import ResourceName
-from devicecore.system.sockets import LONGEST_SOCKET_PATH, SocketIdentity, socket_identity
+from devicecore.system.sockets import MAX_SOCKET_PATH, SocketIdentity, socket_identity
 from devicecore.wire import pluginregistration
 
 INTERVAL = 1.0  # seconds between two looks at the directory
@@ -128,12 +128,12 @@ class PluginWatcher:
         candidate.failures = failures or candidate.failures + 1
         pause = min(FIRST_PAUSE * 2 ** (candidate.failures - 1), LONGEST_PAUSE)
         candidate.not_before = asyncio.get_running_loop().time() + pause
-        path = shown(candidate.path, LONGEST_SOCKET_PATH)
+        path = shown(candidate.path, MAX_SOCKET_PATH)
         logger.warning("the plugin at %s is not registered: %s; next attempt in %g seconds", path, said(why), pause)
 
     async def _let_go(self, candidate: _Candidate) -> None:
         if candidate.plugin is not None:
-            logger.info("the socket %s has gone, and its plugin with it", shown(candidate.path, LONGEST_SOCKET_PATH))
+            logger.info("the socket %s has gone, and its plugin with it", shown(candidate.path, MAX_SOCKET_PATH))
             await self._server.disconnect(candidate.plugin)
         del self._candidates[candidate.path]
         self._changed.set()  # there may be another one at its place, which need not wait
@@ -197,7 +197,7 @@ def _validated(info: pluginregistration.PluginInfo, path: str) -> tuple[Resource
     resource = parsed_resource_name(info.name)
     endpoint = info.endpoint or path
     if not endpoint.startswith("/") or not endpoint.isprintable() or socket_identity(endpoint) is None:
-        raise InvalidEndpointError(shown(endpoint, LONGEST_SOCKET_PATH), "it is not the absolute path of a socket")
+        raise InvalidEndpointError(shown(endpoint, MAX_SOCKET_PATH), "it is not the absolute path of a socket")
     return resource, endpoint
 
 

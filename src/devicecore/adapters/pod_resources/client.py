@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 
 from devicecore.adapters.pod_resources.api import SERVICE_V1
 from devicecore.domain.errors import DeviceCoreError
-from devicecore.system.sockets import target
+from devicecore.system.grpc_settings import channel_options, target
 from devicecore.wire import podresources
 
 _MAX_ANSWER = 64 * 1024 * 1024  # bytes: 50,000 devices are more than gRPC's 4 MiB
@@ -51,15 +51,7 @@ class PodResourcesClient:
         self.socket = str(socket)
         self._timeout = timeout
         self._channel = grpc.insecure_channel(
-            target(str(Path(socket).absolute())),
-            options=[
-                ("grpc.default_authority", "localhost"),  # strict servers refuse a path there
-                ("grpc.max_receive_message_length", _MAX_ANSWER),
-                ("grpc.use_local_subchannel_pool", 1),
-                ("grpc.initial_reconnect_backoff_ms", 100),
-                ("grpc.min_reconnect_backoff_ms", 100),
-                ("grpc.max_reconnect_backoff_ms", 1000),
-            ],
+            target(str(Path(socket).absolute())), options=channel_options(_MAX_ANSWER)
         )
 
     def __enter__(self) -> Self:

@@ -5,10 +5,10 @@ Laws: The server answers no more calls than its rate limit allows. A call that f
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,9 +26,13 @@ from devicecore.adapters.pod_resources.api import (
     list_pods,
     list_pods_v1alpha1,
 )
-from devicecore.domain.errors import DirectoryError, DirectoryInUseError
+from devicecore.domain.errors import DirectoryError, DirectoryInUseError, SetUpError
+from devicecore.domain.text import foreign_text
+from devicecore.system.background import SupervisedThread
+from devicecore.system.directories import check_directory, make_directory
+from devicecore.system.grpc_settings import target
 from devicecore.system.rate import TokenBucket
-from devicecore.system.sockets import check_not_in_the_way, check_socket_path, is_served, target
+from devicecore.system.sockets import OwnedSocket, SocketState, check_socket_path, is_served
 from devicecore.wire import podresources, podresources_v1alpha1
 
 REQUESTS_PER_SECOND = 100.0
@@ -36,6 +40,7 @@ BURST = 10
 
 _THREADS = 4
 _STOP_GRACE = 1.0  # seconds for calls in flight
+_LOOK_INTERVAL = 1.0  # seconds between two looks at our own socket
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +53,7 @@ class PodResourcesServer:
         look: returns what the answers are computed from. It is called in a thread of this server.
         sweep: called before pods are listed, so that pods that ended are not (kubelet: `UpdateAllocatedDevices`).
         observe: called after each call with its method, its API version and whether it failed. Must not block.
+        allow_shared_directory: whether other users may write to the socket's directory.
         requests_per_second: calls per second in the long run, of all callers and methods together.
         burst: calls at once.
         clock: monotonic seconds, for the rate limit.
@@ -63,6 +69,7 @@ class PodResourcesServer:
         *,
         sweep: Callable[[], None] = lambda: None,
         observe: Callable[[str, str, bool], None] = lambda _method, _version, _failed: None,
+        allow_shared_directory: bool = False,
         requests_per_second: float = REQUESTS_PER_SECOND,
         burst: int = BURST,
         clock: Callable[[], float] = time.monotonic,
@@ -72,7 +79,10 @@ class PodResourcesServer:
         self._sweep = sweep
         self._observe = observe
         self._bucket = TokenBucket(requests_per_second, burst, clock)
+        self._allow_shared_directory = allow_shared_directory
+        self._socket = OwnedSocket(str(self.socket))
         self._server: grpc.Server | None = None
+        self._keeper: SupervisedThread | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -91,7 +101,27 @@ class PodResourcesServer:
             DirectoryError: its directory cannot be made or used.
             DirectoryInUseError: another process serves this socket.
         """
-        _prepare(self.socket)
+        check_socket_path(str(self.socket))
+        make_directory(self.socket.parent, allow_shared=self._allow_shared_directory)
+        try:
+            if is_served(str(self.socket)):
+                raise DirectoryInUseError(str(self.socket.parent))
+        except OSError as error:
+            raise DirectoryError(str(self.socket.parent), error.strerror or str(error)) from error
+        self._serve()
+        self._keeper = SupervisedThread("devicecore-pod-resources-socket", self._keep_socket)
+        self._keeper.start()
+
+    def stop(self) -> None:
+        """Stop serving; on return our socket is gone. Another process's socket at its path stays. Twice is no error."""
+        if self._keeper is not None:
+            self._keeper.stop()
+        server, self._server = self._server, None
+        if server is not None:
+            self._socket.remove()
+            server.stop(_STOP_GRACE).wait()
+
+    def _serve(self) -> None:
         server = grpc.server(ThreadPoolExecutor(_THREADS, thread_name_prefix="devicecore-pod-resources"))
         server.add_generic_rpc_handlers(
             (
@@ -112,19 +142,29 @@ class PodResourcesServer:
             )
         )
         try:
-            server.add_insecure_port(target(str(self.socket)))
-        except RuntimeError as error:
-            raise DirectoryError(str(self.socket.parent), str(error)) from error
-        server.start()
-        self._server = server
+            with self._socket.binding() as private:
+                server.add_insecure_port(target(private))
+                server.start()
+        except (OSError, RuntimeError) as error:  # the second is grpc's, which does not say why
+            server.stop(None)
+            raise DirectoryError(str(self.socket.parent), getattr(error, "strerror", None) or str(error)) from error
+        former, self._server = self._server, server
+        if former is not None:
+            former.stop(_STOP_GRACE)
 
-    def stop(self) -> None:
-        """Stop serving; the socket does not exist any more on return. Stopping twice is no error."""
-        server, self._server = self._server, None
-        if server is not None:
-            server.stop(_STOP_GRACE).wait()
-            with suppress(OSError):
-                self.socket.unlink()
+    def _keep_socket(self, stopping: threading.Event) -> None:
+        """Serve again after two looks without the socket; it is away for a moment while a kubelet takes over."""
+        looks_without = 0
+        while not stopping.wait(_LOOK_INTERVAL):
+            looks_without = looks_without + 1 if self._socket.look() is SocketState.MISSING else 0
+            if looks_without > 1:
+                try:
+                    check_directory(self.socket.parent, allow_shared=self._allow_shared_directory)
+                    self._serve()
+                except SetUpError as error:
+                    self._socket.warn(f"it cannot be served again yet: {error}")
+                else:
+                    _log.info("%s is served again", foreign_text(self._socket.path))
 
     def _list(self, _: podresources.ListPodResourcesRequest) -> podresources.ListPodResourcesResponse:
         self._sweep()
@@ -190,18 +230,6 @@ class _NotFoundError(Exception):
 
     def __str__(self) -> str:
         return f"pod {self.name} in namespace {self.namespace} not found"
-
-
-def _prepare(socket: Path) -> None:
-    check_socket_path(str(socket))
-    try:
-        with suppress(FileExistsError):
-            socket.parent.mkdir(0o750)
-        check_not_in_the_way(str(socket))
-        if is_served(str(socket)):
-            raise DirectoryInUseError(str(socket.parent))
-    except OSError as error:
-        raise DirectoryError(str(socket.parent), error.strerror or str(error)) from error
 
 
 def _serialize(message: Message) -> bytes:

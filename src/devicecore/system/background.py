@@ -1,0 +1,110 @@
+"""Tasks that run in the background until they are stopped, in a thread or on an event loop.
+
+Law: a background task that ends although nobody stopped it is logged and started again, after a pause that grows from
+`FIRST_PAUSE` to `MAX_PAUSE`. A run that lasted longer than `MAX_PAUSE` resets the pause.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import NoReturn
+
+FIRST_PAUSE, MAX_PAUSE = 0.5, 60.0
+"""Seconds before a task that ended is started again."""
+
+logger = logging.getLogger(__name__)
+
+
+def bounded_backoff(failures: int, first: float, longest: float) -> float:
+    """Return the pause after so many failures in a row: `first`, doubled with each further one, at most `longest`.
+
+    Args:
+        failures: at least 1; any number, however large.
+        first: seconds.
+        longest: seconds.
+    """
+    return min(first * 2.0 ** min(failures - 1, 64), longest)  # a larger exponent would overflow a float
+
+
+class _Restarts:
+    """Logs each unexpected end of one task, and says how long to wait before the next start."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._failures = 0
+        self._started = 0.0
+
+    def starting(self) -> None:
+        self._started = time.monotonic()
+
+    def ended(self, error: BaseException | None) -> float:
+        lasted = time.monotonic() - self._started
+        self._failures = 1 if lasted > MAX_PAUSE else self._failures + 1
+        pause = bounded_backoff(self._failures, FIRST_PAUSE, MAX_PAUSE)
+        logger.error("%s ended unexpectedly, starts again in %g s", self._name, pause, exc_info=error)
+        return pause
+
+
+async def supervise(name: str, run: Callable[[], Awaitable[None]]) -> NoReturn:
+    """Keep `run` running until this coroutine is cancelled. Make a task of it: `asyncio.create_task(supervise(...))`.
+
+    Args:
+        name: what the log calls the task.
+        run: makes the coroutine to run, anew for each start.
+    """
+    restarts = _Restarts(name)
+    while True:
+        restarts.starting()
+        error: BaseException | None = None
+        try:
+            await run()
+        except (Exception, SystemExit) as raised:  # noqa: BLE001  # an exit would end the loop and all others on it
+            error = raised
+        await asyncio.sleep(restarts.ended(error))
+
+
+class SupervisedThread:
+    """A daemon thread that keeps `run` running until `stop`.
+
+    Args:
+        name: of the thread, and in the log.
+        run: called with an event that is set by `stop`, after which `run` has to return soon.
+    """
+
+    def __init__(self, name: str, run: Callable[[threading.Event], None]) -> None:
+        self._name = name
+        self._run = run
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._keep_running, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin to run. This can be done once.
+
+        Raises:
+            RuntimeError: the thread cannot be started, or was started before.
+        """
+        self._thread.start()
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Set the event, and wait `timeout` seconds for the thread to end; whether it has. Twice is no error.
+
+        The thread itself may call this; it does not wait for itself then.
+        """
+        self._stopping.set()
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _keep_running(self) -> None:
+        restarts = _Restarts(self._name)
+        while not self._stopping.is_set():
+            restarts.starting()
+            error: BaseException | None = None
+            try:
+                self._run(self._stopping)
+            except BaseException as raised:  # noqa: BLE001  # nothing else in this thread could handle it
+                error = raised
+            if not self._stopping.is_set():
+                self._stopping.wait(restarts.ended(error))

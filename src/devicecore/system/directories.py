@@ -1,0 +1,73 @@
+"""Directories that other users must not be able to put files into.
+
+Law: every directory in which this library makes sockets or files, or looks for them, follows one rule. It belongs to
+the user we run as or to root, neither its group nor others may write to it, and its path is not a symbolic link.
+A user who may write to it could offer a device plugin of any name, or replace a state file.
+"""
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from devicecore.domain.errors import DirectoryError
+
+_ALLOW = "or allow it: --allow-shared-directory, in Python allow_shared_directory=True"
+
+
+def make_directory(path: str | os.PathLike[str], mode: int = 0o750, *, allow_shared: bool = False) -> None:
+    """Make the last part of `path` if it is missing, with `mode` whatever the umask is; then `check_directory`.
+
+    Raises:
+        DirectoryError: it cannot be made, is not a directory, or does not follow the rule.
+    """
+    directory = Path(path)
+    try:
+        with suppress(FileExistsError):
+            directory.mkdir(0o700)
+            directory.chmod(mode)
+    except OSError as error:
+        raise DirectoryError(str(path), error.strerror or str(error)) from error
+    check_directory(path, allow_shared=allow_shared)
+
+
+def check_directory(path: str | os.PathLike[str], *, allow_shared: bool = False) -> None:
+    """Refuse a directory to which other users may write.
+
+    Args:
+        path: the directory.
+        allow_shared: accept any directory, of any owner and mode, and a symbolic link to one.
+
+    Raises:
+        DirectoryError: it is missing, is not a directory, or does not follow the rule and `allow_shared` is False.
+    """
+    try:
+        found = Path(path).stat() if allow_shared else Path(path).lstat()
+    except OSError as error:
+        raise DirectoryError(str(path), error.strerror or str(error)) from error
+    problem = directory_problem(found, allow_shared=allow_shared)
+    if problem is not None:
+        raise DirectoryError(str(path), problem)
+
+
+def directory_problem(found: os.stat_result, *, allow_shared: bool = False) -> str | None:
+    """Say why a directory cannot be used; None if it can.
+
+    Args:
+        found: what `lstat` said about it.
+        allow_shared: whether any owner and mode will do.
+    """
+    us = os.geteuid()
+    if stat.S_ISLNK(found.st_mode):
+        return f"it is a symbolic link: name the directory that it leads to, {_ALLOW}"
+    if not stat.S_ISDIR(found.st_mode):
+        return "it is not a directory"
+    if allow_shared:
+        return None
+    if found.st_uid not in (us, 0):
+        users = "root (user id 0)" if us == 0 else f"user id {us} or root"
+        return f"it belongs to user id {found.st_uid}, expected {users}: choose another one, {_ALLOW}"
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):  # a sticky bit, as /tmp has, does not keep others from adding
+        mode = f"{stat.S_IMODE(found.st_mode):04o}"
+        return f"its mode is {mode}, so others may put files there: `chmod go-w` it, choose another one, {_ALLOW}"
+    return None

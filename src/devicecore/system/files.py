@@ -1,0 +1,197 @@
+"""Files that are read with a bound and replaced whole.
+
+Law: a file is replaced whole and durably or not at all, whatever call fails and whenever the power goes.
+"""
+
+import errno
+import itertools
+import os
+import re
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from attrs import frozen
+
+MAX_FILE_BYTES = 256 * 1024 * 1024
+"""Bytes that are read of a file unless the caller says otherwise."""
+
+_instances = itertools.count(1)
+
+_Identity = tuple[int, int, int, int]
+
+
+def read_file(path: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES, *, follow_links: bool = False) -> bytes:
+    """Read a regular file of at most `max_bytes` bytes. This never waits: pipes and devices are refused.
+
+    Args:
+        path: the file.
+        max_bytes: how many bytes the file may have.
+        follow_links: whether `path` may be a symbolic link. Links in its directories are always followed.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        OSError: the file cannot be opened or read, is not a regular file, or is too long. `strerror` is a sentence.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
+    try:
+        descriptor = os.open(path, flags)
+    except OSError as error:
+        if error.errno == errno.ELOOP and os.path.islink(path):  # noqa: PTH114 - `path` may be a str
+            raise OSError(errno.ELOOP, "it is a symbolic link, expected a regular file", str(path)) from None
+        raise
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor, not a path
+        found = os.fstat(descriptor)
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "it is a pipe, a socket or a device, expected a regular file", str(path))
+        blob = file.read(max_bytes + 1)
+    if len(blob) > max_bytes:
+        problem = f"it has {max(found.st_size, len(blob))} bytes, expected at most {max_bytes}"
+        raise OSError(errno.EFBIG, problem, str(path))
+    return blob
+
+
+@frozen
+class _Seen:
+    """What a file held when it was last read or written, and how it looked: device, inode, time of writing and size."""
+
+    identity: _Identity | None
+    blob: bytes
+
+
+class DurableFile:
+    """One file that is replaced by renaming a new one. One thread at a time may use it. It raises OSError.
+
+    Symbolic links are never followed: reading one is an error, and writing replaces the link itself.
+
+    Args:
+        path: the file.
+        mode: its permissions, whatever the umask is.
+        max_bytes: how many bytes it may have when it is read.
+    """
+
+    def __init__(self, path: Path, mode: int, *, max_bytes: int = MAX_FILE_BYTES) -> None:
+        self._path = path
+        self._directory = str(path.parent)
+        self._mode = mode
+        self._max_bytes = max_bytes
+        # Each instance writes under a name of its own, so a second writer can spoil an attempt but never the file.
+        # As text: a path object takes as long to become one as the disk takes for the call.
+        self._new = str(path.with_name(f".{path.name}.{os.getpid()}-{next(_instances)}.new"))
+        self._target = str(path)
+        self._swept = False
+        self._seen: _Seen | None = None
+
+    def read(self) -> bytes | None:
+        """Return the file's content; None if there is no file."""
+        self._seen = None
+        identity = self._identity()
+        try:
+            blob = read_file(self._target, self._max_bytes)
+        except FileNotFoundError:
+            return None
+        self._seen = _Seen(identity, blob)
+        return blob
+
+    def current(self) -> bytes | None:
+        """Return the same as `read`, but read only if the file is not the one last read or written here."""
+        identity = self._identity()
+        if identity is not None and self._seen is not None and identity == self._seen.identity:
+            return self._seen.blob
+        return self.read()
+
+    def write(self, blob: bytes, old: bytes | None) -> None:
+        """Replace the file; on return the disk has it.
+
+        If the disk cannot make the change durable, this puts `old` back, or deletes the file if `old` is None.
+        """
+        identity = self._replace(blob)
+        self._sync(lambda: self._path.unlink() if old is None else self._put(old))
+        self._seen = _Seen(identity, blob)
+
+    def replace(self, blob: bytes) -> None:
+        """Replace the file without waiting for the disk. After a power failure the old content may be back."""
+        self._seen = _Seen(self._replace(blob, durable=False), blob)
+
+    def set_aside(self) -> str | None:
+        """Rename the file to `<name>.corrupt-<when it was last written>`; the new path, None if there is no file."""
+        try:
+            written = datetime.fromtimestamp(self._path.lstat().st_mtime, UTC)
+        except FileNotFoundError:
+            return None
+        name = f"{self._path.name}.corrupt-{written:%Y%m%dT%H%M%SZ}"
+        names = itertools.chain([name], (f"{name}.{number}" for number in itertools.count(2)))
+        aside = next(path for path in map(self._path.with_name, names) if not os.path.lexists(path))
+        self._path.rename(aside)
+        self._sync(lambda: aside.rename(self._path))
+        return str(aside)
+
+    def _replace(self, blob: bytes, *, durable: bool = True) -> _Identity:
+        if not self._swept:
+            self._sweep()
+        self._seen = None
+        return self._put(blob, durable=durable)
+
+    def _put(self, blob: bytes, *, durable: bool = True) -> _Identity:
+        """Replace the file; the renaming itself is not durable yet."""
+        try:
+            identity = _write_new(self._new, blob, self._mode, durable=durable)
+            os.replace(self._new, self._target)  # noqa: PTH105 - see __init__
+        except BaseException:
+            try:
+                os.unlink(self._new)  # noqa: PTH108 - see __init__
+            except FileNotFoundError:
+                pass
+            except OSError:
+                self._swept = False  # else it would be in the way of the next attempt
+            raise
+        return identity
+
+    def _sync(self, go_back: Callable[[], object]) -> None:
+        """Make a rename durable, which fsync of the file does not do; if the disk refuses, try to `go_back`."""
+        try:
+            descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError:
+            with suppress(OSError):
+                go_back()
+            raise
+
+    def _identity(self) -> _Identity | None:
+        try:
+            return _identity_of(os.lstat(self._target))
+        except FileNotFoundError:
+            return None
+
+    def _sweep(self) -> None:
+        """Delete what a crash in the middle of `write` has left."""
+        ours = re.compile(rf"\.{re.escape(self._path.name)}\.\d+-\d+\.new")
+        for name in os.listdir(self._directory):  # noqa: PTH208 - one call of the OS, whatever Python's version
+            if ours.fullmatch(name):
+                self._path.with_name(name).unlink(missing_ok=True)
+        self._swept = True
+
+
+def _identity_of(found: os.stat_result) -> _Identity:
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _write_new(path: str, blob: bytes, mode: int, *, durable: bool) -> _Identity:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)  # O_EXCL follows no link
+    try:
+        os.fchmod(descriptor, mode)  # the umask may have taken bits away
+        rest = memoryview(blob)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        if durable:
+            os.fsync(descriptor)
+        return _identity_of(os.fstat(descriptor))
+    finally:
+        os.close(descriptor)

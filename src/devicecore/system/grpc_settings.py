@@ -1,0 +1,27 @@
+"""How every gRPC channel of this library is set up, and how gRPC spells the path of a unix socket."""
+
+import os
+from urllib.parse import quote
+
+MAX_METADATA_BYTES = 16 * 1024 * 1024
+"""Bytes of headers that a Go client takes. The text of an error travels in them."""
+
+MAX_RECONNECT_PAUSE = 1000  # milliseconds
+
+
+def target(path: str) -> str:
+    """Spell a path for gRPC, which reads it as a URI."""
+    return "unix:" + quote(os.fsencode(path))
+
+
+def channel_options(max_message_bytes: int) -> list[tuple[str, int | str]]:
+    """Options for a channel to a unix socket, which may take answers of `max_message_bytes` bytes."""
+    return [
+        ("grpc.default_authority", "localhost"),  # strict servers, such as Rust's, refuse a path there
+        ("grpc.max_receive_message_length", max_message_bytes),
+        ("grpc.max_metadata_size", MAX_METADATA_BYTES),
+        ("grpc.use_local_subchannel_pool", 1),  # else a new process at a path gets the former one's connection
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", MAX_RECONNECT_PAUSE),
+    ]
