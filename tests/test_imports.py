@@ -175,5 +175,11 @@ def test_importing_devicecore_loads_nothing_heavy() -> None:
     assert not heavy & loaded_by("import devicecore")
 
 
+def test_a_missing_extra_is_named_with_the_command_that_installs_it() -> None:
+    script = "import sys; sys.modules['hypothesis'] = None; import devicecore.testing.strategies"
+    run = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, check=False)
+    assert run.stderr.endswith("install the extra `testing`: pip install 'devicecore[testing]'\n")
+
+
 def test_importing_the_testing_kit_does_not_load_grpc() -> None:
     assert "grpc" not in loaded_by("import devicecore.testing")

@@ -167,13 +167,13 @@ class KeepsItsSubscribers(Minimal):
 
 
 BROKEN: dict[Check, MakePlugin] = {
-    contract.has_a_resource_name_that_a_kubelet_takes: HasABadName,
+    contract.has_a_valid_resource_name: HasABadName,
     contract.lists_each_device_once: ListsTwice,
     contract.lists_the_same_while_nothing_changes: GivesAwayForGood,
     contract.prepares_every_healthy_device: AnswersNothing,
     contract.prepares_the_same_devices_again: PreparesOnce,
     contract.prefers_what_it_may_choose_from: PrefersNothing,
-    contract.takes_note_of_a_start: ObjectsToEveryStart,
+    contract.accepts_a_start: ObjectsToEveryStart,
     contract.answers_several_threads_at_once: MixesUpItsCallers,
     contract.ends_a_subscription: KeepsItsSubscribers,
 }
@@ -208,8 +208,8 @@ class TellsEverybodyForEver(Simulated):
 
 
 BROKEN_CHANGES: dict[ChangeCheck, Make] = {
-    contract.tells_its_subscribers_of_a_change: TellsBeforeItChanges,
-    contract.tells_nobody_whose_subscription_has_ended: TellsEverybodyForEver,
+    contract.notifies_its_subscribers_of_a_change: TellsBeforeItChanges,
+    contract.does_not_notify_after_a_subscription_has_ended: TellsEverybodyForEver,
 }
 
 

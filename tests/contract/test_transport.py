@@ -325,33 +325,33 @@ class StopsOnce(MemoryTransport):
 
 
 BROKEN: dict[Check, type[MemoryTransport]] = {
-    contract.tells_of_every_registration_before_it_is_checked: ChecksFirst,
-    contract.tells_what_a_plugin_can_do: ForgetsOptions,
-    contract.tells_the_complete_list_in_its_order: SortsDevices,
-    contract.tells_of_every_change_of_the_list: TellsOfTheFirstListOnly,
-    contract.tells_of_a_loss_once_and_last: MournsTwice,
+    contract.reports_every_registration_before_checking_it: ChecksFirst,
+    contract.reports_the_options_of_a_plugin: ForgetsOptions,
+    contract.reports_the_complete_list_in_its_order: SortsDevices,
+    contract.reports_every_change_of_the_list: TellsOfTheFirstListOnly,
+    contract.reports_a_loss_once_and_last: MournsTwice,
     contract.gives_every_instance_an_identity_of_its_own: GivesEverybodyOneIdentity,
     contract.keeps_two_instances_of_one_resource_apart: MournsEverybody,
-    contract.refuses_a_plugin_with_the_listeners_sentence: RefusesWithoutAReason,
-    contract.tells_of_one_instance_one_event_at_a_time: TellsFromEverywhereAtOnce,
+    contract.refuses_a_plugin_with_the_listeners_reason: RefusesWithoutAReason,
+    contract.reports_one_event_of_an_instance_at_a_time: TellsFromEverywhereAtOnce,
     contract.hands_devices_to_the_plugin_in_their_order: Sorting,
     contract.reads_what_the_plugin_answered: ReadsEnvironmentOnly,
     contract.reads_receipts_of_an_earlier_process: RemembersReceipts,
     contract.refuses_to_read_what_is_no_receipt: ReadsAnything,
-    contract.hands_over_what_the_plugin_prefers_unchecked: ChecksPreferences,
-    contract.tells_the_plugin_of_a_start: KeepsStartsToItself,
-    contract.sends_nothing_to_a_plugin_that_has_gone: AsksTheHeir,
+    contract.passes_on_preferences_unchecked: ChecksPreferences,
+    contract.calls_pre_start_container: KeepsStartsToItself,
+    contract.sends_nothing_to_a_disconnected_plugin: AsksTheHeir,
     contract.says_why_a_call_failed: LosesTheReason,
-    contract.takes_no_answer_for_a_failed_call: TakesNoAnswerForAnAnswer,
-    contract.lets_go_of_its_plugins_without_a_word: SaysGoodbye,
-    contract.stops_twice_or_unstarted_without_an_error: StopsOnce,
+    contract.treats_a_missing_answer_as_a_failed_call: TakesNoAnswerForAnAnswer,
+    contract.stops_without_further_events: SaysGoodbye,
+    contract.can_be_stopped_twice_or_unstarted: StopsOnce,
 }
 
 
 @pytest.mark.parametrize("check", PLUGIN_TRANSPORT)
 def test_each_check_catches_a_transport_that_breaks_its_sentence(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     """A check that never fails checks nothing; these do not have to be waited for as long as real ones."""
-    monkeypatch.setattr(connected, "PATIENCE", 0.3)
+    monkeypatch.setattr(connected, "EVENT_TIMEOUT", 0.3)
 
     @contextmanager
     def broken() -> Iterator[TransportHarness]:
@@ -383,7 +383,7 @@ def test_each_check_catches_a_transport_that_waits_for_ever_or_takes_any_place(
     check: RemoteCheck, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A check that never fails checks nothing."""
-    monkeypatch.setattr(contract, "PATIENCE", 0.3)
+    monkeypatch.setattr(contract, "EVENT_TIMEOUT", 0.3)
 
     @contextmanager
     def broken(_: float) -> Iterator[RemoteTransportHarness]:

@@ -528,7 +528,7 @@ class ManagedNode(RuleBasedStateMachine):
 
     def _pods(self) -> st.SearchStrategy[Pod]:
         uid = PodUid(f"pod-{next(self.numbers)}")
-        return pods(uids=[uid], resources=(GPU, RDMA, "cpu"), most=2, max_init_containers=2)
+        return pods(uids=[uid], resources=(GPU, RDMA, "cpu"), max_count=2, max_init_containers=2)
 
     def _new_pod(self, data: st.DataObject, act: Callable[[], None] | None = None) -> Verdict:
         pod = data.draw(self._pods(), "pod")

@@ -30,7 +30,16 @@ from devicecore.domain.model import (
     ResourceName,
 )
 from devicecore.domain.node_state import NodeState
-from devicecore.testing.strategies import PODS, RESOURCES, device_ids, device_lists, ledgers, nodes, plugin_events, pods
+from devicecore.testing.strategies import (
+    PODS,
+    RESOURCES,
+    device_ids,
+    device_lists,
+    ledgers,
+    node_states,
+    plugin_events,
+    pods,
+)
 
 GPU, RDMA = RESOURCES
 PLUGIN = PluginId(GPU, "plugin.sock", 1)
@@ -57,7 +66,7 @@ def holdings(ledger: Ledger) -> dict[tuple[ContainerKey, ResourceName], Held]:
 # --- checkpoints -----------------------------------------------------------------------------------------------------
 
 
-@given(nodes(lists=awkward_lists, settled=True))
+@given(node_states(lists=awkward_lists, all_confirmed=True))
 def test_a_restart_loses_nothing(node: NodeState) -> None:
     """Every allocation is restored: holder, devices, receipt, and each device's NUMA nodes, be they none or many."""
     restored = restarted(node)
@@ -100,7 +109,7 @@ def test_a_restart_alone_changes_no_byte(ledger: Ledger) -> None:
     assert checkpoint_of(restore(data, now=0.0)).entries == data.entries
 
 
-@given(nodes(lists=awkward_lists))
+@given(node_states(lists=awkward_lists))
 def test_a_checkpoint_names_the_healthy_devices_of_registered_resources(node: NodeState) -> None:
     """Only the names count when it is read: nothing is healthy until its plugin reports again, and all is expected."""
     data = checkpoint_of(node)
@@ -117,7 +126,7 @@ def test_a_checkpoint_names_the_healthy_devices_of_registered_resources(node: No
     assert not left.resources
 
 
-@given(nodes(lists=awkward_lists))
+@given(node_states(lists=awkward_lists))
 def test_reservations_are_not_in_a_checkpoint(node: NodeState) -> None:
     """What no plugin has confirmed is as if it had never been."""
     entries = checkpoint_of(node).entries or ()
@@ -138,7 +147,7 @@ def test_a_writer_writes_what_encode_writes_after_each_event(events: Iterable[ob
         assert writer.file(node) == encode(checkpoint_of(node))
 
 
-@given(st.lists(nodes(lists=awkward_lists), max_size=4))
+@given(st.lists(node_states(lists=awkward_lists), max_size=4))
 @example([NodeState(ledger=Ledger.of([ONE, OTHER])), NodeState(ledger=Ledger.of([OTHER, ONE]))])
 @example([NodeState(ledger=Ledger.of([ONE, OTHER])), NodeState(ledger=Ledger.of([OTHER])), NodeState()])
 @example([NodeState(ledger=Ledger({PODS[0]: (), PODS[1]: (OTHER,)})), NodeState(ledger=Ledger({PODS[0]: ()}))])
@@ -149,7 +158,7 @@ def test_a_writer_writes_what_encode_writes_for_any_states(states: list[NodeStat
         assert writer.file(state) == encode(checkpoint_of(state))
 
 
-@given(nodes(lists=awkward_lists))
+@given(node_states(lists=awkward_lists))
 def test_a_writer_goes_on_after_a_state_that_has_no_file(node: NodeState) -> None:
     """A lone surrogate in a pod's uid is refused, and shows in no file after that."""
     writer = CheckpointWriter()
@@ -179,7 +188,7 @@ def test_no_event_changes_who_holds_what(events: Iterable[object], ledger: Ledge
         assert node.ledger == ledger
 
 
-@given(nodes(), awkward_lists)
+@given(node_states(), awkward_lists)
 def test_a_report_and_what_is_held_share_an_index(node: NodeState, devices: tuple[Device, ...]) -> None:
     """Whatever was listed or held before, the sets that are combined most are on one index, which makes them fast."""
     plugin = PluginId(GPU, "other.sock", 9)
@@ -202,7 +211,7 @@ def test_a_mere_request_to_register_changes_nothing(name: str) -> None:
 # --- what a pod asks for ---------------------------------------------------------------------------------------------
 
 
-@given(nodes(resources=[GPU]), pods(resources=[GPU, RDMA, "cpu", "kubernetes.io/x"]), st.booleans())
+@given(node_states(resources=[GPU]), pods(resources=[GPU, RDMA, "cpu", "kubernetes.io/x"]), st.booleans())
 def test_an_extended_resource_is_either_handled_or_named_as_not(node: NodeState, pod: Pod, claimed: bool) -> None:
     """Nothing a container asks for passes in silence, unless it is native to Kubernetes, zero, or claimed."""
     if claimed:
@@ -219,7 +228,7 @@ def test_an_extended_resource_is_either_handled_or_named_as_not(node: NodeState,
     assert {resource for _, resource in handled | unhandled} <= {GPU, RDMA}
 
 
-@given(nodes(), st.sampled_from(PODS), st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 9)))
+@given(node_states(), st.sampled_from(PODS), st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 9)))
 def test_allocatable_is_sanitized_for_pods_that_hold_something(
     node: NodeState, pod: PodUid, allocatable: dict[ResourceName, int]
 ) -> None:

@@ -173,11 +173,11 @@ AFTER_A_START: tuple[Callable[[World], Complaints], ...] = (a_good_file_is_used_
 
 def the_latest_instance_is_asked_for_healthy_devices(world: World, attempt: Attempt, call: Call) -> Complaints:
     """Allocate goes to the instance that registered last, for devices that are healthy, or lent by the pod itself."""
-    assert call.about is not None
-    name, devices = call.about.resource, frozenset(call.arguments[0])
+    assert call.plugin is not None
+    name, devices = call.plugin.resource, frozenset(call.arguments[0])
     latest = world.heard.live(name)[-1:]
-    if latest and latest != [call.about]:
-        yield f"{call.about} was asked, and {latest[0]} has registered since"
+    if latest and latest != [call.plugin]:
+        yield f"{call.plugin} was asked, and {latest[0]} has registered since"
     of_pod = [holding for holding in _all_holdings(world.node.ledger) if holding.key.pod == attempt.pod.uid]
     mine = [frozenset(holding.devices) for holding in of_pod if holding.resource == name]
     if mine[-1:] != [devices]:

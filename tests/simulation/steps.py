@@ -41,15 +41,15 @@ from devicecore.testing.faults import (
     AnswersShort,
     AnswersTooLong,
     Call,
+    Delayed,
+    DeliveredTwice,
     Fails,
     FailsAfterwards,
     Fault,
-    Held,
     Loses,
     NeverAnswers,
     TakesTime,
     Tears,
-    Twice,
 )
 from tests.simulation import laws
 from tests.simulation.laws import Complaints
@@ -267,10 +267,10 @@ class Steps:
             how = self._chance.choice(("at once", "twice", "late", "late"))
             self._log(f"{instance} goes, and says so {how}")
             if how == "late":
-                world.goodbyes.append(Held())
+                world.goodbyes.append(Delayed())
                 world.script.on("PluginLost", world.goodbyes[-1])
             elif how == "twice":
-                world.script.on("PluginLost", Twice())
+                world.script.on("PluginLost", DeliveredTwice())
             instance.connection.disconnect()
 
     def deliver_a_late_goodbye(self) -> None:
@@ -285,13 +285,13 @@ class Steps:
         for plugin in self._some([plugin for plugin in self.world.past if plugin not in self.world.heard.lists]):
             self._log(f"a ghost of {plugin.socket} is heard")
             listed = DevicesReported(plugin, tuple(self._devices(plugin.resource)))
-            self.world.transport.tell(self._chance.choice((listed, PluginLost(plugin))))
+            self.world.transport.notify(self._chance.choice((listed, PluginLost(plugin))))
 
     def hear_a_heartbeat(self) -> None:
         """An instance lists its devices again, perhaps twice."""
         for instance in self._some(self.world.instances):
             if self._happens(0.3):
-                self.world.script.on("DevicesReported", Twice())
+                self.world.script.on("DevicesReported", DeliveredTwice())
             self._log(f"{instance} lists its devices")
             instance.connection.report()
 

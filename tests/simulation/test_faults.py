@@ -28,6 +28,8 @@ from devicecore.testing.faults import (
     AnswersShort,
     AnswersTooLong,
     Call,
+    Delayed,
+    DeliveredTwice,
     Fails,
     FailsAfterwards,
     Fault,
@@ -36,7 +38,6 @@ from devicecore.testing.faults import (
     FaultyStore,
     FaultyTransport,
     Gate,
-    Held,
     Loses,
     ManualClock,
     Meanwhile,
@@ -44,7 +45,6 @@ from devicecore.testing.faults import (
     Script,
     TakesTime,
     Tears,
-    Twice,
 )
 
 GPU = ResourceName("example.com/gpu")
@@ -275,10 +275,10 @@ def test_a_call_stands_at_a_gate() -> None:
         assert len(rig.plugin.asked) == 1
 
 
-def test_a_gate_that_nobody_opens_raises() -> None:
+def test_a_gate_that_is_not_released_raises() -> None:
     rig = Rig()
-    rig.script.on("Allocate", Gate(patience=0.01))
-    with pytest.raises(TimeoutError, match=r"nobody opened a gate within 0\.01 seconds"):
+    rig.script.on("Allocate", Gate(timeout=0.01))
+    with pytest.raises(TimeoutError, match=r"expected Gate.release\(\) within 0\.01 s, and it was not called"):
         rig.allocate()
 
 
@@ -311,12 +311,12 @@ def test_events_are_lost_told_twice_and_held_back() -> None:
     rig = Rig()
     del rig.events[:]
     beat = DevicesReported(rig.id, tuple(rig.plugin.devices()))
-    rig.script.on("DevicesReported", Twice())
+    rig.script.on("DevicesReported", DeliveredTwice())
     rig.connection.report()
     rig.script.on("DevicesReported", Loses())
     rig.connection.report()
     assert rig.events == [beat, beat]
-    goodbye = Held()
+    goodbye = Delayed()
     rig.script.on("PluginLost", goodbye)
     rig.connection.disconnect()
     new = rig.network.connect(rig.plugin, "gpu.sock")
@@ -354,7 +354,7 @@ def test_a_transport_that_has_stopped_tells_nothing() -> None:
     rig = Rig()
     rig.transport.stop()
     told = len(rig.events)
-    rig.transport.tell(PluginLost(rig.id))
+    rig.transport.notify(PluginLost(rig.id))
     assert len(rig.events) == told
 
 

@@ -42,13 +42,13 @@ from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 from devicecore.testing.faults import (
     DISK_FULL,
     AnswersNothing,
+    Delayed,
     Fails,
     Fault,
     FaultySink,
     FaultyStore,
     FaultyTransport,
     Gate,
-    Held,
     ManualClock,
     Meanwhile,
     NeverAnswers,
@@ -415,7 +415,7 @@ def test_121994_a_late_goodbye_does_not_touch_the_next_instance() -> None:
     """An event names an instance, not a resource: here it arrives while the new instance is asked."""
     with Rig() as rig:
         old = rig.network.connect(gpus(2), "old.sock")
-        goodbye = Held()
+        goodbye = Delayed()
         rig.script.on("PluginLost", goodbye)
         old.disconnect()
         rig.network.connect(gpus(2), "new.sock")
@@ -434,8 +434,8 @@ def test_135437_an_old_instance_is_not_heard_on_the_socket_of_a_new_one() -> Non
         old.disconnect()
         rig.network.connect(gpus(2), "gpu.sock")
         with rig.suspended("Allocate", rig.admit, pod("first")) as first:
-            rig.transport.tell(DevicesReported(old.id, ()))
-            rig.transport.tell(PluginLost(old.id))
+            rig.transport.notify(DevicesReported(old.id, ()))
+            rig.transport.notify(PluginLost(old.id))
             assert rig.manager.capacity().allocatable == {GPU: 2}
         assert isinstance(first.result(), Admitted)
         rig.check()

@@ -20,7 +20,15 @@ from devicecore.plugins.simulated import SimulatedPlugin
 from devicecore.ports.sink import NodeStatusSink
 from devicecore.ports.store import CheckpointStore
 from devicecore.ports.transport import Listener
-from devicecore.testing.faults import FaultyPlugin, FaultySink, FaultyStore, FaultyTransport, Held, ManualClock, Script
+from devicecore.testing.faults import (
+    Delayed,
+    FaultyPlugin,
+    FaultySink,
+    FaultyStore,
+    FaultyTransport,
+    ManualClock,
+    Script,
+)
 
 BUDGET = 60.0
 """Seconds that one admission may take."""
@@ -230,7 +238,7 @@ class World:
         self.transport = Wire(self.network, self.script, self.clock)
         self.instances: list[Instance] = []
         self.past: list[PluginId] = []
-        self.goodbyes: list[Held] = []
+        self.goodbyes: list[Delayed] = []
         self.was_running = frozenset(self.pods.running)
         self.manager = self._manager_type(
             self.transport,

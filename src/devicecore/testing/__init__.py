@@ -1,5 +1,8 @@
-"""What tests of devicecore, and of code around it, are made of.
+"""Tools for tests of device plugins, of adapters, and of programs that use devicecore.
 
-`contracts` has a suite for every port: run yours over your own adapter. `strategies` has Hypothesis strategies for all
-nouns of the domain; it is the only module here that needs Hypothesis, which comes with the extra `testing`.
+* `kubelet`: a kubelet for tests of device plugins, and pytest fixtures for it.
+* `contracts`: a suite of checks for every port, to be run over your own adapters.
+* `faults`: adapters that fail when a test says so.
+* `strategies`: Hypothesis strategies for the values of the domain. Only this module needs Hypothesis, which the extra
+  `testing` installs.
 """

@@ -1,10 +1,10 @@
-"""Adapters that wrap adapters and misbehave on cue.
+"""Adapters that wrap other adapters and fail when a script says so.
 
-Law: without a cue they change nothing. With one, the call that it names goes wrong in the way it names, and no other.
-Time passes on a `ManualClock` only: nothing here waits, but for a `Gate`, which a test opens.
+Law: without an entry in its script, a faulty adapter changes nothing. An entry changes only the calls that it names.
+Time passes on a `ManualClock` only; nothing here waits except a `Gate`, which the test opens.
 
-A fault stands in for the adapter: it is given the `Call`, and answers it. So faults combine by standing behind each
-other, and a function of your own is a fault too.
+A fault is called in place of the adapter, with the `Call`, and answers it. Faults can be combined: the first is called
+in place of the others. Any function that takes a `Call` is a fault.
 """
 
 import threading
@@ -36,37 +36,37 @@ PRE_START_CONTAINER = "PreStartContainer"
 LIST_AND_WATCH = "ListAndWatch"
 
 CALL_LIMIT = 30.0
-"""Seconds that a call to a plugin may take where the caller names no shorter time."""
+"""Seconds that a call to a plugin may take, unless the caller gives a shorter timeout."""
 
 _DEADLINE_EXCEEDED = "rpc error: code = DeadlineExceeded desc = context deadline exceeded"
 
-Answer = Any  # of whatever method is called
+Answer = Any  # the answer of any method of any port
 
 
 @define
 class ManualClock:
-    """A clock that goes only when it is told to. Give it to the manager and to what is faulty."""
+    """A clock that only `advance` moves. Give the same clock to the manager and to the faulty adapters."""
 
     now: float = 0.0
 
     def __call__(self) -> float:
-        """Tell the time, in seconds."""
+        """Return the time in seconds."""
         return self.now
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Move the clock forward."""
         self.now += seconds
 
 
-# --- cues ------------------------------------------------------------------------------------------------------------
+# --- scripts ---------------------------------------------------------------------------------------------------------
 
 
 @frozen
 class Call:
-    """One call of one method, for a fault to answer.
+    """One call of one method, which a fault answers.
 
-    `arguments` are those of the method in the port, but for the plugin instance and the timeout: these are `about` and
-    `timeout`. `adapter` is what is wrapped. A transport's events are calls too, of a method with the event's name.
+    `arguments` are those of the port's method without the plugin instance and the timeout, which are `plugin` and
+    `timeout`. `adapter` is the wrapped adapter. An event of a transport is a call too; its method is the event's name.
     """
 
     method: str
@@ -74,51 +74,51 @@ class Call:
     adapter: object
     clock: ManualClock
     timeout: float = CALL_LIMIT
-    about: PluginId | None = None
+    plugin: PluginId | None = None
     _answer: Callable[..., Answer] = field(kw_only=True)
     _nothing: Callable[[], Answer] = field(kw_only=True)
     _failure: Callable[[str], Exception] = field(kw_only=True)
 
     def proceed(self, *arguments: object) -> Answer:
-        """Do what the caller wants, with other arguments if there are any; what the wrapped adapter answers."""
+        """Call the wrapped adapter, with other arguments if any are given, and return its answer."""
         return self._answer(*(arguments or self.arguments))
 
     def answer_nothing(self) -> Answer:
-        """Answer without saying anything.
+        """Return an empty answer.
 
         Raises:
-            EmptyAllocateResponseError: so a transport puts it, if that is the answer to Allocate.
+            EmptyAllocateResponseError: the call is Allocate of a transport, which reports an empty answer so.
         """
         return self._nothing()
 
     def fail(self, cause: str) -> NoReturn:
-        """Fail as this method fails, for `cause`.
+        """Fail as this method of the port fails, with `cause` as the reason.
 
         Raises:
-            DeviceCoreError: the one that its port names; from a plugin, any other exception.
+            DeviceCoreError: the error that the port documents; `RuntimeError` if the call is one of a plugin.
         """
         raise self._failure(cause)
 
-    def behind(self, faults: Sequence["Fault"]) -> Answer:
-        """Answer with `faults` standing in for the adapter, the first in front."""
+    def answer_with(self, faults: Sequence["Fault"]) -> Answer:
+        """Answer with `faults`. The first is called; if it proceeds, the next is called, and then the adapter."""
         if not faults:
             return self.proceed()
         first, *others = faults
-        return first(evolve(self, answer=lambda *changed: evolve(self, arguments=changed).behind(others)))
+        return first(evolve(self, answer=lambda *changed: evolve(self, arguments=changed).answer_with(others)))
 
 
 class Fault(Protocol):
-    """What goes wrong: called in place of the adapter."""
+    """A function that is called in place of the adapter."""
 
     def __call__(self, call: Call) -> Answer:
         """Answer `call`, or raise."""
 
 
 class Script:
-    """Which fault comes at which call; one script may serve several adapters.
+    """Says which calls have which faults. Several adapters may share one script.
 
-    Methods are named as the ports name them (`save`, `load`, `set_aside`, `publish`), calls to plugins as the device
-    plugin API does (`Allocate`, `ListAndWatch`, ...), and events by their class (`PluginLost`, ...). Thread-safe.
+    Methods have the names of the ports (`save`, `load`, `set_aside`, `publish`), calls to plugins those of the device
+    plugin API (`Allocate`, `ListAndWatch`, ...), and events those of their classes (`PluginLost`, ...). Thread-safe.
     """
 
     def __init__(self) -> None:
@@ -128,25 +128,25 @@ class Script:
         self._calls: dict[str, int] = {}
 
     def on(self, method: str, *faults: Fault, nth: int = 1) -> None:
-        """Have `faults` at the `nth` call of `method` from now, the first in front; the others are as ever."""
+        """Use `faults` for the `nth` call of `method` from now. Other calls are not changed."""
         with self._lock:
             self._due.append((method, self._calls.get(method, 0) + nth, faults))
 
     def always(self, method: str, *faults: Fault) -> None:
-        """Have `faults` at every call of `method`, in front of those of `on`."""
+        """Use `faults` for every call of `method`, before those of `on`."""
         with self._lock:
             self._standing[method] = (*self._standing.get(method, ()), *faults)
 
     def clear(self, *methods: str) -> None:
-        """Forget what is to come at calls of `methods`, or of all there are."""
+        """Remove the faults of `methods`, or of all methods if none is given."""
         with self._lock:
             self._due = [cue for cue in self._due if methods and cue[0] not in methods]
             for method in methods or tuple(self._standing):
                 self._standing.pop(method, None)
 
     def play(self, call: Call) -> Answer:
-        """Answer `call` with what is due."""
-        return call.behind(self._next(call.method))
+        """Answer `call` with the faults that this script has for it."""
+        return call.answer_with(self._next(call.method))
 
     def _next(self, method: str) -> list[Fault]:
         with self._lock:
@@ -163,7 +163,7 @@ class Script:
 
 @frozen
 class Fails:
-    """The call fails, and nothing was done."""
+    """The call fails, and the adapter was not called."""
 
     cause: str = "Input/output error"
 
@@ -174,7 +174,7 @@ class Fails:
 
 @frozen
 class FailsAfterwards:
-    """The call fails, although all was done."""
+    """The call fails, although the adapter did what was asked."""
 
     cause: str = "Input/output error"
 
@@ -186,22 +186,22 @@ class FailsAfterwards:
 
 @frozen
 class NeverAnswers:
-    """Nobody answers, and the caller gives up when its time is over."""
+    """The adapter is not called, and the caller's timeout expires."""
 
     def __call__(self, call: Call) -> NoReturn:
-        """Let the time pass, then fail."""
+        """Let the timeout pass, then fail."""
         call.clock.advance(call.timeout)
         call.fail(_DEADLINE_EXCEEDED)
 
 
 @frozen
 class AnswersLate:
-    """All is done, and the answer comes `by` seconds after the caller has given up."""
+    """The adapter does what was asked, but answers `by` seconds after the caller's timeout."""
 
     by: float = 1.0
 
     def __call__(self, call: Call) -> NoReturn:
-        """Proceed, let more than the time pass, then fail."""
+        """Proceed, let the timeout and `by` seconds pass, then fail."""
         call.proceed()
         call.clock.advance(call.timeout + self.by)
         call.fail(_DEADLINE_EXCEEDED)
@@ -209,12 +209,12 @@ class AnswersLate:
 
 @frozen
 class TakesTime:
-    """The answer takes `seconds`, and is given however late: by an adapter that keeps no deadline, such as memory's."""
+    """The answer takes `seconds` and is always returned, as by an adapter that has no timeouts, such as memory."""
 
     seconds: float
 
     def __call__(self, call: Call) -> Answer:
-        """Proceed, and let the time pass."""
+        """Proceed, and let `seconds` pass."""
         answer = call.proceed()
         call.clock.advance(self.seconds)
         return answer
@@ -222,55 +222,56 @@ class TakesTime:
 
 @frozen
 class Meanwhile:
-    """`action` happens while the call is under way, before it is answered."""
+    """`action` is called while the call is in progress, before the adapter is called."""
 
     action: Callable[[], object]
 
     def __call__(self, call: Call) -> Answer:
-        """Act, then proceed."""
+        """Call `action`, then proceed."""
         self.action()
         return call.proceed()
 
 
 @frozen
 class Loses:
-    """The call is answered as if all were well, and nothing was done: a write, or an event, is lost."""
+    """The call returns without an error, but the adapter was not called: a write or an event is lost."""
 
     def __call__(self, call: Call) -> Answer:
-        """Answer without proceeding."""
+        """Return an empty answer without proceeding."""
         return call.answer_nothing()
 
 
 class Gate:
-    """Suspends a call, in its own thread, until it is released: `gate.reached.wait(); ...; gate.release()`.
+    """Suspends a call in its own thread until the test releases it: `gate.reached.wait(); ...; gate.release()`.
 
-    The call stands there before anything is done; or, with `after`, when all is done and the answer is on its way. A
-    gate that nobody opens within `patience` seconds of real time raises, so that no test hangs.
+    Args:
+        timeout: seconds of real time after which a waiting call raises `TimeoutError`, so that no test hangs.
+        after: suspend the call after the adapter was called, not before.
     """
 
-    def __init__(self, patience: float = 60.0, *, after: bool = False) -> None:
+    def __init__(self, timeout: float = 60.0, *, after: bool = False) -> None:
         self.reached = threading.Event()
         self._released = threading.Event()
-        self._patience = patience
+        self._timeout = timeout
         self._after = after
 
     def release(self) -> None:
-        """Let the call go on, and all that come after it."""
+        """Let the suspended call and all later calls continue."""
         self._released.set()
 
     def wait(self) -> None:
-        """Stand at the gate.
+        """Wait until `release` is called.
 
         Raises:
-            TimeoutError: nobody opened it.
+            TimeoutError: it was not called in time.
         """
         self.reached.set()
-        if not self._released.wait(self._patience):
-            problem = f"nobody opened a gate within {self._patience:g} seconds"
+        if not self._released.wait(self._timeout):
+            problem = f"expected Gate.release() within {self._timeout:g} s, and it was not called"
             raise TimeoutError(problem)
 
     def __call__(self, call: Call) -> Answer:
-        """Wait, then proceed; or the other way round."""
+        """Wait and proceed, or with `after` proceed and wait."""
         if not self._after:
             self.wait()
             return call.proceed()
@@ -284,97 +285,97 @@ class Gate:
 
 @frozen
 class AnswersNothing:
-    """A plugin answers, for no container at all, or lists no device."""
+    """A plugin answers for no container, or lists no device."""
 
     def __call__(self, call: Call) -> Answer:
-        """Proceed, and drop the answer."""
+        """Proceed, and return an empty answer."""
         call.proceed()
         return call.answer_nothing()
 
 
 @frozen
 class AnswersShort:
-    """A plugin prefers one device fewer than it was asked for."""
+    """A plugin prefers one device fewer than requested."""
 
     def __call__(self, call: Call) -> tuple[DeviceId, ...]:
-        """Drop the last id."""
+        """Proceed, and remove the last id of the answer."""
         return tuple(call.proceed())[:-1]
 
 
 @frozen
 class AnswersTooLong:
-    """A plugin prefers everything that it was offered."""
+    """A plugin prefers more devices than requested: all that are available."""
 
     def __call__(self, call: Call) -> tuple[DeviceId, ...]:
-        """Add all that is available behind what was preferred."""
+        """Proceed, and append all available ids to the answer."""
         return (*call.proceed(), *call.arguments[0])
 
 
 @frozen
 class AnswersForeign:
-    """A plugin prefers devices that it was not offered: those of `ids`, or such as nobody has."""
+    """A plugin prefers devices that are not available: those of `ids`, by default ids that no plugin has."""
 
     ids: tuple[str, ...] = ("foreign-0", "foreign-1", "foreign-2", "foreign-3")
 
     def __call__(self, call: Call) -> tuple[DeviceId, ...]:
-        """Give other ids."""
+        """Return other ids."""
         return tuple(DeviceId(id_) for id_ in self.ids[: max(1, len(call.proceed()))])
 
 
 @frozen
 class AnswersRepeated:
-    """A plugin prefers one device, again and again."""
+    """A plugin names the same device several times."""
 
     def __call__(self, call: Call) -> tuple[DeviceId, ...]:
-        """Repeat the first id."""
+        """Proceed, and repeat the first id of the answer."""
         answer = tuple(call.proceed())
         return answer[:1] * len(answer)
 
 
 @frozen
 class Tears:
-    """A write leaves a file of which the beginning is new and the rest is old, and reports success.
+    """A write reports success, but only the first part of the file is new and the rest is old.
 
-    No store that keeps its promise does this. `fraction` of the new blob is written.
+    A correct store never does this. `fraction` is the part of the new blob that is written, from 0 to 1.
     """
 
     fraction: float = 0.5
 
     def __call__(self, call: Call) -> Answer:
-        """Write the mixture."""
+        """Write the first part of the new blob and the rest of the old one."""
         (new,) = call.arguments
-        old = call.adapter.load() or b""  # type: ignore[attr-defined]  # only a store is asked to save
+        old = call.adapter.load() or b""  # type: ignore[attr-defined]  # only a store has the method `save`
         cut = int(len(new) * self.fraction)
         return call.proceed(new[:cut] + old[cut:])
 
 
 DISK_FULL = Fails("No space left on device")
-"""Every write fails until there is room again: `script.always("save", DISK_FULL)`, then `script.clear("save")`."""
+"""The error of a full disk: `script.always("save", DISK_FULL)`, and later `script.clear("save")`."""
 
 
 @frozen
-class Twice:
-    """An event is told two times."""
+class DeliveredTwice:
+    """An event is delivered twice."""
 
     def __call__(self, call: Call) -> Answer:
-        """Proceed again and again."""
+        """Proceed twice."""
         call.proceed()
         return call.proceed()
 
 
-class Held:
-    """An event is on its way until it is released, and others overtake it: a goodbye arrives after the next hello."""
+class Delayed:
+    """An event is delayed until `release`, so that later events overtake it: a loss after the next registration."""
 
     def __init__(self) -> None:
         self._calls: list[Call] = []
 
     def __call__(self, call: Call) -> Answer:
-        """Keep the event back."""
+        """Delay the event."""
         self._calls.append(call)
         return call.answer_nothing()
 
     def release(self) -> None:
-        """Deliver what was kept back, in its order."""
+        """Deliver the delayed events in their order."""
         calls, self._calls = self._calls, []
         for call in calls:
             call.proceed()
@@ -384,9 +385,9 @@ class Held:
 
 
 class FaultyTransport(PluginTransport):
-    """Another transport, whose calls and events go wrong as `script` says.
+    """Wraps a transport; `script` says which calls and events have faults.
 
-    `timeout` is what a call may take, in seconds of `clock`, where its caller gives it no less.
+    `timeout` is in seconds of `clock` and limits every call, unless its caller gives a shorter timeout.
     """
 
     def __init__(
@@ -407,37 +408,37 @@ class FaultyTransport(PluginTransport):
     def start(self, listener: Listener) -> None:
         """Start the wrapped transport."""
         self._listener = listener
-        self._transport.start(self.tell)
+        self._transport.start(self.notify)
 
     def stop(self) -> None:
         """Stop the wrapped transport."""
         self._listener = None
         self._transport.stop()
 
-    def tell(self, event: Event) -> None:
-        """Deliver an event now: one of the wrapped transport, or one that it never had."""
-        about = None if isinstance(event, RegistrationRequested) else event.plugin
-        if self._listener is None or about in self._dropped:
+    def notify(self, event: Event) -> None:
+        """Deliver an event to the listener: one of the wrapped transport, or one that the test made."""
+        plugin = None if isinstance(event, RegistrationRequested) else event.plugin
+        if self._listener is None or plugin in self._dropped:
             return
         call = Call(
             type(event).__name__,
             (event,),
             self._transport,
             self._clock,
-            about=about,
+            plugin=plugin,
             answer=self._listener,
             nothing=lambda: None,
-            failure=lambda cause: PluginOptionsError(about.resource if about else "", cause),
+            failure=lambda cause: PluginOptionsError(plugin.resource if plugin else "", cause),
         )
         self._script.play(call)
 
     def drop(self, plugin: PluginId) -> None:
-        """End the stream of `plugin`: it says goodbye, is never heard again, and cannot be called."""
-        self.tell(PluginLost(plugin))
+        """Disconnect `plugin`: the listener gets `PluginLost` and no later event, and calls to it fail."""
+        self.notify(PluginLost(plugin))
         self._dropped.add(plugin)
 
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
-        """Ask `plugin` to prepare `devices`."""
+        """Call Allocate of `plugin`."""
         answer: Receipt = self._call(ALLOCATE, plugin, self._transport.allocate, (devices,), timeout)
         return answer
 
@@ -450,7 +451,7 @@ class FaultyTransport(PluginTransport):
         *,
         timeout: float | None = None,
     ) -> tuple[DeviceId, ...]:
-        """Ask `plugin` which devices it would give away."""
+        """Call GetPreferredAllocation of `plugin`."""
         question = (available, must_include, size)
         ask = self._transport.get_preferred_allocation
         answer: tuple[DeviceId, ...] = self._call(GET_PREFERRED_ALLOCATION, plugin, ask, question, timeout)
@@ -459,11 +460,11 @@ class FaultyTransport(PluginTransport):
     def pre_start_container(
         self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None
     ) -> None:
-        """Tell `plugin` of a start."""
+        """Call PreStartContainer of `plugin`."""
         self._call(PRE_START_CONTAINER, plugin, self._transport.pre_start_container, (devices,), timeout)
 
     def read(self, receipt: Receipt) -> ContainerAllocateResponse:
-        """What a receipt says."""
+        """Read a receipt with the wrapped transport."""
         return self._transport.read(receipt)
 
     def _call(
@@ -498,7 +499,7 @@ class FaultyTransport(PluginTransport):
 
 
 class FaultyPlugin(DevicePlugin):
-    """Another plugin, whose answers go wrong as `script` says; whoever calls it is taken to wait `timeout` seconds."""
+    """Wraps a plugin; `script` says which answers have faults. Its callers are assumed to wait `timeout` seconds."""
 
     def __init__(
         self,
@@ -516,15 +517,15 @@ class FaultyPlugin(DevicePlugin):
         self._timeout = timeout
 
     def devices(self) -> tuple[Device, ...]:
-        """What the wrapped plugin lists."""
+        """List the devices of the wrapped plugin."""
         return tuple(self._call(LIST_AND_WATCH, self._plugin.devices, nothing=()))
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Hear of the wrapped plugin's changes."""
+        """Subscribe to changes of the wrapped plugin."""
         return self._plugin.subscribe(changed)
 
     def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
-        """Prepare devices."""
+        """Call `allocate` of the wrapped plugin."""
         nothing = ContainerAllocateResponse()
         answer: ContainerAllocateResponse = self._call(ALLOCATE, self._plugin.allocate, devices, nothing=nothing)
         return answer
@@ -532,12 +533,12 @@ class FaultyPlugin(DevicePlugin):
     def get_preferred_allocation(
         self, available: Sequence[DeviceId], must_include: Sequence[DeviceId], size: int
     ) -> tuple[DeviceId, ...]:
-        """Choose among devices."""
+        """Call `get_preferred_allocation` of the wrapped plugin."""
         choose = self._plugin.get_preferred_allocation
         return tuple(self._call(GET_PREFERRED_ALLOCATION, choose, available, must_include, size, nothing=()))
 
     def pre_start_container(self, devices: Sequence[DeviceId]) -> None:
-        """Hear of a start."""
+        """Call `pre_start_container` of the wrapped plugin."""
         self._call(PRE_START_CONTAINER, self._plugin.pre_start_container, devices, nothing=None)
 
     def _call(self, method: str, answer: Callable[..., Answer], *arguments: object, nothing: Answer) -> Answer:
@@ -555,7 +556,7 @@ class FaultyPlugin(DevicePlugin):
 
 
 class FaultyStore(CheckpointStore):
-    """Another store, on a disk that fails as `script` says. Methods: `load`, `save` and `set_aside`."""
+    """Wraps a store; `script` says which calls of `load`, `save` and `set_aside` have faults."""
 
     def __init__(self, store: CheckpointStore, script: Script, clock: ManualClock | None = None) -> None:
         self._store = store
@@ -563,16 +564,16 @@ class FaultyStore(CheckpointStore):
         self._clock = ManualClock() if clock is None else clock
 
     def load(self) -> bytes | None:
-        """The blob."""
+        """Load the blob."""
         blob: bytes | None = self._call("load", "read", self._store.load)
         return blob
 
     def save(self, blob: bytes) -> None:
-        """Replace the blob."""
+        """Save the blob."""
         self._call("save", "write", self._store.save, blob)
 
     def set_aside(self) -> str | None:
-        """Move the blob out of the way."""
+        """Set the blob aside."""
         place: str | None = self._call("set_aside", "set aside", self._store.set_aside)
         return place
 
@@ -590,7 +591,7 @@ class FaultyStore(CheckpointStore):
 
 
 class FaultySink(NodeStatusSink):
-    """Another sink, which cannot always be reached: `script` says when. Method: `publish`."""
+    """Wraps a sink; `script` says which calls of `publish` have faults."""
 
     def __init__(self, sink: NodeStatusSink, script: Script, clock: ManualClock | None = None) -> None:
         self._sink = sink
@@ -598,7 +599,7 @@ class FaultySink(NodeStatusSink):
         self._clock = ManualClock() if clock is None else clock
 
     def publish(self, status: NodeStatus) -> None:
-        """Tell the wrapped sink."""
+        """Publish to the wrapped sink."""
         call = Call(
             "publish",
             (status,),

@@ -1,10 +1,10 @@
-"""A kubelet to test device plugins with: the real device manager, in your hands.
+"""A kubelet for tests of device plugins: the real device manager, controlled by the test.
 
-Law: every wait ends, and if it ends in vain it says what was expected and what was seen. No asyncio, no cluster, no
-root.
+Law: every wait has a timeout, and its error says what was expected and what the kubelet saw. A test needs no asyncio,
+no cluster and no root.
 
-`Kubelet` takes plugins over gRPC on a unix socket, in any language; `MemoryKubelet` takes Python objects and is faster.
-Both have the same methods.
+`Kubelet` accepts plugins in any language over gRPC on a unix socket. `MemoryKubelet` accepts Python objects and is
+faster. Both have the same methods.
 """
 
 import itertools
@@ -45,28 +45,28 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PATIENCE = 10.0
-"""Seconds until a wait is in vain, unless it says otherwise."""
+DEFAULT_TIMEOUT = 10.0
+"""Seconds that a wait may take, unless the caller gives another timeout."""
 
-_LOOK_INTERVAL = 0.05  # seconds between two looks of a plugin that we serve: tests are in a hurry
+_POLL_INTERVAL = 0.05  # seconds between two checks of kubelet.sock by a plugin served here; short, to keep tests fast
 _LOG_LINES = 5
 
 
 @frozen
-class WaitedInVainError(DeviceCoreError, TimeoutError):
-    """What a test waited for did not come about."""
+class WaitTimeoutError(DeviceCoreError, TimeoutError):
+    """The condition that a test waited for was not met in time. `timeout` is in seconds."""
 
     expected: str
     timeout: float
     seen: str
 
     def __str__(self) -> str:
-        return f"waited {self.timeout:g} seconds for {self.expected}; what was seen: {self.seen}"
+        return f"expected {self.expected} within {self.timeout:g} s; the kubelet saw: {self.seen}"
 
 
 @frozen
 class PodRefusedError(DeviceCoreError):
-    """A pod that a test wanted to run was not admitted. `verdict` is `Refused` or `NotReady`."""
+    """The kubelet did not admit a pod of a test. `verdict` is `Refused` or `NotReady`."""
 
     pod: str
     verdict: Verdict
@@ -76,27 +76,27 @@ class PodRefusedError(DeviceCoreError):
 
 
 class Served(Protocol):
-    """A plugin that this kubelet was told to serve."""
+    """A plugin that the test serves to this kubelet."""
 
     def stop(self) -> None:
-        """Stop it. Twice is no error."""
+        """Stop serving the plugin. A second call does nothing."""
 
 
 class RunningPod:
-    """A pod that was admitted, and what its containers have. Without a name, the first app container is meant."""
+    """An admitted pod. Methods that are given no container name use the first app container."""
 
     def __init__(self, kubelet: "BaseKubelet", pod: Pod) -> None:
         self.pod = pod
         self._kubelet = kubelet
 
     def devices(self, resource: str | None = None, container: str | None = None) -> tuple[str, ...]:
-        """The ids of the devices it holds, of one resource or of all, in natural order within each."""
+        """Return the ids of the devices that a container holds, of one resource or of all, in natural order in each."""
         key = self.pod.key(self._container(container))
-        held = self._kubelet.node.ledger.of_container(key)
-        return tuple(id_ for each in held if resource in (None, each.resource) for id_ in each.devices)
+        allocations = self._kubelet.state.ledger.of_container(key)
+        return tuple(id_ for one in allocations if resource in (None, one.resource) for id_ in one.devices)
 
     def options(self, container: str | None = None) -> ContainerOptions:
-        """What the plugins' answers make together; no plugin is asked again."""
+        """Return the merged answers of the plugins to Allocate. No plugin is called again."""
         return self._kubelet.options(self.pod, self._container(container))
 
     @property
@@ -125,15 +125,15 @@ class RunningPod:
         return self.options().cdi_devices
 
     def start(self, container: str | None = None) -> ContainerOptions | None:
-        """Start a container, of which plugins that require it are told before; what the runtime is given.
+        """Start a container: call PreStartContainer of plugins that require it, and return its options.
 
         Raises:
-            PluginError: a plugin does not let it start.
+            PluginError: a plugin answered PreStartContainer with an error.
         """
         return self._kubelet.manager.container_options(self.pod, self._container(container).name)
 
     def delete(self) -> None:
-        """End the pod: its devices are free."""
+        """Remove the pod, so that its devices are free."""
         self._kubelet.manager.evict([self.pod.uid])
 
     def _container(self, name: str | None) -> Container:
@@ -141,12 +141,13 @@ class RunningPod:
 
 
 class BaseKubelet(ABC):
-    """What both kubelets have. `timeout` is for waits that do not say how long.
+    """What `Kubelet` and `MemoryKubelet` have in common.
 
-    `manager` is the real thing, to be used for whatever this class has no method for; each restart makes a new one.
+    `timeout` is in seconds and used by every wait without a timeout of its own. `manager` is the `DeviceManager`; each
+    restart makes a new one.
     """
 
-    def __init__(self, *, topology: Topology | None = None, timeout: float = PATIENCE) -> None:
+    def __init__(self, *, topology: Topology | None = None, timeout: float = DEFAULT_TIMEOUT) -> None:
         self.timeout = timeout
         self.sink = MemorySink()
         self.record = Recording()
@@ -156,11 +157,11 @@ class BaseKubelet(ABC):
         self._changed = threading.Condition()
         self._processes: list[PluginProcess] = []
         self._log = _LastWarnings()
-        self._at_the_end = ExitStack()
+        self._cleanup = ExitStack()
         self._running = False
         self.manager = self._new_manager(wipe=True)
 
-    # --- its life -----------------------------------------------------------------------------------------------------
+    # --- start and stop -----------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         try:
@@ -176,26 +177,28 @@ class BaseKubelet(ABC):
         self.close()
 
     def start(self) -> None:
-        """Start, as a kubelet does. Twice is no error.
+        """Start the kubelet. A second call does nothing.
 
         Raises:
-            SetUpError: its socket directory cannot be used.
+            SetUpError: the socket directory cannot be used.
         """
         logging.getLogger("devicecore").addHandler(self._log)
         self.manager.start()
         self._running = True
 
     def stop(self) -> None:
-        """Be away: no socket, no streams. Plugins go on. `start` or `restart` brings it back."""
+        """Stop the kubelet: close its socket and its streams. Plugins keep running."""
         self._running = False
         self.manager.stop()
         logging.getLogger("devicecore").removeHandler(self._log)
 
     def restart(self, *, checkpoint: bool = True, wipe: bool = True) -> None:
-        """Begin anew, as a new process would, stopped or not.
+        """Stop the kubelet if it runs, and start a new one, as after a restart of the process.
 
-        Without its `checkpoint` it has forgotten who has which device. With `wipe`, as kubelets do, it deletes the
-        plugins' sockets; without, all that a plugin can notice is a new kubelet.sock and the end of its stream.
+        Args:
+            checkpoint: keep the checkpoint. Without it the new kubelet does not know which pod has which device.
+            wipe: delete the plugins' sockets, as kubelets do. Otherwise a plugin can only notice that kubelet.sock is
+                new and that its stream has ended.
         """
         self.stop()
         if not checkpoint:
@@ -204,18 +207,18 @@ class BaseKubelet(ABC):
         self.start()
 
     def close(self) -> None:
-        """Stop it, stop every plugin that it runs or serves, and remove its files. Twice is no error."""
+        """Stop the kubelet and its plugins, and remove its files. A second call does nothing."""
         with ExitStack() as last_to_first:
             last_to_first.callback(self.stop)
-            last_to_first.push(self._at_the_end.pop_all())
+            last_to_first.push(self._cleanup.pop_all())
 
     @abstractmethod
     def serve(self, plugin: DevicePlugin) -> Served:
-        """Serve a plugin written in Python to this kubelet, until it is stopped or the kubelet closed."""
+        """Serve a plugin written in Python to this kubelet, until the plugin is stopped or the kubelet is closed."""
 
     @abstractmethod
     def drop_stream(self, resource: str) -> None:
-        """Let go of the plugins of `resource`, as if their streams had ended. They have to register again."""
+        """Disconnect the plugins of `resource`, as if their streams had ended. They have to register again."""
 
     @abstractmethod
     def _open_transport(self, *, wipe: bool) -> PluginTransport: ...
@@ -233,18 +236,21 @@ class BaseKubelet(ABC):
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def advance(self, seconds: float) -> None:
-        """Turn time forward, and let the kubelet notice: 301 seconds after its plugin, a resource has gone."""
+        """Move the kubelet's clock forward. A resource is removed 300 seconds after its last plugin was lost."""
         self._passed += seconds
         self.manager.capacity()
-        self._ring()
+        self._wake()
 
     # --- pods ---------------------------------------------------------------------------------------------------------
 
     def admit(self, what: Pod | Mapping[str, int]) -> RunningPod:
-        """Admit a pod: a real one, or one with a single container and these limits, `{"example.com/gpu": 2}`.
+        """Admit a pod.
+
+        Args:
+            what: a `Pod`, or the limits of a pod with one container, such as `{"example.com/gpu": 2}`.
 
         Raises:
-            PodRefusedError: it cannot run here; the error tells why.
+            PodRefusedError: the kubelet refused the pod; the error has the reason.
         """
         pod = what if isinstance(what, Pod) else self._new_pod(what)
         verdict = self.manager.admit(pod)
@@ -253,80 +259,80 @@ class BaseKubelet(ABC):
         return RunningPod(self, pod)
 
     def options(self, pod: Pod, container: Container) -> ContainerOptions:
-        """What the plugins' answers for a container make together, as the kubelet keeps them."""
-        held = self.node.ledger.of_container(pod.key(container))
-        return container_options.merge({each.resource: self._transport.read(each.receipt) for each in held})
+        """Return the merged answers of the plugins for a container, as the kubelet has recorded them."""
+        allocations = self.state.ledger.of_container(pod.key(container))
+        return container_options.merge({one.resource: self._transport.read(one.receipt) for one in allocations})
 
-    # --- what is seen -------------------------------------------------------------------------------------------------
+    # --- looking ------------------------------------------------------------------------------------------------------
 
     @property
-    def node(self) -> NodeState:
-        """All that the kubelet knows now, as a value."""
+    def state(self) -> NodeState:
+        """Everything the kubelet knows now, as a value."""
         return self.manager.state
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """Everything that plugins did, since the beginning: registered, reported devices, went."""
+        """Every event of a plugin since the kubelet was made: registered, reported devices, disconnected."""
         return tuple(self.record.events)
 
     @property
     def calls(self) -> tuple[PluginCall, ...]:
-        """Every Allocate, GetPreferredAllocation and PreStartContainer, since the beginning, with its answer."""
+        """Every call of Allocate, GetPreferredAllocation and PreStartContainer since the kubelet was made."""
         return tuple(self.record.calls)
 
     def calls_of(self, method: str) -> tuple[PluginCall, ...]:
-        """The calls of one method, such as `Allocate`."""
+        """Return the calls of one method, such as `Allocate`."""
         return tuple(call for call in self.calls if call.method == method)
 
     def lists(self, resource: str) -> tuple[tuple[Device, ...], ...]:
-        """Every list of devices that was sent for a resource, since the beginning."""
+        """Return every list of devices that plugins have sent for a resource since the kubelet was made."""
         reports = [event for event in self.events if isinstance(event, DevicesReported)]
         return tuple(tuple(event.devices) for event in reports if event.plugin.resource == resource)
 
     def registrations(self, resource: str) -> int:
-        """How often a plugin of `resource` has registered with success, since the beginning."""
+        """Return how often plugins of `resource` have registered successfully since the kubelet was made."""
         registered = [event for event in self.events if isinstance(event, PluginRegistered)]
         return sum(event.plugin.resource == resource for event in registered)
 
     def plugin(self, resource: str) -> PluginId | None:
-        """The plugin that serves a resource now; None if nobody does."""
-        known = self.node.inventory.resources.get(ResourceName(resource))
+        """Return the plugin that serves a resource now, or None."""
+        known = self.state.inventory.resources.get(ResourceName(resource))
         return known.plugins[-1].id if known and known.plugins else None
 
     def devices(self, resource: str) -> tuple[Device, ...]:
-        """The devices that the plugin listed last; those of one that has gone are as it left them."""
-        report = self.node.inventory.current_report(ResourceName(resource))
+        """Return the last list of the plugin. After the plugin has disconnected, its last list stays."""
+        report = self.state.inventory.current_report(ResourceName(resource))
         return tuple(report.devices.values()) if report else ()
 
     def counts(self, resource: str) -> tuple[int, int]:
-        """Capacity and allocatable of a resource, as the Node object shows them; 0 if it is not known."""
+        """Return capacity and allocatable of a resource on the Node object; 0 if it is not there."""
         return self.sink.capacity.get(resource, 0), self.sink.allocatable.get(resource, 0)
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def wait_for_resource(self, resource: str, *, timeout: float | None = None) -> tuple[Device, ...]:
-        """Wait until a plugin serves `resource` and has sent its first list; the list.
+        """Wait until a plugin serves `resource` and has sent its first list; return the list.
 
         Raises:
-            InvalidResourceNameError: no kubelet takes a resource of that name.
-            WaitedInVainError: it has not in time.
-            ExitedEarlyError: a plugin process has ended meanwhile.
+            InvalidResourceNameError: kubelets accept no resource of that name.
+            WaitTimeoutError: there was no such plugin or no list in time.
+            ExitedEarlyError: a plugin process ended meanwhile.
         """
         name = resource_name(resource)
 
         def served() -> bool:
-            known = self.node.inventory.resources.get(name)
+            known = self.state.inventory.resources.get(name)
             return known is not None and any(plugin.report is not None for plugin in known.plugins)
 
-        self.wait_until(f"a plugin that serves {resource} and lists its devices", served, timeout=timeout)
+        self.wait_until(f"a plugin of {resource} with a list of devices", served, timeout=timeout)
         return self.devices(resource)
 
     def wait_for_registration(self, resource: str, number: int, *, timeout: float | None = None) -> None:
-        """Wait until plugins of `resource` have registered `number` times, since the beginning.
+        """Wait until plugins of `resource` have registered `number` times since the kubelet was made.
 
         Raises:
-            WaitedInVainError: they have not in time.
-            ExitedEarlyError: a plugin process has ended meanwhile.
+            WaitTimeoutError: there were fewer registrations in time.
+            ExitedEarlyError: a plugin process ended meanwhile.
         """
         self.wait_until(
             f"registration number {number} of {resource}",
@@ -335,23 +341,23 @@ class BaseKubelet(ABC):
         )
 
     def wait_until_gone(self, resource: str, *, timeout: float | None = None) -> None:
-        """Wait until nobody serves `resource`.
+        """Wait until no plugin serves `resource`.
 
         Raises:
-            WaitedInVainError: somebody still does.
+            WaitTimeoutError: a plugin still serves it.
         """
         self.wait_until(
-            f"the plugin of {resource} to go", lambda: self.plugin(resource) is None, timeout=timeout, doomed=False
+            f"no plugin of {resource}", lambda: self.plugin(resource) is None, timeout=timeout, allow_exits=True
         )
 
     def wait_for_device(
         self, resource: str, device: str, health: Health = Health.HEALTHY, *, timeout: float | None = None
     ) -> Device:
-        """Wait until `device` is listed, by a plugin that is there, with this health; the device.
+        """Wait until a connected plugin lists `device` with this health; return the device.
 
         Raises:
-            WaitedInVainError: it is not in time.
-            ExitedEarlyError: a plugin process has ended meanwhile.
+            WaitTimeoutError: the plugin did not list it so in time.
+            ExitedEarlyError: a plugin process ended meanwhile.
         """
 
         def found() -> Device | None:
@@ -360,39 +366,40 @@ class BaseKubelet(ABC):
             listed = (each for each in self.devices(resource) if each.id == device and each.health is health)
             return next(listed, None)
 
-        return self.wait_until(f"device {device} of {resource} to be {health.value}", found, timeout=timeout)
+        return self.wait_until(f"device {device} of {resource} with health {health.value}", found, timeout=timeout)
 
     def wait_for_counts(
         self, resource: str, capacity: int, allocatable: int | None = None, *, timeout: float | None = None
     ) -> None:
-        """Wait until the node shows so many devices, and so many healthy ones (by default all of them).
+        """Wait until the Node object shows this capacity and allocatable; allocatable defaults to the capacity.
 
         Raises:
-            WaitedInVainError: it does not in time.
-            ExitedEarlyError: a plugin process has ended meanwhile.
+            WaitTimeoutError: it did not in time.
+            ExitedEarlyError: a plugin process ended meanwhile.
         """
         expected = (capacity, capacity if allocatable is None else allocatable)
         self.wait_until(
-            f"{resource} to have capacity {expected[0]} and allocatable {expected[1]}",
+            f"{resource} with capacity {expected[0]} and allocatable {expected[1]}",
             lambda: self.counts(resource) == expected,
             timeout=timeout,
         )
 
     def wait_until(
-        self, expected: str, look: Callable[[], T | None], *, timeout: float | None = None, doomed: bool = True
+        self, expected: str, look: Callable[[], T | None], *, timeout: float | None = None, allow_exits: bool = False
     ) -> T:
-        """Wait until `look` sees something that is true, and give that. It looks whenever something has happened.
+        """Wait until `look` returns something true, and return that. `look` is called after every event.
 
         Args:
-            expected: what is waited for, for the error: "a second list".
-            look: sees it, or not.
-            timeout: in seconds.
-            doomed: whether there is no point in waiting on when a plugin process has ended by itself.
+            expected: what the test waits for, for the error message: "a second list".
+            look: returns a true value if the condition is met.
+            timeout: in seconds; by default that of the kubelet.
+            allow_exits: keep waiting if a plugin process ends by itself.
 
         Raises:
-            WaitedInVainError: it did not come about in time.
-            ExitedEarlyError: a plugin process has ended meanwhile.
+            WaitTimeoutError: the condition was not met in time.
+            ExitedEarlyError: a plugin process ended meanwhile.
         """
+        __tracebackhide__ = True
         limit = self.timeout if timeout is None else timeout
         deadline = time.monotonic() + limit
         while True:
@@ -400,22 +407,24 @@ class BaseKubelet(ABC):
                 seen = look()
                 if seen:
                     return seen
-                if doomed:
+                if not allow_exits:
                     for process in self._processes:
                         if failure := process.failure:
                             raise failure
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise WaitedInVainError(expected, limit, self.describe())
+                    raise WaitTimeoutError(expected, limit, self.describe())
                 self._changed.wait(left)
 
     def describe(self) -> str:
-        """What is seen now, in a few sentences: resources, devices, who registered, what was logged."""
-        parts = [self._about(name) for name in sorted(self.node.inventory.resources)]
+        """Describe what the kubelet sees now: resources, devices, registrations, and the last warnings."""
+        parts = [self._about(name) for name in sorted(self.state.inventory.resources)]
         if not parts:
-            asked = sum(isinstance(event, RegistrationRequested) for event in self.events)
-            came = f"{asked} calls of Register, none of them with success" if asked else "nobody has called Register"
-            parts.append(f"no resource is known, {came}, {self._where()}")
+            count = sum(isinstance(event, RegistrationRequested) for event in self.events)
+            calls = "no plugin has called Register"
+            if count:
+                calls = f"{count} {'call' if count == 1 else 'calls'} of Register without success"
+            parts.append(f"no registered resource, {calls}, {self._where()}")
         if not self._running:
             parts.append("the kubelet is stopped")
         if warnings := self._log.lines():
@@ -427,16 +436,14 @@ class BaseKubelet(ABC):
         ]
         return "; ".join(parts)
 
-    # --- inside -------------------------------------------------------------------------------------------------------
-
     def _new_manager(self, *, wipe: bool) -> DeviceManager:
-        self._transport = RecordingTransport(self._open_transport(wipe=wipe), self.record, self._ring)
+        self._transport = RecordingTransport(self._open_transport(wipe=wipe), self.record, self._wake)
         return DeviceManager(self._transport, self._store, self.sink, topology=self._topology, clock=self._now)
 
     def _now(self) -> float:
         return time.monotonic() + self._passed
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         with self._changed:
             self._changed.notify_all()
 
@@ -449,7 +456,7 @@ class BaseKubelet(ABC):
         listed = self.devices(resource)
         healthy = [device.id for device in listed if device.health is Health.HEALTHY]
         unhealthy = [device.id for device in listed if device.health is not Health.HEALTHY]
-        phase = self.node.inventory.resources[resource].phase
+        phase = self.state.inventory.resources[resource].phase
         return (
             f"{resource} has capacity {capacity}, allocatable {allocatable}, {phase.value}, "
             f"healthy: {_some(healthy)}, unhealthy: {_some(unhealthy)}"
@@ -459,15 +466,15 @@ class BaseKubelet(ABC):
 class Kubelet(BaseKubelet):
     """A kubelet on a unix socket, `directory / "kubelet.sock"`, for plugins in any language.
 
-    It finds those that do not register too, but wait for a kubelet's plugin watcher below `registry`.
+    It also finds plugins that do not call Register but wait for the kubelet's plugin watcher, below `registry`.
 
     Args:
-        directory: its socket directory; by default a new one with a short name, removed at the end.
-        topology: the machine's NUMA nodes and the policy for them.
-        timeout: seconds, for waits that do not say how long.
+        directory: the socket directory; by default a new one with a short path, which `close` removes.
+        topology: the machine's NUMA nodes and the topology policy.
+        timeout: seconds, for waits without a timeout of their own.
 
     Raises:
-        SetUpError: at the start, if the directory cannot be used.
+        SetUpError: from `start`, if the directory cannot be used.
     """
 
     def __init__(
@@ -475,15 +482,15 @@ class Kubelet(BaseKubelet):
         directory: str | os.PathLike[str] | None = None,
         *,
         topology: Topology | None = None,
-        timeout: float = PATIENCE,
+        timeout: float = DEFAULT_TIMEOUT,
     ) -> None:
         self._temporary = None if directory is not None else short_directory()
-        self.directory = Path(self._temporary.name if directory is None else directory)  # type: ignore[union-attr]  # then there is one
+        self.directory = Path(self._temporary.name if directory is None else directory)  # type: ignore[union-attr]  # a temporary directory was made
         self._grpc: GrpcUnixTransport | None = None
         super().__init__(topology=topology, timeout=timeout)
 
     def close(self) -> None:
-        """Stop it, stop every plugin that it runs or serves, and remove its files. Twice is no error."""
+        """Stop the kubelet and its plugins, and remove its files. A second call does nothing."""
         try:
             super().close()
         finally:
@@ -492,25 +499,25 @@ class Kubelet(BaseKubelet):
 
     @property
     def socket(self) -> Path:
-        """Where plugins register."""
+        """The socket at which plugins register."""
         return self.directory / "kubelet.sock"
 
     @property
     def registry(self) -> Path:
-        """Where plugins wait to be found, as in a node's `plugins_registry`; it looks there every second."""
+        """The directory of the plugin watcher, `plugins_registry` of a node; the kubelet looks there every second."""
         return self.directory / "plugins_registry"
 
     @property
     def checkpoint(self) -> Path:
-        """The file in which it keeps who has which device."""
+        """The checkpoint: the file that records which pod has which device."""
         return self.directory / CHECKPOINT_NAME
 
     def serve(self, plugin: DevicePlugin) -> Served:
-        """Serve a plugin written in Python, from this process, and keep it registered."""
+        """Serve a plugin written in Python from this process, and keep it registered."""
         from devicecore.adapters.grpc_unix import serve_plugin
 
-        served = serve_plugin(plugin, self.directory, poll_interval=_LOOK_INTERVAL)
-        self._at_the_end.callback(served.stop)
+        served = serve_plugin(plugin, self.directory, poll_interval=_POLL_INTERVAL)
+        self._cleanup.callback(served.stop)
         return served
 
     def run_plugin(
@@ -519,37 +526,37 @@ class Kubelet(BaseKubelet):
         environment: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
     ) -> PluginProcess:
-        """Run a plugin as a process of its own, until it is stopped or the kubelet closed.
+        """Run a plugin as a process of its own, until it is stopped or the kubelet is closed.
 
-        In the command `{dir}` stands for the socket directory and `{socket}` for the kubelet's socket; `registry` is
-        `{dir}/plugins_registry`. When it ends by itself, waits do not wait any longer: they raise `ExitedEarlyError`.
+        In the command, `{dir}` is replaced by the socket directory and `{socket}` by the kubelet's socket. The plugin
+        watcher's directory is `{dir}/plugins_registry`. If the process ends by itself, waits raise `ExitedEarlyError`.
 
         Raises:
-            CannotRunError: there is no such program, or it may not be run.
+            CannotRunError: the program does not exist or may not be run.
         """
-        process = PluginProcess(command, self.directory, environment=environment, cwd=cwd, changed=self._ring)
+        process = PluginProcess(command, self.directory, environment=environment, cwd=cwd, changed=self._wake)
         self._processes.append(process)
-        self._at_the_end.callback(process.stop)
+        self._cleanup.callback(process.stop)
         return process
 
     def drop_stream(self, resource: str) -> None:
-        """Cut the connections to the plugins of `resource`, while kubelet.sock stays."""
-        known = self.node.inventory.resources.get(resource_name(resource))
+        """Cut the connections to the plugins of `resource`. kubelet.sock stays."""
+        known = self.state.inventory.resources.get(resource_name(resource))
         for plugin in known.plugins if known else ():
             if self._grpc is not None:
                 self._grpc.disconnect(plugin.id)
 
     def remove_socket(self) -> None:
-        """Delete kubelet.sock and nothing else: streams go on. `restart` makes a new one."""
+        """Delete kubelet.sock and nothing else. Streams stay open. `restart` makes a new socket."""
         self.socket.unlink(missing_ok=True)
 
     def recreate_socket(self) -> None:
-        """Remove kubelet.sock and make a new one, leaving the plugins' sockets where they are. Streams end."""
+        """Delete kubelet.sock and make a new one. Streams end; the sockets of plugins stay."""
         self.remove_socket()
         self.restart(wipe=False)
 
     def plugin_sockets(self) -> tuple[str, ...]:
-        """The names of all sockets in the directory but the kubelet's."""
+        """Return the names of all sockets in the directory except the kubelet's."""
         names = (entry.name for entry in self.directory.iterdir() if entry.is_socket())
         return tuple(sorted(name for name in names if name != self.socket.name))
 
@@ -572,15 +579,15 @@ class Kubelet(BaseKubelet):
 
 
 class MemoryKubelet(BaseKubelet):
-    """A kubelet for plugins that are objects of this process: no sockets, no threads, no files."""
+    """A kubelet for plugins that are objects of this process, without sockets, threads and files."""
 
-    def __init__(self, *, topology: Topology | None = None, timeout: float = PATIENCE) -> None:
+    def __init__(self, *, topology: Topology | None = None, timeout: float = DEFAULT_TIMEOUT) -> None:
         self._blob = MemoryStore()
         self._served: list[_InMemory] = []
         super().__init__(topology=topology, timeout=timeout)
 
     def serve(self, plugin: DevicePlugin) -> Served:
-        """Register a plugin, now and whenever the kubelet has restarted or dropped it."""
+        """Register a plugin now, and again after each restart or disconnection."""
         served = _InMemory(plugin, self)
         self._served.append(served)
         if self._running:
@@ -588,23 +595,23 @@ class MemoryKubelet(BaseKubelet):
         return served
 
     def start(self) -> None:
-        """Start; the plugins that are served register."""
+        """Start the kubelet; the served plugins register."""
         super().start()
         for served in self._served:
             served.register()
 
     def drop_stream(self, resource: str) -> None:
-        """Let go of the plugins of `resource`; they register again at once."""
+        """Disconnect the plugins of `resource`; they register again at once."""
         name = resource_name(resource)
         for served in self._served:
             if served.plugin.resource == name:
                 served.drop()
 
     def connect(self, plugin: DevicePlugin) -> Callable[[], None]:
-        """Register a plugin once; returns how to end that."""
+        """Register a plugin once; return a function that disconnects it."""
         return self._memory.connect(plugin).disconnect
 
-    def _open_transport(self, *, wipe: bool) -> PluginTransport:  # noqa: ARG002 - there is nothing to wipe
+    def _open_transport(self, *, wipe: bool) -> PluginTransport:  # noqa: ARG002 - there are no sockets to delete
         self._memory = MemoryTransport()
         return self._memory
 
@@ -616,11 +623,11 @@ class MemoryKubelet(BaseKubelet):
         self._blob.blob = None
 
     def _where(self) -> str:
-        return "the kubelet is one in memory"
+        return "the kubelet runs in memory"
 
 
 class _InMemory:
-    """A plugin that registers whenever it should."""
+    """A served plugin of a `MemoryKubelet`."""
 
     def __init__(self, plugin: DevicePlugin, kubelet: MemoryKubelet) -> None:
         self.plugin = plugin
@@ -643,7 +650,7 @@ class _InMemory:
 
 
 class _LastWarnings(logging.Handler):
-    """Keeps what the library has warned of lately."""
+    """Keeps the last warnings of the library."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

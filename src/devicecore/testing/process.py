@@ -1,6 +1,6 @@
-"""A device plugin as a process of its own, in whatever language it is written.
+"""A device plugin as a process of its own, in any language.
 
-Law: what it prints is kept, and nothing of it outlives `stop`: no process, no thread, no pipe.
+Law: the output of the process is kept, and after `stop` no process, thread or pipe of it is left.
 """
 
 import os
@@ -25,12 +25,12 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class PluginProcessError(DeviceCoreError):
-    """A plugin's process did not do what it should."""
+    """A plugin's process could not be started, or did not behave as expected."""
 
 
 @frozen
 class CannotRunError(PluginProcessError):
-    """The command cannot be run at all."""
+    """The command cannot be run. `cause` is the operating system's reason."""
 
     command: tuple[str, ...]
     cause: str
@@ -41,7 +41,7 @@ class CannotRunError(PluginProcessError):
 
 @frozen
 class ExitedEarlyError(PluginProcessError):
-    """The plugin ended while it was waited for. `status` is negative if a signal ended it."""
+    """The plugin's process ended by itself. `status` is its exit status, or minus the signal's number."""
 
     command: tuple[str, ...]
     status: int
@@ -59,7 +59,7 @@ class ExitedEarlyError(PluginProcessError):
 
 @frozen
 class StillRunningError(PluginProcessError, TimeoutError):
-    """The plugin did not end in time."""
+    """The plugin's process did not end in time. `timeout` is in seconds."""
 
     command: tuple[str, ...]
     timeout: float
@@ -67,12 +67,14 @@ class StillRunningError(PluginProcessError, TimeoutError):
 
     def __str__(self) -> str:
         last = f"last output: {self.output}" if self.output else "it printed nothing"
-        return f"the plugin `{shlex.join(self.command)}` still runs after {self.timeout:g} seconds, {last}"
+        return (
+            f"expected the plugin `{shlex.join(self.command)}` to end within {self.timeout:g} s; it still runs, {last}"
+        )
 
 
 @frozen
 class NotPrintedError(PluginProcessError, TimeoutError):
-    """The plugin did not print what was waited for."""
+    """The plugin's process did not print the expected text in time. `timeout` is in seconds."""
 
     text: str
     timeout: float
@@ -80,24 +82,24 @@ class NotPrintedError(PluginProcessError, TimeoutError):
 
     def __str__(self) -> str:
         last = f"last output: {self.output}" if self.output else "it printed nothing"
-        return f"waited {self.timeout:g} seconds for the plugin to print {self.text!r}, {last}"
+        return f"expected the plugin to print {self.text!r} within {self.timeout:g} s, {last}"
 
 
 class PluginProcess:
-    """A running command: a context manager that stops it.
+    """A running command; as a context manager it stops the command in the end.
 
-    In its words `{dir}` stands for `directory` and `{socket}` for the kubelet's socket in it. The environment variables
-    `DEVICE_PLUGIN_PATH` and `KUBELET_SOCKET` have them too.
+    In the command, `{dir}` is replaced by `directory` and `{socket}` by the kubelet's socket in it. The environment
+    variables `DEVICE_PLUGIN_PATH` and `KUBELET_SOCKET` are set to the same paths.
 
     Args:
         command: the program and its arguments.
         directory: the kubelet's socket directory.
-        environment: more environment variables.
-        cwd: where it runs.
-        changed: called when it has printed a line and when it has ended, from another thread.
+        environment: additional environment variables.
+        cwd: the working directory of the process.
+        changed: called from another thread after each line of output and when the process has ended.
 
     Raises:
-        CannotRunError: there is no such program, or it may not be run.
+        CannotRunError: the program does not exist or may not be run.
     """
 
     def __init__(
@@ -114,11 +116,11 @@ class PluginProcess:
         self.command = tuple(os.fspath(word).replace("{dir}", where).replace("{socket}", socket) for word in command)
         self._changed = changed
         self._lines: deque[str] = deque(maxlen=_LINES_KEPT)
-        self._news = threading.Condition()
+        self._changes = threading.Condition()
         self._ended = threading.Event()
         self._expected_to_end = False
         try:
-            self._process = subprocess.Popen(  # noqa: S603 - to run it is what the caller wants
+            self._process = subprocess.Popen(  # noqa: S603 - the caller wants this command to be run
                 self.command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -152,56 +154,57 @@ class PluginProcess:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The process id."""
         return self._process.pid
 
     @property
     def status(self) -> int | None:
-        """Its exit status, negative if a signal ended it; None while it runs."""
+        """The exit status, or minus the signal's number; None while the process runs."""
         return self._process.poll()
 
     @property
     def output(self) -> str:
-        """What it has printed, on standard output and standard error, as it came; of very much only the end."""
-        with self._news:
+        """The last 1,000 lines that the process printed on standard output and standard error."""
+        with self._changes:
             return "\n".join(self._lines)
 
     @property
     def last_output(self) -> str:
-        """The last lines of it."""
-        with self._news:
+        """The last 15 lines of `output`."""
+        with self._changes:
             return "\n".join(tuple(self._lines)[-_LINES_SHOWN:])
 
     @property
     def failure(self) -> ExitedEarlyError | None:
-        """The error to raise if it has ended and nobody asked it to."""
+        """The error to raise if the process has ended and no method of this class ended it; otherwise None."""
         if self._expected_to_end or self.status is None or not self._ended.is_set():
             return None
         return ExitedEarlyError(self.command, self.status, self.last_output)
 
     @property
     def cpu_seconds(self) -> float:
-        """The processor time that it and everything it started, and that still runs, have used so far."""
+        """Processor time in seconds that the process and its running descendants have used so far."""
         return sum(_cpu_seconds(pid) for pid in _session(self.pid))
 
     @property
     def descendants(self) -> tuple[int, ...]:
-        """The numbers of the processes that it has started and that still run, whether or not it does."""
+        """The process ids of its descendants that still run, even if the process itself has ended."""
         return tuple(pid for pid in _session(self.pid) if pid != self.pid and _stat(pid)[:1] != ["Z"])
 
     def wait_for_output(self, text: str, timeout: float = 10.0) -> str:
-        """Wait for a line that contains `text`; the line.
+        """Wait for a line that contains `text`; return the line. `timeout` is in seconds.
 
         Raises:
-            NotPrintedError: there was none in time.
-            ExitedEarlyError: it ended first, without.
+            NotPrintedError: there was no such line in time.
+            ExitedEarlyError: the process ended without printing it.
         """
+        __tracebackhide__ = True
 
         def found() -> str | None:
             return next((line for line in self._lines if text in line), None)
 
-        with self._news:
-            self._news.wait_for(lambda: found() is not None or self._ended.is_set(), timeout)
+        with self._changes:
+            self._changes.wait_for(lambda: found() is not None or self._ended.is_set(), timeout)
             line = found()
         if line is not None:
             return line
@@ -210,27 +213,28 @@ class PluginProcess:
         raise NotPrintedError(text, timeout, self.last_output)
 
     def wait(self, timeout: float = 10.0) -> int:
-        """Wait for its end; its status.
+        """Wait until the process has ended; return its exit status. `timeout` is in seconds.
 
         Raises:
-            StillRunningError: it has not ended in time.
+            StillRunningError: it did not end in time.
         """
+        __tracebackhide__ = True
         if not self._ended.wait(timeout):
             raise StillRunningError(self.command, timeout, self.last_output)
         return self._process.wait()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal; one that has ended does not mind."""
+        """Send a signal to the process; do nothing if it has ended."""
         if number not in {signal.SIGSTOP, signal.SIGCONT}:
             self._expected_to_end = True
         self._process.send_signal(number)
 
     def terminate(self) -> None:
-        """Send SIGTERM, as Kubernetes does to a pod that is to end."""
+        """Send SIGTERM, as Kubernetes does when it ends a pod."""
         self.signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill it and whatever it has started, so that nobody can say goodbye, and wait for that."""
+        """Send SIGKILL to the process and its descendants, and wait until they have ended."""
         self._expected_to_end = True
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
@@ -238,15 +242,15 @@ class PluginProcess:
         self._ended.wait()
 
     def pause(self) -> None:
-        """Freeze it with SIGSTOP: it lives and answers nobody."""
+        """Freeze the process with SIGSTOP: its connections stay open and it answers no call."""
         self.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Continue the process after `pause`."""
         self.signal(signal.SIGCONT)
 
     def stop(self, grace: float = 5.0) -> None:
-        """End it: by SIGTERM, and after `grace` seconds by SIGKILL. Twice is no error."""
+        """End the process with SIGTERM, and after `grace` seconds with SIGKILL. A second call does nothing."""
         self.terminate()
         self.resume()
         self._ended.wait(grace)
@@ -257,17 +261,17 @@ class PluginProcess:
     def _read(self, pipe: IO[bytes]) -> None:
         with pipe:
             for line in pipe:
-                with self._news:
+                with self._changes:
                     self._lines.append(line.decode(errors="replace").rstrip("\r\n"))
-                    self._news.notify_all()
+                    self._changes.notify_all()
                 self._changed()
 
     def _watch(self) -> None:
         self._process.wait()
-        self._threads[0].join(0.2)  # its last words; what it started may hold the pipe open for longer
-        with self._news:
+        self._threads[0].join(0.2)  # read the rest of its output; a descendant may keep the pipe open for longer
+        with self._changes:
             self._ended.set()
-            self._news.notify_all()
+            self._changes.notify_all()
         self._changed()
 
 
@@ -279,18 +283,18 @@ def _signal_name(number: int) -> str:
 
 
 def _session(leader: int) -> list[int]:
-    """Every process of the session that `leader` leads."""
+    """Return the ids of the processes in the session of `leader`."""
     numbers = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     return [pid for pid in numbers if (fields := _stat(pid)) and int(fields[3]) == leader]
 
 
 def _cpu_seconds(pid: int) -> float:
     fields = _stat(pid)
-    return sum(map(int, fields[11:15])) / _TICKS  # its own, and that of children it has waited for
+    return sum(map(int, fields[11:15])) / _TICKS  # its own time, and that of children for which it has waited
 
 
 def _stat(pid: int) -> list[str]:
-    """What `/proc/PID/stat` says after the name: state, ppid, pgrp, session, ...; nothing if it has ended."""
+    """Return the fields of `/proc/PID/stat` after the name: state, ppid, pgrp, session, ...; empty if it has ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,6 +1,6 @@
-"""Pytest fixtures for people who write device plugins; pytest finds them by itself where devicecore is installed.
+"""Pytest fixtures for authors of device plugins. Pytest loads them if devicecore is installed.
 
-Law: this module is imported in every pytest run, so it imports nothing; whoever uses a fixture pays for it.
+Law: this module imports nothing but pytest, because every pytest run imports it. The fixtures import the rest.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def kubelet() -> Iterator["Kubelet"]:
-    """A kubelet on a unix socket in a directory of its own, started."""
+    """A started kubelet on a unix socket in a directory of its own."""
     from devicecore.testing.kubelet import Kubelet
 
     with Kubelet() as kubelet:
@@ -24,7 +24,7 @@ def kubelet() -> Iterator["Kubelet"]:
 
 @pytest.fixture
 def memory_kubelet() -> Iterator["MemoryKubelet"]:
-    """A kubelet for plugins that are Python objects, started."""
+    """A started kubelet for plugins that are Python objects."""
     from devicecore.testing.kubelet import MemoryKubelet
 
     with MemoryKubelet() as kubelet:
@@ -33,8 +33,8 @@ def memory_kubelet() -> Iterator["MemoryKubelet"]:
 
 @pytest.fixture
 def plugin_process(kubelet: "Kubelet") -> Callable[..., "PluginProcess"]:
-    """Run a command as a plugin of the fixture `kubelet`: `plugin_process("./my-plugin", "--dir", "{dir}")`.
+    """A function that runs a command as a plugin of `kubelet`: `plugin_process("./my-plugin", "--dir", "{dir}")`.
 
-    It is stopped at the end of the test. See `Kubelet.run_plugin`.
+    The process is stopped at the end of the test. See `Kubelet.run_plugin`.
     """
     return kubelet.run_plugin

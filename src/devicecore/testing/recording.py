@@ -1,6 +1,6 @@
-"""A transport that remembers everything that passed through it.
+"""A transport that records every event and every call.
 
-Law: it changes nothing. What a plugin was asked and what it said is kept in the order in which it happened.
+Law: a recording transport changes no call and no event, and records them in the order in which they happened.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,11 +19,11 @@ Answer = TypeVar("Answer")
 
 @frozen
 class PluginCall:
-    """One call to a plugin, and what came of it.
+    """One call to a plugin, with its answer or its error.
 
-    `method` is the API's name of it. `devices` are those it was about: of GetPreferredAllocation the available ones,
-    and only that has `must_include` and `size`. `answer` is what the plugin answered, if that says anything; `error`
-    what came instead.
+    `method` is the API's name of the method. `devices` are the devices of the request; for GetPreferredAllocation they
+    are the available devices, and only that method has `must_include` and `size`. `answer` is None if the method has no
+    answer or has failed; `error` is None if it has not failed.
     """
 
     plugin: PluginId
@@ -37,36 +37,36 @@ class PluginCall:
 
 @frozen
 class Recording:
-    """What has happened so far: every `event` the plugins caused, and every call to them."""
+    """Everything recorded so far: every event of the plugins, and every call to them."""
 
     events: list[Event] = field(factory=list)
     calls: list[PluginCall] = field(factory=list)
 
 
 class RecordingTransport(PluginTransport):
-    """Another transport, recorded. `happened` is called after each entry."""
+    """Records another transport. `recorded` is called after each entry."""
 
-    def __init__(self, transport: PluginTransport, record: Recording, happened: Callable[[], None]) -> None:
+    def __init__(self, transport: PluginTransport, record: Recording, recorded: Callable[[], None]) -> None:
         self._transport = transport
         self._record = record
-        self._happened = happened
+        self._notify = recorded
 
     def start(self, listener: Listener) -> None:
-        """Start the other one; its listener hears of an event before anybody can read of it."""
+        """Start the recorded transport. An event is recorded after the listener has accepted it."""
 
         def listen(event: Event) -> None:
-            listener(event)  # raises if it refuses, and then nobody has registered
+            listener(event)  # raises if the listener refuses a plugin; then there was no registration to record
             self._record.events.append(event)
-            self._happened()
+            self._notify()
 
         self._transport.start(listen)
 
     def stop(self) -> None:
-        """Stop the other one."""
+        """Stop the recorded transport."""
         self._transport.stop()
 
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
-        """Record an Allocate."""
+        """Call Allocate and record it."""
         receipt: list[Receipt] = []
 
         def call() -> ContainerAllocateResponse:
@@ -87,7 +87,7 @@ class RecordingTransport(PluginTransport):
         *,
         timeout: float | None = None,
     ) -> tuple[DeviceId, ...]:
-        """Record a GetPreferredAllocation."""
+        """Call GetPreferredAllocation and record it."""
         return self._recorded(
             lambda: self._transport.get_preferred_allocation(plugin, available, must_include, size, timeout=timeout),
             lambda answer, error: PluginCall(
@@ -98,14 +98,14 @@ class RecordingTransport(PluginTransport):
     def pre_start_container(
         self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None
     ) -> None:
-        """Record a PreStartContainer."""
+        """Call PreStartContainer and record it."""
         self._recorded(
             lambda: self._transport.pre_start_container(plugin, devices, timeout=timeout),
             lambda _, error: PluginCall(plugin, "PreStartContainer", tuple(devices), error=error),
         )
 
     def read(self, receipt: Receipt) -> ContainerAllocateResponse:
-        """Read with the other one."""
+        """Read a receipt with the recorded transport."""
         return self._transport.read(receipt)
 
     def _recorded(
@@ -115,8 +115,8 @@ class RecordingTransport(PluginTransport):
             answer = call()
         except DeviceCoreError as error:
             self._record.calls.append(entry(None, error))
-            self._happened()
+            self._notify()
             raise
         self._record.calls.append(entry(answer, None))
-        self._happened()
+        self._notify()
         return answer

@@ -1,14 +1,13 @@
-"""Hypothesis strategies for the nouns of the domain.
+"""Hypothesis strategies for the values of the domain.
 
-Law: whatever is drawn here can be met on a real node, and shrinks to the plainest of its kind. Ledgers and nodes are
-reached through public methods only, so none can be drawn that the library itself could not come to.
+Law: every drawn value can occur on a real node, and shrinks to the simplest value of its type. Ledgers and node states
+are made with public methods only, so the library itself can reach each of them.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from string import ascii_letters, ascii_lowercase, digits
 
 from attrs import evolve
-from hypothesis import strategies as st
 
 from devicecore.domain.container_options import ContainerAllocateResponse, DeviceSpec, Mount
 from devicecore.domain.device_set import DeviceSet
@@ -34,19 +33,25 @@ from devicecore.domain.node_state import NodeState
 from devicecore.domain.selection import AskPlugin, ResourceRequest
 from devicecore.domain.topology import NumaMask, Policy, Scope, Topology, TopologyHint
 
+try:
+    from hypothesis import strategies as st
+except ModuleNotFoundError as error:
+    message = f"{error}: install the extra `testing`: pip install 'devicecore[testing]'"
+    raise ModuleNotFoundError(message, name=error.name) from None
+
 RESOURCES = (ResourceName("example.com/gpu"), ResourceName("example.com/rdma"))
-"""The resources that are drawn where the caller names none."""
+"""The default resources."""
 
 PODS = tuple(PodUid(uid) for uid in ("pod-a", "pod-b", "pod-c"))
-"""The pods that are drawn where the caller names none."""
+"""The default pods."""
 
 _PLAIN = tuple(f"gpu-{number}" for number in range(12))
 _TRAPS = (
-    *("gpu-02", "gpu-002", "gpu-2a", "gpu", "GPU-2"),  # their order as text is not the natural one, nor that of gpu-2
+    *("gpu-02", "gpu-002", "gpu-2a", "gpu", "GPU-2"),  # the order of these texts differs from their natural order
     *("2", "10", "02", "-1", "1.5", "0" * 40),
     *("٣", "gpu-٣", "²", "ä", "a\u0308", "😀", "\N{LINE SEPARATOR}", "<&>", "", " ", "a,b"),  # odd digits, escaping
 )
-_TEXT = st.text(st.characters(codec="utf-8"), max_size=8)  # what fits into a protobuf string
+_TEXT = st.text(st.characters(codec="utf-8"), max_size=8)  # all characters of a protobuf string
 _WORDS = st.sampled_from(("a", "b", "c"))
 
 
@@ -54,14 +59,14 @@ _WORDS = st.sampled_from(("a", "b", "c"))
 
 
 def device_ids(*, awkward: bool = True) -> st.SearchStrategy[DeviceId]:
-    """Device ids, `gpu-0` first; `awkward` ones too, that sort, escape or look strangely."""
+    """Device ids, `gpu-0` first. With `awkward`, also ids that are difficult to sort, to escape or to show."""
     if not awkward:
         return st.sampled_from(_PLAIN).map(DeviceId)
     return (st.sampled_from(_PLAIN + _TRAPS) | _TEXT).map(DeviceId)
 
 
 def resource_names() -> st.SearchStrategy[ResourceName]:
-    """Names that `resource_name` accepts, up to the longest."""
+    """Names that `resource_name` accepts, up to the maximum length."""
     inside = ascii_lowercase + digits + "-"
     labels = st.builds(_inside_out, st.sampled_from(ascii_lowercase), st.text(inside, max_size=20))
     prefixes = st.lists(labels, min_size=1, max_size=4).map(".".join)
@@ -72,7 +77,7 @@ def resource_names() -> st.SearchStrategy[ResourceName]:
 
 
 def invalid_resource_names() -> st.SearchStrategy[str]:
-    """Names that `resource_name` refuses: near misses first, then anything."""
+    """Names that `resource_name` refuses: almost valid names first, then any text."""
     misses = st.sampled_from(
         (
             *("", "/", "gpu", "example.com", "example.com/", "/gpu", "a/b/c", "example.com/gpu\n", " example.com/gpu"),
@@ -85,19 +90,19 @@ def invalid_resource_names() -> st.SearchStrategy[str]:
 
 
 def _inside_out(end: str, inside: str) -> str:
-    """`inside` between two ends that may end a name."""
+    """Return `inside` between two characters with which a name may begin and end."""
     return f"{end}{inside}{end}" if inside else end
 
 
 def numa_nodes(*, count: int = 4) -> st.SearchStrategy[NumaNode]:
-    """NUMA nodes of a machine that has `count`."""
+    """NUMA nodes of a machine with `count` of them."""
     return st.integers(0, count - 1).map(NumaNode)
 
 
 def devices(
     *, ids: st.SearchStrategy[DeviceId] | None = None, nodes: st.SearchStrategy[NumaNode] | None = None
 ) -> st.SearchStrategy[Device]:
-    """Devices: healthy without topology first; without nodes, on one and on several of `nodes` too."""
+    """Devices: a healthy one without topology first, then with no, one and several of `nodes`."""
     attached = st.lists(numa_nodes() if nodes is None else nodes, max_size=3, unique=True).map(tuple)
     return st.builds(Device, device_ids() if ids is None else ids, st.sampled_from(Health), st.none() | attached)
 
@@ -110,14 +115,14 @@ def device_lists(
     max_size: int = 8,
     unique: bool = True,
 ) -> st.SearchStrategy[tuple[Device, ...]]:
-    """What a plugin may list; unless `unique`, it may list a device twice."""
+    """Lists of devices of a plugin. With `unique=False`, a device may be listed twice."""
     listed = devices(ids=ids, nodes=nodes)
     by = (lambda device: device.id) if unique else None
     return st.lists(listed, min_size=min_size, max_size=max_size, unique_by=by).map(tuple)
 
 
 def device_sets(*, ids: st.SearchStrategy[DeviceId] | None = None, max_size: int = 8) -> st.SearchStrategy[DeviceSet]:
-    """Device sets, each on an index of its own, which may know more than the set has."""
+    """Device sets, each with an index of its own, which may have more devices than the set."""
     listed = st.lists(device_ids() if ids is None else ids, max_size=max_size)
 
     def chosen(known: list[DeviceId]) -> st.SearchStrategy[DeviceSet]:
@@ -128,7 +133,7 @@ def device_sets(*, ids: st.SearchStrategy[DeviceId] | None = None, max_size: int
 
 
 def allocate_responses() -> st.SearchStrategy[ContainerAllocateResponse]:
-    """What a plugin may answer to Allocate: nothing first; names are few, so that answers disagree."""
+    """Answers to Allocate: an empty one first. There are few names, so that answers conflict."""
     texts = _WORDS | _TEXT
     letters = st.sampled_from(("r", "rw", "mrw"))
     paths = _WORDS.map(lambda word: f"/dev/{word}")
@@ -151,12 +156,12 @@ def pods(
     *,
     uids: Sequence[PodUid] = PODS,
     resources: Sequence[str] = (*RESOURCES, "cpu"),
-    most: int = 3,
+    max_count: int = 3,
     max_init_containers: int = 3,
     max_containers: int = 2,
 ) -> Pod:
-    """Pods with app containers, init containers and sidecars, each asking for up to `most` of some `resources`."""
-    count = st.sampled_from((None, *range(1, most + 1), 0))
+    """Pods with app containers, init containers and sidecars, with limits up to `max_count` for `resources`."""
+    count = st.sampled_from((None, *range(1, max_count + 1), 0))
     limits = st.fixed_dictionaries(dict.fromkeys(resources, count)).map(
         lambda asked: {name: size for name, size in asked.items() if size is not None}
     )
@@ -182,7 +187,7 @@ def topologies(*, max_nodes: int = 6, policies: Collection[Policy] = tuple(Polic
 
 
 def topology_hints(*, nodes: int = 4) -> st.SearchStrategy[TopologyHint]:
-    """Hints for a machine of `nodes` NUMA nodes: from anywhere first, then with a mask that is not empty."""
+    """Hints for a machine of `nodes` NUMA nodes: without a mask first, then with a mask that is not empty."""
     masks = st.integers(1, (1 << nodes) - 1).map(NumaMask)
     return st.builds(TopologyHint, st.none() | masks, st.booleans())
 
@@ -190,12 +195,12 @@ def topology_hints(*, nodes: int = 4) -> st.SearchStrategy[TopologyHint]:
 def provider_hints(
     *, nodes: int = 4, max_resources: int = 2, max_hints: int = 3
 ) -> st.SearchStrategy[dict[str, tuple[TopologyHint, ...] | None]]:
-    """What one hint provider may say: nothing first; no preference; impossible; several hints."""
+    """Hints of one provider: no resource first; then no preference, no possible hint, several hints."""
     listed = st.lists(topology_hints(nodes=nodes), max_size=max_hints).map(tuple)
     return st.dictionaries(_WORDS, st.none() | listed, max_size=max_resources)
 
 
-# --- what is known of a node -----------------------------------------------------------------------------------------
+# --- ledgers and node states -----------------------------------------------------------------------------------------
 
 
 @st.composite
@@ -207,13 +212,13 @@ def ledgers(  # noqa: D417  # Hypothesis passes `draw`
     shared_by_error: bool = False,
     max_steps: int = 6,
 ) -> Ledger:
-    """Ledgers whose containers hold some of `devices`, reserved or allocated.
+    """Ledgers in which containers hold some of `devices`, reserved or allocated.
 
     Args:
-        devices: what there is to hold; some plain devices of `RESOURCES` if it is None.
-        uids: who may hold them.
-        shared_by_error: start with a file in which two pods may have one device.
-        max_steps: how often something is reserved, confirmed, released or evicted.
+        devices: the devices of each resource; by default some simple devices of `RESOURCES`.
+        uids: the pods that may hold devices.
+        shared_by_error: start from a checkpoint in which two pods may have the same device.
+        max_steps: the maximum number of reservations, confirmations, releases and evictions.
     """
     pool = {name: tuple(DeviceId(f"gpu-{n}") for n in range(6)) for name in RESOURCES} if devices is None else devices
     offered = {name: sorted(set(ids)) for name, ids in pool.items() if ids}
@@ -242,7 +247,7 @@ def _attached_to(node: NumaNode) -> Callable[[DeviceId], tuple[NumaNode, ...]]:
 
 
 def _allocations(offered: Mapping[ResourceName, Sequence[DeviceId]]) -> st.SearchStrategy[Allocation]:
-    """Allocations as a file has them: each for itself, so that two may have the same device."""
+    """Allocations as in a checkpoint, independent of each other: two of them may have the same device."""
     keys = st.builds(ContainerKey, st.sampled_from(PODS), _WORDS)
     nodes = st.lists(numa_nodes(), max_size=2, unique=True).map(lambda listed: tuple(sorted(listed)))
 
@@ -261,7 +266,7 @@ def plugin_events(
     lists: st.SearchStrategy[tuple[Device, ...]] | None = None,
     max_size: int = 8,
 ) -> tuple[Event, ...]:
-    """What a transport may deliver: instances register, report and are lost, some late, some after their end."""
+    """Events of a transport: instances register, report and are lost; some events are late, some come after a loss."""
     reports = device_lists(ids=device_ids(awkward=False)) if lists is None else lists
     options = st.builds(PluginOptions, st.booleans(), st.booleans())
     seen: list[PluginId] = []
@@ -279,66 +284,66 @@ def plugin_events(
 
 
 @st.composite
-def nodes(  # noqa: D417  # Hypothesis passes `draw`
+def node_states(  # noqa: D417  # Hypothesis passes `draw`
     draw: st.DrawFn,
     *,
     resources: Sequence[ResourceName] = RESOURCES,
     lists: st.SearchStrategy[tuple[Device, ...]] | None = None,
     uids: Sequence[PodUid] = PODS,
     max_pods: int = 3,
-    settled: bool = False,
+    all_confirmed: bool = False,
 ) -> NodeState:
-    """Nodes whose plugins have reported, and on which some pods were admitted; devices may have turned ill since.
+    """Node states with registered plugins and admitted pods, in which devices may have become unhealthy since.
 
     Args:
-        resources: what plugins serve.
-        lists: what plugins list.
-        uids: which pods may have been admitted.
-        max_pods: how many at most.
-        settled: whether nothing is in flight, that is reserved and not yet allocated.
+        resources: the resources of the plugins.
+        lists: the lists of devices.
+        uids: the pods that may have been admitted.
+        max_pods: the maximum number of admitted pods.
+        all_confirmed: whether every reservation was confirmed, so that none is in flight.
     """
     reports = device_lists(ids=device_ids(awkward=False)) if lists is None else lists
     options = st.builds(PluginOptions, get_preferred_allocation_available=st.booleans())
-    node = NodeState()
+    state = NodeState()
     plugins = [PluginId(resource, "plugin.sock", number) for number, resource in enumerate(resources, start=1)]
     for plugin in plugins:
-        node = node.apply(PluginRegistered(plugin, draw(options)), now=0.0)
-        node = node.apply(DevicesReported(plugin, draw(reports)), now=0.0)
+        state = state.apply(PluginRegistered(plugin, draw(options)), now=0.0)
+        state = state.apply(DevicesReported(plugin, draw(reports)), now=0.0)
     for uid in uids[: draw(st.integers(0, max_pods))]:
         pod = draw(pods(uids=(uid,), resources=resources))
-        node = admit(node, pod, confirmed=settled or draw(st.booleans()))
+        state = admit(state, pod, confirmed=all_confirmed or draw(st.booleans()))
     for plugin in plugins:
         match draw(st.sampled_from(("stays", "changes", "is lost"))):
             case "changes":
-                listed = node.inventory.current_report(plugin.resource)
+                listed = state.inventory.current_report(plugin.resource)
                 assert listed is not None, "it has reported"  # noqa: S101  # for mypy
                 ill = {device.id: draw(st.sampled_from(Health)) for device in listed.devices.values()}
                 changed = tuple(evolve(device, health=ill[device.id]) for device in listed.devices.values())
-                node = node.apply(DevicesReported(plugin, changed), now=1.0)
+                state = state.apply(DevicesReported(plugin, changed), now=1.0)
             case "is lost":
-                node = node.apply(PluginLost(plugin), now=1.0)
+                state = state.apply(PluginLost(plugin), now=1.0)
             case _:
                 pass
-    return node
+    return state
 
 
 def admit(
-    node: NodeState, pod: Pod, containers: Sequence[Container] | None = None, *, confirmed: bool = True
+    state: NodeState, pod: Pod, containers: Sequence[Container] | None = None, *, confirmed: bool = True
 ) -> NodeState:
-    """The node once `containers` of `pod`, or all, were given what they ask for, as far as there was enough.
+    """Return the node state after `containers` of `pod`, by default all, got the devices they request.
 
-    The plugins have no preference.
+    A request for more devices than there are is left out. The plugins have no preference.
     """
     for container in pod.in_start_order if containers is None else containers:
         key = pod.key(container)
-        for resource, size in node.requests(pod, container):
-            demand = ResourceRequest(key, resource, size)
+        for resource, size in state.requests(pod, container):
+            request = ResourceRequest(key, resource, size)
             try:
-                decision = node.devices_to_allocate(pod, demand)
+                decision = state.devices_to_allocate(pod, request)
             except AdmissionError:
                 continue
-            settled = decision.answer(()) if isinstance(decision, AskPlugin) else decision
-            if settled.devices:
-                node = node.reserve(pod, demand, settled.devices)
-                node = node.confirm(key, resource, Receipt(b"")) if confirmed else node
-    return node
+            chosen = decision.answer(()) if isinstance(decision, AskPlugin) else decision
+            if chosen.devices:
+                state = state.reserve(pod, request, chosen.devices)
+                state = state.confirm(key, resource, Receipt(b"")) if confirmed else state
+    return state

@@ -1,14 +1,13 @@
-"""What every adapter of a port keeps: one suite per port, to be run over your own adapters too.
+"""The contracts of the ports: one suite of checks per port, to be run over your own adapters.
 
-Law: each function in here checks one sentence of its port's docstring, and raises `AssertionError` with what was
-expected and what came. It needs no test framework, makes all it needs itself, and waits for events, never for time to
-pass:
+Law: each check tests one sentence of its port's docstring, and raises `AssertionError` with the expected and the actual
+value. A check needs no test framework, and waits for events, not for time to pass:
 
     for check in CHECKPOINT_STORE:
         check(MemoryStore)
 
-What a suite is called with makes one adapter, with nothing in it yet, on every call. Where a check has to see or do
-what only the other side of the adapter can, it makes a harness: a small object that you write.
+The argument of a check is a function that makes one new, empty adapter on every call. If a check needs the other side
+of the adapter, that function makes a harness instead: a small object that you write.
 """
 
 from devicecore.testing.contracts.connected import Connection, MakeTransport, TransportHarness

@@ -1,4 +1,4 @@
-"""Where transports are checked: a plugin that answers what it is told, and a listener that remembers everything."""
+"""What the checks of transports use: a plugin with settable answers, and a listener that records every event."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,35 +13,35 @@ from devicecore.domain.events import DevicesReported, Event, PluginRegistered, R
 from devicecore.domain.model import Device, DeviceId, Health, NumaNode, PluginId, PluginOptions, ResourceName
 from devicecore.ports.plugin import DevicePlugin
 from devicecore.ports.transport import PluginTransport
-from devicecore.testing.contracts.expecting import GPU, PATIENCE
+from devicecore.testing.contracts.expect import EVENT_TIMEOUT, GPU
 
 T = TypeVar("T")
 
 
 class Connection(Protocol):
-    """A plugin that is connected to a transport: a harness."""
+    """A plugin that is connected to a transport."""
 
     def disconnect(self) -> None:
-        """Have the plugin go, as when its process dies."""
+        """Disconnect the plugin, as when its process dies."""
 
 
 class TransportHarness(Protocol):
-    """A transport that is not started yet, and the plugins' way to it."""
+    """A transport that is not started yet, and the way to connect plugins to it."""
 
     @property
     def transport(self) -> PluginTransport:
         """The transport."""
 
     def connect(self, plugin: DevicePlugin) -> Connection:
-        """Have `plugin` register, on an endpoint of its own; return once it is registered.
+        """Register `plugin` at an endpoint of its own; return after the transport has accepted it.
 
         Raises:
-            DeviceCoreError: it is refused; its text contains the reason that the plugin was given.
+            DeviceCoreError: the transport refused it; the error's text contains the reason that the plugin was given.
         """
 
 
 MakeTransport = Callable[[], AbstractContextManager[TransportHarness]]
-"""Makes a transport to which nothing is connected."""
+"""Makes a transport to which no plugin is connected."""
 
 BOTH_OPTIONS = PluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
 DEVICES = (
@@ -60,12 +60,12 @@ ANSWER = ContainerAllocateResponse(
 
 
 class Probe(DevicePlugin):
-    """A plugin that writes down what it is asked, and answers what it is told."""
+    """A plugin that records its calls and returns the answers that the check has set."""
 
     options = BOTH_OPTIONS
 
     def __init__(self, resource: str = GPU, listed: Sequence[Device] = DEVICES) -> None:
-        self.resource = ResourceName(resource)  # unparsed: some are to be refused
+        self.resource = ResourceName(resource)  # not parsed: transports must refuse some of these names
         self.calls: list[tuple[object, ...]] = []
         self.prefers: Sequence[str] = ()
         self.answers: ContainerAllocateResponse | None = ANSWER
@@ -74,11 +74,11 @@ class Probe(DevicePlugin):
         self._subscribers: list[Callable[[], None]] = []
 
     def devices(self) -> Sequence[Device]:
-        """What it was last told to list."""
+        """Return the list that was set last."""
         return self._listed
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed` whenever it is told to list something else."""
+        """Call `changed` after each call of `list`."""
         self._subscribers.append(changed)
 
         def unsubscribe() -> None:
@@ -88,44 +88,44 @@ class Probe(DevicePlugin):
         return unsubscribe
 
     def list(self, devices: Sequence[Device]) -> None:
-        """Have it list `devices` from now on."""
+        """Set the list of devices."""
         self._listed = tuple(devices)
         for changed in tuple(self._subscribers):
             changed()
 
     def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
-        """Answer what it was told to."""
+        """Return the answer that was set."""
         answer = self.answers
-        self._note("allocate", tuple(devices))
-        return answer  # type: ignore[return-value]  # None is to be somebody's mistake
+        self._record("allocate", tuple(devices))
+        return answer  # type: ignore[return-value]  # a check sets None to test how a transport handles it
 
     def get_preferred_allocation(
         self, available: Sequence[DeviceId], must_include: Sequence[DeviceId], size: int
     ) -> Sequence[DeviceId]:
-        """Prefer what it was told to."""
-        self._note("get_preferred_allocation", tuple(available), tuple(must_include), size)
+        """Return the preference that was set."""
+        self._record("get_preferred_allocation", tuple(available), tuple(must_include), size)
         return [DeviceId(device) for device in self.prefers]
 
     def pre_start_container(self, devices: Sequence[DeviceId]) -> None:
-        """Write it down."""
-        self._note("pre_start_container", tuple(devices))
+        """Record the call."""
+        self._record("pre_start_container", tuple(devices))
 
-    def _note(self, *call: object) -> None:
+    def _record(self, *call: object) -> None:
         self.calls.append(call)
         if self.error:
             raise self.error
 
 
 @frozen
-class Heard:
-    """A listener that remembers every event, and refuses plugins of some resources."""
+class EventLog:
+    """A listener that records every event, and refuses plugins of some resources."""
 
     refused: Mapping[ResourceName, DeviceCoreError] = field(factory=dict)
     events: list[Event] = field(factory=list)
     _changed: threading.Condition = field(factory=threading.Condition)
 
     def __call__(self, event: Event) -> None:
-        """Remember `event`, and refuse it if it is a plugin that is to be refused."""
+        """Record `event`; raise if it is the registration of a plugin to be refused."""
         with self._changed:
             self.events.append(event)
             self._changed.notify_all()
@@ -133,7 +133,7 @@ class Heard:
             raise self.refused[event.plugin.resource]
 
     def of(self, plugin: PluginId) -> list[Event]:
-        """Everything about one plugin instance."""
+        """Return the events of one plugin instance."""
         return [
             event
             for event in tuple(self.events)
@@ -141,29 +141,30 @@ class Heard:
         ]
 
     def registered(self) -> list[PluginId]:
-        """The plugin instances, in the order in which they registered."""
+        """Return the plugin instances in the order of their registrations."""
         return [event.plugin for event in tuple(self.events) if isinstance(event, PluginRegistered)]
 
     def wait(self, what: str, condition: Callable[[], T]) -> T:
-        """Wait until `condition` is true, and give what it gave."""
+        """Wait until `condition` returns something true, and return that."""
+        __tracebackhide__ = True
         with self._changed:
-            self._changed.wait_for(condition, PATIENCE)
-            if came := condition():
-                return came
-            message = f"waited {PATIENCE:g} seconds for {what}; these events came: {self.events!r}"
+            self._changed.wait_for(condition, EVENT_TIMEOUT)
+            if actual := condition():
+                return actual
+            message = f"expected {what} within {EVENT_TIMEOUT:g} s, got these events: {self.events!r}"
             raise AssertionError(message)
 
     def wait_for_last(self, event: DevicesReported) -> None:
-        """Wait until `event` is the last that was heard of its plugin."""
+        """Wait until `event` is the last event of its plugin."""
         self.wait(repr(event), lambda: self.of(event.plugin)[-1:] == [event])
 
 
 @frozen
 class StartedTransport:
-    """A started transport, its plugins, and who hears of them."""
+    """A started transport and the log of its events."""
 
     harness: TransportHarness
-    heard: Heard
+    log: EventLog
 
     @property
     def transport(self) -> PluginTransport:
@@ -171,19 +172,19 @@ class StartedTransport:
         return self.harness.transport
 
     def connect(self, plugin: DevicePlugin) -> tuple[PluginId, Connection]:
-        """Connect `plugin`, and wait until it has reported."""
-        before = len(self.heard.registered())
+        """Connect `plugin`, and wait until the transport has reported its devices."""
+        before = len(self.log.registered())
         connection = self.harness.connect(plugin)
 
-        def ours() -> list[PluginId]:  # a plugin that was refused before may still be trying
-            return [id_ for id_ in self.heard.registered()[before:] if id_.resource == plugin.resource]
+        def ours() -> list[PluginId]:  # a plugin that was refused before may still try to register
+            return [id_ for id_ in self.log.registered()[before:] if id_.resource == plugin.resource]
 
-        id_ = self.heard.wait("PluginRegistered", ours)[0]
-        self.heard.wait_for_last(DevicesReported(id_, tuple(plugin.devices())))
+        id_ = self.log.wait("PluginRegistered", ours)[0]
+        self.log.wait_for_last(DevicesReported(id_, tuple(plugin.devices())))
         return id_, connection
 
     def wait_until_quiet(self) -> None:
-        """Wait until a plugin that comes now has been heard, so that everything before it has."""
+        """Connect one more plugin and wait for its events, so that all earlier events have been delivered."""
         self.connect(Probe("example.com/last"))
 
 
@@ -191,10 +192,10 @@ class StartedTransport:
 def started(
     make: MakeTransport, refused: Mapping[ResourceName, DeviceCoreError] | None = None
 ) -> Iterator[StartedTransport]:
-    """A started transport, whose listener refuses plugins of some resources; it is stopped in the end."""
+    """Start a transport whose listener refuses plugins of some resources; stop it in the end."""
     with make() as harness:
-        running = StartedTransport(harness, Heard(refused or {}))
-        harness.transport.start(running.heard)
+        running = StartedTransport(harness, EventLog(refused or {}))
+        harness.transport.start(running.log)
         try:
             yield running
         finally:
@@ -205,7 +206,7 @@ IDS = tuple(device.id for device in DEVICES)
 
 
 def calls_to(transport: PluginTransport, plugin: PluginId) -> dict[str, Callable[[], object]]:
-    """Every call there is to a plugin."""
+    """Return every call to a plugin, by its name."""
     return {
         "allocate": lambda: transport.allocate(plugin, IDS),
         "get_preferred_allocation": lambda: transport.get_preferred_allocation(plugin, IDS, IDS[:1], 2),

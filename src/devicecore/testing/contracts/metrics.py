@@ -1,37 +1,37 @@
 """The contract of `Metrics`.
 
-Law: every call counts, once, for the resource it names.
+Law: every call is counted once, for the resource it names.
 """
 
 from collections.abc import Callable
 from typing import Protocol
 
 from devicecore.ports.metrics import Metrics
-from devicecore.testing.contracts.expecting import GPU, RDMA, a_check, expect
+from devicecore.testing.contracts.expect import GPU, RDMA, expect, port_check
 
 
 class MetricsHarness(Protocol):
-    """Somebody who counts, and what was counted."""
+    """A `Metrics` adapter, and the values that it has counted."""
 
     @property
     def metrics(self) -> Metrics:
-        """Who counts."""
+        """The adapter."""
 
     def registrations(self, resource: str) -> int:
-        """How many registrations were counted."""
+        """Return the number of counted registrations."""
 
     def allocations(self, resource: str) -> tuple[int, float]:
-        """How many Allocate calls were measured, and how many seconds they took together."""
+        """Return the number of measured Allocate calls and their total duration in seconds."""
 
     def admissions(self) -> tuple[int, int, float]:
-        """How many admissions were measured, how many of them failed, and how many seconds they took together."""
+        """Return the number of measured admissions, the number that failed, and their total duration in seconds."""
 
 
 MakeMetrics = Callable[[], MetricsHarness]
-"""Makes somebody who has counted nothing yet."""
+"""Makes an adapter that has counted nothing yet."""
 
 
-@a_check
+@port_check
 def counts_every_registration(make: MakeMetrics) -> None:
     """One call is one registration of that resource and of no other."""
     harness = make()
@@ -40,26 +40,26 @@ def counts_every_registration(make: MakeMetrics) -> None:
     expect("registrations", (harness.registrations(GPU), harness.registrations(RDMA)), (3, 1))
 
 
-@a_check
+@port_check
 def counts_registrations_of_invalid_names(make: MakeMetrics) -> None:
-    """A name that no kubelet takes is counted like any other, and never raises."""
+    """An invalid resource name is counted like any other, and never raises."""
     harness = make()
     for name in ("", "no slash", 'quote"back\\slash\nnewline', "ä/😀", "x" * 1000):
         harness.metrics.device_plugin_registration(name)
         expect(f"registrations of {name[:20]!r}", harness.registrations(name), 1)
 
 
-@a_check
+@port_check
 def measures_every_allocation(make: MakeMetrics) -> None:
     """One call is one Allocate call of that many seconds, of that resource and of no other."""
     harness = make()
     for resource, seconds in ((GPU, 0.0), (GPU, 0.25), (RDMA, 3600.0), (GPU, 1.5)):
         harness.metrics.device_plugin_alloc_duration(resource, seconds)
     expect("Allocate calls", (harness.allocations(GPU), harness.allocations(RDMA)), ((3, 1.75), (1, 3600.0)))
-    expect("registrations, of which there were none", harness.registrations(GPU), 0)
+    expect("registrations, when there were only Allocate calls", harness.registrations(GPU), 0)
 
 
-@a_check
+@port_check
 def measures_every_admission(make: MakeMetrics) -> None:
     """One call is one admission of that many seconds, failed or not."""
     harness = make()
@@ -74,4 +74,4 @@ METRICS: tuple[Callable[[MakeMetrics], None], ...] = (
     measures_every_allocation,
     measures_every_admission,
 )
-"""For everybody who counts."""
+"""The checks for every `Metrics` adapter."""

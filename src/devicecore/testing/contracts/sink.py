@@ -1,6 +1,6 @@
 """The contract of `NodeStatusSink`.
 
-Law: others see the newest status of every resource that was ever named, and of everything else what they saw before.
+Law: readers see the newest status of every resource that was published. Everything else stays as it was.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,84 +9,86 @@ from typing import Protocol
 
 from devicecore.domain.capacity import NodeStatus
 from devicecore.ports.sink import NodeStatusSink
-from devicecore.testing.contracts.expecting import GPU, RDMA, a_check, expect
+from devicecore.testing.contracts.expect import GPU, RDMA, expect, port_check
 
 
 class SinkHarness(Protocol):
-    """A sink, and what others see of it."""
+    """A sink, and what its readers see."""
 
     @property
     def sink(self) -> NodeStatusSink:
         """The sink."""
 
     def put(self, capacity: Mapping[str, int], allocatable: Mapping[str, int]) -> None:
-        """Somebody else writes these numbers where the sink writes its own."""
+        """Write these counts to the same place as another program would."""
 
     def seen(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
-        """Capacity and allocatable as others see them, once all that was published has arrived."""
+        """Return capacity and allocatable as readers see them, after everything published has arrived."""
 
 
 MakeSink = Callable[[], AbstractContextManager[SinkHarness]]
-"""Makes a sink where nothing was ever published."""
+"""Makes a sink to which nothing was published yet."""
 
 
-@a_check
+@port_check
 def shows_what_was_published(make: MakeSink) -> None:
-    """Others see the status: capacity and allocatable of every resource it names."""
+    """Readers see capacity and allocatable of every resource in the status."""
     with make() as harness:
         harness.sink.publish(NodeStatus({GPU: 8, RDMA: 2}, {GPU: 6, RDMA: 0}))
-        expect("what others see", _of(harness, GPU, RDMA), ({GPU: 8, RDMA: 2}, {GPU: 6, RDMA: 0}))
+        expect("what readers see", _of(harness, GPU, RDMA), ({GPU: 8, RDMA: 2}, {GPU: 6, RDMA: 0}))
 
 
-@a_check
+@port_check
 def shows_what_was_published_last(make: MakeSink) -> None:
     """A later status replaces an earlier one, up and down."""
     with make() as harness:
         for count in (3, 8, 0, 5):
             harness.sink.publish(NodeStatus({GPU: 8}, {GPU: count}))
-            expect("what others see after another status", _of(harness, GPU), ({GPU: 8}, {GPU: count}))
+            expect("what readers see after another status", _of(harness, GPU), ({GPU: 8}, {GPU: count}))
 
 
-@a_check
+@port_check
 def leaves_alone_what_a_status_does_not_name(make: MakeSink) -> None:
-    """Anything else that others see stays as it is: other people's resources, be they native or extended."""
+    """Resources that are not in the status do not change, whether they are native or extended."""
     capacity, allocatable = {"cpu": 8, "other.com/fpga": 4}, {"cpu": 7, "other.com/fpga": 3}
     with make() as harness:
         harness.put(capacity, allocatable)
         harness.sink.publish(NodeStatus({GPU: 8}, {GPU: 8}))
         harness.sink.publish(NodeStatus(removed=(GPU,)))
-        expect("what others see of other resources", _of(harness, *capacity), (capacity, allocatable))
+        expect("what readers see of other resources", _of(harness, *capacity), (capacity, allocatable))
 
 
-@a_check
+@port_check
 def keeps_showing_what_a_later_status_does_not_name(make: MakeSink) -> None:
-    """A status is about the resources it names, so that what an earlier one said of others still stands."""
+    """A status changes only the resources it names; the others stay as an earlier status has set them."""
     with make() as harness:
         harness.sink.publish(NodeStatus({GPU: 8}, {GPU: 7}))
         harness.sink.publish(NodeStatus({RDMA: 2}, {RDMA: 2}))
-        expect("what others see", _of(harness, GPU, RDMA), ({GPU: 8, RDMA: 2}, {GPU: 7, RDMA: 2}))
+        expect("what readers see", _of(harness, GPU, RDMA), ({GPU: 8, RDMA: 2}, {GPU: 7, RDMA: 2}))
 
 
-@a_check
+@port_check
 def shows_none_of_a_removed_resource(make: MakeSink) -> None:
-    """Of a resource that a status names as removed, others see 0 or nothing; it may come back."""
+    """Readers see 0 or nothing of a removed resource. It can be published again later."""
     with make() as harness:
         harness.sink.publish(NodeStatus({GPU: 8, RDMA: 2}, {GPU: 8, RDMA: 2}))
         harness.sink.publish(NodeStatus({RDMA: 2}, {RDMA: 2}, removed=(GPU,)))
-        expect("what others see of a removed resource", _of(harness, GPU, RDMA), ({GPU: 0, RDMA: 2}, {GPU: 0, RDMA: 2}))
+        expect(
+            "what readers see of a removed resource", _of(harness, GPU, RDMA), ({GPU: 0, RDMA: 2}, {GPU: 0, RDMA: 2})
+        )
         harness.sink.publish(NodeStatus({GPU: 4, RDMA: 2}, {GPU: 4, RDMA: 2}))
-        expect("what others see once it is back", _of(harness, GPU), ({GPU: 4}, {GPU: 4}))
+        expect("what readers see after it was published again", _of(harness, GPU), ({GPU: 4}, {GPU: 4}))
 
 
-@a_check
+@port_check
 def takes_the_same_status_twice(make: MakeSink) -> None:
-    """The same status twice is no error, and changes nothing."""
+    """Publishing the same status twice is no error and changes nothing."""
     status = NodeStatus({GPU: 8}, {GPU: 6}, removed=(RDMA,))
     with make() as harness:
         harness.sink.publish(status)
         once = _of(harness, GPU, RDMA)
         harness.sink.publish(status)
-        expect("what others see after the same status again", _of(harness, GPU, RDMA), once)
+        expect("what readers see after the same status again", _of(harness, GPU, RDMA), once)
 
 
 def _of(harness: SinkHarness, *names: str) -> tuple[dict[str, int], dict[str, int]]:
@@ -102,4 +104,4 @@ NODE_STATUS_SINK: tuple[Callable[[MakeSink], None], ...] = (
     shows_none_of_a_removed_resource,
     takes_the_same_status_twice,
 )
-"""For every sink."""
+"""The checks for every sink."""

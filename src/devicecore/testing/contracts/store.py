@@ -1,6 +1,6 @@
 """The contract of `CheckpointStore`.
 
-Law: whatever happens, the blob that was saved last is there, whole, or its store says that it is not.
+Law: `load` returns the complete blob that was saved last, or the store raises an error.
 """
 
 import threading
@@ -9,21 +9,21 @@ from typing import Protocol
 
 from devicecore.domain.errors import StoreError
 from devicecore.ports.store import CheckpointStore
-from devicecore.testing.contracts.expecting import a_check, expect, expect_error
+from devicecore.testing.contracts.expect import expect, expect_error, port_check
 
 MakeStore = Callable[[], CheckpointStore]
-"""Makes a store in which nothing was ever saved."""
+"""Makes a store in which nothing was saved yet."""
 
 
-@a_check
+@port_check
 def loads_none_before_anything_was_saved(make: MakeStore) -> None:
-    """`load` gives None if nothing was ever saved."""
+    """`load` returns None if nothing was saved."""
     expect("load before any save", make().load(), None)
 
 
-@a_check
+@port_check
 def loads_the_blob_that_was_saved_last(make: MakeStore) -> None:
-    """`load` gives the blob that was saved last, as often as it is asked."""
+    """`load` returns the blob that was saved last, on every call."""
     store = make()
     for blob in (b"first", b"second", b"second", b"third"):
         store.save(blob)
@@ -31,52 +31,52 @@ def loads_the_blob_that_was_saved_last(make: MakeStore) -> None:
             expect(f"load after save({blob!r})", store.load(), blob)
 
 
-@a_check
+@port_check
 def keeps_any_bytes_as_they_are(make: MakeStore) -> None:
-    """The store neither encodes nor verifies: empty, binary and large blobs come back byte for byte."""
+    """The store neither encodes nor verifies: it returns empty, binary and large blobs byte for byte."""
     store = make()
     for blob in (b"", b"\x00\xff\r\n\x1a", bytes(range(256)) * 4096, "ä".encode("latin-1")):
         store.save(blob)
-        came = store.load()
-        if came != blob:
-            message = f"{_short(blob)} was saved, and {_short(came)} came back"
+        actual = store.load()
+        if actual != blob:
+            message = f"load: expected the saved {_short(blob)}, got {_short(actual)}"
             raise AssertionError(message)
 
 
-@a_check
+@port_check
 def replaces_the_whole_blob(make: MakeStore) -> None:
-    """Nothing of a longer blob is left behind a shorter one."""
+    """A shorter blob replaces a longer one completely."""
     store = make()
     store.save(b"a long blob" * 100)
     store.save(b"short")
     expect("load after a shorter blob was saved", store.load(), b"short")
 
 
-@a_check
+@port_check
 def loads_none_once_the_blob_was_set_aside(make: MakeStore) -> None:
-    """After `set_aside`, `load` gives None."""
+    """After `set_aside`, `load` returns None."""
     store = make()
     store.save(b"unusable")
     store.set_aside()
     expect("load after set_aside", store.load(), None)
 
 
-@a_check
+@port_check
 def tells_where_each_blob_was_set_aside(make: MakeStore) -> None:
-    """`set_aside` tells where the blob went, and no second blob goes to the same place."""
+    """`set_aside` returns the place of the blob, and every blob gets a place of its own."""
     store = make()
     places: list[str | None] = []
     for blob in (b"one", b"one", b"two"):
         store.save(blob)
         places.append(store.set_aside())
     if None in places or "" in places or len(set(places)) != len(places):
-        message = f"three blobs were set aside: expected the names of three places, and {places!r} came"
+        message = f"set_aside of three blobs: expected the names of three places, got {places!r}"
         raise AssertionError(message)
 
 
-@a_check
+@port_check
 def sets_nothing_aside_where_there_is_nothing(make: MakeStore) -> None:
-    """`set_aside` gives None if there was no blob: never one, or none any more."""
+    """`set_aside` returns None if there is no blob."""
     store = make()
     expect("set_aside before any save", store.set_aside(), None)
     store.save(b"unusable")
@@ -84,9 +84,9 @@ def sets_nothing_aside_where_there_is_nothing(make: MakeStore) -> None:
     expect("set_aside a second time", store.set_aside(), None)
 
 
-@a_check
+@port_check
 def saves_again_after_setting_aside(make: MakeStore) -> None:
-    """What was set aside is out of the way."""
+    """After `set_aside`, the next blob can be saved and loaded."""
     store = make()
     store.save(b"unusable")
     store.set_aside()
@@ -108,41 +108,41 @@ CHECKPOINT_STORE: tuple[Callable[[MakeStore], None], ...] = (
     sets_nothing_aside_where_there_is_nothing,
     saves_again_after_setting_aside,
 )
-"""For every store."""
+"""The checks for every store."""
 
 
 class StorePlace(Protocol):
-    """Where a store keeps its blob, outside of the process: a harness."""
+    """The place outside of the process where a store keeps its blob: a harness."""
 
     def open(self) -> CheckpointStore:
-        """A store of this place, as another process would open it."""
+        """Return a store of this place, as another process would open it."""
 
     def kept(self, where: str) -> bytes:
-        """The blob that `set_aside` said it had put there."""
+        """Return the blob at a place that `set_aside` has returned."""
 
     def unreadable(self) -> CheckpointStore:
-        """A store of another place, where there is something that cannot be read."""
+        """Return a store of another place, where a blob exists and cannot be read."""
 
     def unwritable(self, blob: bytes) -> CheckpointStore:
-        """A store of another place, where `blob` is, and can be neither replaced nor moved."""
+        """Return a store of another place, where `blob` can be neither replaced nor moved."""
 
 
 MakePlace = Callable[[], StorePlace]
-"""Makes a place where nothing was ever saved."""
+"""Makes a place where nothing was saved yet."""
 
 
-@a_check
+@port_check
 def keeps_the_blob_across_restarts(make: MakePlace) -> None:
-    """Once `save` has returned, whoever comes next finds the blob."""
+    """After `save` has returned, the next process loads the blob."""
     place = make()
     for blob in (b"first", b"second"):
         place.open().save(blob)
         expect(f"load by the next process after save({blob!r})", place.open().load(), blob)
 
 
-@a_check
+@port_check
 def keeps_the_blob_it_sets_aside(make: MakePlace) -> None:
-    """`set_aside` keeps the blob, whole, and each one that comes after it as well."""
+    """`set_aside` keeps every blob completely."""
     place = make()
     blobs = (b"one", b"\x00two", b"one")
     store = place.open()
@@ -154,9 +154,9 @@ def keeps_the_blob_it_sets_aside(make: MakePlace) -> None:
     expect("load by the next process after set_aside", place.open().load(), None)
 
 
-@a_check
+@port_check
 def has_the_old_or_the_new_blob_at_any_moment(make: MakePlace) -> None:
-    """After a crash there is the old blob or the new one: nobody who looks while it saves sees anything else."""
+    """A reader during a save sees the old blob or the new one, so after a crash one of the two is there."""
     place = make()
     blobs = (b"a" * 70_000, b"b" * 200_000)
     writer = place.open()
@@ -167,39 +167,39 @@ def has_the_old_or_the_new_blob_at_any_moment(make: MakePlace) -> None:
         try:
             for turn in range(30):
                 writer.save(blobs[turn % 2])
-        except Exception as error:  # noqa: BLE001 - it is raised below, where it is seen
+        except Exception as error:  # noqa: BLE001 - it is raised below, in the calling thread
             failed.append(error)
 
     thread = threading.Thread(target=write)
     thread.start()
     seen: set[str] = set()
     while thread.is_alive():
-        came = place.open().load()
-        if came not in blobs:
-            seen.add(_short(came))
+        actual = place.open().load()
+        if actual not in blobs:
+            seen.add(_short(actual))
     thread.join()
     if failed:
         raise failed[0]
-    expect("what was seen while it saved, beside the old and the new blob", seen, set())
+    expect("what a reader saw during a save, beside the old and the new blob", seen, set())
 
 
-@a_check
+@port_check
 def says_so_when_the_blob_cannot_be_read(make: MakePlace) -> None:
-    """`load` raises `StoreError` if there is something and it cannot be read; None would be a lie."""
-    expect_error("load of what cannot be read", StoreError, make().unreadable().load)
+    """`load` raises `StoreError` if a blob exists and cannot be read. It does not return None then."""
+    expect_error("load of an unreadable blob", StoreError, make().unreadable().load)
 
 
-@a_check
+@port_check
 def keeps_the_old_blob_when_it_cannot_save(make: MakePlace) -> None:
-    """When `save` raises `StoreError`, the old blob is still there, whole."""
+    """If `save` raises `StoreError`, the old blob is still there, complete."""
     store = make().unwritable(b"old")
     expect_error("save where nothing can be written", StoreError, lambda: store.save(b"the new one"))
     expect("load after a save that failed", store.load(), b"old")
 
 
-@a_check
+@port_check
 def keeps_the_blob_when_it_cannot_set_it_aside(make: MakePlace) -> None:
-    """When `set_aside` raises `StoreError`, the blob is still there."""
+    """If `set_aside` raises `StoreError`, the blob is still there."""
     store = make().unwritable(b"old")
     expect_error("set_aside where nothing can be moved", StoreError, store.set_aside)
     expect("load after a set_aside that failed", store.load(), b"old")
@@ -213,4 +213,4 @@ DURABLE_CHECKPOINT_STORE: tuple[Callable[[MakePlace], None], ...] = (
     keeps_the_old_blob_when_it_cannot_save,
     keeps_the_blob_when_it_cannot_set_it_aside,
 )
-"""Besides, for stores that keep their blob outside of the process."""
+"""Further checks for stores that keep their blob outside of the process."""

@@ -1,7 +1,7 @@
 """The contract of `PluginTransport`.
 
-Law: what a plugin says and what it is asked passes through unchanged, in its order, and never from one instance to
-another.
+Law: a transport passes on requests, answers and events unchanged and in their order, and never mixes up two instances
+of a plugin.
 """
 
 import threading
@@ -29,33 +29,33 @@ from devicecore.testing.contracts.connected import (
     BOTH_OPTIONS,
     DEVICES,
     IDS,
-    Heard,
+    EventLog,
     MakeTransport,
     Probe,
     TransportHarness,
     calls_to,
     started,
 )
-from devicecore.testing.contracts.expecting import GPU, PATIENCE, RDMA, a_check, expect, expect_error
+from devicecore.testing.contracts.expect import EVENT_TIMEOUT, GPU, RDMA, expect, expect_error, port_check
 
 
-@a_check
-def tells_of_every_registration_before_it_is_checked(make: MakeTransport) -> None:
-    """`RegistrationRequested` comes first, with whatever name; a plugin with an invalid one is not registered."""
+@port_check
+def reports_every_registration_before_checking_it(make: MakeTransport) -> None:
+    """`RegistrationRequested` comes first, with any name. A plugin with an invalid name is not registered."""
     with started(make) as running:
         running.connect(Probe())
-        expect("the first event", running.heard.events[0], RegistrationRequested(GPU))
+        expect("the first event", running.log.events[0], RegistrationRequested(GPU))
         expect_error(
             "a plugin with an invalid name", DeviceCoreError, lambda: running.harness.connect(Probe("no name"))
         )
-        if RegistrationRequested("no name") not in running.heard.events:
-            message = f"expected RegistrationRequested('no name'), and these events came: {running.heard.events!r}"
+        if RegistrationRequested("no name") not in running.log.events:
+            message = f"events: expected RegistrationRequested('no name'), got {running.log.events!r}"
             raise AssertionError(message)
-        expect("registered resources", [plugin.resource for plugin in running.heard.registered()], [GPU])
+        expect("registered resources", [plugin.resource for plugin in running.log.registered()], [GPU])
 
 
-@a_check
-def tells_what_a_plugin_can_do(make: MakeTransport) -> None:
+@port_check
+def reports_the_options_of_a_plugin(make: MakeTransport) -> None:
     """`PluginRegistered` names the resource and has the plugin's options."""
     for options in (PluginOptions(), BOTH_OPTIONS, evolve(BOTH_OPTIONS, pre_start_required=False)):
         plugin = Probe()
@@ -63,45 +63,45 @@ def tells_what_a_plugin_can_do(make: MakeTransport) -> None:
         with started(make) as running:
             id_, _ = running.connect(plugin)
             expect("the resource", id_.resource, GPU)
-            expect("the first event of the plugin", running.heard.of(id_)[0], PluginRegistered(id_, options))
+            expect("the first event of the plugin", running.log.of(id_)[0], PluginRegistered(id_, options))
 
 
-@a_check
-def tells_the_complete_list_in_its_order(make: MakeTransport) -> None:
+@port_check
+def reports_the_complete_list_in_its_order(make: MakeTransport) -> None:
     """`DevicesReported` has every device as the plugin has it: health, NUMA nodes, and no topology or an empty one."""
     for listed in (DEVICES, tuple(reversed(DEVICES)), ()):
         with started(make) as running:
             id_, _ = running.connect(Probe(listed=listed))
-            expect("the first list of the plugin", running.heard.of(id_)[1], DevicesReported(id_, listed))
+            expect("the first list of the plugin", running.log.of(id_)[1], DevicesReported(id_, listed))
 
 
-@a_check
-def tells_of_every_change_of_the_list(make: MakeTransport) -> None:
-    """What the plugin lists anew replaces what it listed before."""
+@port_check
+def reports_every_change_of_the_list(make: MakeTransport) -> None:
+    """Every new list of the plugin is reported and replaces the list before."""
     with started(make) as running:
         plugin = Probe()
         id_, _ = running.connect(plugin)
         for listed in (DEVICES[:1], (), DEVICES):
             plugin.list(listed)
-            running.heard.wait_for_last(DevicesReported(id_, listed))
+            running.log.wait_for_last(DevicesReported(id_, listed))
 
 
-@a_check
-def tells_of_a_loss_once_and_last(make: MakeTransport) -> None:
-    """When a plugin goes there is one `PluginLost`, and no event of this instance after it."""
+@port_check
+def reports_a_loss_once_and_last(make: MakeTransport) -> None:
+    """When a plugin disconnects, `PluginLost` is reported once, and is the last event of this instance."""
     with started(make) as running:
         id_, connection = running.connect(Probe())
         connection.disconnect()
-        running.heard.wait("PluginLost", lambda: PluginLost(id_) in running.heard.events)
+        running.log.wait("PluginLost", lambda: PluginLost(id_) in running.log.events)
         running.wait_until_quiet()
-        kinds = [type(event) for event in running.heard.of(id_)]
-        expect("how often the loss was told", kinds.count(PluginLost), 1)
+        kinds = [type(event) for event in running.log.of(id_)]
+        expect("the number of PluginLost events", kinds.count(PluginLost), 1)
         expect("the last event of a plugin that is lost", kinds[-1], PluginLost)
 
 
-@a_check
+@port_check
 def gives_every_instance_an_identity_of_its_own(make: MakeTransport) -> None:
-    """Who comes back is another instance, with a larger generation, whatever its resource."""
+    """Every registration is a new instance with a larger generation, for the same and for another resource."""
     with started(make) as running:
         ids = []
         for resource in (GPU, GPU, RDMA):
@@ -110,45 +110,45 @@ def gives_every_instance_an_identity_of_its_own(make: MakeTransport) -> None:
             connection.disconnect()
         generations = [id_.generation for id_ in ids]
         if len(set(ids)) != len(ids) or generations != sorted(set(generations)):
-            message = f"three instances in turn: expected three ids with growing generations, and {ids!r} came"
+            message = f"three instances in turn: expected three ids with growing generations, got {ids!r}"
             raise AssertionError(message)
 
 
-@a_check
+@port_check
 def keeps_two_instances_of_one_resource_apart(make: MakeTransport) -> None:
-    """What happens to one instance, of whatever resource, is not told of another, nor are its calls another's."""
+    """Events and calls of one instance never reach another instance of the same resource."""
     with started(make) as running:
         plugins = [Probe(), Probe(listed=DEVICES[:1])]
         (first, connection), (second, _) = (running.connect(plugin) for plugin in plugins)
         running.transport.allocate(first, IDS[:1])
         running.transport.allocate(second, IDS[1:2])
-        asked = [plugin.calls for plugin in plugins]
-        expect("what each was asked", asked, [[("allocate", IDS[:1])], [("allocate", IDS[1:2])]])
+        calls = [plugin.calls for plugin in plugins]
+        expect("the calls of each plugin", calls, [[("allocate", IDS[:1])], [("allocate", IDS[1:2])]])
         connection.disconnect()
-        running.heard.wait("PluginLost of the first", lambda: PluginLost(first) in running.heard.events)
+        running.log.wait("PluginLost of the first", lambda: PluginLost(first) in running.log.events)
         running.transport.allocate(second, IDS[2:3])
-        expect("calls of the one that is left", plugins[1].calls[1:], [("allocate", IDS[2:3])])
-        expect("whether the one that is left is lost", PluginLost(second) in running.heard.events, expected=False)
+        expect("later calls of the second plugin", plugins[1].calls[1:], [("allocate", IDS[2:3])])
+        expect("whether the second plugin is lost", PluginLost(second) in running.log.events, expected=False)
 
 
-@a_check
-def refuses_a_plugin_with_the_listeners_sentence(make: MakeTransport) -> None:
-    """When the listener raises on `PluginRegistered`, the plugin is told why, and is not heard of again."""
+@port_check
+def refuses_a_plugin_with_the_listeners_reason(make: MakeTransport) -> None:
+    """If the listener raises on `PluginRegistered`, the plugin gets the reason, and has no later events."""
     refusal = PluginOptionsError(GPU, "not today")
     with started(make, {GPU: refusal}) as running:
         error = expect_error("a plugin that is refused", DeviceCoreError, lambda: running.harness.connect(Probe()))
         if str(refusal) not in str(error):
-            message = f"what the refused plugin is told: expected {str(refusal)!r} in it, and {str(error)!r} came"
+            message = f"the reason given to the refused plugin: expected {str(refusal)!r} in it, got {str(error)!r}"
             raise AssertionError(message)
         running.wait_until_quiet()
-        refused = [plugin for plugin in running.heard.registered() if plugin.resource == GPU]
-        later = [event for plugin in refused for event in running.heard.of(plugin)[1:]]
+        refused = [plugin for plugin in running.log.registered() if plugin.resource == GPU]
+        later = [event for plugin in refused for event in running.log.of(plugin)[1:]]
         expect("events of a plugin that was refused", later, [])
 
 
-@a_check
-def tells_of_one_instance_one_event_at_a_time(make: MakeTransport) -> None:
-    """For one plugin instance the listener is never called from two threads at once."""
+@port_check
+def reports_one_event_of_an_instance_at_a_time(make: MakeTransport) -> None:
+    """The listener is never called from two threads at once for one plugin instance."""
     plugin = Probe()
     busy = threading.Lock()
     overlapped = threading.Event()
@@ -161,7 +161,7 @@ def tells_of_one_instance_one_event_at_a_time(make: MakeTransport) -> None:
             overlapped.set()
             return
         try:
-            if not changes:  # while we are busy with the first list, there is another one
+            if not changes:  # the plugin sends another list while the first is being handled
                 changes.append(threading.Thread(target=plugin.list, args=(DEVICES[:1],)))
                 changes[0].start()
                 overlapped.wait(0.2)
@@ -171,111 +171,111 @@ def tells_of_one_instance_one_event_at_a_time(make: MakeTransport) -> None:
     with make() as harness:
         harness.transport.start(listen)
         harness.connect(plugin)
-        expect("whether the second list came while the first was heard", overlapped.is_set(), expected=False)
+        expect("whether the second list came while the first was being handled", overlapped.is_set(), expected=False)
         harness.transport.stop()
     for change in changes:
-        change.join(PATIENCE)
+        change.join(EVENT_TIMEOUT)
 
 
-@a_check
+@port_check
 def hands_devices_to_the_plugin_in_their_order(make: MakeTransport) -> None:
-    """A plugin is asked for exactly the devices that were named, as they were named."""
+    """A plugin is asked for exactly the devices of the call, in their order."""
     with started(make) as running:
         plugin = Probe()
         id_, _ = running.connect(plugin)
         for devices in (IDS, tuple(reversed(IDS)), IDS[:1]):
             running.transport.allocate(id_, devices)
-            expect("what the plugin was asked", plugin.calls[-1], ("allocate", devices))
+            expect("the call that the plugin got", plugin.calls[-1], ("allocate", devices))
 
 
-@a_check
+@port_check
 def reads_what_the_plugin_answered(make: MakeTransport) -> None:
-    """A receipt says everything that the plugin said, also if that is nothing."""
+    """A receipt contains the complete answer of the plugin, even if it is empty."""
     with started(make) as running:
         plugin = Probe()
         id_, _ = running.connect(plugin)
         for answer in (ANSWER, ContainerAllocateResponse()):
             plugin.answers = answer
-            expect("what the receipt says", running.transport.read(running.transport.allocate(id_, IDS)), answer)
+            expect("the answer in the receipt", running.transport.read(running.transport.allocate(id_, IDS)), answer)
 
 
-@a_check
+@port_check
 def reads_receipts_of_an_earlier_process(make: MakeTransport) -> None:
-    """A receipt may have been written long ago: it needs neither the plugin nor the transport that wrote it."""
+    """Any transport can read a receipt of an earlier process, without the plugin."""
     with started(make) as running:
         id_, _ = running.connect(Probe())
         receipt = running.transport.allocate(id_, IDS)
     with make() as harness:
-        expect("what the receipt says to another transport", harness.transport.read(Receipt(bytes(receipt))), ANSWER)
+        expect("the receipt read by another transport", harness.transport.read(Receipt(bytes(receipt))), ANSWER)
 
 
-@a_check
+@port_check
 def refuses_to_read_what_is_no_receipt(make: MakeTransport) -> None:
-    """`read` raises `UnreadableReceiptError` for bytes that no plugin's answer could be."""
+    """`read` raises `UnreadableReceiptError` for bytes that are no answer of a plugin."""
     with make() as harness:
         for junk in (b"\xff" * 20, b"\x0a\xff"):
             read = partial(harness.transport.read, Receipt(junk))
             expect_error(f"read({junk!r})", UnreadableReceiptError, read)
 
 
-@a_check
-def hands_over_what_the_plugin_prefers_unchecked(make: MakeTransport) -> None:
-    """What the plugin would give away comes in its order, be it too little, too much, repeated or foreign."""
+@port_check
+def passes_on_preferences_unchecked(make: MakeTransport) -> None:
+    """Preferred devices are passed on in their order, even if they are too few, too many, repeated or unavailable."""
     with started(make) as running:
         plugin = Probe()
         id_, _ = running.connect(plugin)
         for prefers in (IDS[1::-1], (), ("foreign",), (*IDS, *IDS)):
             plugin.prefers = prefers
-            came = running.transport.get_preferred_allocation(id_, IDS, IDS[:1], 2)
-            expect("what the plugin prefers", came, tuple(prefers))
-            expect("what the plugin was asked", plugin.calls[-1], ("get_preferred_allocation", IDS, IDS[:1], 2))
+            actual = running.transport.get_preferred_allocation(id_, IDS, IDS[:1], 2)
+            expect("the preferred devices", actual, tuple(prefers))
+            expect("the call that the plugin got", plugin.calls[-1], ("get_preferred_allocation", IDS, IDS[:1], 2))
 
 
-@a_check
-def tells_the_plugin_of_a_start(make: MakeTransport) -> None:
-    """`pre_start_container` reaches the plugin, with the container's devices."""
+@port_check
+def calls_pre_start_container(make: MakeTransport) -> None:
+    """`pre_start_container` calls the plugin with the container's devices."""
     with started(make) as running:
         plugin = Probe()
         id_, _ = running.connect(plugin)
         running.transport.pre_start_container(id_, IDS)
-        expect("what the plugin was told", plugin.calls, [("pre_start_container", IDS)])
+        expect("the calls of the plugin", plugin.calls, [("pre_start_container", IDS)])
 
 
-@a_check
-def sends_nothing_to_a_plugin_that_has_gone(make: MakeTransport) -> None:
-    """Every call to an instance that has gone raises `PluginStoppedError`, also if its resource has another one."""
+@port_check
+def sends_nothing_to_a_disconnected_plugin(make: MakeTransport) -> None:
+    """A call to a disconnected instance raises `PluginStoppedError`, even if its resource has another instance."""
     with started(make) as running:
-        gone, heir = Probe(), Probe()
+        gone, successor = Probe(), Probe()
         id_, connection = running.connect(gone)
-        running.connect(heir)
+        running.connect(successor)
         connection.disconnect()
-        running.heard.wait("PluginLost", lambda: PluginLost(id_) in running.heard.events)
+        running.log.wait("PluginLost", lambda: PluginLost(id_) in running.log.events)
         for method, call in calls_to(running.transport, id_).items():
-            error = expect_error(f"{method} of a plugin that has gone", PluginStoppedError, call)
-            expect("the resource it is about", error.resource, GPU)
-        expect("calls that were sent all the same", (gone.calls, heir.calls), ([], []))
+            error = expect_error(f"{method} of a disconnected plugin", PluginStoppedError, call)
+            expect("the resource of the error", error.resource, GPU)
+        expect("calls that were sent to a plugin", (gone.calls, successor.calls), ([], []))
 
 
-@a_check
+@port_check
 def says_why_a_call_failed(make: MakeTransport) -> None:
-    """Whatever a plugin raises becomes `PluginCallError`, with the resource and the plugin's own text."""
+    """An exception of a plugin becomes `PluginCallError`, with the resource and the plugin's text."""
     with started(make) as running:
         plugin = Probe()
         id_, _ = running.connect(plugin)
         plugin.error = RuntimeError("the fan is broken")
         for method, call in calls_to(running.transport, id_).items():
             error = expect_error(f"{method} of a plugin that fails", PluginCallError, call)
-            expect("the resource it is about", error.resource, GPU)
+            expect("the resource of the error", error.resource, GPU)
             if "the fan is broken" not in error.cause:
-                message = f"{method}: expected the plugin's text in the cause, and {error.cause!r} came"
+                message = f"{method}: expected the plugin's text in the cause, got {error.cause!r}"
                 raise AssertionError(message)
         plugin.error = None
         expect("the next answer", running.transport.read(running.transport.allocate(id_, IDS)), ANSWER)
 
 
-@a_check
-def takes_no_answer_for_a_failed_call(make: MakeTransport) -> None:
-    """A plugin that answers Allocate without an answer has failed; nothing else is raised for it."""
+@port_check
+def treats_a_missing_answer_as_a_failed_call(make: MakeTransport) -> None:
+    """If a plugin returns no answer to Allocate, the call raises the error of a failed call."""
     with started(make) as running:
         plugin = Probe()
         id_, _ = running.connect(plugin)
@@ -284,9 +284,9 @@ def takes_no_answer_for_a_failed_call(make: MakeTransport) -> None:
         expect_error("allocate without an answer", kinds, lambda: running.transport.allocate(id_, IDS))
 
 
-@a_check
-def lets_go_of_its_plugins_without_a_word(make: MakeTransport) -> None:
-    """After `stop` there are no events, not even of loss, and every call raises `PluginStoppedError`."""
+@port_check
+def stops_without_further_events(make: MakeTransport) -> None:
+    """After `stop` there are no events, not even `PluginLost`, and every call raises `PluginStoppedError`."""
     with started(make) as running:
         plugin = Probe()
         id_, connection = running.connect(plugin)
@@ -294,75 +294,75 @@ def lets_go_of_its_plugins_without_a_word(make: MakeTransport) -> None:
         connection.disconnect()
         for method, call in calls_to(running.transport, id_).items():
             expect_error(f"{method} after stop", PluginStoppedError, call)
-        expect("calls that were sent all the same", plugin.calls, [])
-        expect("events of loss", [event for event in running.heard.events if isinstance(event, PluginLost)], [])
+        expect("calls that were sent to a plugin", plugin.calls, [])
+        expect("events of loss", [event for event in running.log.events if isinstance(event, PluginLost)], [])
 
 
-@a_check
-def stops_twice_or_unstarted_without_an_error(make: MakeTransport) -> None:
-    """Stopping twice, or before the start, is no error."""
+@port_check
+def can_be_stopped_twice_or_unstarted(make: MakeTransport) -> None:
+    """A second `stop`, or a `stop` before the start, does nothing."""
     with make() as harness:
         harness.transport.stop()
-        harness.transport.start(Heard())
+        harness.transport.start(EventLog())
         harness.transport.stop()
         harness.transport.stop()
 
 
 PLUGIN_TRANSPORT: tuple[Callable[[MakeTransport], None], ...] = (
-    tells_of_every_registration_before_it_is_checked,
-    tells_what_a_plugin_can_do,
-    tells_the_complete_list_in_its_order,
-    tells_of_every_change_of_the_list,
-    tells_of_a_loss_once_and_last,
+    reports_every_registration_before_checking_it,
+    reports_the_options_of_a_plugin,
+    reports_the_complete_list_in_its_order,
+    reports_every_change_of_the_list,
+    reports_a_loss_once_and_last,
     gives_every_instance_an_identity_of_its_own,
     keeps_two_instances_of_one_resource_apart,
-    refuses_a_plugin_with_the_listeners_sentence,
-    tells_of_one_instance_one_event_at_a_time,
+    refuses_a_plugin_with_the_listeners_reason,
+    reports_one_event_of_an_instance_at_a_time,
     hands_devices_to_the_plugin_in_their_order,
     reads_what_the_plugin_answered,
     reads_receipts_of_an_earlier_process,
     refuses_to_read_what_is_no_receipt,
-    hands_over_what_the_plugin_prefers_unchecked,
-    tells_the_plugin_of_a_start,
-    sends_nothing_to_a_plugin_that_has_gone,
+    passes_on_preferences_unchecked,
+    calls_pre_start_container,
+    sends_nothing_to_a_disconnected_plugin,
     says_why_a_call_failed,
-    takes_no_answer_for_a_failed_call,
-    lets_go_of_its_plugins_without_a_word,
-    stops_twice_or_unstarted_without_an_error,
+    treats_a_missing_answer_as_a_failed_call,
+    stops_without_further_events,
+    can_be_stopped_twice_or_unstarted,
 )
-"""For every transport."""
+"""The checks for every transport."""
 
 
 class RemoteTransportHarness(TransportHarness, Protocol):
-    """A transport to plugins elsewhere, in a place that can be spoilt."""
+    """A transport to plugins in other processes, whose sockets or directories can be made unusable."""
 
     def spoil(self) -> None:
-        """Have the place of the transport, which is not started, be one that it cannot use."""
+        """Make the sockets or directories of the transport, which is not started yet, unusable."""
 
     def contents(self) -> object:
-        """What lies in that place: something that is equal if nothing was changed."""
+        """Return a value that describes these files, and is equal as long as nothing changes."""
 
 
 MakeRemoteTransport = Callable[[float], AbstractContextManager[RemoteTransportHarness]]
-"""Makes a transport to which nothing is connected, and which is told so many seconds as the limit of every call."""
+"""Makes a transport to which no plugin is connected. The argument is the limit of every call, in seconds."""
 
 
-class _Sleeper(Probe):
-    """A plugin that does not answer until it is woken."""
+class _SleepingPlugin(Probe):
+    """A plugin that does not answer before `awake` is set."""
 
     def __init__(self) -> None:
         super().__init__()
         self.awake = threading.Event()
 
-    def _note(self, *call: object) -> None:
-        super()._note(*call)
-        self.awake.wait(PATIENCE)
+    def _record(self, *call: object) -> None:
+        super()._record(*call)
+        self.awake.wait(EVENT_TIMEOUT)
 
 
-@a_check
+@port_check
 def ends_every_call_within_its_limit(make: MakeRemoteTransport) -> None:
-    """A plugin that does not answer costs the time the adapter was told at construction, and no more."""
-    plugin = _Sleeper()
+    """A call to a plugin that does not answer ends at the limit given to the adapter."""
+    plugin = _SleepingPlugin()
     with started(lambda: make(0.2)) as running:
         id_, _ = running.connect(plugin)
         try:
@@ -372,12 +372,12 @@ def ends_every_call_within_its_limit(make: MakeRemoteTransport) -> None:
             plugin.awake.set()
 
 
-@a_check
+@port_check
 def ends_a_call_within_its_timeout(make: MakeRemoteTransport) -> None:
-    """`timeout` ends a call that the adapter would give more time; an answer that comes later is lost."""
-    plugin = _Sleeper()
+    """`timeout` ends a call before the limit of the adapter. A later answer is dropped."""
+    plugin = _SleepingPlugin()
     plugin.answers = ContainerAllocateResponse(envs={"ANSWER": "late"})
-    with started(lambda: make(PATIENCE * 10)) as running:
+    with started(lambda: make(EVENT_TIMEOUT * 10)) as running:
         transport = running.transport
         id_, _ = running.connect(plugin)
         calls = {
@@ -394,27 +394,27 @@ def ends_a_call_within_its_timeout(make: MakeRemoteTransport) -> None:
         expect("the next answer", transport.read(transport.allocate(id_, IDS)), ANSWER)
 
 
-@a_check
+@port_check
 def leaves_nothing_behind_when_it_cannot_start(make: MakeRemoteTransport) -> None:
-    """Where the adapter's sockets or directories cannot be used, `start` raises `SetUpError` and changes nothing."""
-    with make(PATIENCE) as harness:
+    """If the sockets or directories cannot be used, `start` raises `SetUpError` and changes nothing."""
+    with make(EVENT_TIMEOUT) as harness:
         harness.spoil()
         before = harness.contents()
-        expect_error("start in a place that cannot be used", SetUpError, lambda: harness.transport.start(Heard()))
-        expect("what lies there after it failed", harness.contents(), before)
+        expect_error("start in an unusable directory", SetUpError, lambda: harness.transport.start(EventLog()))
+        expect("the directory after the failed start", harness.contents(), before)
         harness.transport.stop()
 
 
 def _in_time(what: str, call: Callable[[], object]) -> Callable[[], object]:
-    """`call`, in a thread of its own, so that one that never ends does not keep everybody waiting."""
+    """Return `call`, run in a thread of its own, so that a call that never ends fails the check."""
 
     def watched() -> object:
         outcome: list[object] = []
         thread = threading.Thread(target=lambda: outcome.append(_outcome(call)), daemon=True)
         thread.start()
-        thread.join(PATIENCE / 2)
+        thread.join(EVENT_TIMEOUT / 2)
         if not outcome:
-            message = f"{what}: expected an end, and there was none after {PATIENCE / 2:g} seconds"
+            message = f"{what}: expected an answer or an error within {EVENT_TIMEOUT / 2:g} s, got none"
             raise AssertionError(message)
         if isinstance(outcome[0], Exception):
             raise outcome[0]
@@ -426,7 +426,7 @@ def _in_time(what: str, call: Callable[[], object]) -> Callable[[], object]:
 def _outcome(call: Callable[[], object]) -> object:
     try:
         return call()
-    except Exception as error:  # noqa: BLE001 - whoever waits for it raises it
+    except Exception as error:  # noqa: BLE001 - the waiting thread raises it
         return error
 
 
@@ -435,4 +435,4 @@ REMOTE_PLUGIN_TRANSPORT: tuple[Callable[[MakeRemoteTransport], None], ...] = (
     ends_a_call_within_its_timeout,
     leaves_nothing_behind_when_it_cannot_start,
 )
-"""Besides, for transports to plugins that are not objects of this process."""
+"""Further checks for transports to plugins in other processes."""

@@ -1,0 +1,67 @@
+"""Comparisons for checks: their errors have the expected and the actual value."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TypeVar
+
+from devicecore.domain.model import resource_name
+
+EVENT_TIMEOUT = 10.0
+"""Seconds that a check waits for an event that should come at once."""
+
+GPU = resource_name("example.com/gpu")
+RDMA = resource_name("example.com/rdma")
+
+E = TypeVar("E", bound=Exception)
+Make = TypeVar("Make")
+
+
+def port_check(check: Callable[[Make], None]) -> Callable[[Make], None]:
+    """Turn every exception of a check into an `AssertionError` that names the sentence of the contract."""
+
+    @wraps(check)
+    def run(make: Make) -> None:
+        __tracebackhide__ = True
+        try:
+            check(make)
+        except AssertionError:
+            raise
+        except Exception as error:
+            message = f"{check.__doc__} Expected no error, got {error!r}"
+            raise AssertionError(message) from error
+
+    return run
+
+
+def expect(what: str, actual: object, expected: object) -> None:
+    """Compare a value with the expected one.
+
+    Raises:
+        AssertionError: they differ.
+    """
+    __tracebackhide__ = True
+    if actual != expected:
+        message = f"{what}: expected {expected!r}, got {actual!r}"
+        raise AssertionError(message)
+
+
+def expect_error(what: str, kind: type[E] | tuple[type[E], ...], call: Callable[[], object]) -> E:
+    """Call `call` and return the error of this kind that it raises.
+
+    Raises:
+        AssertionError: it raised another error, or none.
+    """
+    __tracebackhide__ = True
+    try:
+        actual = call()
+    except Exception as error:
+        if isinstance(error, kind):
+            return error
+        message = f"{what}: expected {_names(kind)}, got {error!r}"
+        raise AssertionError(message) from error
+    message = f"{what}: expected {_names(kind)}, got no error but {actual!r}"
+    raise AssertionError(message)
+
+
+def _names(kind: type[Exception] | tuple[type[Exception], ...]) -> str:
+    return " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
