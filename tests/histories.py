@@ -129,7 +129,7 @@ class Replay:
         }
 
     def capacity(self, _: Json) -> Json:
-        status = self.manager.capacity()
+        status = self.manager.tick()
         return {
             "capacity": dict(status.capacity),
             "allocatable": dict(status.allocatable),

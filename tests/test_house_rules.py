@@ -89,7 +89,7 @@ NOT_YET_PLAIN = {
 REPLACED_WORDS = {"consult", "goodbye", "happenings", "serving", "whoever"}
 
 # Names that docs/glossary.md has and src gets. Remove a name when it is there.
-COMING = {"choose_affinity", "start_container", "tick"}
+COMING = {"choose_affinity"}
 
 
 def location(path: Path, line: int, text: str) -> str:

@@ -363,7 +363,7 @@ class ManagedNode(RuleBasedStateMachine):
                     self._evict(data.draw(st.sampled_from(sorted(self.held)), "which pod goes"))
                 case _:
                     self.now += 1.0
-                    self.manager.capacity()
+                    self.manager.tick()
 
         self._new_pod(data, meanwhile)
 
@@ -433,7 +433,7 @@ class ManagedNode(RuleBasedStateMachine):
         problem: DeviceCoreError | None = None
         self.script.started.clear()
         try:
-            options = self.manager.container_options(pod, container.name)
+            options = self.manager.start_container(pod, container.name)
         except (PluginError, AdmissionError, NoDevicesAllocatedError) as error:
             problem = error
         if problem and self._is_complete(pod, container):  # then only a plugin that wants to know of it can prevent it
@@ -464,12 +464,12 @@ class ManagedNode(RuleBasedStateMachine):
             self.unannounced = set()
         self.now += seconds
         before = self.manager.state.inventory
-        status = self.manager.capacity()
+        status = self.manager.tick()
         left = self.manager.state.inventory.resources
         gone = {name for name, known in before.resources.items() if name not in left and known.report is not None}
         assert gone <= set(status.removed) <= gone | self.unannounced
         self.unannounced = set(status.removed)
-        assert self.sink.lags or not self.manager.capacity().removed
+        assert self.sink.lags or not self.manager.tick().removed
 
     @rule(same_manager=st.booleans(), running=st.booleans())
     def kubelet_restarts(self, same_manager: bool, running: bool) -> None:

@@ -163,7 +163,7 @@ def one_fleet(directory: str, manager: DeviceManager, clock: Clock, number: int)
         manager.wait_for(lambda node: not live(node), PATIENCE)
     with clock.still:
         clock.ahead += GRACE_PERIOD + 1
-    removed = len(manager.capacity().removed)
+    removed = len(manager.tick().removed)
     return {"during": during, "stopped": stopped, "removed": removed}
 
 

@@ -111,7 +111,7 @@ def instances(manager: DeviceManager) -> int:
 
 def answered_by(manager: DeviceManager, uid: str) -> int:
     """Which process was asked to prepare a pod's devices."""
-    options = manager.container_options(pod(uid), "main")
+    options = manager.start_container(pod(uid), "main")
     assert options is not None
     return int(options.envs["BY"])
 

@@ -397,7 +397,7 @@ class Steps:
 
     def _start(self, pod: Pod, container: Container) -> Verdict:
         try:
-            self.world.manager.container_options(pod, container.name)
+            self.world.manager.start_container(pod, container.name)
         except DeviceCoreError as error:
             return Refused(error, container.name)
         if pod.uid in self.world.specs:
@@ -453,7 +453,7 @@ class Steps:
 
     def look_at_the_capacity(self) -> None:
         """Do what a kubelet does every ten seconds."""
-        status = self.world.manager.capacity()
+        status = self.world.manager.tick()
         self.world.heard.reported -= set(status.removed)
         self._log(f"capacity: {dict(status.capacity)}")
 

@@ -6,7 +6,7 @@ Each mutation is what somebody might write who does not know why the code is as 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -15,13 +15,24 @@ from attrs import evolve, frozen
 
 from devicecore import DeviceManager
 from devicecore.domain.admission import NotReady, Refused
+from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.errors import DeviceCoreError, StoreError
 from devicecore.domain.inventory import DeviceReport, Inventory, Plugin, Resource
-from devicecore.domain.ledger import Ledger
+from devicecore.domain.ledger import Ledger, Reservation
 from devicecore.domain.model import Container, ContainerKey, DeviceId, PluginId, Pod, PodUid, ResourceName
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.selection import AskPlugin, Chosen, Decision, ResourceRequest
+from devicecore.manager.active_pods import ActivePods
+from devicecore.manager.admissions import Admissions
+from devicecore.manager.current_state import CurrentState
+from devicecore.manager.open_call import OpenCall
+from devicecore.manager.publisher import Publisher
+from devicecore.manager.run import Run
+from devicecore.manager.saver import Saver
+from devicecore.manager.turns import Turn, Turns
+from devicecore.ports.sink import NodeStatusSink
+from devicecore.ports.store import CheckpointStore
 from devicecore.testing.faults import Fails
 from tests.simulation import test_races as races
 from tests.simulation.run import Simulation
@@ -57,12 +68,6 @@ def breaks(law: str, seed: int = 0) -> Callable[[Callable[[Patch], None]], Calla
         return take_out
 
     return register
-
-
-def real(method: str) -> Callable[..., Anything]:
-    """The manager's own method."""
-    function: Callable[..., Anything] = vars(DeviceManager)[method]
-    return function
 
 
 def of_allocations_only(ledger: Ledger) -> Ledger:
@@ -118,13 +123,18 @@ def a_failed_admission_gives_nothing_back(patch: Patch) -> None:
 @breaks("reservations_never_outlive_their_admission", seed=1)
 def a_failed_admission_keeps_its_first_container(patch: Patch) -> None:
     """kubernetes#130145."""
-    release = real("_release")
 
-    def releasing_the_last(self: DeviceManager, transaction: Anything) -> None:
-        del transaction.reserved[:-1]
-        release(self, transaction)
+    class KeepsTheFirst(Turns):
+        def give_back(self, pod: PodUid) -> None:
+            reserved = [held for held in self._state.value.ledger.reservations if held.key.pod == pod]
+            for held in reserved[1:]:
+                self._state.replace(partial(_without, held))
 
-    patch.setattr(DeviceManager, "_release", releasing_the_last)
+    patch.setattr(DeviceManager, "turns_type", KeepsTheFirst)
+
+
+def _without(held: Reservation, state: NodeState) -> NodeState:
+    return evolve(state, ledger=state.ledger.release(held.key, held.resource))
 
 
 @breaks("the_ledger_is_never_asked_for_what_is_held", seed=0)
@@ -157,16 +167,12 @@ def sidecars_lend_their_devices(patch: Patch) -> None:
 
 @breaks("an_admitted_pod_keeps_what_it_had", seed=17)
 def a_pod_that_is_being_admitted_is_swept(patch: Patch) -> None:
-    sweep = real("_sweep")
+    class SeesNone(Turns):
+        @contextmanager
+        def admitting(self) -> Iterator[set[PodUid]]:
+            yield set()
 
-    def sweeping_all(self: DeviceManager) -> bool:
-        admitting, self._admitting = self._admitting, set()
-        try:
-            return bool(sweep(self))
-        finally:
-            self._admitting = admitting
-
-    patch.setattr(DeviceManager, "_sweep", sweeping_all)
+    patch.setattr(DeviceManager, "turns_type", SeesNone)
 
 
 # --- deadlines --------------------------------------------------------------------------------------------------------
@@ -174,7 +180,11 @@ def a_pod_that_is_being_admitted_is_swept(patch: Patch) -> None:
 
 @breaks("a_late_answer_is_never_taken", seed=3)
 def an_answer_after_the_deadline_is_taken(patch: Patch) -> None:
-    patch.setattr(DeviceManager, "_time_left", lambda self, _: self._budget)
+    class Patient(Admissions):
+        def _time_left(self, _: object) -> float:
+            return self._budget
+
+    patch.setattr(DeviceManager, "admissions_type", Patient)
 
 
 # --- the disk ---------------------------------------------------------------------------------------------------------
@@ -183,30 +193,34 @@ def an_answer_after_the_deadline_is_taken(patch: Patch) -> None:
 @breaks("nothing_but_its_own_errors_leaves_the_manager", seed=0)
 def confirmed_before_saved(patch: Patch) -> None:
     """kubernetes#140929."""
-    save = real("_save")
 
-    def confirming(self: DeviceManager, node: NodeState) -> None:
-        self._replace(lambda _: node)
-        save(self, node)
+    class Confirming(Saver):
+        def _save(self, value: NodeState) -> None:
+            self._state.replace(lambda _: value)
+            super()._save(value)
 
-    patch.setattr(DeviceManager, "_save", confirming)
+    patch.setattr(DeviceManager, "saver_type", Confirming)
 
 
 @breaks("an_answered_admission_is_never_lost", seed=21)
 def admitted_although_not_saved(patch: Patch) -> None:
-    save = real("_save")
+    class Careless(Saver):
+        def _save(self, value: NodeState) -> None:
+            with suppress(StoreError):
+                super()._save(value)
 
-    def careless(self: DeviceManager, node: NodeState) -> None:
-        with suppress(StoreError):
-            save(self, node)
-
-    patch.setattr(DeviceManager, "_save", careless)
+    patch.setattr(DeviceManager, "saver_type", Careless)
 
 
 @breaks("the_file_restores_to_the_ledger_in_memory", seed=0)
 def evictions_are_not_saved(patch: Patch) -> None:
     """kubernetes#137010."""
-    patch.setattr(DeviceManager, "_save_or_log", lambda _: None)
+
+    class Idle(Saver):
+        def request(self) -> None:
+            pass
+
+    patch.setattr(DeviceManager, "saver_type", Idle)
 
 
 @breaks("a_good_file_is_used_and_a_bad_one_is_kept", seed=6)
@@ -296,28 +310,33 @@ def a_resource_without_a_plugin_is_not_ours(patch: Patch) -> None:
 @breaks("a_running_pod_survives_a_restart", seed=2)
 def running_containers_are_not_known(patch: Patch) -> None:
     """kubernetes#118559."""
-    patch.setattr(DeviceManager, "_is_already_running", lambda *_: False)
+
+    class KnowsNone(ActivePods):
+        def is_already_running(self, *_: object) -> bool:
+            return False
+
+    patch.setattr(DeviceManager, "pods_type", KnowsNone)
 
 
 @breaks("a_running_pod_survives_a_restart", seed=21)
 def init_containers_that_have_ended_are_asked_for_again(patch: Patch) -> None:
     """kubernetes#138446."""
 
-    def only_running(self: DeviceManager, pod: Pod, container: Container) -> bool:
-        return not (self._pods is None or self._pods.sources_ready()) and pod.key(container) in self._running
+    class KnowsTheRunning(ActivePods):
+        def is_already_running(self, pod: Pod, container: Container) -> bool:
+            return not (self._pods is None or self._pods.sources_ready()) and pod.key(container) in self._running
 
-    patch.setattr(DeviceManager, "_is_already_running", only_running)
+    patch.setattr(DeviceManager, "pods_type", KnowsTheRunning)
 
 
 @breaks("not_yet_is_not_no", seed=0)
 def not_yet_is_no(patch: Patch) -> None:
-    verdict = real("_verdict")
+    class Strict(Admissions):
+        def _verdict(self, error: DeviceCoreError, at: Container | None) -> Refused:
+            found = super()._verdict(error, at)
+            return Refused(found.error, found.container) if isinstance(found, NotReady) else found
 
-    def strict(self: DeviceManager, error: DeviceCoreError, at: Container | None) -> Refused:
-        found = verdict(self, error, at)
-        return Refused(found.error, found.container) if isinstance(found, NotReady) else found
-
-    patch.setattr(DeviceManager, "_verdict", strict)
+    patch.setattr(DeviceManager, "admissions_type", Strict)
 
 
 # --- what others see --------------------------------------------------------------------------------------------------
@@ -333,12 +352,20 @@ def sanitize_says_what_is_in_use(patch: Patch) -> None:
 
 @breaks("the_sink_shows_what_the_node_has", seed=0)
 def only_looking_publishes(patch: Patch) -> None:
-    patch.setattr(DeviceManager, "_publish", lambda self, *_: self.state.inventory.status())
+    class OnlyLooking(Publisher):
+        def publish(self, removed: Iterable[ResourceName] = ()) -> NodeStatus:
+            return evolve(self._state.value.inventory.status(), removed=tuple(removed))
+
+    patch.setattr(DeviceManager, "publisher_type", OnlyLooking)
 
 
 @breaks("who_is_over_has_nothing", seed=9)
 def nobody_is_swept(patch: Patch) -> None:
-    patch.setattr(DeviceManager, "_sweep", lambda _: False)
+    class NeverSweeps(ActivePods):
+        def sweep(self) -> bool:
+            return False
+
+    patch.setattr(DeviceManager, "pods_type", NeverSweeps)
 
 
 # --- the simulation notices -------------------------------------------------------------------------------------------
@@ -356,71 +383,103 @@ def test_the_simulation_notices(mutation: Mutation, monkeypatch: pytest.MonkeyPa
 
 
 def admissions_of_one_pod_run_side_by_side(patch: Patch) -> None:
-    for half in ("_begin_turn", "_end_turn"):
-        patch.setattr(DeviceManager, half, lambda _self, _pod: None)
+    class NoTurns(Turns):
+        def begin(self, pod: PodUid, call: OpenCall, patience: float) -> Turn:
+            del patience
+            return Turn(pod, call)
+
+        def end(self, turn: Turn) -> None:
+            self.give_back(turn.pod)
+
+    patch.setattr(DeviceManager, "turns_type", NoTurns)
 
 
 def saves_run_side_by_side(patch: Patch) -> None:
-    _without_lock(patch, "_saving")
+    class Unlocked(Saver):
+        def __init__(self, store: CheckpointStore, state: CurrentState) -> None:
+            super().__init__(store, state)
+            self._lock: Anything = nullcontext()
+
+    patch.setattr(DeviceManager, "saver_type", Unlocked)
 
 
 def publications_run_side_by_side(patch: Patch) -> None:
-    _without_lock(patch, "_publishing")
+    class Unlocked(Publisher):
+        def __init__(self, sink: NodeStatusSink, state: CurrentState) -> None:
+            super().__init__(sink, state)
+            self._lock: Anything = nullcontext()
 
-
-def _without_lock(patch: Patch, lock: str) -> None:
-    initialise = real("__init__")
-
-    def unlocked(self: DeviceManager, *arguments: Anything, **options: Anything) -> None:
-        initialise(self, *arguments, **options)
-        setattr(self, lock, nullcontext())
-
-    patch.setattr(DeviceManager, "__init__", unlocked)
+    patch.setattr(DeviceManager, "publisher_type", Unlocked)
 
 
 def who_holds_something_is_looked_up_after_who_is_active(patch: Patch) -> None:
     """As we once had it."""
 
-    def sweep(self: DeviceManager) -> bool:
-        assert self._pods is not None
-        active = {*self._pods.active_pods(), *self._admitting}
-        self.evict([pod for pod in self.state.ledger.allocations if pod not in active])
-        return False
+    class LooksTooLate(ActivePods):
+        def sweep(self) -> bool:
+            assert self._pods is not None
+            with self._turns.admitting() as admitting:
+                in_admission_before = {*admitting}
+                active = {*self._pods.active_pods(), *in_admission_before}
+            self.forget([pod for pod in self._state.value.ledger.allocations if pod not in active])
+            return True
 
-    patch.setattr(DeviceManager, "_sweep", sweep)
+    patch.setattr(DeviceManager, "pods_type", LooksTooLate)
 
 
-def lives_of_a_manager_are_not_told_apart(patch: Patch) -> None:
+def runs_of_a_manager_are_not_told_apart(patch: Patch) -> None:
     """As we once had it."""
-    patch.setattr(DeviceManager, "_check_alive", lambda *_: None)
+
+    class AnyRun(CurrentState):
+        def replace(
+            self, change: Callable[[NodeState], NodeState], *, run: Run | None = None
+        ) -> tuple[NodeState, NodeState]:
+            del run
+            return super().replace(change)
+
+    class SavesInAnyRun(Saver):
+        def commit(self, run: Run, change: Callable[[NodeState], NodeState]) -> NodeState:
+            del run
+            self._save(change(self._state.value))
+            return self._state.replace(change)[1]
+
+    class AlwaysAlive(Admissions):
+        def _check_alive(self, admission: Anything) -> None:
+            admission.run = admission.run or Run()
+
+    patch.setattr(DeviceManager, "state_type", AnyRun)
+    patch.setattr(DeviceManager, "saver_type", SavesInAnyRun)
+    patch.setattr(DeviceManager, "admissions_type", AlwaysAlive)
 
 
 def a_stop_does_not_wait_for_a_save(patch: Patch) -> None:
-    def stop(self: DeviceManager) -> None:
-        self._life = None
-        self._transport.stop()
+    class Hasty(Saver):
+        def end(self, *runs: Run | None) -> None:
+            self._state.end(*runs)
 
-    patch.setattr(DeviceManager, "stop", stop)
+    patch.setattr(DeviceManager, "saver_type", Hasty)
 
 
 def what_was_saved_is_read_before_the_directory_is_ours(patch: Patch) -> None:
     """As we once had it, and as a kubelet does."""
-    start, read = DeviceManager.start, real("_read")
 
-    def reading_first(self: DeviceManager) -> None:
-        found = read(self)
-        patch.setattr(DeviceManager, "_read", lambda _: found)
-        start(self)
+    class ReadsFirst(Saver):
+        def __init__(self, store: CheckpointStore, state: CurrentState) -> None:
+            super().__init__(store, state)
+            self._found = store.load()
 
-    patch.setattr(DeviceManager, "start", reading_first)
+        def load(self) -> bytes | None:
+            return self._found
+
+    patch.setattr(DeviceManager, "saver_type", ReadsFirst)
 
 
 def plugins_are_heard_before_what_was_saved_is_known(patch: Patch) -> None:
-    on_event = real("_on_event")
+    on_event: Callable[..., None] = vars(DeviceManager)["_on_event"]
 
-    def hasty(self: DeviceManager, life: Anything, event: Anything) -> None:
-        life.set()
-        on_event(self, life, event)
+    def hasty(self: DeviceManager, run: Run, event: Anything) -> None:
+        run.is_restored.set()
+        on_event(self, run, event)
 
     patch.setattr(DeviceManager, "_on_event", hasty)
 
@@ -485,12 +544,12 @@ RACES: Sequence[tuple[Callable[[Patch], None], Callable[[], None]]] = (
         races.test_138446_an_init_container_that_has_ended_does_not_reject_its_pod_after_a_restart,
     ),
     (
-        lives_of_a_manager_are_not_told_apart,
+        runs_of_a_manager_are_not_told_apart,
         races.test_a_manager_that_is_restarted_while_a_plugin_is_asked_has_given_nothing,
     ),
-    (lives_of_a_manager_are_not_told_apart, races.test_a_manager_that_has_stopped_writes_nothing),
+    (runs_of_a_manager_are_not_told_apart, races.test_a_manager_that_has_stopped_writes_nothing),
     (
-        lives_of_a_manager_are_not_told_apart,
+        runs_of_a_manager_are_not_told_apart,
         races.test_a_manager_that_is_not_running_forgets_nothing_and_admits_nobody,
     ),
     (a_stop_does_not_wait_for_a_save, races.test_a_save_that_is_under_way_ends_before_the_stop),

@@ -30,6 +30,7 @@ from devicecore.domain.checkpoint import checkpoint_of, decode
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.errors import (
     AdmissionTimeoutError,
+    ManagerNotStartedError,
     ManagerStoppedError,
     NotEnoughDevicesError,
     PluginAlreadyConnectedError,
@@ -243,7 +244,7 @@ def be_replaced(rig: Rig, connection: MemoryConnection) -> None:
 
 def publish(rig: Rig, _: MemoryConnection) -> None:
     rig.over("old")
-    rig.manager.capacity()
+    rig.manager.tick()
 
 
 @pytest.mark.parametrize(
@@ -387,8 +388,8 @@ def test_117435_a_stuck_plugin_delays_nobody_else() -> None:
             assert isinstance(rig.admit(pod("plain", {"cpu": 1})), Admitted)
             assert list(devices(rig.admit(pod("other", {NIC: 1})), resource=NIC)) == ["nic-0"]
             assert list(devices(rig.admit(pod("same", {GPU: 1})))) == ["gpu-1"]
-            assert rig.manager.capacity().capacity == {GPU: 4, NIC: 1}
-            assert rig.manager.container_options(pod("same", {GPU: 1}), "c0") is not None
+            assert rig.manager.status.capacity == {GPU: 4, NIC: 1}
+            assert rig.manager.start_container(pod("same", {GPU: 1}), "c0") is not None
         assert list(devices(stuck.result())) == ["gpu-0"]
         rig.check()
 
@@ -421,7 +422,7 @@ def test_121994_a_late_goodbye_does_not_touch_the_next_instance() -> None:
         rig.network.connect(gpus(2), "new.sock")
         with rig.suspended("Allocate", rig.admit, pod("first")) as first:
             goodbye.release()
-            assert rig.manager.capacity().allocatable == {GPU: 2}
+            assert rig.manager.status.allocatable == {GPU: 2}
             assert isinstance(rig.admit(pod("second")), Admitted)
         assert isinstance(first.result(), Admitted)
         rig.check()
@@ -436,7 +437,7 @@ def test_135437_an_old_instance_is_not_heard_on_the_socket_of_a_new_one() -> Non
         with rig.suspended("Allocate", rig.admit, pod("first")) as first:
             rig.transport.notify(DevicesReported(old.id, ()))
             rig.transport.notify(PluginLost(old.id))
-            assert rig.manager.capacity().allocatable == {GPU: 2}
+            assert rig.manager.status.allocatable == {GPU: 2}
         assert isinstance(first.result(), Admitted)
         rig.check()
 
@@ -448,7 +449,7 @@ def test_124716_a_socket_that_is_served_is_not_served_again() -> None:
         with rig.suspended("Allocate", rig.admit, pod("first")) as first:
             with pytest.raises(PluginAlreadyConnectedError):
                 rig.network.connect(gpus(1), "gpu.sock")
-            assert rig.manager.capacity().allocatable == {GPU: 2}
+            assert rig.manager.status.allocatable == {GPU: 2}
         assert isinstance(first.result(), Admitted)
 
 
@@ -459,7 +460,7 @@ def test_a_plugin_that_goes_while_it_is_asked_takes_nobody_elses_devices_along()
         kept = rig.admit(pod("kept"))
         with rig.suspended("Allocate", rig.admit, pod("first"), then=[Fails("connection reset")]) as first:
             connection.disconnect()
-            assert rig.manager.capacity().allocatable == {GPU: 0}
+            assert rig.manager.status.allocatable == {GPU: 0}
         assert isinstance(first.result(), Refused)
         assert isinstance(kept, Admitted)
         assert list(rig.node.ledger) == list(kept.allocations)
@@ -474,7 +475,7 @@ def test_a_resource_that_expires_during_an_admission_is_not_passed_over() -> Non
         rig.clock.advance(290.0)
         with rig.suspended("Allocate", rig.admit, pod("first", {GPU: 1}, {NIC: 1})) as first:
             rig.clock.advance(20.0)
-            assert rig.manager.capacity().removed == (NIC,)
+            assert rig.manager.tick().removed == (NIC,)
         verdict = first.result()
         assert isinstance(verdict, Refused)
         assert str(verdict) == "cannot allocate unregistered device example.com/nic"
@@ -583,8 +584,11 @@ def test_a_manager_that_is_not_running_forgets_nothing_and_admits_nobody() -> No
         rig.network.connect(gpus(1))
         rig.admit(pod("first"))
         blob = rig.store.blob
-    for idle in (rig, Rig(MemoryStore(blob))):  # after its stop, and before its start
-        assert str(idle.admit(pod("other"))) == "the device manager is not running"
+    assert str(rig.admit(pod("other"))) == "the device manager is not running"
+    never_started = Rig(MemoryStore(blob))
+    with pytest.raises(ManagerNotStartedError, match=r"call start\(\) first"):
+        never_started.admit(pod("other"))
+    for idle in (rig, never_started):
         with pytest.raises(ManagerStoppedError):
             idle.manager.evict([PodUid("first")])
         idle.over("first")
@@ -627,7 +631,7 @@ def test_a_plugin_that_registers_while_the_file_is_read_waits_and_is_heard() -> 
             connecting = rig.waits(rig.soon(rig.network.connect, gpus(2)))
         start.result(PATIENCE)
         connecting.result(PATIENCE)
-        assert rig.manager.capacity().allocatable == {GPU: 2}
+        assert rig.manager.status.allocatable == {GPU: 2}
         assert list(devices(rig.admit(pod("second")))) == ["gpu-1"]
         rig.check()
 

@@ -142,7 +142,7 @@ class Flow:
         return {name: len(ledger.in_use(name)) for name in ledger.resources}
 
     def options(self, pod: Pod) -> dict[str, int] | None:
-        merged = self.manager.container_options(pod, pod.containers[0].name)
+        merged = self.manager.start_container(pod, pod.containers[0].name)
         counts = merged and {name: len(getattr(merged, name)) for name in ("devices", "mounts", "envs")}
         return counts if counts and any(counts.values()) else None
 
@@ -369,7 +369,7 @@ def test_the_latest_of_several_registrations_is_what_a_node_has() -> None:
         for step in REGISTERED_AGAIN["steps"]:
             name = REGISTERED_AGAIN["resource"]
             transport.connect(StubPlugin(name, [Device(DeviceId(id_)) for id_ in step["devices"]]), step["socket"])
-            status = manager.capacity()
+            status = manager.tick()
             shown = {"capacity": status.capacity[name], "allocatable": status.allocatable[name]}
             assert shown == step["after_update"]
 

@@ -94,7 +94,7 @@ def test_health_is_believed_although_it_cannot_be_saved() -> None:
         transport.connect(plugin)
         script.always("save", DISK_FULL)
         plugin.set_health("gpu-0", Health.UNHEALTHY)
-        assert manager.capacity().allocatable == {GPU: 3}
+        assert manager.status.allocatable == {GPU: 3}
         script.clear("save")
         manager.evict(())
         assert store.blob is not None
@@ -111,12 +111,12 @@ def test_what_a_sink_did_not_take_is_published_later() -> None:
         script.always("publish", Fails("connection refused"))
         connection.disconnect()
         now[0] = 301.0
-        manager.capacity()
+        manager.tick()
         script.clear("publish")
-        manager.capacity()
+        manager.tick()
         assert sink.published[-1] == NodeStatus({}, {}, (GPU,))
         told = len(sink.published)
-        manager.capacity()
+        manager.tick()
         assert len(sink.published) == told
 
 
@@ -293,10 +293,10 @@ def test_a_start_that_the_plugin_refuses_gives_no_options() -> None:
         with pytest.raises(
             NoDevicesAllocatedError, match="no devices found allocated in local cache for pod p, contain"
         ):
-            manager.container_options(a_pod("p"), "main")
+            manager.start_container(a_pod("p"), "main")
         manager.admit(a_pod("p"))
         with pytest.raises(PluginCallError, match="PreStartContainer rpc failed with err: not today"):
-            manager.container_options(a_pod("p"), "main")
+            manager.start_container(a_pod("p"), "main")
 
 
 def test_a_container_of_an_active_pod_gets_at_its_start_what_it_missed() -> None:
@@ -304,9 +304,9 @@ def test_a_container_of_an_active_pod_gets_at_its_start_what_it_missed() -> None
     transport, pods = MemoryTransport(), MemoryPods(active={PodUid("p")})
     with DeviceManager(transport, MemoryStore(), MemorySink(), pods=pods) as manager:
         assert manager.admit(a_pod("p")) == Admitted((), (("main", GPU),))
-        assert manager.container_options(a_pod("p"), "main") is None
+        assert manager.start_container(a_pod("p"), "main") is None
         transport.connect(gpus())
-        options = manager.container_options(a_pod("p"), "main")
+        options = manager.start_container(a_pod("p"), "main")
         assert options is not None
         assert options.envs == {"NVIDIA_VISIBLE_DEVICES/example.com/gpu": "gpu-0"}
 
@@ -319,13 +319,13 @@ def test_after_a_restart_a_start_does_not_wait_for_the_plugin() -> None:
         transport.connect(Fussy(PluginOptions(pre_start_required=True)))
         manager.admit(a_pod("p"))
     with DeviceManager(MemoryTransport(), store, MemorySink(), clock=lambda: now[0]) as manager:
-        options = manager.container_options(a_pod("p"), "main")
+        options = manager.start_container(a_pod("p"), "main")
         assert options is not None
         assert options.envs == {"N": "1"}
         now[0] = 301.0
-        assert manager.capacity().removed == (GPU,)
+        assert manager.tick().removed == (GPU,)
         with pytest.raises(EndpointNotFoundError, match="endpoint not found in cache for a registered resource"):
-            manager.container_options(a_pod("p"), "main")
+            manager.start_container(a_pod("p"), "main")
 
 
 def test_a_dead_plugin_answers_nothing() -> None:
@@ -336,7 +336,7 @@ def test_a_dead_plugin_answers_nothing() -> None:
         manager.admit(a_pod("p"))
         connection.disconnect()
         with pytest.raises(PluginCallError) as failed:
-            manager.container_options(a_pod("p"), "main")
+            manager.start_container(a_pod("p"), "main")
         assert str(failed.value) == (
             "device plugin PreStartContainer rpc failed with err: endpoint example.com/gpu has been stopped"
         )
@@ -350,7 +350,7 @@ def test_conflicting_answers_are_logged(caplog: pytest.LogCaptureFixture) -> Non
         transport.connect(SimulatedPlugin("example.com/nic", simulated_devices("nic", 1), "DEVICES"))
         pod = Pod(PodUid("p"), containers=(Container("main", {GPU: 1, "example.com/nic": 1}),))
         manager.admit(pod)
-        options = manager.container_options(pod, "main")
+        options = manager.start_container(pod, "main")
         assert options is not None
         assert options.envs == {"DEVICES": "gpu-0"}
         assert "environment variable DEVICES is 'gpu-0'; example.com/nic wants 'nic-0': ignored" in caplog.text
@@ -496,9 +496,9 @@ def test_what_a_plugin_said_is_remembered_while_its_devices_are_held() -> None:
         plugin.set_health(DeviceId("gpu-1"), Health.UNHEALTHY)
         connection.disconnect()
         now += 300
-        assert manager.capacity().removed == ()
+        assert manager.tick().removed == ()
         now += 0.001
-        assert manager.capacity().removed == (GPU,)
+        assert manager.tick().removed == (GPU,)
         assert set(manager.topology_hints(a_pod("p", 2), "main")[GPU] or ()) == {
             TopologyHint(NumaMask.of([NumaNode(1)]), preferred=True),
             TopologyHint(NumaMask.of([NumaNode(0), NumaNode(1)]), preferred=False),
@@ -573,16 +573,16 @@ def test_starting_twice_is_once_and_stopping_twice_too() -> None:
     manager.start()
     transport.connect(gpus())
     manager.start()
-    assert manager.capacity().capacity == {GPU: 4}
+    assert manager.status.capacity == {GPU: 4}
     manager.stop()
     manager.stop()
 
 
-def test_a_wait_that_is_in_vain_says_so() -> None:
+def test_a_wait_that_times_out_says_so() -> None:
     """Waiting ends with a sentence."""
     with DeviceManager(MemoryTransport(), MemoryStore(), MemorySink()) as manager:
         assert manager.wait_for(lambda node: not node.knows(GPU), timeout=0) is manager.state
-        with pytest.raises(TimeoutError, match="did not come about within 0 seconds"):
+        with pytest.raises(TimeoutError, match="condition not met within 0 s"):
             manager.wait_for(lambda node: node.knows(GPU), timeout=0)
 
 
@@ -592,4 +592,4 @@ def test_a_question_about_a_container_that_is_not_there_is_an_error_of_the_calle
         with pytest.raises(KeyError, match="sidecar"):
             manager.allocate(a_pod("p"), "sidecar")
         with pytest.raises(KeyError, match="sidecar"):
-            manager.container_options(a_pod("p"), "sidecar")
+            manager.start_container(a_pod("p"), "sidecar")

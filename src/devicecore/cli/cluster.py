@@ -181,7 +181,7 @@ class ClusterNode:
 
     def _given(self, pod: Pod, container: Container) -> "Given":
         held = self.manager.state.ledger.of_container(pod.key(container))
-        options = self.manager.container_options(pod, container.name)
+        options = self.manager.options(pod, container.name)
         return {
             "devices": {one.resource: tuple(one.devices) for one in held},
             "environment": dict(options.envs) if options else {},

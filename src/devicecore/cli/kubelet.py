@@ -183,7 +183,7 @@ def _run(
         now = time.monotonic()
         is_due = now >= next_status
         if is_due:
-            manager.capacity()
+            manager.tick()
             next_status = now + period
         standin.turn(anew=is_due)
         state = standin.state()

@@ -164,7 +164,7 @@ class StandIn:
             return _Outcome(PENDING, str(verdict), waits=isinstance(verdict, NotReady))
         for container in () if runs else pod.in_start_order:
             try:
-                self._manager.container_options(pod, container.name)
+                self._manager.start_container(pod, container.name)
             except DeviceCoreError as error:
                 return _Outcome(PENDING, f"container {container.name} cannot start: {error}")
         return _Outcome(RUNNING)

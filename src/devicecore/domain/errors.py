@@ -142,6 +142,43 @@ class ManagerStoppedError(AdmissionError):
 
 
 @frozen
+class ManagerNotStartedError(ManagerStoppedError):
+    """The device manager was never started."""
+
+    def __str__(self) -> str:
+        return "the device manager is not started: call start() first, or use the manager in a with statement"
+
+
+@frozen
+class CalledFromInsideError(DeviceCoreError, RuntimeError):
+    """A call that would wait for itself: `method` is called from inside `inside`, in the same thread."""
+
+    method: str
+    inside: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.method} was called from inside {self.inside} and would wait for itself: "
+            "call it after that has returned, or from another thread that nothing here waits for"
+        )
+
+
+@frozen
+class ForkedError(DeviceCoreError, RuntimeError):
+    """A device manager is used in a fork of the process that started it. Both are process ids."""
+
+    started_in: int
+    process: int
+
+    def __str__(self) -> str:
+        return (
+            f"the device manager was started in process {self.started_in}, and process {self.process} is a fork of it: "
+            "its threads and locks are not here. Use it in the first process, or make a new manager with a directory "
+            "of its own"
+        )
+
+
+@frozen
 class DeviceHeldError(DeviceCoreError):
     """A device was about to get a second owner. The manager never lets it come to this; other callers may."""
 

@@ -24,7 +24,6 @@ from attrs import frozen
 
 from devicecore.adapters.file import CHECKPOINT_NAME, FileStore
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
-from devicecore.domain import container_options
 from devicecore.domain.admission import Admitted, Verdict
 from devicecore.domain.container_options import ContainerOptions, DeviceSpec, Mount
 from devicecore.domain.errors import DeviceCoreError
@@ -130,7 +129,7 @@ class RunningPod:
         Raises:
             PluginError: a plugin answered PreStartContainer with an error.
         """
-        return self._kubelet.manager.container_options(self.pod, self._container(container).name)
+        return self._kubelet.manager.start_container(self.pod, self._container(container).name)
 
     def delete(self) -> None:
         """Remove the pod, so that its devices are free."""
@@ -238,7 +237,7 @@ class BaseKubelet(ABC):
     def advance(self, seconds: float) -> None:
         """Move the kubelet's clock forward. A resource is removed 300 seconds after its last plugin was lost."""
         self._passed += seconds
-        self.manager.capacity()
+        self.manager.tick()
         self._wake()
 
     # --- pods ---------------------------------------------------------------------------------------------------------
@@ -260,8 +259,7 @@ class BaseKubelet(ABC):
 
     def options(self, pod: Pod, container: Container) -> ContainerOptions:
         """Return the merged answers of the plugins for a container, as the kubelet has recorded them."""
-        allocations = self.state.ledger.of_container(pod.key(container))
-        return container_options.merge({one.resource: self._transport.read(one.receipt) for one in allocations})
+        return self.manager.options(pod, container.name) or ContainerOptions()
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
@@ -437,8 +435,8 @@ class BaseKubelet(ABC):
         return "; ".join(parts)
 
     def _new_manager(self, *, wipe: bool) -> DeviceManager:
-        self._transport = RecordingTransport(self._open_transport(wipe=wipe), self.record, self._wake)
-        return DeviceManager(self._transport, self._store, self.sink, topology=self._topology, clock=self._now)
+        transport = RecordingTransport(self._open_transport(wipe=wipe), self.record, self._wake)
+        return DeviceManager(transport, self._store, self.sink, topology=self._topology, clock=self._now)
 
     def _now(self) -> float:
         return time.monotonic() + self._passed

@@ -1,0 +1,11 @@
+"""The device manager: one object that a program holds, made of one part for each thing that needs a lock.
+
+Law: an admission that fails leaves everything as it was; one that succeeds is durable before it is answered. No plugin
+is called while a lock is held, and a reader of `state` has a consistent picture without any lock.
+"""
+
+from devicecore.manager.manager import DeviceManager
+from devicecore.manager.restoring import Restored
+from devicecore.manager.turns import Affinity
+
+__all__ = ["Affinity", "DeviceManager", "Restored"]

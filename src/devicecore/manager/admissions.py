@@ -1,0 +1,199 @@
+"""Admit pods.
+
+Law: an admission that fails leaves everything as it was, and one that succeeds is in the store before it is answered.
+"""
+
+from collections.abc import Callable, Sequence
+
+from attrs import define, field
+
+from devicecore.domain.admission import Admitted, NotReady, Refused, Verdict
+from devicecore.domain.device_set import DeviceSet
+from devicecore.domain.errors import (
+    AdmissionTimeoutError,
+    CalledFromInsideError,
+    DeviceCoreError,
+    ManagerStoppedError,
+    NoHealthyDevicesError,
+    StoreError,
+    UnregisteredDeviceError,
+)
+from devicecore.domain.inventory import Phase
+from devicecore.domain.model import Container, DeviceId, Pod, Receipt, ResourceName
+from devicecore.domain.node_state import NodeState
+from devicecore.domain.notifications import Allocated, Released
+from devicecore.domain.selection import AskPlugin, Chosen, Decision, ResourceRequest
+from devicecore.manager.active_pods import ActivePods
+from devicecore.manager.affinities import Affinities
+from devicecore.manager.current_state import CurrentState
+from devicecore.manager.notifier import Notifier
+from devicecore.manager.open_call import OpenCall
+from devicecore.manager.plugins import Plugins
+from devicecore.manager.run import Run
+from devicecore.manager.saver import Saver
+from devicecore.manager.turns import Affinity, Turns
+
+
+@define(eq=False)
+class _Admission:
+    """What one admission has done so far: reserved for each request, and been given a receipt for each but the last.
+
+    `at` is the container whose turn it is, None before the first.
+    """
+
+    pod: Pod
+    run: Run | None
+    deadline: float
+    at: Container | None = None
+    reserved: list[ResourceRequest] = field(factory=list)
+    receipts: list[Receipt] = field(factory=list)
+
+
+class Admissions:
+    """The order of effects of an admission: reserve, ask the plugin, save, commit, notify. It owns no lock."""
+
+    def __init__(
+        self,
+        *,
+        state: CurrentState,
+        turns: Turns,
+        plugins: Plugins,
+        saver: Saver,
+        pods: ActivePods,
+        affinities: Affinities,
+        notifier: Notifier,
+        budget: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._state = state
+        self._turns = turns
+        self._plugins = plugins
+        self._saver = saver
+        self._pods = pods
+        self._affinities = affinities
+        self._notifier = notifier
+        self._budget = budget
+        self._clock = clock
+
+    def admit(self, pod: Pod, containers: Sequence[Container], affinity: Affinity) -> Verdict:
+        """Give `containers` of a pod their devices, or none of them any.
+
+        Raises:
+            CalledFromInsideError: it is called from inside an admission of the same pod, or from inside the store.
+        """
+        try:
+            turn = self._turns.begin(pod.uid, OpenCall.of_caller(), self._budget)
+        except AdmissionTimeoutError as error:
+            return Refused(error)
+        try:
+            return self._admit(pod, containers, affinity)
+        finally:
+            self._turns.end(turn)
+
+    def _admit(self, pod: Pod, containers: Sequence[Container], affinity: Affinity) -> Verdict:
+        is_swept = self._pods.sweep()
+        admission = _Admission(pod, self._state.run, self._clock() + self._budget)
+        try:
+            # What is known now decides which requests are ours, to the end of the admission.
+            before = self._state.value
+            self._check_alive(admission)
+            self._allocate_all(admission, containers, affinity, before)
+            if admission.reserved:
+                self._commit(admission)
+                is_swept = False  # what was swept is saved too
+        except BaseException as error:
+            if is_swept or isinstance(error, StoreError):  # the store may have what it could not make durable
+                self._saver.request()
+            if isinstance(error, DeviceCoreError) and not isinstance(error, CalledFromInsideError):
+                return self._verdict(error, admission.at)
+            raise
+        if is_swept:
+            self._saver.request()
+        return Admitted(self._state.value.ledger.of_pod(pod.uid), before.unhandled(pod))
+
+    def _allocate_all(
+        self, admission: _Admission, containers: Sequence[Container], affinity: Affinity, before: NodeState
+    ) -> None:
+        pod = admission.pod
+        choose = self._affinities.chooser(pod, containers) if affinity is None else lambda _: affinity
+        for admission.at in containers:
+            container = admission.at
+            numa_nodes = choose(container)  # only now: earlier containers have taken devices
+            for resource, size in before.requests(pod, container):
+                is_running = self._pods.is_already_running(pod, container)
+                self._allocate(admission, ResourceRequest(pod.key(container), resource, size, numa_nodes, is_running))
+
+    def _allocate(self, admission: _Admission, request: ResourceRequest) -> None:
+        """Reserve devices and have the plugin prepare them."""
+        devices = self._reserve(admission, request)
+        if devices:
+            receipt = self._plugins.allocate(request.resource, tuple(devices), lambda: self._time_left(admission))
+            admission.receipts.append(receipt)
+
+    def _reserve(self, admission: _Admission, request: ResourceRequest) -> DeviceSet:
+        """Choose devices and reserve them in one step. If the plugin is asked in between, choose anew afterwards."""
+        preferred: Sequence[DeviceId] | None = None
+        decision: Decision
+
+        def reserved(state: NodeState) -> NodeState:
+            nonlocal decision
+            decision = state.devices_to_allocate(admission.pod, request)
+            if isinstance(decision, AskPlugin) and preferred is not None:
+                decision = decision.answer(preferred)
+            if isinstance(decision, Chosen) and decision.devices:
+                return state.reserve(admission.pod, request, decision.devices)
+            return state
+
+        while True:
+            self._state.replace(reserved, run=admission.run)
+            if isinstance(decision, Chosen):
+                if decision.devices:
+                    admission.reserved.append(request)
+                return decision.devices
+            preferred = self._plugins.preferred(request.resource, decision, self._time_left(admission))
+
+    def _commit(self, admission: _Admission) -> None:
+        """Turn the reservations into allocations: in the store first, then here."""
+        self._time_left(admission)  # what comes too late is not taken
+
+        def confirmed(state: NodeState) -> NodeState:
+            for request, receipt in zip(admission.reserved, admission.receipts, strict=True):
+                state = state.confirm(request.key, request.resource, receipt)
+            return state
+
+        assert admission.run is not None, "it was checked before the first reservation"  # noqa: S101 - for mypy
+        after = self._saver.commit(admission.run, confirmed)
+        if self._notifier:
+            self._notify(admission, after)
+
+    def _notify(self, admission: _Admission, after: NodeState) -> None:
+        pod = admission.pod.uid
+        requested = {(request.key, request.resource) for request in admission.reserved}
+        allocations = [
+            allocation
+            for allocation in after.ledger.allocations[pod]
+            if (allocation.key, allocation.resource) in requested
+        ]
+        self._notifier.notify(Allocated(pod, allocation) for allocation in allocations)
+        # If the pod was evicted meanwhile, its end may have been notified before its beginning.
+        left = self._state.value.ledger.of_pod(pod)
+        self._notifier.notify(Released(pod, allocation) for allocation in allocations if allocation not in left)
+
+    def _verdict(self, error: DeviceCoreError, at: Container | None) -> Refused | NotReady:
+        container = at.name if at else None
+        if isinstance(error, UnregisteredDeviceError | NoHealthyDevicesError):
+            resource = self._state.value.inventory.resources.get(ResourceName(error.resource))
+            if resource and resource.phase in {Phase.AWAITED, Phase.REGISTERED}:
+                return NotReady(error, resource.name, container)
+        return Refused(error, container)
+
+    def _check_alive(self, admission: _Admission) -> None:
+        """Raise if the run in which an admission began is over: nobody knows of its reservations any more."""
+        if admission.run is None or self._state.run is not admission.run:
+            raise ManagerStoppedError
+
+    def _time_left(self, admission: _Admission) -> float:
+        left = admission.deadline - self._clock()
+        if left <= 0:
+            raise AdmissionTimeoutError(admission.pod.uid, self._budget)
+        return left

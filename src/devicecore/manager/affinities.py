@@ -1,0 +1,57 @@
+"""Choose the NUMA nodes that devices shall come from: hints of all providers, merged by the topology policy."""
+
+from collections.abc import Callable, Sequence
+
+from devicecore.domain.errors import TopologyAffinityError
+from devicecore.domain.model import Container, Pod
+from devicecore.domain.topology import Hints, Policy, Scope, Topology, container_hints, merge, pod_hints
+from devicecore.manager.current_state import CurrentState
+from devicecore.manager.turns import Affinity, Turns
+from devicecore.ports.hints import HintProvider
+
+
+class Affinities:
+    """Owns the topology and the hint providers."""
+
+    def __init__(
+        self, topology: Topology, providers: Sequence[HintProvider], state: CurrentState, turns: Turns
+    ) -> None:
+        self._topology = topology
+        self._providers = tuple(providers)
+        self._state = state
+        self._turns = turns
+
+    def is_failure(self, *, admitted: bool) -> bool:
+        """Whether an admission counts as failed in a kubelet's metrics: only if there is a policy."""
+        return self._topology.policy is not Policy.NONE and not admitted
+
+    def chooser(self, pod: Pod, containers: Sequence[Container]) -> Callable[[Container], Affinity]:
+        """What chooses for each of `containers` of `pod` when its turn has come, from the state as it is then.
+
+        With the scope `pod` one affinity holds for all, also for containers that are admitted one by one.
+
+        Raises:
+            TopologyAffinityError: the policy admits no set of NUMA nodes. The function returned raises it too.
+        """
+        if self._topology.policy is Policy.NONE:
+            return lambda _: None
+        if self._topology.scope is Scope.CONTAINER:
+            return lambda container: self._choose_affinity(pod, container)
+        is_whole = len(containers) == len(pod.in_start_order)
+        affinity = self._turns.affinity(pod.uid, lambda: self._choose_affinity(pod, None), anew=is_whole)
+        return lambda _: affinity
+
+    def hints(self, pod: Pod, container: Container | None) -> Hints:
+        """Hints of the devices alone, for a container or for the pod as a whole."""
+        state, numa_nodes = self._state.value, self._topology.numa_nodes
+        if container is None:
+            return pod_hints(pod, state.inventory, state.ledger, numa_nodes)
+        return container_hints(pod, container, state.inventory, state.ledger, numa_nodes)
+
+    def _choose_affinity(self, pod: Pod, container: Container | None) -> Affinity:
+        hints = [self.hints(pod, container)]
+        hints += [provider.topology_hints(pod, container) for provider in self._providers]
+        best, admitted = merge(self._topology, hints)
+        if not admitted:
+            raise TopologyAffinityError(pod.uid, container.name if container else None)
+        return best.mask and tuple(best.mask)

@@ -1,0 +1,428 @@
+"""The object that a program holds: it starts and stops the parts, and hears events."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import ClassVar, Self
+
+from devicecore.domain import container_options
+from devicecore.domain.admission import Admitted, Verdict
+from devicecore.domain.capacity import NodeStatus
+from devicecore.domain.container_options import ContainerOptions
+from devicecore.domain.errors import CalledFromInsideError, ManagerNotStartedError, ManagerStoppedError
+from devicecore.domain.events import DevicesReported, Event, PluginRegistered, RegistrationRequested
+from devicecore.domain.health import pods_with_news
+from devicecore.domain.model import Pod, PodUid, ResourceName
+from devicecore.domain.node_state import NodeState
+from devicecore.domain.notifications import Allocated, HealthChanged
+from devicecore.domain.topology import Hints, Topology
+from devicecore.manager.active_pods import ActivePods
+from devicecore.manager.admissions import Admissions
+from devicecore.manager.affinities import Affinities
+from devicecore.manager.current_state import CurrentState
+from devicecore.manager.notifier import Notifier
+from devicecore.manager.open_call import OpenCall
+from devicecore.manager.plugins import Plugins
+from devicecore.manager.publisher import Publisher
+from devicecore.manager.restoring import Restored, restored
+from devicecore.manager.run import Run
+from devicecore.manager.saver import Saver
+from devicecore.manager.turns import Affinity, Turns
+from devicecore.ports.hints import HintProvider
+from devicecore.ports.metrics import Metrics
+from devicecore.ports.observer import Observer
+from devicecore.ports.pods import PodSource
+from devicecore.ports.sink import NodeStatusSink
+from devicecore.ports.store import CheckpointStore
+from devicecore.ports.transport import PluginTransport
+
+_log = logging.getLogger(__name__)
+
+
+class DeviceManager:
+    """Allocates devices to containers, and remembers which container has which: the kubelet's device manager.
+
+    Thread-safe. Use it as a context manager, or call `start` and `stop`.
+
+    Args:
+        transport: the way to the plugins.
+        store: where the checkpoint is kept.
+        sink: where capacity and allocatable are published.
+        pods: what is known of pods; without it, a pod is active from its admission until `evict`.
+        metrics: counts registrations and measures Allocate calls.
+        topology: the machine's NUMA nodes and the policy for them.
+        hint_providers: other components with NUMA preferences, such as a CPU manager, in the order to ask them in.
+        observers: are notified of allocations, releases and health.
+        admission_budget: seconds that all plugins together may take for one admission.
+        clock: monotonic seconds.
+    """
+
+    # The classes of the parts that own a lock or an order. A test replaces one to show what rests on it.
+    state_type: ClassVar[type[CurrentState]] = CurrentState
+    saver_type: ClassVar[type[Saver]] = Saver
+    publisher_type: ClassVar[type[Publisher]] = Publisher
+    turns_type: ClassVar[type[Turns]] = Turns
+    pods_type: ClassVar[type[ActivePods]] = ActivePods
+    admissions_type: ClassVar[type[Admissions]] = Admissions
+
+    def __init__(
+        self,
+        transport: PluginTransport,
+        store: CheckpointStore,
+        sink: NodeStatusSink,
+        *,
+        pods: PodSource | None = None,
+        metrics: Metrics | None = None,
+        topology: Topology = Topology(),
+        hint_providers: Sequence[HintProvider] = (),
+        observers: Iterable[Observer] = (),
+        admission_budget: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._transport = transport
+        self._metrics = metrics
+        self._clock = clock
+        self._state = state = self.state_type()
+        self._notifier = notifier = Notifier(observers)
+        self._saver = saver = self.saver_type(store, state)
+        self._publisher = self.publisher_type(sink, state)
+        self._turns = turns = self.turns_type(state)
+        self._plugins = plugins = Plugins(transport, state, metrics, clock)
+        self._pods = self.pods_type(pods, state, turns, notifier)
+        self._affinities = Affinities(topology, hint_providers, state, turns)
+        self._admissions = self.admissions_type(
+            state=state,
+            turns=turns,
+            plugins=plugins,
+            saver=saver,
+            pods=self._pods,
+            affinities=self._affinities,
+            notifier=notifier,
+            budget=admission_budget,
+            clock=clock,
+        )
+        self._starting = threading.Lock()  # held by a start, so that another one waits for it
+        self._moving = threading.Lock()  # held while the transport is started or stopped
+        self._start: OpenCall | None = None
+        self._run: Run | None = None  # the last one, from the very beginning of its start
+        self._events: dict[int, OpenCall] = {}  # under way, by thread
+        self.restored = Restored()
+        """What was found in the store at the last start."""
+
+    def __repr__(self) -> str:
+        inventory, ledger = self.state.inventory, self.state.ledger
+        devices = sum(inventory.status().capacity.values())
+        return (
+            f"<DeviceManager {'running' if self._state.run else 'stopped'}: {len(inventory.resources)} resources, "
+            f"{devices} devices, {len(ledger.allocations)} pods with devices>"
+        )
+
+    # --- starting and stopping ----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Restore what was saved, then take registrations (kubelet: `Start`, kubelet.md 2.2).
+
+        A checkpoint that cannot be used is set aside, never overwritten; `restored` tells. Starting twice is once: the
+        second call returns when the first one is done. After a stop it is a restart.
+
+        Raises:
+            StoreError: there is an unusable checkpoint, and it cannot be set aside.
+            SetUpError: the transport cannot start.
+            ManagerStoppedError: `stop` was called meanwhile. Nothing is running.
+            CalledFromInsideError: it is called from inside a start.
+            ForkedError: this process is a fork of the one in which the manager was started.
+        """
+        method = "start"
+        self._check_process()
+        if self._start is not None and self._start.is_around_us:
+            raise CalledFromInsideError(method, method)
+        with self._starting:
+            if self._state.run is not None:
+                return
+            self._start = OpenCall.of_caller()
+            run = self._run = Run()
+            try:
+                self._begin(run)
+            except BaseException:
+                run.is_restored.set()
+                self._end(run)
+                raise
+            finally:
+                self._start = None
+            run.is_restored.set()
+        self._publisher.publish()
+
+    def _begin(self, run: Run) -> None:
+        # Start the transport first: it claims the directory, and only the owner may read the checkpoint. Events wait
+        # until the checkpoint is restored.
+        with self._moving:
+            if run.is_stopped:
+                raise ManagerStoppedError
+            self._transport.start(partial(self._on_event, run))
+        self._pods.begin()
+        state, found = restored(run, self._saver, self._plugins, self._clock())
+        self._saver.begin(run, state)
+        self.restored = found
+        self._notifier.notify(Allocated(allocation.key.pod, allocation) for allocation in state.ledger)
+
+    def stop(self) -> None:
+        """Disconnect all plugins. What was answered is already saved. Stopping twice, or before a start, is no error.
+
+        A save that is under way ends first. Admissions that are under way are refused: from here on nothing is saved,
+        because the store may belong to another manager soon.
+
+        Raises:
+            CalledFromInsideError: it is called from inside the store, or from inside an event of the transport, and
+                would wait for itself.
+            ForkedError: this process is a fork of the one in which the manager was started.
+        """
+        self._check_process()
+        method = "stop"
+        if (event := self._events.get(threading.get_ident())) is not None and event.is_around_us:
+            raise CalledFromInsideError(method, "an event of the PluginTransport")
+        self._end(self._run)
+
+    def _end(self, run: Run | None) -> None:
+        self._saver.end(run)
+        with self._moving:
+            self._transport.stop()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _check_process(self) -> None:
+        if self._run is not None and not self._run.is_stopped:
+            self._run.check_process()
+
+    def _check_started(self) -> None:
+        """Refuse calls that need a run.
+
+        Raises:
+            ManagerNotStartedError: there never was a start.
+            ForkedError: this process is a fork of the one in which the manager was started.
+        """
+        if self._run is None:
+            raise ManagerNotStartedError
+        self._check_process()
+
+    def _check_running(self) -> None:
+        self._check_started()
+        if self._state.run is None:
+            raise ManagerStoppedError
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> NodeState:
+        """All that is known now, as a value."""
+        return self._state.value
+
+    @property
+    def status(self) -> NodeStatus:
+        """Capacity and allocatable now (kubelet: `GetCapacity`, kubelet.md 3.6)."""
+        return self.state.inventory.status()
+
+    def wait_for(self, condition: Callable[[NodeState], object], timeout: float) -> NodeState:
+        """Wait until `condition` holds of the state, and return that state. It is asked after every change.
+
+        `condition` is called in this thread, without any lock: it may call the manager.
+
+        Raises:
+            TimeoutError: it did not hold within `timeout` seconds.
+            ForkedError: this process is a fork of the one in which the manager was started.
+        """
+        self._check_process()
+        return self._state.wait_for(condition, timeout)
+
+    def options(self, pod: Pod, container: str) -> ContainerOptions | None:
+        """What a container must be given for the devices that it has; None if it has none. Nothing is changed.
+
+        Raises:
+            KeyError: the pod has no such container.
+            UnreadableReceiptError: a plugin's answer cannot be read.
+        """
+        key = pod.key(pod.container(container))
+        allocations = self.state.ledger.of_container(key)
+        if not allocations:
+            return None
+        return container_options.merge({one.resource: self._plugins.read(one.receipt) for one in allocations})
+
+    def topology_hints(self, pod: Pod, container: str | None = None) -> Hints:
+        """Hints for one container, or for the pod as a whole (kubelet: `GetTopologyHints`, `GetPodTopologyHints`).
+
+        Nothing is changed: pods that are no longer active count until `tick`, `update_allocated_devices` or the next
+        admission.
+
+        Raises:
+            KeyError: the pod has no such container.
+        """
+        return self._affinities.hints(pod, None if container is None else pod.container(container))
+
+    def sanitize_allocatable(self, pod: PodUid, allocatable: Mapping[ResourceName, int]) -> dict[ResourceName, int]:
+        """`allocatable` raised to what is in use, if `pod` holds devices (kubelet: `UpdatePluginResources`)."""
+        return self.state.sanitize_allocatable(pod, allocatable)
+
+    # --- acting -------------------------------------------------------------------------------------------------------
+
+    def admit(self, pod: Pod, *, affinity: Affinity = None) -> Verdict:
+        """Give all containers of a pod their devices, or none of them any.
+
+        A pod that is already here keeps what it has. `affinity` are NUMA nodes that the caller has chosen for every
+        container; without it the topology policy decides.
+
+        Raises:
+            ManagerNotStartedError: the manager was never started.
+            CalledFromInsideError: it is called from inside an admission of the same pod, or from inside the store.
+            ForkedError: this process is a fork of the one in which the manager was started.
+        """
+        self._check_started()
+        began = self._clock()
+        verdict = self._admissions.admit(pod, pod.in_start_order, affinity)
+        if self._metrics:
+            failed = self._affinities.is_failure(admitted=isinstance(verdict, Admitted))
+            self._metrics.topology_manager_admission(self._clock() - began, failed=failed)
+        return verdict
+
+    def allocate(self, pod: Pod, container: str, *, affinity: Affinity = None) -> Verdict:
+        """Give one container of a pod its devices, or none at all (kubelet: `Allocate`, kubelet.md 5.2).
+
+        With the scope `pod`, what was chosen for the first container of the pod holds for those after it.
+
+        Raises:
+            KeyError: the pod has no such container.
+            ManagerNotStartedError: the manager was never started.
+            CalledFromInsideError: it is called from inside an admission of the same pod, or from inside the store.
+            ForkedError: this process is a fork of the one in which the manager was started.
+        """
+        self._check_started()
+        return self._admissions.admit(pod, (pod.container(container),), affinity)
+
+    def start_container(self, pod: Pod, container: str) -> ContainerOptions | None:
+        """Prepare the start of a container: what it must be given, None if it has no devices.
+
+        To be called before each start. Plugins that require it are told of the start (PreStartContainer). A container
+        of an active pod that missed its allocation gets it now (kubelet: `GetDeviceRunContainerOptions`, kubelet.md
+        7.1).
+
+        Raises:
+            KeyError: the pod has no such container.
+            NoDevicesAllocatedError: a plugin requires to be told of the start of a container without its devices.
+            PluginError: a plugin does not answer, or its answer cannot be read.
+            AdmissionError: the container missed its allocation, and cannot have it now.
+            StoreError: the same, because it cannot be saved.
+            ManagerNotStartedError: the manager was never started.
+            ForkedError: this process is a fork of the one in which the manager was started.
+        """
+        self._check_started()
+        wanted = pod.container(container)
+        key = pod.key(wanted)
+        requests = [resource for resource, size in self.state.requests(pod, wanted) if size]
+        for resource in requests:
+            self._plugins.pre_start(key, resource)
+        missed = [resource for resource in requests if self.state.ledger.allocation(key, resource) is None]
+        if missed and self._pods.is_active(pod.uid):
+            verdict = self.allocate(pod, container)
+            if not isinstance(verdict, Admitted):
+                raise verdict.error
+        options = self.options(pod, container)
+        for conflict in options.conflicts if options else ():
+            _log.error("container %s of pod %s: %s", container, pod.uid, conflict)
+        return options
+
+    def evict(self, pods: Iterable[PodUid]) -> None:
+        """Forget pods that are no longer active: their devices are free, and the checkpoint no longer names them.
+
+        Raises:
+            ManagerNotStartedError: the manager was never started. Nothing is forgotten.
+            ManagerStoppedError: the manager is stopped. Nothing is forgotten.
+            TypeError: `pods` is one uid, or has an item that is no uid.
+            ForkedError: this process is a fork of the one in which the manager was started.
+        """
+        uids = _uids(pods)
+        self._check_running()
+        self._turns.end_abandoned()
+        self._pods.forget(uids)
+        self._saver.request()
+
+    def update_allocated_devices(self) -> None:
+        """Forget the pods that the pod source no longer lists (kubelet: `UpdateAllocatedDevices`, kubelet.md 5.3).
+
+        Raises:
+            ForkedError: this process is a fork of the one in which the manager was started.
+        """
+        self._check_process()
+        self._turns.end_abandoned()
+        if self._pods.sweep():
+            self._saver.request()
+
+    def tick(self) -> NodeStatus:
+        """Let time pass; the status. To be called every 10 seconds, as a kubelet asks for its capacity.
+
+        A resource whose plugin has been away for longer than the grace period is forgotten, and is in `removed` of this
+        one status. What changed is saved and published, and so is what could not be before (kubelet: `GetCapacity`,
+        kubelet.md 3.6).
+
+        Raises:
+            ForkedError: this process is a fork of the one in which the manager was started.
+        """
+        self._check_process()
+        self._turns.end_abandoned()
+        now = self._clock()
+        before, _ = self._state.replace(lambda state: state.expire(now)[1])
+        removed, _ = before.expire(now)
+        if removed or self._saver.is_behind:
+            self._saver.request()
+        return self._publisher.publish(removed)
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def _on_event(self, run: Run, event: Event) -> None:
+        if isinstance(event, RegistrationRequested):
+            if self._metrics:
+                self._metrics.device_plugin_registration(event.resource)
+            return
+        run.is_restored.wait()
+        thread = threading.get_ident()
+        outer = self._events.get(thread)
+        self._events[thread] = OpenCall.of_caller()
+        try:
+            self._apply(run, event)
+        finally:
+            if outer is None:
+                del self._events[thread]
+            else:
+                self._events[thread] = outer
+
+    def _apply(self, run: Run, event: Event) -> None:
+        now = self._clock()
+        before, after = self._state.replace(lambda state: state.apply(event, now) if self._state.run is run else state)
+        if not isinstance(event, PluginRegistered):  # registering alone changes nothing that is saved
+            self._saver.request()
+        self._publisher.publish()
+        if self._notifier and isinstance(event, DevicesReported):
+            old, new = (state.inventory.last_report(event.plugin.resource) for state in (before, after))
+            if pods := pods_with_news(event.plugin.resource, old, new, after.ledger):
+                self._notifier.notify([HealthChanged(pods)])
+
+
+def _uids(pods: Iterable[object]) -> tuple[PodUid, ...]:
+    if isinstance(pods, str):  # whose letters would be pods that do not exist
+        message = f"evict takes the uids of several pods: evict([{pods!r}])"
+        raise TypeError(message)
+    uids = []
+    for uid in pods:
+        if not isinstance(uid, str):
+            instead = "evict([pod.uid])" if isinstance(uid, Pod) else "a str"
+            message = f"evict takes the uids of pods: expected {instead}, got {type(uid).__name__}"
+            raise TypeError(message)
+        uids.append(PodUid(uid))
+    return tuple(uids)

@@ -1,0 +1,33 @@
+"""Notify observers.
+
+Law: an observer that raises changes nothing: the error is logged, and the other observers are notified.
+"""
+
+import logging
+from collections.abc import Iterable
+
+from devicecore.domain.notifications import Notification
+from devicecore.ports.observer import Observer
+
+_log = logging.getLogger(__name__)
+
+
+class Notifier:
+    """The observers of one manager. Its callers hold no lock."""
+
+    def __init__(self, observers: Iterable[Observer]) -> None:
+        self._observers = tuple(observers)
+
+    def __bool__(self) -> bool:
+        return bool(self._observers)
+
+    def notify(self, notifications: Iterable[Notification]) -> None:
+        """Call every observer with each of `notifications`, in their order. Without observers nothing is evaluated."""
+        if not self._observers:
+            return
+        for notification in notifications:
+            for observer in self._observers:
+                try:
+                    observer(notification)
+                except Exception:  # noqa: BLE001 - an observer's mistake must not fail an admission
+                    _log.exception("%r failed on %s", observer, type(notification).__name__)

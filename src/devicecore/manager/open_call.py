@@ -1,0 +1,46 @@
+"""A call that is under way in some thread, and whether it still is.
+
+Law: a call that has returned or raised is never taken for one that is under way, even if an interrupt (Ctrl-C) kept it
+from saying so.
+"""
+
+import sys
+import threading
+from types import FrameType
+
+from attrs import define
+
+
+@define(eq=False)
+class OpenCall:
+    """A call under way: the thread it runs in, and its frame."""
+
+    thread: int
+    _frame: FrameType | None
+
+    @classmethod
+    def of_caller(cls) -> "OpenCall":
+        """The call of the function that calls this one."""
+        return cls(threading.get_ident(), sys._getframe(1))  # noqa: SLF001 - documented, and the cheapest way
+
+    def end(self) -> None:
+        """Say that it ends now. That also breaks the reference cycle with the frame."""
+        self._frame = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the call has returned or raised."""
+        frame = self._frame
+        if frame is None:
+            return True
+        try:
+            frame.clear()  # Python refuses this for a frame that is being executed, in whatever thread
+        except RuntimeError:
+            return False
+        self._frame = None
+        return True
+
+    @property
+    def is_around_us(self) -> bool:
+        """Whether the caller runs inside this call."""
+        return self.thread == threading.get_ident() and not self.has_ended

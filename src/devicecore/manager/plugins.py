@@ -1,0 +1,100 @@
+"""Call plugins: the instance that serves a resource now.
+
+Law: no lock is held while a plugin is called.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from devicecore.domain.container_options import ContainerAllocateResponse
+from devicecore.domain.errors import EndpointNotFoundError, NoDevicesAllocatedError, PluginCallError, PluginStoppedError
+from devicecore.domain.inventory import Plugin
+from devicecore.domain.model import ContainerKey, DeviceId, Receipt, ResourceName
+from devicecore.domain.selection import AskPlugin
+from devicecore.manager.current_state import CurrentState
+from devicecore.ports.metrics import Metrics
+from devicecore.ports.transport import PluginTransport
+
+
+class Plugins:
+    """The plugins of one manager, by resource."""
+
+    def __init__(
+        self, transport: PluginTransport, state: CurrentState, metrics: Metrics | None, clock: Callable[[], float]
+    ) -> None:
+        self._transport = transport
+        self._state = state
+        self._metrics = metrics
+        self._clock = clock
+
+    def allocate(self, resource: ResourceName, devices: Sequence[DeviceId], time_left: Callable[[], float]) -> Receipt:
+        """Have the plugin prepare `devices` for one container.
+
+        Raises:
+            PluginError: there is no plugin, or it cannot.
+        """
+        began = self._clock()
+        try:
+            return self._transport.allocate(self._instance(resource).id, devices, timeout=time_left())
+        finally:
+            if self._metrics:
+                self._metrics.device_plugin_alloc_duration(resource, self._clock() - began)
+
+    def preferred(self, resource: ResourceName, question: AskPlugin, timeout: float) -> Sequence[DeviceId]:
+        """The devices that the plugin prefers.
+
+        Raises:
+            PluginError: there is no plugin, or it does not answer.
+        """
+        with _a_stopped_plugin_fails(resource, "GetPreferredAllocation"):
+            return self._transport.get_preferred_allocation(
+                self._instance(resource).id,
+                tuple(question.candidates),
+                tuple(question.must_include),
+                question.size,
+                timeout=timeout,
+            )
+
+    def pre_start(self, key: ContainerKey, resource: ResourceName) -> None:
+        """Tell the plugin of a start, if it wants to know.
+
+        Raises:
+            PluginError: there is no plugin, or it does not answer.
+            NoDevicesAllocatedError: the plugin wants to know, and the container has no devices.
+        """
+        state = self._state.value
+        known = state.inventory.resources.get(resource)
+        if known and known.plugin is None:
+            return  # not back since the restart: a kubelet does not know its options, and goes on (kubelet.md 7.2)
+        plugin = self._instance(resource)
+        if not plugin.options.pre_start_required:
+            return
+        allocation = state.ledger.allocation(key, resource)
+        if allocation is None:
+            raise NoDevicesAllocatedError(key.pod, key.container, resource)
+        with _a_stopped_plugin_fails(resource, "PreStartContainer"):
+            self._transport.pre_start_container(plugin.id, tuple(allocation.devices))
+
+    def read(self, receipt: Receipt) -> ContainerAllocateResponse:
+        """What a plugin answered to Allocate.
+
+        Raises:
+            UnreadableReceiptError: it cannot be read.
+        """
+        return self._transport.read(receipt)
+
+    def _instance(self, resource: ResourceName) -> Plugin:
+        known = self._state.value.inventory.resources.get(resource)
+        plugin = known.plugin if known else None
+        if plugin is None:
+            raise EndpointNotFoundError(resource)
+        return plugin
+
+
+@contextmanager
+def _a_stopped_plugin_fails(resource: ResourceName, method: str) -> Iterator[None]:
+    """Report a plugin that has gone as a failed call, as a kubelet does but for Allocate (kubelet.md 5.5, 7.2)."""
+    try:
+        yield
+    except PluginStoppedError as error:
+        raise PluginCallError(resource, method, str(error)) from error

@@ -1,0 +1,59 @@
+"""Publish capacity and allocatable.
+
+Law: no older status is published after a newer one. A status that the sink did not take is published with the next
+change, or with the next tick.
+"""
+
+import logging
+import threading
+from collections.abc import Iterable
+
+from attrs import evolve
+
+from devicecore.domain.capacity import NodeStatus
+from devicecore.domain.errors import CalledFromInsideError, SinkError
+from devicecore.domain.model import ResourceName
+from devicecore.manager.current_state import CurrentState
+from devicecore.manager.open_call import OpenCall
+from devicecore.ports.sink import NodeStatusSink
+
+_log = logging.getLogger(__name__)
+
+
+class Publisher:
+    """Owns the sink and what it has taken. The lock is held while the sink is called."""
+
+    def __init__(self, sink: NodeStatusSink, state: CurrentState) -> None:
+        self._sink = sink
+        self._state = state
+        self._lock = threading.Lock()
+        self._call: OpenCall | None = None  # to the sink
+        self._published = NodeStatus()
+        self._removed: tuple[ResourceName, ...] = ()  # and not published yet
+
+    def publish(self, removed: Iterable[ResourceName] = ()) -> NodeStatus:
+        """Publish the status if it has changed; the status. `removed` are resources that the node has no longer.
+
+        Raises:
+            CalledFromInsideError: the sink calls this while it publishes.
+        """
+        if self._call is not None and self._call.is_around_us:
+            method = "publishing"
+            raise CalledFromInsideError(method, "NodeStatusSink.publish")
+        with self._lock:
+            status = self._state.value.inventory.status()
+            status = evolve(status, removed=tuple(sorted({*self._removed, *removed} - status.capacity.keys())))
+            if status == self._published or self._state.run is None:
+                return status
+            self._removed = status.removed
+            self._call = OpenCall.of_caller()
+            try:
+                self._sink.publish(status)
+            except SinkError as error:
+                _log.error("%s", error)
+            else:
+                self._removed = ()
+                self._published = evolve(status, removed=())
+            finally:
+                self._call = None
+            return status

@@ -1,0 +1,67 @@
+"""Find out what was saved."""
+
+import logging
+
+from attrs import evolve, frozen
+
+from devicecore.domain.checkpoint import CheckpointData, decode, restore
+from devicecore.domain.errors import CheckpointError, DeviceCoreError, StoreError, UnreadableReceiptError
+from devicecore.domain.model import Receipt
+from devicecore.domain.node_state import NodeState
+from devicecore.manager.plugins import Plugins
+from devicecore.manager.run import Run
+from devicecore.manager.saver import Saver
+
+_log = logging.getLogger(__name__)
+
+
+@frozen
+class Restored:
+    """What a manager found in its store when it started.
+
+    `format` is that of the checkpoint (0, 1 or 2), None if there was none that could be used. Then `problem` says why
+    and `set_aside` where the unusable one is kept. `skipped` are entries whose receipt cannot be read.
+    """
+
+    format: int | None = None
+    allocations: int = 0
+    skipped: tuple[str, ...] = ()
+    problem: DeviceCoreError | None = None
+    set_aside: str | None = None
+
+
+def restored(run: Run, saver: Saver, plugins: Plugins, now: float) -> tuple[NodeState, Restored]:
+    """What was saved, as far as it can be used. `now` is monotonic seconds.
+
+    Raises:
+        StoreError: there is an unusable checkpoint, and it cannot be set aside.
+        ManagerStoppedError: `run` was stopped meanwhile.
+    """
+    try:
+        blob = saver.load()
+        decoded = None if blob is None else decode(blob)
+        data = decoded.verified() if decoded else CheckpointData(None, {})
+    except (StoreError, CheckpointError) as error:
+        found = Restored(problem=error, set_aside=_set_aside(run, saver, error))
+        _log.error("%s; it is kept as %s, and nothing is restored", error, found.set_aside)
+        return NodeState(), found
+    skipped = []
+    entries = []
+    for entry in data.entries or ():
+        try:
+            plugins.read(Receipt(entry.alloc_resp or b""))
+        except UnreadableReceiptError as error:
+            holder = f"{entry.resource_name} of container {entry.container_name} of pod {entry.pod_uid}"
+            _log.error("%s is not restored: %s", holder, error)
+            skipped.append(f"{holder}: {error}")
+        else:
+            entries.append(entry)
+    state = restore(evolve(data, entries=tuple(entries)), now)
+    return state, Restored(decoded.format if decoded else None, len(entries), tuple(skipped))
+
+
+def _set_aside(run: Run, saver: Saver, problem: DeviceCoreError) -> str | None:
+    try:
+        return saver.set_aside(run)
+    except StoreError as error:
+        raise evolve(error, cause=f"{error.cause}. It was to be set aside because of this: {problem}") from problem

@@ -1,0 +1,159 @@
+"""One admission at a time for each pod, and the NUMA affinity chosen for a pod as a whole.
+
+Law: a turn ends with the call that began it. If an interrupt keeps that call from ending its turn, the next call that
+needs it does. With the turn, everything that the admission reserved and did not commit is given back.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+
+from attrs import define, evolve
+
+from devicecore.domain.errors import AdmissionTimeoutError, CalledFromInsideError
+from devicecore.domain.model import NumaNode, PodUid
+from devicecore.domain.node_state import NodeState
+from devicecore.manager.current_state import CurrentState
+from devicecore.manager.open_call import OpenCall
+
+Affinity = Collection[NumaNode] | None
+"""The NUMA nodes that devices shall come from; None if any will do."""
+
+_LOOK_AGAIN = 1.0  # seconds after which a waiting admission looks whether the turn before it was abandoned
+
+
+@define(eq=False)
+class Turn:
+    """The admission of one pod, from its beginning to its end."""
+
+    pod: PodUid
+    call: OpenCall
+
+
+class Turns:
+    """Owns the turns and the affinities. The lock is held while they are looked up or written.
+
+    Ending a turn replaces the state under the lock: turns before state is a nesting of locks that no other part turns
+    around. Neither plugin, store nor sink nor pod source is called under it.
+    """
+
+    def __init__(self, state: CurrentState) -> None:
+        self._state = state
+        self._lock = threading.Lock()
+        self._open: dict[PodUid, Turn] = {}
+        self._waiting: set[SimpleQueue[None]] = set()
+        self._witnesses: list[set[PodUid]] = []
+        self._affinities: dict[PodUid, Affinity] = {}
+
+    def begin(self, pod: PodUid, call: OpenCall, patience: float) -> Turn:
+        """Begin the turn of `pod` that ends with `call`, as soon as no other turn of the pod is open.
+
+        Raises:
+            AdmissionTimeoutError: another one was open for `patience` seconds of real time.
+            CalledFromInsideError: the turn that is open is around this call, which would wait for itself.
+        """
+        turn = Turn(pod, call)
+        if self._open:
+            self._end_abandoned(of_thread=call.thread)
+        if self._has_begun(turn):
+            return turn
+        until = time.monotonic() + patience
+        ended = SimpleQueue[None]()
+        self._waiting.add(ended)
+        try:
+            while not self._has_begun(turn):
+                left = until - time.monotonic()
+                if left <= 0:
+                    raise AdmissionTimeoutError(pod, patience)
+                try:
+                    ended.get(timeout=min(left, _LOOK_AGAIN))
+                except Empty:
+                    self._end_abandoned()
+            return turn
+        finally:
+            self._waiting.discard(ended)
+
+    def end(self, turn: Turn) -> None:
+        """End a turn: give back what it reserved, and let the next admission of the pod begin. Twice is no error."""
+        pod = turn.pod
+        with self._lock:
+            if self._open.get(pod) is not turn:
+                return
+            self.give_back(pod)
+            if pod in self._affinities and pod not in self._state.value.ledger.allocations:
+                del self._affinities[pod]
+            del self._open[pod]
+        turn.call.end()
+        for ended in tuple(self._waiting):
+            ended.put(None)
+
+    def give_back(self, pod: PodUid) -> None:
+        """Give back what was reserved in the turn of `pod`. Only its admission calls this, or what ends its turn."""
+        if any(reservation.key.pod == pod for reservation in self._state.value.ledger.reservations):
+            self._state.replace(lambda state: _given_back(state, pod))
+
+    def end_abandoned(self) -> None:
+        """End every turn whose call was interrupted so early or so late that it could not end it."""
+        if self._open:
+            self._end_abandoned()
+
+    @contextmanager
+    def admitting(self) -> Iterator[set[PodUid]]:
+        """The pods that are in admission at any moment of the block, complete when it ends."""
+        seen: set[PodUid] = set()
+        with self._lock:
+            seen.update(self._open)
+            self._witnesses.append(seen)
+        try:
+            yield seen
+        finally:
+            with self._lock:
+                self._witnesses = [witness for witness in self._witnesses if witness is not seen]
+
+    def affinity(self, pod: PodUid, choose: Callable[[], Affinity], *, anew: bool) -> Affinity:
+        """The affinity chosen for a pod in its turn. If there is none, or it is to be chosen anew, `choose` is called.
+
+        `choose` asks hint providers, so it is called without the lock.
+        """
+        with self._lock:
+            if pod in self._affinities and not anew:
+                return self._affinities[pod]
+        affinity = choose()
+        with self._lock:
+            self._affinities[pod] = affinity
+        return affinity
+
+    def forget(self, pods: Iterable[PodUid]) -> None:
+        """Forget the affinities of pods that are gone. A pod in admission has one that is in use."""
+        with self._lock:
+            for pod in self._affinities.keys() & {*pods} - self._open.keys():
+                del self._affinities[pod]
+
+    def _has_begun(self, turn: Turn) -> bool:
+        with self._lock:
+            other = self._open.get(turn.pod)
+            if other is None:
+                self._open[turn.pod] = turn
+                for witness in self._witnesses:
+                    witness.add(turn.pod)
+                return True
+        if other.call.is_around_us:
+            method = f'admitting pod "{turn.pod}"'
+            raise CalledFromInsideError(method, "the admission of the same pod")
+        return False
+
+    def _end_abandoned(self, of_thread: int | None = None) -> None:
+        for turn in tuple(self._open.values()):
+            if of_thread in {None, turn.call.thread} and turn.call.has_ended:
+                self.end(turn)
+
+
+def _given_back(state: NodeState, pod: PodUid) -> NodeState:
+    """The state without reservations of `pod`."""
+    ledger = state.ledger
+    for reservation in ledger.reservations:
+        if reservation.key.pod == pod:
+            ledger = ledger.release(reservation.key, reservation.resource)
+    return evolve(state, ledger=ledger)
