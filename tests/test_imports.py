@@ -51,12 +51,12 @@ LAYERS = {
     "devicecore.__main__": Layer(names("sys .cli")),
     "devicecore.domain": Layer(PURE | names("attrs")),
     "devicecore.domain.checkpoint": Layer(PURE | names("attrs cattrs fnv_hash_fast orjson")),
-    "devicecore.domain.dra": Layer(PURE | names("attrs datetime zlib .domain")),  # dates in a file, and its CRC
     "devicecore.ports": Layer(PURE | names("attrs .domain")),
     "devicecore.manager": Layer(PURE | names("attrs logging os queue sys threading time .domain .ports")),
     "devicecore.plugins": Layer(ANY | names("attrs .domain .ports")),
     "devicecore.wire": Layer(PURE | names("attrs google importlib .domain .ports")),
     "devicecore.system": Layer(ANY | names("attrs .domain")),
+    "devicecore.system.documents": Layer(ANY | names("attrs yaml .domain")),
     "devicecore.adapters": Layer(ADAPTER),
     "devicecore.adapters.grpc_unix": Layer(ADAPTER | names("google grpc")),
     "devicecore.adapters.kube_api": Layer(ADAPTER | names("httpx2 lightkube")),

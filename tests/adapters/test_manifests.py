@@ -2,16 +2,19 @@
 
 import json
 import os
+import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-from devicecore.adapters import manifests
 from devicecore.adapters.manifests import Changes, ManifestError, ManifestPods, read_pods
+from devicecore.adapters.manifests.directory import MAX_FILES_AT_ONCE
 from devicecore.domain.errors import DirectoryError
 from devicecore.domain.model import Container, ContainerKey, Pod, PodUid
+from devicecore.system.documents import MAX_DOCUMENT_SIZE, described, read_documents
+from tests.hostile_documents import HOSTILE
 
 GPU = "acme.io/gpu"
 POD = """\
@@ -95,8 +98,8 @@ def test_a_file_may_have_many_documents_and_lists_in_yaml_and_json() -> None:
     assert names(read_pods(listed, "x")) == ["a", "b"]
     nameless = manifest("a").replace('"apiVersion": "v1", "kind": "Pod", ', "")
     assert names(read_pods(f'{{"apiVersion": "v1", "kind": "PodList", "items": [{nameless}]}}', "x")) == ["a"]
-    indented = json.dumps(json.loads(manifest("tabs \u00e9 \u2028 \t", uid="u")), indent="\t")
-    assert names(read_pods(indented, "x")) == ["tabs \u00e9 \u2028 \t"]
+    annotated = json.loads(manifest("a", note="\U0001f600 \u2028 \t"))  # half of a surrogate pair is no YAML
+    assert names(read_pods(json.dumps(annotated, indent="\t"), "x")) == ["a"]
 
 
 def test_merge_keys_and_aliases_are_followed() -> None:
@@ -105,13 +108,13 @@ def test_merge_keys_and_aliases_are_followed() -> None:
     assert read_pods(text, "x")[0].container("idle").limits == {GPU: 4}
 
 
-@pytest.mark.parametrize("quantity", ["1.5", "500m", "1n", "'0.5'", "1.1e0", "1.0001Ki"])
+@pytest.mark.parametrize("quantity", ["1.5", "500m", "1n", "'0.5'", "'1.1e0'", "1.0001Ki"])
 def test_a_fraction_of_a_device_is_refused_as_kubernetes_does(quantity: str) -> None:
     with pytest.raises(ManifestError) as refused:
         read_pods(POD.replace("acme.io/gpu: 2", f"acme.io/gpu: {quantity}"), "x")
     error = refused.value
     assert (error.line, error.field) == (24, f"spec.containers[0].resources.limits[{GPU}]")
-    assert error.problem == f"it must be an integer, and is {quantity.strip(chr(39))}"
+    assert error.problem == f"expected an integer, got {quantity.strip(chr(39))}"
 
 
 @pytest.mark.parametrize(
@@ -127,7 +130,7 @@ def test_a_resource_that_no_container_can_have_is_refused_as_kubernetes_does(nam
     error = refused.value
     field = f"[{name}]" if "/" in name else f".{name}"
     assert (error.line, error.field) == (24, f"spec.containers[0].resources.limits{field}")
-    assert error.problem == f"{name!r} is not a resource that a container can have, such as cpu or example.com/gpu"
+    assert error.problem == f"expected a container resource such as cpu or example.com/gpu, got {described(name)}"
 
 
 def test_a_uid_is_taken_or_made_of_the_file_and_all_the_pod_says() -> None:
@@ -156,21 +159,21 @@ def test_a_uid_is_taken_or_made_of_the_file_and_all_the_pod_says() -> None:
             POD.replace("acme.io/gpu: 2", "acme.io/gpu: -2"),
             24,
             "spec.containers[0].resources.limits[acme.io/gpu]",
-            "it has to be 0 or more, and is -2",
+            "expected 0 or more, got -2",
             id="negative",
         ),
         pytest.param(
             POD.replace("acme.io/gpu: 2", "acme.io/gpu: yes"),
             24,
             "spec.containers[0].resources.limits[acme.io/gpu]",
-            "it has to be a quantity such as 2, 500m or 1.5Gi",
+            "expected a quantity such as 2, 500m or 1.5Gi, got True",
             id="truth",
         ),
         pytest.param(
             POD.replace("acme.io/gpu: 2", "acme.io/gpu: [2]"),
             24,
             "spec.containers[0].resources.limits[acme.io/gpu]",
-            "it has to be one value",
+            "expected a quantity such as 2, 500m or 1.5Gi, got a list",
             id="list for a value",
         ),
         pytest.param(
@@ -183,53 +186,61 @@ def test_a_uid_is_taken_or_made_of_the_file_and_all_the_pod_says() -> None:
         pytest.param(
             POD.replace("- name: main", "- nom: main"), 14, "spec.containers[0].name", "it is missing", id="name"
         ),
+        pytest.param(POD.replace("name: train", "name: 7"), 4, "metadata.name", "expected a text, got 7", id="number"),
         pytest.param(
-            POD.replace("name: train", "name: 7"), 4, "metadata.name", "it has to be a text, and is 7", id="number"
-        ),
-        pytest.param(
-            POD.replace("name: idle", "name: main"), 7, "spec", "two containers are called 'main'", id="two of a name"
+            POD.replace("name: idle", "name: main"),
+            7,
+            "spec",
+            "two containers have the name 'main'",
+            id="two of a name",
         ),
         pytest.param(
             manifest("a").replace("[{", "{").replace("}]", "}"),
-            1,
+            None,
             "spec.containers",
-            "it has to be a list",
+            "expected a list, got an object",
             id="object",
         ),
-        pytest.param("apiVersion: v1\nkind: Pod\nmetadata: [a]", 3, "metadata", "it has to be an object", id="list"),
         pytest.param(
-            POD[: POD.index("  containers")], 7, "spec.containers", "a pod has at least one container", id="containers"
+            "apiVersion: v1\nkind: Pod\nmetadata: [a]", 3, "metadata", "expected an object, got a list", id="list"
+        ),
+        pytest.param(
+            POD[: POD.index("  containers")],
+            7,
+            "spec.containers",
+            "expected at least one container, got none",
+            id="containers",
         ),
         pytest.param(
             "apiVersion: apps/v1\nkind: Deployment",
             2,
             "kind",
-            "it is a Deployment of apps/v1, and not a Pod of v1",
+            "expected a Pod of v1, got 'Deployment' of 'apps/v1'",
             id="kind",
         ),
         pytest.param(
             f"apiVersion: v1\nkind: List\nitems:\n- {manifest('a')}\n- kind: Job\n  apiVersion: x/v1",
             5,
             "items[1].kind",
-            "it is a Job of x/v1, and not a Pod of v1",
+            "expected a Pod of v1, got 'Job' of 'x/v1'",
             id="kind in a list",
         ),
-        pytest.param("? [a]\n: b", 1, "", "a key has to be a text", id="key"),
+        pytest.param("? [a]\n: b", 1, "", "expected a text as key, got a list", id="key"),
         pytest.param(f"{POD}  oops", None, None, "could not find expected ':'", id="YAML"),
         pytest.param(manifest("a")[:-2] + "\n,]", 2, "", "did not find expected node content", id="JSON"),
         pytest.param("a: \x00", None, "", None, id="control character"),
-        pytest.param("a: &a [*a]", None, "", "something in it is a part of itself", id="endless"),
+        pytest.param("a: &a [*a]", 1, "", "*a is part of itself", id="endless"),
         pytest.param("[" * 200_000, 1, "", "it is nested deeper than 100 levels", id="deep"),
         pytest.param(
             "a0: &a0 [" + "0," * 50 + "]\n" + "\n".join(f"a{n}: &a{n} [{f'*a{n - 1},' * 50}]" for n in range(1, 9)),
             None,
             None,
-            "it has more than 100000 values",
+            "it has more than 50000 values",
             id="bomb",
         ),
-        pytest.param("", None, "", "there is no pod in it", id="empty"),
-        pytest.param("---\n# soon\n", None, "", "there is no pod in it", id="comment"),
-        pytest.param(f"{POD}---\n{POD}", None, "", "pod prod/train is in it twice", id="twice"),
+        pytest.param("", None, "", "expected a pod, got nothing", id="empty"),
+        pytest.param("---\n# soon\n", None, "", "expected a pod, got nothing", id="comment"),
+        pytest.param(f"{POD}---\n{POD}", None, "", "pod prod/train is in this file twice", id="twice"),
     ],
 )
 def test_a_mistake_is_reported_with_line_and_field(
@@ -259,7 +270,7 @@ def source(place: Path, boot: str = "boot-1") -> ManifestPods:
     return ManifestPods(place, place.parent / "pods.json", boot_id=boot)
 
 
-def test_files_that_appear_change_and_go_are_pods_that_do(place: Path) -> None:
+def test_pods_follow_files_that_appear_change_and_disappear(place: Path) -> None:
     pods = source(place)
     assert (pods.poll(), pods.pods) == (Changes(), ())
     (place / "b.json").write_text(manifest("b"))
@@ -277,7 +288,7 @@ def test_files_that_appear_change_and_go_are_pods_that_do(place: Path) -> None:
     assert names(pods.pods) == ["b"]
 
 
-def test_a_change_that_leaves_size_and_time_alone_is_seen_as_long_as_it_can_happen(place: Path) -> None:
+def test_a_change_that_keeps_size_and_time_is_seen_for_two_seconds(place: Path) -> None:
     """As git does: a file that was read in the moment in which it was written is read once more."""
     file = place / "a.json"
     file.write_text(manifest("a", 1))
@@ -304,7 +315,7 @@ def test_a_file_that_has_settled_is_not_read_again(place: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be nobody for a moment")
-def test_a_file_that_can_be_read_again_is_mended(directory: Path) -> None:
+def test_a_file_that_becomes_readable_again_is_reported(directory: Path) -> None:
     """Nothing else about it has to change, and it may say what it has always said."""
     place = directory / "manifests"
     place.mkdir()
@@ -356,37 +367,73 @@ def test_a_broken_file_keeps_what_it_said_and_hurts_no_other(place: Path) -> Non
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"\n\xff", "it is not UTF-8 text"),
-        (b"#" * (manifests.LONGEST + 1), f"it has more than {manifests.LONGEST} bytes"),
-        (b"", "there is no pod in it"),  # as when somebody is about to write it
+        (b"\n\xff", "expected UTF-8 text, got other bytes"),
+        (
+            b"#" * (MAX_DOCUMENT_SIZE + 1),
+            f"it has {MAX_DOCUMENT_SIZE + 1} bytes, expected at most {MAX_DOCUMENT_SIZE}",
+        ),
+        (b"", "expected a pod, got nothing"),  # as when somebody is about to write it
     ],
     ids=["not text", "too long", "empty"],
 )
-def test_what_is_no_text_is_a_mistake_too(place: Path, content: bytes, problem: str) -> None:
+def test_a_file_that_is_not_text_is_reported(place: Path, content: bytes, problem: str) -> None:
     (place / "a.json").write_bytes(content)
     pods = source(place)
     assert [one.problem for one in pods.poll().problems] == [problem]
 
 
-def test_a_byte_order_mark_is_none(place: Path) -> None:
+def test_a_byte_order_mark_is_ignored(place: Path) -> None:
     (place / "a.json").write_text(manifest("a"), encoding="utf-8-sig")
     assert names(source(place).poll().added) == ["a"]
 
 
-def test_hidden_files_backups_directories_and_links_to_nowhere_do_not_count(place: Path) -> None:
+def test_hidden_files_backups_and_directories_are_ignored(place: Path) -> None:
     for name in (".a.yaml", "a.yaml~", "#a.yaml#"):
         (place / name).write_text(POD)
     (place / "below").mkdir()
     (place / "below" / "a.yaml").write_text(POD)
-    (place / "nowhere.yaml").symlink_to(place / "missing")
     (place / "link.yaml").symlink_to(place / ".a.yaml")
-    os.mkfifo(place / "pipe.yaml")
     pods = source(place)
     assert names(pods.poll().added) == ["train"]
     assert pods.problems == ()
 
 
-def test_two_files_with_one_pod_are_a_mistake_of_the_later_one(place: Path) -> None:
+def dangling(file: Path) -> None:
+    file.symlink_to(file.parent.parent / "missing")
+
+
+def looping(file: Path) -> None:
+    file.symlink_to(file.name)
+
+
+UNREADABLE: Mapping[str, tuple[Callable[[Path], None], str]] = {
+    "a link to nothing": (dangling, "it is a link to a file that does not exist"),
+    "a link to itself": (looping, "Too many levels of symbolic links"),
+    "a pipe": (os.mkfifo, "expected a file, got a pipe, a socket or a device"),
+    "a directory": (Path.mkdir, "expected a file, got a directory"),
+}
+
+
+@pytest.mark.parametrize(("make", "problem"), UNREADABLE.values(), ids=UNREADABLE)
+def test_a_manifest_that_cannot_be_read_for_a_while_keeps_its_pod(
+    place: Path, make: Callable[[Path], None], problem: str
+) -> None:
+    file = place / "a.json"
+    file.write_text(manifest("a"))
+    pods = source(place)
+    pods.poll()
+    file.rename(place / ".aside")
+    make(file)
+    changes = pods.poll()
+    assert [str(one) for one in changes.problems] == [f"a.json: {problem}"]
+    assert (changes.removed, names(pods.pods)) == ((), ["a"])
+    assert pods.poll() == Changes()
+    (Path.rmdir if file.is_dir() else Path.unlink)(file)
+    (place / ".aside").rename(file)
+    assert pods.poll() == Changes(mended=("a.json",))
+
+
+def test_a_file_with_a_pod_of_another_file_is_refused(place: Path) -> None:
     pods = source(place)
     (place / "b.json").write_text(manifest("a", uid="u"))
     pods.poll()
@@ -394,8 +441,8 @@ def test_two_files_with_one_pod_are_a_mistake_of_the_later_one(place: Path) -> N
     (place / "c.json").write_text(manifest("c", uid="u"))
     changes = pods.poll()
     assert [str(problem) for problem in changes.problems] == [
-        "a.json: pod default/a is in b.json too",
-        "c.json: uid u is in b.json too",
+        "a.json: pod default/a is also in b.json",
+        "c.json: uid u is also in b.json",
     ]
     assert names(pods.pods) == ["a"]
     (place / "b.json").unlink()
@@ -414,7 +461,7 @@ def test_two_files_can_exchange_their_pods(place: Path) -> None:
     assert (names(changes.added), names(changes.removed), changes.problems) == (["y", "x"], ["x", "y"], ())
 
 
-def test_who_cannot_change_is_in_the_way_of_others(place: Path) -> None:
+def test_a_broken_file_keeps_its_pod_from_other_files(place: Path) -> None:
     pods = source(place)
     for file, name in {"a": "x", "b": "y"}.items():
         (place / file).write_text(manifest(name))
@@ -427,7 +474,7 @@ def test_who_cannot_change_is_in_the_way_of_others(place: Path) -> None:
     assert names(pods.pods) == ["x", "y"]
 
 
-def test_a_directory_that_goes_takes_no_pod_with_it(place: Path) -> None:
+def test_a_directory_that_disappears_removes_no_pod(place: Path) -> None:
     pods = source(place)
     (place / "a.json").write_text(manifest("a"))
     pods.poll()
@@ -439,7 +486,7 @@ def test_a_directory_that_goes_takes_no_pod_with_it(place: Path) -> None:
     assert pods.poll().mended == (str(place),)
 
 
-def test_there_has_to_be_a_directory(tmp_path: Path) -> None:
+def test_a_missing_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for name in ("missing", "file"):
         with pytest.raises(DirectoryError, match=name):
@@ -482,7 +529,7 @@ def test_after_a_restart_the_containers_of_pods_that_ran_still_run(place: Path) 
     assert running(source(place, boot="boot-2")) == set()
 
 
-def test_after_a_restart_a_broken_file_says_what_it_said_before(place: Path) -> None:
+def test_after_a_restart_a_broken_file_keeps_its_pod(place: Path) -> None:
     pods = source(place)
     (place / "a.json").write_text(manifest("a"))
     (place / "b.json").write_text(manifest("b"))
@@ -495,6 +542,8 @@ def test_after_a_restart_a_broken_file_says_what_it_said_before(place: Path) -> 
 
 
 STATES: Mapping[str, str] = {
+    "nested without end": "[" * 100_000,
+    "a number with too many digits": '{"boot": ' + "9" * 10_000 + "}",
     "no JSON": "{",
     "something else": "[]",
     "parts missing": '{"boot": "boot-1"}',
@@ -503,7 +552,7 @@ STATES: Mapping[str, str] = {
 
 
 @pytest.mark.parametrize("state", STATES.values(), ids=STATES)
-def test_a_state_that_cannot_be_used_is_as_good_as_none(place: Path, state: str) -> None:
+def test_a_broken_state_file_is_ignored(place: Path, state: str) -> None:
     (place.parent / "pods.json").write_text(state)
     (place / "a.json").write_text(manifest("a", uid="u"))
     pods = source(place)
@@ -516,4 +565,125 @@ def test_a_state_that_cannot_be_written_is_logged(place: Path, caplog: pytest.Lo
     pods = ManifestPods(place, place.parent / "missing" / "pods.json")
     assert names(pods.poll().added) == ["a"]
     pods.mark_running(PodUid("u"))
-    assert caplog.text.count("cannot note which pods run") == 1
+    assert caplog.text.count("cannot write which pods run") == 1
+
+
+def test_the_state_file_is_private_and_no_link_is_followed(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    foreign = place.parent / "foreign"
+    foreign.write_text("precious")
+    state = place.parent / "pods.json"
+    for link in (state, place.parent / ".pods.json.new"):
+        link.symlink_to(foreign)
+    (place / "a.json").write_text(manifest("a", uid="u"))
+    pods = source(place)
+    assert "it is a symbolic link, expected a regular file" in caplog.text
+    pods.poll()
+    assert (state.is_symlink(), stat.S_IMODE(state.stat().st_mode)) == (False, 0o600)
+    state.unlink()
+    state.symlink_to(foreign)
+    pods.mark_running(PodUid("u"))
+    assert foreign.read_text() == "precious"
+    assert running(source(place)) == {("u", "main")}
+
+
+def test_a_pipe_in_place_of_the_state_file_blocks_nothing(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    os.mkfifo(place.parent / "pods.json")
+    (place / "a.json").write_text(manifest("a"))
+    assert names(source(place).poll().added) == ["a"]
+    assert "expected a regular file" in caplog.text
+
+
+# --- hostile manifests ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_manifest_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(ManifestError) as refused:
+        read_pods(text, "x.yaml")
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 200
+
+
+def test_a_hostile_manifest_does_not_delay_other_pods(place: Path) -> None:
+    for number, text in enumerate(HOSTILE.values()):
+        (place / f"{number:02}.yaml").write_text(text)
+    (place / "a.json").write_text(manifest("a"))
+    pods = source(place)
+    polls = [pods.poll() for _ in HOSTILE]
+    assert not polls[0].is_complete
+    assert polls[-1].is_complete
+    assert [pod.name for changes in polls for pod in changes.added] == ["a"]
+    assert len(pods.problems) == len(HOSTILE)
+    (place / "a.json").write_text(manifest("a", 2))
+    assert "a" in [pod.name for _ in HOSTILE for pod in pods.poll().added]
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        (manifest("a\nb"), "metadata.name"),
+        (manifest("\x1b[31m"), "metadata.name"),
+        (manifest("a" * 254), "metadata.name"),
+        (manifest("a", namespace="\u202e"), "metadata.namespace"),
+        (manifest("a", uid="a b"), "metadata.uid"),
+        (manifest("a").replace("main", "Main"), "spec.containers[0].name"),
+        (manifest("a").replace('"Pod"', '"\\u001b[31m"'), "kind"),
+        (manifest("a").replace(GPU, "\\u001b" * 1000), "spec.containers[0].resources.limits.\\x1b\\x1b"),
+    ],
+)
+def test_names_from_a_manifest_are_checked_before_they_are_shown(text: str, field: str) -> None:
+    with pytest.raises(ManifestError) as refused:
+        read_pods(text, "x\n.yaml")
+    assert refused.value.field.startswith(field)
+    assert str(refused.value).startswith("x\\n.yaml: ")
+    assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        *(("yes", True), ("y", True), ("off", False), ("~", None), ("Null", None), ("", None)),
+        *(("010", 8), ("0o10", 8), ("0x1F", 31), ("-0b11", -3), ("1_000", 1000), ("1e3", 1000.0), ("08", 8.0)),
+        *(("1:30", "1:30"), ("2026-01-01", "2026-01-01"), ("1e999", "1e999"), ("'5'", "5"), ("!!str 5", "5")),
+        *(("!!int '5'", 5), ("! 5", "5"), (".inf", ".inf"), ("0x" + "f" * 17, "0x" + "f" * 17), ("9" * 21, 1e21)),
+    ],
+)
+def test_scalars_mean_what_they_mean_to_kubernetes(written: str, value: object) -> None:
+    (document,) = read_documents(f"a: {written}\nb: 1", "x")
+    assert document.data == {"a": value, "b": 1}
+
+
+def test_the_first_source_of_a_merge_and_the_own_keys_have_precedence() -> None:
+    text = "a: &a {x: 1, y: 1}\nb: &b {x: 2, y: 2, z: 2}\nc: {<<: [*a, *b], x: 3, '<<': 4}"
+    (document,) = read_documents(text, "x")
+    assert document.data["c"] == {"x": 3, "y": 1, "z": 2, "<<": 4}
+
+
+# --- many manifests ---------------------------------------------------------------------------------------------------
+
+
+def test_many_manifests_are_read_in_parts(place: Path) -> None:
+    for number in range(MAX_FILES_AT_ONCE + 10):
+        (place / f"{number:05}.json").write_text(manifest(f"p{number}"))
+    pods = source(place)
+    first = pods.poll()
+    pods.mark_ready()
+    assert (len(first.added), first.is_complete, pods.sources_ready()) == (MAX_FILES_AT_ONCE, False, False)
+    second = pods.poll()
+    assert (len(second.added), second.is_complete) == (10, True)
+    (place / "00000.json").unlink()
+    assert names(pods.poll().removed) == ["p0"]
+
+
+def test_marking_a_pod_does_not_write_all_manifests_again(place: Path) -> None:
+    for number in range(50):
+        (place / f"{number}.json").write_text(manifest(f"p{number}", uid=f"u{number}"))
+    pods = source(place)
+    pods.poll()
+    state = place.parent / "pods.json"
+    before = state.stat()
+    for number in range(50):
+        pods.mark_running(PodUid(f"u{number}"))
+    after = state.stat()
+    assert (before.st_ino, after.st_size - before.st_size) == (after.st_ino, sum(len(f'"u{n}"\n') for n in range(50)))
+    assert len(running(source(place))) == 50

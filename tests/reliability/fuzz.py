@@ -5,6 +5,7 @@ Begins with what is recorded under `tests/data`, and goes on with what an earlie
 """
 
 import base64
+import json
 import logging
 import sys
 from collections.abc import Iterator
@@ -18,9 +19,11 @@ with atheris.instrument_imports(include=["devicecore"]):  # all of them, and not
     from devicecore.domain.model import Device, DeviceId, NumaNode
     from devicecore.wire import deviceplugin
     from devicecore.wire.conversion import from_devices
+    from tests.hostile_documents import HOSTILE
     from tests.recorded import DATA, lines
     from tests.reliability import fuzz_targets
 
+MAX_SEED_SIZE = 4096  # bytes
 BUILD = Path("build") / "fuzz"
 WORDS = (
     *(
@@ -48,6 +51,7 @@ WORDS = (
         "}",
     ),
     *("Healthy", "acme.io/gpu", "v1beta1"),
+    *("apiVersion", "kind", "Pod", "metadata", "name", "spec", "containers", "resources", "limits", "<<", "&a", "*a"),
 )
 """What bytes alone take long to find."""
 
@@ -80,12 +84,36 @@ def wire_seeds() -> Iterator[bytes]:
     yield from (bytes([kind]) + message.SerializeToString() for kind, message in enumerate(messages))
 
 
+def manifest_seeds() -> Iterator[bytes]:
+    """A manifest in YAML and in JSON, and short hostile ones."""
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}
+    pod["spec"] = {"containers": [{"name": "main", "resources": {"limits": {"acme.io/gpu": 1, "cpu": "500m"}}}]}
+    yield json.dumps(pod).encode()
+    yield json.dumps({"apiVersion": "v1", "kind": "List", "items": [pod]}, indent=1).encode()
+    yield b"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - &m {name: main}\n  - {<<: *m}\n"
+    yield from (text.encode() for text in HOSTILE.values() if len(text) < MAX_SEED_SIZE)
+
+
+def pods_file_seeds() -> Iterator[bytes]:
+    """A state file with and without further lines."""
+    yield b'{"boot": "boot", "files": {"a.json": "{}"}, "running": ["u"]}\n"v"\n"w"\n'
+    yield b'{\n "boot": "",\n "files": {},\n "running": []\n}\n'
+
+
+SEEDS = {
+    "checkpoint": checkpoint_seeds,
+    "wire": wire_seeds,
+    "manifest": manifest_seeds,
+    "pods_file": pods_file_seeds,
+}
+
+
 def main(target: str, seconds: str) -> None:
     """Fuzz."""
     seeds, corpus, found = BUILD / f"{target}-seeds", BUILD / target, DATA / "fuzz" / target
     for folder in (seeds, corpus, found):
         folder.mkdir(parents=True, exist_ok=True)
-    for number, seed in enumerate({"checkpoint": checkpoint_seeds, "wire": wire_seeds}[target]()):
+    for number, seed in enumerate(SEEDS[target]()):
         (seeds / str(number)).write_bytes(seed)
     words = BUILD / "words"
     words.write_text("".join(f'"{word}"\n' for word in WORDS))
@@ -97,7 +125,7 @@ def main(target: str, seconds: str) -> None:
         str(found),
         f"-max_total_time={seconds}",
         f"-dict={words}",
-        "-max_len=4096",
+        f"-max_len={MAX_SEED_SIZE}",
         "-timeout=10",
         "-rss_limit_mb=2048",
         "-print_final_stats=1",

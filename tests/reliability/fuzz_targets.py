@@ -3,11 +3,15 @@
 Law: bytes from outside become a value or an error of ours; any other exception is a bug.
 """
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from devicecore.adapters.grpc_unix.limits import ListCheck, shown
+from devicecore.adapters.manifests import ManifestError, read_pods
+from devicecore.adapters.manifests.pods_file import PodsFile
 from devicecore.domain.checkpoint import checkpoint_of, decode, encode, judge, restore
 from devicecore.domain.errors import CheckpointError, DeviceCoreError, UnreadableReceiptError
 from devicecore.domain.events import DevicesReported, PluginLost, PluginRegistered
@@ -50,6 +54,29 @@ def checkpoint(data: bytes) -> None:
     assert encode(checkpoint_of(restarted)) == written
     for entry in decoded.data.entries or ():
         receipt(entry.alloc_resp or b"")
+
+
+def manifest(data: bytes) -> None:
+    """A manifest becomes pods or one printable line, also if it is JSON; its pods read the same a second time."""
+    text = data.decode(errors="replace")
+    try:
+        pods = read_pods(text, "fuzz.yaml")
+    except ManifestError as refusal:
+        assert str(refusal).isprintable()  # noqa: PT017 - as above
+        return
+    assert pods == read_pods(text, "fuzz.yaml")
+    assert all(f"{pod.namespace}/{pod.name} {pod.uid}".isprintable() for pod in pods)
+
+
+def pods_file(data: bytes) -> None:
+    """A state file of manifests is used or ignored, and then a pod can be marked and is found again."""
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "pods.json"
+        path.write_bytes(data)
+        before = PodsFile(path, "boot")
+        before.keep({"a": "b"}, before.ran)
+        before.mark_running(PodUid("u"))
+        assert PodsFile(path, "boot").ran == {*before.ran, "u"}
 
 
 def receipt(data: bytes) -> None:

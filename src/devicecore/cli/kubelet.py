@@ -185,7 +185,7 @@ def _run(
         if is_due:
             manager.tick()
             next_status = now + period
-        standin.turn(anew=is_due)
+        has_read_all = standin.turn(anew=is_due)
         state = standin.state()
         is_new = not state.is_like(seen)
         if is_new or tuple(events) != told:
@@ -193,7 +193,7 @@ def _run(
             show(state)
         if is_new:
             seen, quiet_since = state, now
-        pause = _INTERVAL
+        pause = _INTERVAL if has_read_all else 0.0
         if patience is not None:
             end = began + patience
             if state.settled:

@@ -87,10 +87,14 @@ class StandIn:
         """Whether every pod runs, and every manifest can be read."""
         return not self.problems and all(entry.phase == RUNNING for entry in self._entries.values())
 
-    def turn(self, *, anew: bool = False) -> None:
-        """Look at the manifests and do what they call for. With `anew`, try again even if nothing has changed."""
+    def turn(self, *, anew: bool = False) -> bool:
+        """Look at the manifests and admit and release their pods. With `anew`, try again even if nothing has changed.
+
+        Returns:
+            Whether all manifests are read. Otherwise the next turn need not wait.
+        """
         if self._pods is None:
-            return
+            return True
         changes = self._pods.poll()
         for problem in changes.problems:
             _log.error("%s", problem)
@@ -110,6 +114,7 @@ class StandIn:
         if not self._pods.sources_ready() and not any(entry.flight for entry in self._entries.values()):
             self._pods.mark_ready()
             self._manager.update_allocated_devices()
+        return changes.is_complete
 
     def _release(self, removed: Iterable[Pod]) -> None:
         gone = tuple(removed)

@@ -1,15 +1,13 @@
 """Pods from a directory of manifests, like the kubelet's static pods. Needs the extra `cli`.
 
-Law: a file that cannot be used changes nothing. Its mistake is reported with file, line and field, what it said before
-stays in force until it is mended or gone, and no other file suffers from it.
+Law: A file that cannot be used changes nothing. The error names the file, the line and the field. What the file said
+before stays in force until the file is corrected or deleted, and no other file is affected.
 
-Read `directory` for the port, `file` for what is in force, `pods` for what a manifest says, `values` for YAML, and
-`state` for what survives a restart.
+`directory` implements the port, `file` decides what is in force, `pods` reads a manifest, and `pods_file` survives a
+restart.
 """
 
 from devicecore.adapters.manifests.directory import Changes, ManifestPods
-from devicecore.adapters.manifests.file import LONGEST
-from devicecore.adapters.manifests.pods import read_pods
-from devicecore.adapters.manifests.values import ManifestError
+from devicecore.adapters.manifests.pods import ManifestError, read_pods
 
-__all__ = ["LONGEST", "Changes", "ManifestError", "ManifestPods", "read_pods"]
+__all__ = ["Changes", "ManifestError", "ManifestPods", "read_pods"]

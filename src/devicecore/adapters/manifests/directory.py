@@ -1,51 +1,64 @@
-"""A directory of manifests, and what becomes of them while people edit it.
+"""A directory of manifests, and what becomes of them while people edit them.
 
-Law: the pods are those in force in the files that are there. As long as the directory cannot be read, nothing changes.
-
-Every file counts but those that editors hide (`.x`) and back up (`x~`, `#x#`).
+Laws: The pods are those in force in the files of the directory. A file that exists but cannot be read keeps its pods.
+If the directory cannot be read, nothing changes. Every file counts except those that editors hide (`.x`) and back up
+(`x~`, `#x#`).
 """
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from bisect import bisect_right
+from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
 
 from attrs import frozen
 
-from devicecore.adapters.manifests.file import NOTHING, File, Seen, accept
-from devicecore.adapters.manifests.state import StateFile, this_boot
-from devicecore.adapters.manifests.values import ManifestError
+from devicecore.adapters.manifests.file import NOTHING, File, Stamp, accept
+from devicecore.adapters.manifests.pods import ManifestError
+from devicecore.adapters.manifests.pods_file import PodsFile, this_boot
 from devicecore.domain.errors import DirectoryError
 from devicecore.domain.model import ContainerKey, Pod, PodUid
 from devicecore.ports.pods import PodSource
 
+MAX_FILES_AT_ONCE = 1_000
+"""Manifests that one poll reads."""
+
+MAX_BYTES_AT_ONCE = 1024 * 1024
+"""Bytes after which a poll reads no further manifest: about 0.2 s of work, whatever the manifests say."""
+
+_IS_DIRECTORY = "expected a file, got a directory"
+
 
 @frozen
 class Changes:
-    """What became of the manifests since the last look.
+    """What became of the manifests since the last poll.
 
-    `removed` are to be released before `added` are admitted: a pod that changed and kept its UID is in both. `problems`
-    are those that were not there the last time, `mended` the files that had one.
+    Attributes:
+        added: pods to admit, after `removed` are released. A pod that changed and kept its UID is in both.
+        removed: pods to release.
+        problems: the problems that are new.
+        mended: the files that had a problem and have none now.
+        is_complete: whether all manifests are read. Otherwise the next poll goes on, and need not wait.
     """
 
     added: tuple[Pod, ...] = ()
     removed: tuple[Pod, ...] = ()
     problems: tuple[ManifestError, ...] = ()
     mended: tuple[str, ...] = ()
+    is_complete: bool = True
 
 
 class ManifestPods(PodSource):
-    """A `PodSource` that is a directory of manifests. Whoever owns it calls `poll`, say once a second.
+    """A `PodSource` that is a directory of manifests. Its owner calls `poll` regularly, such as once a second.
 
     Args:
-        directory: where the manifests are.
-        state: the file for what is to survive a restart.
-        boot_id: which boot of the machine this is; by default the kernel is asked.
+        directory: the directory of the manifests.
+        state: the file for what must survive a restart. It has mode 0600, because it copies the manifests.
+        boot_id: the identity of this boot of the machine; by default the kernel's.
 
     Raises:
-        DirectoryError: `directory` is none.
+        DirectoryError: `directory` is not a directory.
     """
 
     def __init__(
@@ -55,33 +68,35 @@ class ManifestPods(PodSource):
         if not self._directory.is_dir():
             cause = "it is not a directory" if self._directory.exists() else "there is no such directory"
             raise DirectoryError(str(directory), cause)
-        self._state = StateFile(Path(state), this_boot() if boot_id is None else boot_id)
+        self._state = PodsFile(Path(state), this_boot() if boot_id is None else boot_id)
         self._files = {name: File.restored(name, text) for name, text in self._state.files.items()}
-        self._trouble: ManifestError | None = None  # with the directory as a whole
-        self._known: tuple[Pod, ...] = ()
-        self._read = self._ready = False
+        self._directory_problem: ManifestError | None = None
+        self._problems: tuple[ManifestError, ...] = ()
+        self._pods: tuple[Pod, ...] = ()
+        self._last_read = ""  # where the next poll goes on
+        self._retry_accept = True
+        self._is_complete = self._was_complete = self._ready = False
 
     @property
     def pods(self) -> tuple[Pod, ...]:
-        """The pods as of the last `poll`, by file and in the order in which it has them."""
-        return self._known
+        """The pods as of the last `poll`, by file and in the file's order."""
+        return self._pods
 
     @property
     def problems(self) -> tuple[ManifestError, ...]:
-        """What is wrong now, by file."""
-        of_files = (self._files[name].problem for name in sorted(self._files))
-        return tuple(problem for problem in (self._trouble, *of_files) if problem)
+        """What is wrong as of the last `poll`, by file."""
+        return self._problems
 
     def active_pods(self) -> tuple[PodUid, ...]:
         """The UIDs of the pods."""
-        return tuple(pod.uid for pod in self._known)
+        return tuple(pod.uid for pod in self._pods)
 
     def sources_ready(self) -> bool:
-        """Whether all manifests were read once and the pods in them have had their turn."""
+        """Whether all manifests were read once and `mark_ready` was called since."""
         return self._ready
 
     def running_containers(self) -> tuple[ContainerKey, ...]:
-        """The containers of pods that ran when this was made; init containers that end are taken to have ended."""
+        """The containers of pods that ran when this was made. Init containers that end count as ended."""
         return tuple(
             pod.key(container)
             for file in self._files.values()
@@ -92,48 +107,84 @@ class ManifestPods(PodSource):
         )
 
     def mark_running(self, pod: PodUid) -> None:
-        """Note that a pod's containers run, for the next start. Any thread may."""
+        """Remember that a pod's containers run, for the next start. Any thread may call this."""
         self._state.mark_running(pod)
 
     def mark_ready(self) -> None:
-        """Say that the pods of the first complete `poll` have had their turn: a kubelet's sources are ready then.
-
-        From now on, a pod that is not here is gone.
-        """
-        self._ready = self._read
+        """Note that the pods of the first complete `poll` were admitted or refused: now a missing pod is gone."""
+        self._ready = self._was_complete
 
     def poll(self) -> Changes:
-        """Look at the directory: at files that are new, changed or gone."""
-        problems = self.problems
-        self._look()
-        pods = tuple(chain.from_iterable(self._files[name].in_force.pods for name in sorted(self._files)))
-        before, self._known = self._known, pods
-        now = self.problems
-        wrong = {problem.file for problem in now}
-        changes = Changes(
-            added=_without(pods, before),
-            removed=_without(before, pods),
-            problems=tuple(problem for problem in now if not any(problem is known for known in problems)),
-            mended=tuple(problem.file for problem in problems if problem.file not in wrong),
-        )
-        if self._read:
+        """Look at the directory, and read new and changed files: at most 1,000, or 1 MiB, at a time."""
+        if not self._look():
+            return Changes(is_complete=self._is_complete)
+        before, self._pods = self._pods, tuple(chain.from_iterable(file.in_force.pods for file in self._files.values()))
+        problems = self._problems
+        of_files = (file.problem for file in self._files.values())
+        self._problems = tuple(problem for problem in (self._directory_problem, *of_files) if problem)
+        known, wrong = set(map(id, problems)), {problem.file for problem in self._problems}
+        if self._was_complete:
             texts = {name: file.in_force.text for name, file in self._files.items() if file.in_force is not NOTHING}
-            self._state.keep(texts, {pod.uid for pod in pods})
-        return changes
+            self._state.keep(texts, {pod.uid for pod in self._pods})
+        return Changes(
+            added=_without(self._pods, before),
+            removed=_without(before, self._pods),
+            problems=tuple(problem for problem in self._problems if id(problem) not in known),
+            mended=tuple(problem.file for problem in problems if problem.file not in wrong),
+            is_complete=self._is_complete,
+        )
 
-    def _look(self) -> None:
+    def _look(self) -> bool:
+        """Return whether anything may have changed."""
         try:
-            found = dict(_manifests_in(self._directory))
+            entries = _entries(self._directory)
         except OSError as error:
-            if self._trouble is None:
-                self._trouble = ManifestError(str(self._directory), None, "", error.strerror or str(error))
-            return
-        self._trouble = None
-        self._read = True
-        self._files = {name: self._files.get(name, File(name)) for name in found}
-        for name, seen in found.items():
-            self._files[name].look(self._directory / name, seen)
-        accept(self._files.values())
+            is_new = self._directory_problem is None
+            if is_new:
+                self._directory_problem = ManifestError(str(self._directory), None, "", error.strerror or str(error))
+            return is_new
+        changed = self._directory_problem is not None or not self._was_complete
+        self._directory_problem = None
+        found = {name: stamp for name, entry in entries if (stamp := _look_at(entry)) is not None}
+        for name in [name for name, stamp in found.items() if stamp is _IS_DIRECTORY and name not in self._files]:
+            del found[name]
+        names = sorted(found)
+        if list(self._files) != names:
+            self._files = {name: self._files.get(name) or File(name) for name in names}
+            changed = True
+        changed |= self._read({name: found[name] for name in names})
+        self._was_complete |= self._is_complete
+        if changed or self._retry_accept:
+            self._retry_accept = accept(self._files.values())
+            changed = True
+        return changed
+
+    def _read(self, found: dict[str, Stamp | str]) -> bool:
+        """Read what was not read yet, after the file that was read last, so that no file delays others for ever."""
+        changed = False
+        new: list[str] = []
+        uncertain: list[str] = []
+        for name, stamp in found.items():
+            file = self._files[name]
+            if isinstance(stamp, str):
+                changed |= file.cannot_be_read(stamp)
+            elif file.is_new(stamp):
+                new.append(name)
+            elif file.is_uncertain():
+                uncertain.append(name)
+        size = files = 0
+        for name in (*self._from_last_read(new), *self._from_last_read(uncertain)):
+            stamp = found[name]
+            if files == MAX_FILES_AT_ONCE or size >= MAX_BYTES_AT_ONCE or isinstance(stamp, str):
+                break
+            changed |= self._files[name].read(self._directory / name, stamp)
+            self._last_read, files, size = name, files + 1, size + stamp[1]
+        self._is_complete = files >= len(new)
+        return changed
+
+    def _from_last_read(self, names: list[str]) -> list[str]:
+        start = bisect_right(names, self._last_read)
+        return names[start:] + names[:start]
 
 
 def _without(pods: Iterable[Pod], others: Iterable[Pod]) -> tuple[Pod, ...]:
@@ -142,12 +193,25 @@ def _without(pods: Iterable[Pod], others: Iterable[Pod]) -> tuple[Pod, ...]:
     return tuple(pod for pod in pods if known.get(pod.uid) != pod)
 
 
-def _manifests_in(directory: Path) -> Iterator[tuple[str, Seen]]:
-    """The names that count, sorted, and what lies there."""
-    for path in sorted(directory.iterdir()):
-        if path.name.startswith(".") or path.name.endswith(("~", "#")):
-            continue
-        with suppress(OSError):  # it has just gone, or is a link to nowhere
-            found = path.stat()  # follows links: mounted config maps are made of them
-            if stat.S_ISREG(found.st_mode):
-                yield path.name, (found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev)
+def _entries(directory: Path) -> list[tuple[str, os.DirEntry[str]]]:
+    with os.scandir(directory) as entries:
+        return [
+            (entry.name, entry)
+            for entry in entries
+            if not entry.name.startswith(".") and not entry.name.endswith(("~", "#"))
+        ]
+
+
+def _look_at(entry: os.DirEntry[str]) -> Stamp | str | None:
+    """The stamp of a file, following links, or why it cannot be read; None if it does not exist any more."""
+    try:
+        found = entry.stat()
+    except FileNotFoundError:
+        return "it is a link to a file that does not exist" if entry.is_symlink() else None
+    except OSError as error:
+        return error.strerror or str(error)
+    if stat.S_ISDIR(found.st_mode):
+        return _IS_DIRECTORY
+    if not stat.S_ISREG(found.st_mode):
+        return "expected a file, got a pipe, a socket or a device"
+    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev

@@ -1,27 +1,27 @@
 """One manifest: what it says now, and what of that is in force.
 
-Law: in force is what a file said last that could be used and was in no other file's way.
+Law: The text in force is the last text that could be used and that shared no pod with another file.
 """
 
+import hashlib
 import time
+from collections import deque
 from collections.abc import Collection
 from pathlib import Path
 from typing import Self
 
-from attrs import define, frozen
+from attrs import define, evolve, frozen
 
-from devicecore.adapters.manifests.pods import read_pods, unique_names
-from devicecore.adapters.manifests.values import ManifestError
+from devicecore.adapters.manifests.pods import ManifestError, read_pods, unique_names
 from devicecore.domain.model import Pod
+from devicecore.system.documents import MAX_DOCUMENT_SIZE
+from devicecore.system.files import read_file
 
-LONGEST = 1024 * 1024
-"""Bytes of a manifest: an API server takes little more."""
-
-_SETTLED = 2.0  # seconds after which a file's timestamp tells of every further change
+_SETTLED = 2.0  # seconds after which a change of the file also changes its timestamp
 
 
-Seen = tuple[int, int, int, int]
-"""What a file looks like from outside: it is another file, or has changed, when this is different."""
+Stamp = tuple[int, int, int, int]
+"""Time of the last change, size, inode and device: a file with another stamp has changed."""
 
 
 @frozen
@@ -33,80 +33,116 @@ class Manifest:
 
 
 NOTHING = Manifest("", ())
-"""What a file said that was never any good."""
+"""What a file says that could never be used."""
 
 
 @define(eq=False)
 class File:
-    """A file among the manifests."""
+    """A file among the manifests.
+
+    Attributes:
+        name: its name in the directory.
+        in_force: what it said last that could be used.
+        says: what it says now; None if that cannot be used.
+        problem: why it cannot be used; None if it can.
+    """
 
     name: str
     in_force: Manifest = NOTHING
     says: Manifest | None = None
-    """What it says now; None if that cannot be used."""
     problem: ManifestError | None = None
-    _read: str | None = None
-    """What was read last; None if nothing could be, so that the next look tries again."""
-    _seen: Seen | None = None
-    _certain: bool = False
-    """Whether every change after the one that was seen has another timestamp."""
+    _digest: bytes | None = None  # of the text read last; None if none could be read, so that the next look tries again
+    _stamp: Stamp | None = None
+    _has_settled: bool = False
 
     @classmethod
     def restored(cls, name: str, text: str) -> Self:
         """The file as it was in force before a restart."""
         try:
             return cls(name, Manifest(text, read_pods(text, name)))
-        except ManifestError:  # an older version of this module took it
+        except ManifestError:  # an older version could use it
             return cls(name)
 
-    def look(self, path: Path, seen: Seen) -> None:
-        """Read the file again, if there may be anything new in it."""
-        if seen == self._seen and self._certain and self._read is not None:
-            return
-        self._seen, self._certain = seen, time.time() - seen[0] / 1e9 > _SETTLED
-        before, self._read = self._read, None
+    def is_new(self, stamp: Stamp) -> bool:
+        """Whether the file has changed since it was read."""
+        return stamp != self._stamp
+
+    def is_uncertain(self) -> bool:
+        """Whether the file has to be read again, although it looks unchanged."""
+        return self._digest is None or not self._has_settled
+
+    def read(self, path: Path, stamp: Stamp) -> bool:
+        """Read the file again; return whether it says something else."""
+        self._stamp, self._has_settled = stamp, time.time() - stamp[0] / 1e9 > _SETTLED
+        before, self._digest = self._digest, None
         try:
-            text = self._read = _read(path)
-            if text == before:
-                return
-            self.says, self.problem = Manifest(text, read_pods(text, self.name)), None
+            # Links are followed, because mounted config maps are made of them.
+            data = read_file(path, MAX_DOCUMENT_SIZE, follow_links=True)
+        except OSError as error:
+            return self.refuse(ManifestError(self.name, None, "", error.strerror or str(error)))
+        self._digest = hashlib.blake2b(data, digest_size=16).digest()
+        if self._digest == before:
+            return False
+        try:
+            self.says, self.problem = self._manifest(data), None
         except ManifestError as problem:
-            self.says = None
-            self.refuse(problem)
+            self.refuse(evolve(problem))  # a copy has no traceback, which would keep everything that was read
+        return True
 
-    def refuse(self, problem: ManifestError) -> None:
-        """Leave in force what it said before."""
-        if str(problem) != str(self.problem):  # else it is no news
-            self.problem = problem
+    def _manifest(self, data: bytes) -> Manifest:
+        try:
+            text = data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            line = 1 + data.count(b"\n", 0, error.start)
+            raise ManifestError(self.name, line, "", "expected UTF-8 text, got other bytes") from None
+        return self.in_force if text and text == self.in_force.text else Manifest(text, read_pods(text, self.name))
+
+    def refuse(self, problem: ManifestError) -> bool:
+        """Leave in force what the file said before; return whether this problem is another one than the last."""
+        self.says = None
+        if str(problem) == str(self.problem):
+            return False
+        self.problem = problem
+        return True
+
+    def cannot_be_read(self, problem: str) -> bool:
+        """Note that no text can be read at this name; return whether that is another problem than the last."""
+        self._digest = None
+        return self.refuse(ManifestError(self.name, None, "", problem))
 
 
-def accept(files: Collection[File]) -> None:
-    """Put in force what files say, unless it is in the way of what stays in force in another one."""
+def accept(files: Collection[File]) -> bool:
+    """Put in force what files say, unless it shares a pod with what stays in force in another file.
+
+    Returns:
+        Whether anything changed.
+    """
     new = {file: file.says for file in files if file.says is not None and file.says.text != file.in_force.text}
-    while new:
-        taken = {name: file.name for file in files if file not in new for name in unique_names(file.in_force.pods)}
-        for file, says in new.items():
-            clash = next((name for name in unique_names(says.pods) if name in taken), None)
-            if clash:
-                file.refuse(ManifestError(file.name, None, "", f"{clash} is in {taken[clash]} too"))
-                del new[file]  # so what it said before is what others must not be in the way of
-                break
-            taken |= dict.fromkeys(unique_names(says.pods), file.name)
-        else:
-            break
+    kept = {name: file for file in files if file not in new for name in unique_names(file.in_force.pods)}
+    claims: dict[str, File] = {}
+    for file, says in tuple(new.items()):
+        names = tuple(unique_names(says.pods))
+        clash = next((name for name in names if name in kept or claims.get(name) in new), None)
+        if file in new and clash is None:
+            claims |= dict.fromkeys(names, file)
+        elif clash is not None:
+            _refuse(file, clash, new, kept, claims)
     for file, says in new.items():
         file.in_force, file.problem = says, None
+    return bool(new)
 
 
-def _read(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(LONGEST + 1)
-        if len(data) > LONGEST:
-            raise ManifestError(path.name, None, "", f"it has more than {LONGEST} bytes")
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = 1 + data.count(b"\n", 0, error.start)
-        raise ManifestError(path.name, line, "", "it is not UTF-8 text") from error
-    except OSError as error:
-        raise ManifestError(path.name, None, "", error.strerror or str(error)) from error
+def _refuse(file: File, clash: str, new: dict[File, Manifest], kept: dict[str, File], claims: dict[str, File]) -> None:
+    """Refuse a file because of a pod, and then every file that shares a pod with what stays in force in that one."""
+    waiting = deque([(file, clash, kept.get(clash) or claims[clash])])
+    while waiting:
+        loser, name, owner = waiting.popleft()
+        if new.pop(loser, None) is None:
+            continue
+        problem = ManifestError(loser.name, None, "", f"{name} is also in {owner.name}")
+        if str(problem) != str(loser.problem):
+            loser.problem = problem
+        for own in unique_names(loser.in_force.pods):
+            kept[own] = loser
+            if claims.get(own, loser) is not loser:
+                waiting.append((claims[own], own, loser))

@@ -1,0 +1,117 @@
+"""What survives a restart: the text of each manifest, the pods that ran, and in which boot of the machine.
+
+Law: A file that is broken, or that cannot be read, never prevents the start. Then nothing is known of earlier pods.
+
+There is no container runtime behind this, so a kubelet's question to it after a restart is answered from this file. In
+the same boot, the containers of pods that got their devices count as running (a kubelet restart). In another boot, no
+container runs (kubelet.md 4.5). The file is replaced without waiting for the disk, because a power failure begins
+another boot, and then no pod runs.
+
+The first line is a JSON object with `boot`, `files` and `running`. Each further line is the JSON text of the UID of one
+more running pod: admitting 10,000 pods must not write all manifests 10,000 times.
+"""
+
+import json
+import logging
+import os
+import stat
+import threading
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from pathlib import Path
+
+from devicecore.domain.model import PodUid
+from devicecore.domain.text import foreign_text
+from devicecore.system.files import DurableFile
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_MODE = 0o600  # it copies manifests, which may be secret
+
+_log = logging.getLogger(__name__)
+
+
+class PodsFile:
+    """The file. What it said when this was made is in `files` and `ran`. Thread-safe."""
+
+    def __init__(self, path: Path, boot: str) -> None:
+        self._path = path
+        self._file = DurableFile(path, _MODE)
+        self._boot = boot
+        self._lock = threading.Lock()  # held while the file is written
+        self._is_written = False
+        self._problem = ""
+        self.files: dict[str, str] = {}
+        self._running: set[PodUid] = set()
+        try:
+            self._read()
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            reason = foreign_text(str(error) or type(error).__name__)
+            _log.warning("%s cannot be read, so no earlier pod is known: %s", path, reason)
+        self.ran = frozenset(self._running)
+
+    def mark_running(self, pod: PodUid) -> None:
+        """Remember that a pod runs."""
+        with self._lock:
+            if pod in self._running:
+                return
+            self._running.add(pod)
+            if not self._is_written or not self._append(pod):
+                self._write()
+
+    def keep(self, files: dict[str, str], pods: AbstractSet[PodUid]) -> None:
+        """Remember these texts, and of the running pods only these."""
+        with self._lock:
+            if self._is_written and files == self.files and self._running <= pods:
+                return
+            self.files = files
+            self._running &= pods
+            self._write()
+
+    def _read(self) -> None:
+        blob = self._file.read()
+        if blob is None:
+            return
+        text = blob.decode()
+        before, end = json.JSONDecoder().raw_decode(text)
+        files = {str(name): str(manifest) for name, manifest in before["files"].items()}
+        running = {PodUid(str(uid)) for uid in before["running"]}
+        for line in text[end:].splitlines():
+            with suppress(ValueError):  # the process ended in the middle of a line
+                running.add(PodUid(str(json.loads(line))))
+        self.files, self._running = files, running if before["boot"] == self._boot else set()
+
+    def _write(self) -> None:
+        content = {"boot": self._boot, "files": self.files, "running": sorted(self._running)}
+        try:
+            self._file.replace(json.dumps(content).encode() + b"\n")
+        except OSError as error:
+            self._is_written = False
+            self._say(error)
+        else:
+            self._is_written, self._problem = True, ""
+
+    def _append(self, pod: PodUid) -> bool:
+        """Append a line; return whether that succeeded."""
+        line = json.dumps(pod).encode() + b"\n"
+        flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            descriptor = os.open(self._path, flags)
+            try:
+                return stat.S_ISREG(os.fstat(descriptor).st_mode) and os.write(descriptor, line) == len(line)
+            finally:
+                os.close(descriptor)
+        except OSError:  # the file is gone or the disk is full: the whole file is written again
+            return False
+
+    def _say(self, error: OSError) -> None:
+        if str(error) != self._problem:  # else it is logged once a second
+            _log.error("cannot write which pods run: %s", error)
+        self._problem = str(error)
+
+
+def this_boot() -> str:
+    """The identity of this boot of the machine; empty if the kernel does not give it."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""  # such a machine counts as never rebooted

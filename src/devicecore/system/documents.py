@@ -1,0 +1,427 @@
+"""YAML and JSON from outside, read as plain values: pod manifests and kubeconfigs.
+
+Laws: Any text is read or refused in bounded time and memory, because its size, its values and its nesting are
+limited. An alias counts as all the values that it stands for. Scalars mean what they mean to Kubernetes
+(sigs.k8s.io/yaml): `yes` is true, `010` is 8, and `1:30` is a text.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import attrs
+import yaml
+
+from devicecore.domain.errors import DeviceCoreError
+from devicecore.domain.text import foreign_text
+
+MAX_DOCUMENT_SIZE = 1024 * 1024
+"""Bytes of a text. An API server accepts objects of 1.5 MiB; a large pod has some 20 KiB."""
+
+MAX_VALUES = 50_000
+"""Values in a text, keys included; each 64 characters of a value count as one more. A large pod has some 1,000."""
+
+MAX_DEPTH = 100
+"""Levels of nesting. A pod has 10."""
+
+_LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_CHARACTERS_PER_VALUE = 64
+_SPACE = re.compile(r"[ \t\r\n]*")
+_TAG_DIRECTIVE = re.compile(r"^%TAG", re.MULTILINE)
+_CORE_TAG = "tag:yaml.org,2002:"
+_INTEGER = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_MAX_NUMBER_LENGTH = 100  # characters; what is longer is a text
+_BITS = 64
+_MAX_INTEGER_LENGTH = 19  # characters; what is shorter has at most 64 bits
+_WORDS: dict[str, bool | None] = {
+    **dict.fromkeys(["", "~", "null", "Null", "NULL"]),
+    **dict.fromkeys(["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"], True),
+    **dict.fromkeys(["n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"], False),
+}
+
+Data = Any  # what JSON can hold: dict, list, str, int, float, bool or None
+
+
+@attrs.frozen
+class DocumentError(DeviceCoreError, ValueError):
+    """A file that cannot be used. `line` counts from 1; `field` is the path to the value, empty for the whole file."""
+
+    file: str = attrs.field(converter=foreign_text)
+    line: int | None
+    field: str = attrs.field(converter=foreign_text)
+    problem: str = attrs.field(converter=foreign_text)
+
+    def __str__(self) -> str:
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{where}: {self.field}: {self.problem}" if self.field else f"{where}: {self.problem}"
+
+
+class Value:
+    """A value in a document, with its place for errors. It may be missing: then `data` is None.
+
+    Args:
+        data: what the document holds there.
+        file: the name of the document's file.
+        field: the path to the value, such as `spec.containers[0].name`.
+        line: the line of the value, or of what it is missing in; None if it is not known, as in JSON.
+        error: the type of error that `refuse` raises.
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        file: str,
+        field: str = "",
+        line: int | None = None,
+        *,
+        error: type[DocumentError] = DocumentError,
+    ) -> None:
+        self.data = data
+        self.file = file
+        self._field = field
+        self._line = line
+        self._error = error
+
+    def refuse(self, problem: str, cause: Exception | None = None) -> NoReturn:
+        """Raise the document's error for this value."""
+        raise self._error(self.file, self._line, self._field, problem) from cause
+
+    def __getitem__(self, key: str) -> "Value":
+        if self.data is not None and not isinstance(self.data, dict):
+            self.refuse(f"expected an object, got {described(self.data)}")
+        return self._child(key) if self.data else self._at(f".{key}", None, self._line)
+
+    def mapping(self) -> "dict[str, Value]":
+        """The values of an object by key; empty if the value is missing.
+
+        Raises:
+            DocumentError: it is not an object.
+        """
+        if self.data is None:
+            return {}
+        if not isinstance(self.data, dict):
+            self.refuse(f"expected an object, got {described(self.data)}")
+        return {key: self._child(key) for key in self.data}
+
+    def sequence(self) -> "list[Value]":
+        """The items of a list; empty if the value is missing.
+
+        Raises:
+            DocumentError: it is not a list.
+        """
+        if self.data is None:
+            return []
+        if not isinstance(self.data, list):
+            self.refuse(f"expected a list, got {described(self.data)}")
+        lines = getattr(self.data, "lines", [self._line] * len(self.data))
+        return [
+            self._at(f"[{number}]", item, line)
+            for number, (item, line) in enumerate(zip(self.data, lines, strict=True))
+        ]
+
+    def text(self, default: str | None = None) -> str:
+        """The text; `default` if it is missing.
+
+        Raises:
+            DocumentError: it is not a text, or it is missing or empty and there is no default.
+        """
+        value = default if self.data is None else self.data
+        if value is None:
+            self.refuse("it is missing")
+        if not isinstance(value, str) or (value == "" and default is None):
+            self.refuse(f"expected a text, got {described(value)}")
+        return value or default or ""
+
+    def boolean(self) -> bool:
+        """Whether it is true; False if it is missing.
+
+        Raises:
+            DocumentError: it is neither true nor false.
+        """
+        if not isinstance(self.data, bool | None):
+            self.refuse(f"expected true or false, got {described(self.data)}")
+        return bool(self.data)
+
+    def _child(self, key: str) -> "Value":
+        step = f"[{key}]" if "/" in key else f".{key}"
+        return self._at(step, self.data.get(key), getattr(self.data, "lines", {}).get(key, self._line))
+
+    def _at(self, step: str, data: Data, line: int | None) -> "Value":
+        return Value(data, self.file, (self._field + step).removeprefix("."), line, error=self._error)
+
+
+def described(data: Data) -> str:
+    """What a value is, for errors."""
+    match data:
+        case dict():
+            return "an object"
+        case list():
+            return "a list"
+        case "":
+            return "an empty text"
+        case None:
+            return "nothing"
+        case _:
+            return foreign_text(repr(data), 100)
+
+
+def read_documents(text: str, file: str, *, error: type[DocumentError] = DocumentError) -> list[Value]:
+    """Read the documents of a text, which is YAML, or JSON values one after the other.
+
+    Args:
+        text: the text.
+        file: the name of its file, for errors.
+        error: the type of error that is raised.
+
+    Returns:
+        The documents that are not empty.
+
+    Raises:
+        DocumentError: the text is not YAML, or too large.
+    """
+    whole = Value(None, file, error=error)
+    if len(text) > MAX_DOCUMENT_SIZE:
+        whole.refuse(f"expected at most {MAX_DOCUMENT_SIZE} bytes, got {len(text)}")
+    try:
+        found = _json_documents(text) or _yaml_documents(text)
+        _check_size(found)
+    except _RefusedError as refused:
+        raise error(file, refused.line, "", refused.problem) from refused
+    except yaml.MarkedYAMLError as refused:
+        line = refused.problem_mark.line + 1 if refused.problem_mark else None
+        raise error(file, line, "", refused.problem or "it is not YAML") from refused
+    except yaml.YAMLError as refused:  # a character that YAML does not allow
+        raise error(file, None, "", " ".join(str(refused).split())) from refused
+    return [Value(data, file, line=line, error=error) for line, data in found if data is not None]
+
+
+class _RefusedError(Exception):
+    """Why a text is refused, without the name of its file."""
+
+    def __init__(self, problem: str, line: int | None = None) -> None:
+        super().__init__(problem)
+        self.problem, self.line = problem, line
+
+
+def _refuse(problem: str, line: int | None = None) -> NoReturn:
+    raise _RefusedError(problem, line)
+
+
+def _check_size(documents: list[tuple[int | None, Data]]) -> None:
+    """Count level by level, so that what aliases stand for is counted before it is visited."""
+    level: list[Data] = [data for _, data in documents]
+    depth, values = 0, len(level)
+    while level:
+        if depth > MAX_DEPTH:
+            _refuse(f"it is nested deeper than {MAX_DEPTH} levels")
+        for one in level:
+            if isinstance(one, dict):
+                values += 2 * len(one) + sum(map(len, one)) // _CHARACTERS_PER_VALUE
+            elif isinstance(one, list):
+                values += len(one)
+            elif isinstance(one, str):
+                values += len(one) // _CHARACTERS_PER_VALUE
+        if values > MAX_VALUES:
+            _refuse(f"it has more than {MAX_VALUES} values")
+        level = [
+            child
+            for one in level
+            if isinstance(one, dict | list)
+            for child in (one.values() if isinstance(one, dict) else one)
+        ]
+        depth += 1
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def _json_documents(text: str) -> list[tuple[int | None, Data]]:
+    """The values of a text that is JSON; none if it is not, and YAML's reader says what is wrong with it."""
+    # YAML is not read instead: it allows neither tabs for indentation nor half of a surrogate pair, as JSON does.
+    decoder = json.JSONDecoder(parse_int=_json_integer, parse_float=_json_number, parse_constant=_refuse_constant)
+    documents: list[tuple[int | None, Data]] = []
+    at = _end_of_space(text, 0)
+    if text[at : at + 1] != "{":
+        return []
+    while at < len(text):
+        if len(documents) == MAX_VALUES:
+            _refuse(f"it has more than {MAX_VALUES} values")
+        try:
+            data, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return []
+        documents.append((None, data))
+        at = _end_of_space(text, at)
+    return documents
+
+
+def _end_of_space(text: str, start: int) -> int:
+    found = _SPACE.match(text, start)
+    return found.end() if found else start
+
+
+def _json_integer(text: str) -> int | float | str:
+    return int(text) if len(text) < _MAX_INTEGER_LENGTH else _json_number(text)
+
+
+def _json_number(text: str) -> int | float | str:
+    number = _number(text)
+    return text if number is None else number
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(name)  # NaN and Infinity, which only Python takes for JSON
+
+
+# --- YAML -------------------------------------------------------------------------------------------------------------
+
+
+class _Mapping(dict[str, Data]):
+    """An object, with the line of each value."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, int] = {}
+
+
+class _Sequence(list[Data]):
+    """A list, with the line of each item."""
+
+    def __init__(self) -> None:
+        self.lines: list[int] = []
+
+
+def _yaml_documents(text: str) -> list[tuple[int | None, Data]]:
+    if directive := _TAG_DIRECTIVE.search(text):  # libyaml takes 6 s for 60,000 of them
+        line = text.count("\n", 0, directive.start()) + 1
+        _refuse("%TAG directives are not supported", line)
+    return list(_Composer(yaml.parse(text, Loader=_LOADER)).documents())
+
+
+_UNFINISHED: Data = object()  # the value of an anchor whose own value is being read
+
+
+@attrs.define
+class _Composer:
+    """Makes values of parser events. PyYAML's own composer has no limits, and multiplies what `<<` merges."""
+
+    events: Iterator[yaml.Event]
+    anchors: dict[str, Data] = attrs.field(factory=dict)
+    values: int = 0
+    depth: int = 0
+
+    def documents(self) -> Iterator[tuple[int, Data]]:
+        """The documents, each with its first line."""
+        for event in self.events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                self.anchors = {}
+                yield self._next()
+
+    def _next(self) -> tuple[int, Data]:
+        """The next value and its line."""
+        event = next(self.events)
+        return _line(event), self._value(event)
+
+    def _value(self, event: yaml.Event) -> Data:
+        self._count(1, event)
+        anchor: str | None = getattr(event, "anchor", None)
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(anchor, event)
+        if anchor is not None:
+            self.anchors[anchor] = _UNFINISHED
+        if isinstance(event, yaml.ScalarEvent):
+            data = _scalar(event)
+        else:
+            self.depth += 1
+            if self.depth > MAX_DEPTH:
+                _refuse(f"it is nested deeper than {MAX_DEPTH} levels", _line(event))
+            data = self._mapping() if isinstance(event, yaml.MappingStartEvent) else self._sequence()
+            self.depth -= 1
+        if anchor is not None:
+            self.anchors[anchor] = data
+        return data
+
+    def _alias(self, anchor: str | None, event: yaml.Event) -> Data:
+        if anchor not in self.anchors:
+            _refuse(f"*{anchor} refers to nothing before it", _line(event))
+        if self.anchors[anchor] is _UNFINISHED:
+            _refuse(f"*{anchor} is part of itself", _line(event))
+        return self.anchors[anchor]
+
+    def _sequence(self) -> _Sequence:
+        items = _Sequence()
+        while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
+            items.append(self._value(event))
+            items.lines.append(_line(event))
+        return items
+
+    def _mapping(self) -> _Mapping:
+        own, merged = _Mapping(), _Mapping()
+        while not isinstance(event := next(self.events), yaml.MappingEndEvent):
+            key = self._value(event)
+            if isinstance(key, dict | list):
+                _refuse("expected a text as key, got " + described(key), _line(event))
+            line, value = self._next()
+            if isinstance(event, yaml.ScalarEvent):
+                if event.implicit[0] and event.value == "<<":
+                    self._merge(value, merged, event)
+                    continue
+                key = event.value
+            own[str(key)], own.lines[str(key)] = value, line
+        if merged:
+            for name in merged.keys() - own.keys():
+                own[name], own.lines[name] = merged[name], merged.lines[name]
+        return own
+
+    def _merge(self, value: Data, into: _Mapping, event: yaml.Event) -> None:
+        """Take over what is not there yet; of several sources, the first has precedence."""
+        for source in value if isinstance(value, _Sequence) else [value]:
+            if not isinstance(source, _Mapping):
+                _refuse("expected an object after <<, got " + described(source), _line(event))
+            self._count(1 + len(source), event)
+            for name in source.keys() - into.keys():
+                into[name], into.lines[name] = source[name], source.lines[name]
+
+    def _count(self, values: int, event: yaml.Event) -> None:
+        self.values += values
+        if self.values > MAX_VALUES:
+            _refuse(f"it has more than {MAX_VALUES} values", _line(event))
+
+
+def _line(event: yaml.Event) -> int:
+    return event.start_mark.line + 1 if event.start_mark else 1
+
+
+def _scalar(event: yaml.ScalarEvent) -> Data:
+    """The value of a scalar as go-yaml resolves it."""
+    text, tag = str(event.value), event.tag
+    if tag is None and event.implicit[0]:
+        return _resolved(text)
+    if tag is not None and tag.removeprefix(_CORE_TAG) in {"bool", "float", "int", "null"}:
+        return _resolved(text)
+    return text
+
+
+def _resolved(text: str) -> Data:
+    if text in _WORDS:
+        return _WORDS[text]
+    number = _number(text.replace("_", "")) if text[0] in "0123456789+-." else None
+    return text if number is None else number
+
+
+def _number(text: str) -> int | float | None:
+    """The number that a text is: an integer of 64 bits, or a finite float."""
+    if len(text) > _MAX_NUMBER_LENGTH:
+        return None
+    if matched := _INTEGER.fullmatch(text):
+        sign, *digits = matched.groups()
+        base, number = next((base, one) for base, one in zip((16, 2, 8, 10), digits, strict=True) if one)
+        value = int(sign + number, base)
+        if value.bit_length() <= _BITS:
+            return value
+    if _FLOAT.fullmatch(text):
+        real = float(text)
+        return real if math.isfinite(real) else None
+    return None

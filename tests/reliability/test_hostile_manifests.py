@@ -1,0 +1,119 @@
+"""`devicecore kubelet` as a process, while its directory of manifests holds what nobody would want to read."""
+
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from devicecore.adapters.manifests import ManifestError, read_pods
+from tests.e2e.world import Json, Kubelet
+from tests.hostile_documents import HOSTILE
+from tests.reliability.scale import PATIENCE, scale
+
+MANIFESTS = scale(200, 10_000)
+
+
+def manifest(name: str) -> str:
+    spec = {"containers": [{"name": "main"}]}
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "uid": name}, "spec": spec})
+
+
+def running(state: Json) -> set[str]:
+    return {pod["name"] for pod in state["pods"] if pod["phase"] == "Running"}
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    directory = Path(tempfile.mkdtemp(prefix="dc", dir="/tmp"))
+    (directory / "pods").mkdir()
+    (directory / "root").mkdir()
+    yield directory
+    shutil.rmtree(directory)
+
+
+def start(directory: Path) -> Kubelet:
+    arguments = ("--root", str(directory / "root"), "--manifests", str(directory / "pods"))
+    return Kubelet(*arguments, log=directory / "log")
+
+
+def memory(process: int, name: str) -> int:
+    """Bytes that a process has (`VmRSS`) or had at most (`VmHWM`)."""
+    (kilobytes,) = re.findall(rf"{name}:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
+    return int(kilobytes) * 1024
+
+
+def test_hostile_manifests_neither_end_the_process_nor_delay_another_pod(directory: Path) -> None:
+    (directory / "pods" / "z.json").write_text(manifest("first"))
+    kubelet = start(directory)
+    try:
+        kubelet.wait_for(lambda state: running(state) == {"first"}, PATIENCE)
+        before = memory(kubelet.process.pid, "VmHWM")
+        for number, text in enumerate(HOSTILE.values()):
+            (directory / "pods" / f"{number:02}.yaml").write_text(text)
+        (directory / "pods" / "\x1b[31mred.yaml").write_text("\x1b[31m")
+        os.mkfifo(directory / "pods" / "pipe.yaml")
+        (directory / "pods" / "z2.json").write_text(manifest("second"))
+        state = kubelet.wait_for(
+            lambda state: running(state) == {"first", "second"} and len(state["problems"]) == len(HOSTILE) + 2, PATIENCE
+        )
+        assert memory(kubelet.process.pid, "VmHWM") - before < 60_000_000
+        assert all(problem[part].isprintable() for problem in state["problems"] for part in ("file", "problem"))
+        shown = (directory / "log").read_text() + (directory / "root" / "state.json").read_text()
+        assert "\x1b" not in shown
+    finally:
+        status = kubelet.end(signal.SIGTERM)
+    assert status == 0
+    again = start(directory)  # a copy of the manifests is in pods.json, and does not prevent the start
+    try:
+        again.wait_for(lambda state: running(state) == {"first", "second"}, PATIENCE)
+    finally:
+        assert again.end(signal.SIGTERM) == 0
+
+
+def test_many_manifests_are_admitted_and_the_process_ends_when_asked(directory: Path) -> None:
+    for number in range(MANIFESTS):
+        (directory / "pods" / f"{number:05}.json").write_text(manifest(f"p{number}"))
+    began = time.monotonic()
+    kubelet = start(directory)
+    try:
+        kubelet.wait_for(lambda state: len(running(state)) == MANIFESTS, PATIENCE)
+        took = time.monotonic() - began
+    finally:
+        began = time.monotonic()
+        assert kubelet.end(signal.SIGTERM) == 0
+    ended = time.monotonic() - began
+    sys.stderr.write(f"{MANIFESTS} manifests: all run after {took:.1f} s, ended after {ended:.1f} s\n")
+    assert len(json.loads((directory / "root" / "pods.json").read_text().splitlines()[0])["files"]) == MANIFESTS
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_manifest_takes_less_than_a_second_and_50_megabytes(text: str) -> None:
+    """In a child, because the most memory that a process had is never forgotten."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+            try:
+                read_pods(text, "x.yaml")
+            except ManifestError as error:
+                used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+                os.write(writing, json.dumps([time.process_time() - began, used * 1024, str(error)]).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as answer:  # noqa: PTH123 - a descriptor
+        seconds, used, message = json.load(answer)
+    os.waitpid(child, 0)
+    assert seconds < 1  # of processor time, so that nothing else on this machine counts
+    assert used < 50_000_000
+    assert message.startswith("x.yaml:")
