@@ -61,7 +61,7 @@ Holding = Reservation | Allocation
 class Ledger:
     """All reservations and allocations of a node.
 
-    `allocations` keeps pods, and within a pod its allocations, in the order in which they were confirmed.
+    `allocations` keeps pods, and within a pod its allocations, at least one, in the order in which they were confirmed.
     """
 
     allocations: Mapping[PodUid, tuple[Allocation, ...]] = field(factory=dict)

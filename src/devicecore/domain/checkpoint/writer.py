@@ -97,8 +97,8 @@ class _Entries:
 
     def now(self, ledger: Mapping[PodUid, _OfPod]) -> "_Entries":
         """The entries of `ledger`. Objects that it has in common with the last ledger are not rendered again."""
-        pods = tuple(filter(None, ledger.values()))
-        if len(pods) >= len(self.pods) and _common_length(self.pods, pods) == len(self.pods):
+        pods = tuple(ledger.values())
+        if pods[: len(self.pods)] == self.pods:  # compares by identity first: fast for thousands
             blocks, rendered = list(self.blocks), len(self.pods)
         else:
             blocks, rendered = self._left_in(ledger, pods)
@@ -117,9 +117,9 @@ class _Entries:
         for block in self.blocks:
             end = start + len(block.pods)
             left = block
-            if not _are(self.pods[start:end], pods[place : place + len(block.pods)]):
+            if self.pods[start:end] != pods[place : place + len(block.pods)]:
                 texts = [text for text in [pod.now(ledger) for pod in block.pods] if text]
-                if not _are([text.allocations for text in texts], pods[place : place + len(texts)]):
+                if tuple([text.allocations for text in texts]) != pods[place : place + len(texts)]:
                     break  # the ledger has them in another order
                 left = _Block.of(texts)
             start, place = end, place + len(left.pods)
@@ -189,7 +189,7 @@ class _Resources:
 class CheckpointWriter:
     """Makes the file for one state after the other, and remembers the state it wrote last.
 
-    What two states have in common is recognised by identity. A writer belongs to the object that saves, and is not
+    It compares by identity, and by value only where that fails. A writer belongs to the object that saves, and is not
     thread-safe.
     """
 
