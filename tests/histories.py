@@ -179,10 +179,10 @@ def pod(recorded: Json) -> Pod:
     """A pod as recorded."""
     return Pod(
         PodUid(recorded["uid"]),
-        recorded["name"],
-        recorded["namespace"],
-        tuple(map(container, recorded["containers"])),
-        tuple(map(container, recorded["initContainers"])),
+        name=recorded["name"],
+        namespace=recorded["namespace"],
+        containers=map(container, recorded["containers"]),
+        init_containers=map(container, recorded["initContainers"]),
     )
 
 

@@ -16,9 +16,9 @@ from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 
 GPU, RDMA = "example.com/gpu", "example.com/rdma"
 PODS = (
-    Pod(PodUid("1"), "train", containers=(Container("main", {GPU: 3, RDMA: 1}), Container("logs"))),
-    Pod(PodUid("2"), "serve", "prod", containers=(Container("model", {GPU: 2}),)),
-    Pod(PodUid("3"), "big", containers=(Container("main", {GPU: 8}),)),
+    Pod(PodUid("1"), name="train", containers=(Container("main", {GPU: 3, RDMA: 1}), Container("logs"))),
+    Pod(PodUid("2"), name="serve", namespace="prod", containers=(Container("model", {GPU: 2}),)),
+    Pod(PodUid("3"), name="big", containers=(Container("main", {GPU: 8}),)),
 )
 EVENTS = (
     f"14:03:11 {GPU}: 8 of 8 devices are allocatable",

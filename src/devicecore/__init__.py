@@ -1,8 +1,8 @@
-"""The kubelet's device manager as a library: which devices a node has, who holds them, and which to hand out next.
+"""The kubelet's device manager as a library: which devices a node has, who holds them, and which to allocate next.
 
-Pure values and functions in `domain`, what they need of the world in `ports`, implementations in `adapters`. Importing
-this package loads next to nothing: each name below is fetched when it is first used, and none of them needs gRPC or
-protobuf.
+Pure values and functions are in `domain`, the protocols of what they need in `ports`, implementations in `adapters`.
+The names in `__all__` are public and stable. Importing this package loads next to nothing: each name is fetched when it
+is first used, and none of them needs gRPC or protobuf.
 """
 
 from importlib import import_module
@@ -10,9 +10,26 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from devicecore.domain.admission import Admitted, NotReady, Refused, Verdict
-    from devicecore.domain.capacity import Insufficient, NodeStatus, insufficient
-    from devicecore.domain.container_options import ContainerAllocateResponse, ContainerOptions, DeviceSpec, Mount
-    from devicecore.domain.errors import DeviceCoreError
+    from devicecore.domain.capacity import NodeStatus
+    from devicecore.domain.container_options import (
+        Conflict,
+        ContainerAllocateResponse,
+        ContainerOptions,
+        DeviceSpec,
+        Mount,
+    )
+    from devicecore.domain.device_set import DeviceSet
+    from devicecore.domain.errors import (
+        AdmissionError,
+        CheckpointError,
+        ContainerNotFoundError,
+        DeviceCoreError,
+        PluginError,
+        SetUpError,
+        SinkError,
+        StoreError,
+    )
+    from devicecore.domain.ledger import Allocation
     from devicecore.domain.model import (
         Container,
         ContainerKey,
@@ -29,26 +46,33 @@ if TYPE_CHECKING:
     from devicecore.domain.node_state import NodeState
     from devicecore.domain.notifications import Allocated, HealthChanged, Notification, Released
     from devicecore.domain.topology import Policy, Scope, Topology
-    from devicecore.manager import DeviceManager
+    from devicecore.manager import DeviceManager, Restored
     from devicecore.ports.observer import Observer
     from devicecore.ports.plugin import DevicePlugin
 
+__version__ = "0.1.0"
+
 __all__ = [
+    "AdmissionError",
     "Admitted",
     "Allocated",
+    "Allocation",
+    "CheckpointError",
+    "Conflict",
     "Container",
     "ContainerAllocateResponse",
     "ContainerKey",
+    "ContainerNotFoundError",
     "ContainerOptions",
     "Device",
     "DeviceCoreError",
     "DeviceId",
     "DeviceManager",
     "DevicePlugin",
+    "DeviceSet",
     "DeviceSpec",
     "Health",
     "HealthChanged",
-    "Insufficient",
     "Mount",
     "NodeState",
     "NodeStatus",
@@ -56,6 +80,7 @@ __all__ = [
     "Notification",
     "NumaNode",
     "Observer",
+    "PluginError",
     "PluginOptions",
     "Pod",
     "PodUid",
@@ -63,46 +88,69 @@ __all__ = [
     "Refused",
     "Released",
     "ResourceName",
+    "Restored",
     "Scope",
+    "SetUpError",
+    "SinkError",
+    "StoreError",
     "Topology",
     "Verdict",
-    "insufficient",
     "resource_name",
 ]
 
 _HOMES = {
+    "AdmissionError": "domain.errors",
     "Admitted": "domain.admission",
     "Allocated": "domain.notifications",
+    "Allocation": "domain.ledger",
+    "CheckpointError": "domain.errors",
+    "Conflict": "domain.container_options",
+    "Container": "domain.model",
     "ContainerAllocateResponse": "domain.container_options",
+    "ContainerKey": "domain.model",
+    "ContainerNotFoundError": "domain.errors",
     "ContainerOptions": "domain.container_options",
+    "Device": "domain.model",
     "DeviceCoreError": "domain.errors",
+    "DeviceId": "domain.model",
     "DeviceManager": "manager",
     "DevicePlugin": "ports.plugin",
+    "DeviceSet": "domain.device_set",
     "DeviceSpec": "domain.container_options",
+    "Health": "domain.model",
     "HealthChanged": "domain.notifications",
-    "Insufficient": "domain.capacity",
     "Mount": "domain.container_options",
-    "Notification": "domain.notifications",
     "NodeState": "domain.node_state",
     "NodeStatus": "domain.capacity",
     "NotReady": "domain.admission",
+    "Notification": "domain.notifications",
+    "NumaNode": "domain.model",
     "Observer": "ports.observer",
+    "PluginError": "domain.errors",
+    "PluginOptions": "domain.model",
+    "Pod": "domain.model",
+    "PodUid": "domain.model",
     "Policy": "domain.topology",
     "Refused": "domain.admission",
     "Released": "domain.notifications",
+    "ResourceName": "domain.model",
+    "Restored": "manager",
     "Scope": "domain.topology",
+    "SetUpError": "domain.errors",
+    "SinkError": "domain.errors",
+    "StoreError": "domain.errors",
     "Topology": "domain.topology",
     "Verdict": "domain.admission",
-    "insufficient": "domain.capacity",
+    "resource_name": "domain.model",
 }
 
-if not TYPE_CHECKING:  # what a type checker sees is above
+if not TYPE_CHECKING:  # a type checker reads the imports above
 
     def __getattr__(name: str) -> object:
-        if name not in __all__:
+        if name not in _HOMES:
             message = f"module {__name__!r} has no attribute {name!r}"
             raise AttributeError(message)
-        value = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'domain.model')}"), name)
+        value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
         globals()[name] = value
         return value
 

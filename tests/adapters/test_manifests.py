@@ -69,9 +69,9 @@ def test_a_pod_is_read_as_the_device_manager_needs_it() -> None:
     (pod,) = read_pods(POD, "train.yaml")
     assert pod == Pod(
         pod.uid,
-        "train",
-        "prod",
-        (
+        name="train",
+        namespace="prod",
+        containers=(
             Container(
                 "main",
                 {
@@ -86,7 +86,7 @@ def test_a_pod_is_read_as_the_device_manager_needs_it() -> None:
             ),
             Container("idle"),
         ),
-        (Container("setup", {GPU: 4}), Container("proxy", {GPU: 1}, restartable=True)),
+        init_containers=(Container("setup", {GPU: 4}), Container("proxy", {GPU: 1}, restartable=True)),
     )
 
 

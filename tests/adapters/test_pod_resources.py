@@ -31,7 +31,7 @@ def device(id_: str, *nodes: int, topology: bool = True, health: Health = Health
 
 
 def pod(name: str, *containers: Container, init: tuple[Container, ...] = (), namespace: str = "default") -> Pod:
-    return Pod(PodUid(f"uid-{name}"), name, namespace, containers, init)
+    return Pod(PodUid(f"uid-{name}"), name=name, namespace=namespace, containers=containers, init_containers=init)
 
 
 def elements(devices: "list[podresources.ContainerDevices]") -> list[Element]:

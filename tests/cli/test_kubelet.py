@@ -146,7 +146,7 @@ def test_what_is_waited_for_is_said_by_name(tmp_path: Path) -> None:
     transport, store = MemoryTransport(), MemoryStore()
     with DeviceManager(transport, store, MemorySink()) as manager:
         transport.connect(SimulatedPlugin(GPU, simulated_devices("gpu", 2)))
-        manager.admit(Pod(PodUid("u"), "p", containers=(Container("main", {GPU: 1}),)))
+        manager.admit(Pod(PodUid("u"), name="p", containers=(Container("main", {GPU: 1}),)))
     with DeviceManager(MemoryTransport(), store, MemorySink()) as manager:
         standin = StandIn(manager, ManifestPods(tmp_path, tmp_path.parent / "pods.json"))
         awaited = f"the plugin of {GPU}, which was there before"
@@ -210,8 +210,8 @@ def test_the_view_shows_devices_owners_health_pods_problems_and_events() -> None
         connection = transport.connect(plugin)
         transport.connect(SimulatedPlugin("acme.io/many", simulated_devices("m", 200)))
         transport.connect(SimulatedPlugin("acme.io/none", ()))
-        pod = Pod(PodUid("u"), "train", containers=(Container("main", {GPU: 2}), Container("idle")))
-        late = Pod(PodUid("v"), "late")
+        pod = Pod(PodUid("u"), name="train", containers=(Container("main", {GPU: 2}), Container("idle")))
+        late = Pod(PodUid("v"), name="late")
         manager.admit(pod)
         pods = (PodState(pod, "Running", ""), PodState(late, "Pending", "no \x1b[31mroom"))
         problems = (ManifestError("bad.yaml", 3, "spec", "no"),)

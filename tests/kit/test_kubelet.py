@@ -60,7 +60,7 @@ class TestBothKubelets:
         any_kubelet.serve(gpus())
         any_kubelet.wait_for_resource(GPU)
         containers = (Container("a", {GPU: 1}), Container("b", {GPU: 2}))
-        pod = any_kubelet.admit(Pod(PodUid("u1"), "trainer", containers=containers))
+        pod = any_kubelet.admit(Pod(PodUid("u1"), name="trainer", containers=containers))
         assert (pod.devices(), pod.devices(container="b")) == (("gpu-0",), ("gpu-1", "gpu-2"))
         assert pod.options("b").envs == {"GPUS": "gpu-1,gpu-2"}
 

@@ -249,9 +249,9 @@ def test_a_contested_device_is_not_lent() -> None:
     node = node.apply(PluginRegistered(PLUGIN, PluginOptions()), now=0.0)
     node = node.apply(DevicesReported(PLUGIN, (Device(DeviceId("gpu-0")), Device(DeviceId("gpu-1")))), now=0.0)
     demand = ResourceRequest(pod.key(pod.container("app")), GPU, 1)
-    settled = Scene(node, pod, demand).settle()
-    assert settled == Chosen(DeviceSet.of([DeviceId("gpu-1")]))
-    node.reserve(pod, demand, settled.devices)
+    chosen = Chosen(DeviceSet.of([DeviceId("gpu-1")]))
+    assert Scene(node, pod, demand).settle() == chosen
+    node.reserve(pod, demand, chosen.devices)
 
 
 def _has(pod: PodUid, container: str, device: str) -> Allocation:

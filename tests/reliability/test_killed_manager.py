@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 
 from attrs import define, field
 
-from devicecore import Admitted, Container, DeviceManager, Pod, PodUid, Verdict
+from devicecore import Admitted, Allocation, Container, DeviceManager, Pod, PodUid
 from devicecore.adapters.file import FileStore
 from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
 from devicecore.adapters.memory import MemorySink
@@ -38,7 +38,7 @@ def main(directory: str) -> None:
     """Manage; say what was restored, and then what every pod is told. The pods of each third admission stay."""
     manager = DeviceManager(GrpcUnixTransport(directory), FileStore.in_directory(directory), MemorySink())
     with manager, ThreadPoolExecutor(THREADS) as threads:
-        say(problem=str(manager.restored.problem or ""), held=devices(Admitted(tuple(manager.state.ledger))))
+        say(problem=str(manager.restored.problem or ""), held=devices(manager.state.ledger))
         manager.wait_for(lambda node: len(live := node.inventory.status().allocatable) == 2 and all(live.values()), 60)
 
         def admit(thread: int) -> None:
@@ -50,7 +50,7 @@ def main(directory: str) -> None:
                 wanted = Pod(uid, containers=(Container("a", {gpu: 1, nic: 1}), Container("b", {gpu: 1})))
                 verdict = manager.admit(wanted)
                 if isinstance(verdict, Admitted):
-                    say(admitted=uid, devices=devices(verdict)[uid])
+                    say(admitted=uid, devices=devices(verdict.allocations)[uid])
                     if number % 3:
                         say(evicting=uid)
                         manager.evict([uid])
@@ -59,11 +59,10 @@ def main(directory: str) -> None:
             thread.result()
 
 
-def devices(verdict: Verdict) -> dict[str, Devices]:
+def devices(allocations: Iterable[Allocation]) -> dict[str, Devices]:
     """What each pod has, as JSON has it."""
     found: dict[str, Devices] = {}
-    assert isinstance(verdict, Admitted)
-    for held in verdict.allocations:
+    for held in allocations:
         found.setdefault(held.key.pod, []).extend([held.key.container, held.resource, id_] for id_ in held.devices)
     return found
 
@@ -132,7 +131,7 @@ def test_what_was_answered_is_there_in_the_next_life_and_nothing_is_there_twice(
     manager = DeviceManager(GrpcUnixTransport(directory), FileStore.in_directory(directory), MemorySink())
     with manager:
         assert manager.restored.problem is None
-        memory.check(devices(Admitted(tuple(manager.state.ledger))))
+        memory.check(devices(manager.state.ledger))
     assert memory.holding
 
 

@@ -366,7 +366,7 @@ class Steps:
     def admit_by_container(self) -> None:
         """Ask for a pod as a kubelet does: for each of its containers in turn, until one is turned away."""
         for pod in self._applicants():
-            verdict: Verdict = Admitted()
+            verdict: Verdict = Admitted(pod)
             for container in pod.in_start_order:
                 if isinstance(verdict, Admitted) and pod.uid in self.world.specs:
                     self._log(f"admit {container.name} of {pod.uid}: {_spec(pod)}")
@@ -406,7 +406,7 @@ class Steps:
                 if before.restartable or before in pod.containers:
                     self.world.pods.running.add(pod.key(before))
             self.world.pods.running.add(pod.key(container))
-        return Admitted(self.world.node.ledger.of_pod(pod.uid))
+        return Admitted(pod, self.world.node.ledger.of_pod(pod.uid))
 
     def _await(
         self,

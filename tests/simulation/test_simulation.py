@@ -76,7 +76,7 @@ def test_a_manager_of_your_own_can_be_tried() -> None:
     class Yes(DeviceManager):
         def admit(self, pod: Pod, *, affinity: Affinity = None) -> Verdict:
             verdict = super().admit(pod, affinity=affinity)
-            return Admitted() if isinstance(verdict, Refused) else verdict
+            return Admitted(pod) if isinstance(verdict, Refused) else verdict
 
     problems = (Simulation(seed, 300, manager=Yes).run().problem for seed in range(20))
     assert any(problem and problem.law == "an_admitted_pod_has_what_it_asks_for" for problem in problems)

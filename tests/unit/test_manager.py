@@ -66,9 +66,8 @@ def a_pod(name: str, count: int = 1, resource: str = GPU) -> Pod:
 def test_an_unknown_extended_resource_passes_and_is_named() -> None:
     """Native resources are nobody's question; extended ones that nobody serves are named with their container."""
     with DeviceManager(MemoryTransport(), MemoryStore(), MemorySink()) as manager:
-        assert manager.admit(a_pod("p", 1, "other.com/fpga")) == Admitted(
-            (), (("main", resource_name("other.com/fpga")),)
-        )
+        pod = a_pod("p", 1, "other.com/fpga")
+        assert manager.admit(pod) == Admitted(pod, unhandled=(("main", resource_name("other.com/fpga")),))
 
 
 def test_a_full_disk_refuses_the_pod_and_changes_nothing() -> None:
@@ -303,7 +302,7 @@ def test_a_container_of_an_active_pod_gets_at_its_start_what_it_missed() -> None
     """A pod that came before its plugin is given devices when its container starts (kubelet.md 7.1)."""
     transport, pods = MemoryTransport(), MemoryPods(active={PodUid("p")})
     with DeviceManager(transport, MemoryStore(), MemorySink(), pods=pods) as manager:
-        assert manager.admit(a_pod("p")) == Admitted((), (("main", GPU),))
+        assert manager.admit(a_pod("p")) == Admitted(a_pod("p"), unhandled=(("main", GPU),))
         assert manager.start_container(a_pod("p"), "main") is None
         transport.connect(gpus())
         options = manager.start_container(a_pod("p"), "main")

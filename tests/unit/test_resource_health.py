@@ -11,7 +11,7 @@ from attrs import define, field
 from devicecore import Admitted, Container, Device, DeviceId, DeviceManager, Health, Pod, PodUid
 from devicecore.adapters.memory import MemoryConnection, MemoryPods, MemorySink, MemoryStore, MemoryTransport
 from devicecore.domain.checkpoint import CheckpointWriter
-from devicecore.domain.health import allocated_resources_status, pods_with_news
+from devicecore.domain.health import allocated_resources_status, changed_health
 from devicecore.domain.inventory import DeviceReport, Inventory
 from devicecore.domain.ledger import Allocation, Ledger
 from devicecore.domain.model import ContainerKey, PluginId, PluginOptions, Receipt, ResourceName
@@ -61,27 +61,38 @@ def test_the_status_of_allocated_resources_is_the_kubelets(name: str) -> None:
     } == row["expected"]
 
 
+def changed(device: str, health: Health, *pods: str) -> HealthChanged:
+    return HealthChanged(ResourceName(GPU), DeviceId(device), health, tuple(map(PodUid, pods)))
+
+
+def test_a_device_with_two_owners_names_both_pods() -> None:
+    ledger = Ledger.of([allocation("a", GPU, "dev0"), allocation("b", GPU, "dev0", "dev1")])
+    after = report(("dev0", "Unhealthy"), ("dev1", "Healthy"))
+    found = changed_health(GPU, report(("dev0", "Healthy"), ("dev1", "Healthy")), after, ledger)
+    assert found == (changed("dev0", Health.UNHEALTHY, "a", "b"),)
+
+
 def test_the_news_are_those_of_the_kubelets_channel() -> None:
     """TestFeatureGateResourceHealthStatus; but for us no message is ever dropped."""
     ledger = Ledger.of(allocation(f"pod{n}", GPU, f"dev{n}") for n in range(200))
     before = report(*((f"dev{n}", "Healthy") for n in range(200)))
     for _ in range(200):
         after = report(("dev1", "Healthy"))
-        assert pods_with_news(GPU, before, after, ledger) == ()
+        assert changed_health(GPU, before, after, ledger) == ()
         before = after
-    told = []
+    told: list[HealthChanged] = []
     for n in range(200):
         after = report((f"dev{n}", "Unhealthy"))
-        told.append(pods_with_news(GPU, before, after, ledger))
+        told += changed_health(GPU, before, after, ledger)
         before = after
-    assert told == [(f"pod{n}",) for n in range(200)]
+    assert told == [changed(f"dev{n}", Health.UNHEALTHY, f"pod{n}") for n in range(200)]
 
 
 def test_only_the_owner_of_this_resources_device_hears_of_it() -> None:
     """A kubelet goes by the id alone (pod_devices.json: "equal ids under different resources are confused")."""
     ledger = Ledger.of([allocation("a", GPU, "dev0"), allocation("b", "acme.io/nic", "dev0")])
-    assert pods_with_news(GPU, None, report(("dev0", "Unhealthy")), ledger) == ("a",)
-    assert pods_with_news(GPU, report(("dev0", "Healthy")), None, ledger) == ()
+    assert changed_health(GPU, None, report(("dev0", "Unhealthy")), ledger) == (changed("dev0", Health.UNHEALTHY, "a"),)
+    assert changed_health(GPU, report(("dev0", "Healthy")), None, ledger) == ()
 
 
 # --- the stream -------------------------------------------------------------------------------------------------------
@@ -119,7 +130,9 @@ class Stage:
 
 
 def pod(name: str, *sizes: int) -> Pod:
-    return Pod(PodUid(name), name, containers=tuple(Container(f"c{n}", {GPU: size}) for n, size in enumerate(sizes)))
+    return Pod(
+        PodUid(name), name=name, containers=tuple(Container(f"c{n}", {GPU: size}) for n, size in enumerate(sizes))
+    )
 
 
 def held(manager: DeviceManager, name: str) -> tuple[Allocation, ...]:
@@ -209,7 +222,7 @@ def test_the_pods_whose_devices_change_their_health_are_named() -> None:
     connection.report()
     assert log.news == []
     stage_plugin.set_health("gpu-1", Health.UNHEALTHY)
-    assert log.news == [HealthChanged((PodUid("a"),))]
+    assert log.news == [changed("gpu-1", Health.UNHEALTHY, "a")]
     status = allocated_resources_status(manager.state, pod("a", 2))
     assert [health for one in status["c0"] for health in one.devices.values()] == [Health.HEALTHY, Health.UNHEALTHY]
     log.heard.clear()
@@ -223,7 +236,7 @@ def test_after_a_restart_the_first_list_is_news() -> None:
     manager, _, _ = stage.start()
     manager.admit(pod("a", 1))
     _, _, log = stage.start()
-    assert log.news[1:] == [HealthChanged((PodUid("a"),))]
+    assert log.news[1:] == [changed("gpu-0", Health.HEALTHY, "a")]
 
 
 def test_init_containers_have_no_status() -> None:

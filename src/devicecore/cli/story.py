@@ -38,7 +38,7 @@ NATIVE: Mapping[str, NodeJson] = {
 
 def pod(name: str, uid: str, container: str, limits: Mapping[str, int]) -> Pod:
     """A pod with one container."""
-    return Pod(PodUid(uid), name, containers=(Container(container, limits),))
+    return Pod(PodUid(uid), name=name, containers=(Container(container, limits),))
 
 
 TEST_GPU_8 = pod("test-gpu-8", "94c13838-fbba-11e9-ba9e-525400d54f7e", "podtest-8", {GPU: 8})

@@ -1,30 +1,47 @@
 """The verdict on a pod.
 
-Law: there are three answers, and none of them is an exception. A pod that is not admitted has changed nothing.
+Law: there are three verdicts, and none of them is an exception. Only `Admitted` is true. A pod that is not admitted has
+changed nothing.
 """
+
+from typing import Literal
 
 from attrs import frozen
 
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.errors import DeviceCoreError, TopologyAffinityError
 from devicecore.domain.ledger import Allocation
-from devicecore.domain.model import ResourceName
+from devicecore.domain.model import Pod, ResourceName
+from devicecore.domain.text import counted, foreign_text
 
 
-@frozen
+@frozen(repr=False)
 class Admitted:
     """The pod has its devices, and they are in the checkpoint.
 
     `allocations` is all that the pod holds, with what it held before. `unhandled` names, by container, the extended
-    resources it asks for that no device plugin here ever registered: somebody else must serve them, or nobody will.
+    resources that it asks for and no device plugin here ever registered: the device manager leaves them to others.
     """
 
+    pod: Pod
     allocations: tuple[Allocation, ...] = ()
     unhandled: tuple[tuple[str, ResourceName], ...] = ()
 
+    def __bool__(self) -> Literal[True]:
+        return True
+
     def devices(self, container: str) -> dict[ResourceName, DeviceSet]:
-        """What one container holds of each resource."""
-        return {held.resource: held.devices for held in self.allocations if held.key.container == container}
+        """The devices that one container of the pod holds of each resource; empty if it holds none.
+
+        Raises:
+            ContainerNotFoundError: the pod has no such container. It is a KeyError.
+        """
+        key = self.pod.key(self.pod.container(container))
+        return {allocation.resource: allocation.devices for allocation in self.allocations if allocation.key == key}
+
+    def __repr__(self) -> str:
+        devices = sum(len(allocation.numa_nodes) for allocation in self.allocations)
+        return f"<Admitted: pod {foreign_text(self.pod.uid, 100)} with {counted(devices, 'device')}>"
 
 
 @frozen
@@ -33,6 +50,9 @@ class Refused:
 
     error: DeviceCoreError
     container: str | None = None
+
+    def __bool__(self) -> Literal[False]:
+        return False
 
     @property
     def reason(self) -> str:
@@ -52,15 +72,18 @@ class Refused:
 
 @frozen
 class NotReady:
-    """The pod cannot be judged yet: the plugin of `resource` has not come back since the restart. Try again later."""
+    """The pod cannot be judged yet: the plugin of `resource` has sent no list since the restart. Try again later."""
 
     error: DeviceCoreError
     resource: ResourceName
     container: str | None = None
+
+    def __bool__(self) -> Literal[False]:
+        return False
 
     def __str__(self) -> str:
         return str(self.error)
 
 
 Verdict = Admitted | Refused | NotReady
-"""What is answered to an admission."""
+"""The answer to an admission. `if verdict:` asks whether the pod was admitted."""

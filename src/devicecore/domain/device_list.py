@@ -10,6 +10,7 @@ from typing import overload
 from attrs import frozen
 
 from devicecore.domain.model import Device, DeviceId, Health, NumaNode
+from devicecore.domain.text import foreign_text
 
 DeviceState = tuple[Health, tuple[NumaNode, ...] | None]
 """What is said of a device besides its id: health and topology, as in `Device`."""
@@ -24,13 +25,22 @@ class DeviceList(Sequence[Device]):
 
     @classmethod
     def of(cls, devices: Iterable[Device]) -> "DeviceList":
-        """The list of `devices`."""
+        """The list of `devices`.
+
+        Raises:
+            TypeError: one of them is no device.
+        """
         if isinstance(devices, DeviceList):
             return devices
         listed = tuple(devices)
-        return cls(
-            tuple([device.id for device in listed]), tuple([(device.health, device.topology) for device in listed])
-        )
+        try:
+            ids = tuple([device.id for device in listed])
+            return cls(ids, tuple([(device.health, device.topology) for device in listed]))
+        except AttributeError:
+            given: tuple[object, ...] = listed
+            other = next(device for device in given if not isinstance(device, Device))
+            message = f"devices: expected Device, got {foreign_text(repr(other), 100)}"
+            raise TypeError(message) from None
 
     @property
     def by_id(self) -> "DevicesById":

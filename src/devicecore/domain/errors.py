@@ -1,14 +1,46 @@
 """What can be refused, sorted by what is to blame: request, plugin, file, disk or network, or the set-up.
 
-Law: `str(error)` is the kubelet's own sentence where it has one, and the fields carry the facts. What leaves this
-library and is no `DeviceCoreError` is a bug in it.
+Law: errors are values. Two errors of one class with equal fields are equal, have the same hash, and survive pickling;
+`str(error)` is the kubelet's own sentence where it has one, and the fields carry the facts.
+
+The library raises a `DeviceCoreError` if something outside the caller's program is to blame. A mistake in a call raises
+the built-in error that Python programmers expect (`TypeError`, `ValueError`, `KeyError`), a wait that is over a
+`TimeoutError`; each docstring names its own. Anything else is a bug in this library.
 """
 
-from attrs import frozen
+from attrs import fields_dict, frozen, has
+
+from devicecore.domain.text import foreign_text
 
 
 class DeviceCoreError(Exception):
-    """Base of everything this library raises on purpose."""
+    """Base of all errors that this library raises on purpose and that are no mistake in a call.
+
+    Subclasses are frozen attrs classes. attrs compares exceptions by identity; this class compares them by value.
+    """
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and _values(self) == _values(other)
+
+    def __hash__(self) -> int:
+        return hash((type(self), *map(_hash, _values(self))))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), _values(self)
+
+
+def _values(error: object) -> tuple[object, ...]:
+    cls = type(error)
+    if has(cls):
+        return tuple([getattr(error, name) for name in fields_dict(cls)])
+    return error.args if isinstance(error, BaseException) else ()
+
+
+def _hash(value: object) -> int:
+    try:
+        return hash(value)
+    except TypeError:  # a limit may be any object, lists included
+        return 0
 
 
 # --- the request -----------------------------------------------------------------------------------------------------
@@ -47,6 +79,19 @@ class InvalidLimitError(DeviceCoreError, ValueError):
 
     def __str__(self) -> str:
         return f"the limit of {self.resource} is {self.limit!r}: it must be a whole number, at least 0"
+
+
+@frozen
+class ContainerNotFoundError(DeviceCoreError, KeyError):
+    """A pod was asked for a container that it does not have. `containers` are those it has."""
+
+    pod: str
+    container: str
+    containers: tuple[str, ...]
+
+    def __str__(self) -> str:
+        known = ", ".join(map(foreign_text, self.containers)) or "none"
+        return f"pod {foreign_text(self.pod)} has no container {foreign_text(self.container)}; its containers: {known}"
 
 
 @frozen

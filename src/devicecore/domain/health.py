@@ -1,7 +1,7 @@
 """The health of the devices that containers hold (kubelet: KEP-4680, kubelet.md 10.4).
 
-Law: a device that nobody reports counts as healthy, for nobody has said otherwise; so does one whose plugin has gone,
-which says nothing new of its devices. Only what a plugin reported makes a device unhealthy here.
+Law: only a plugin's report makes a device unhealthy here. A device that no plugin reports counts as healthy, and a
+plugin that has gone leaves the health of its devices as it reported it.
 """
 
 from collections.abc import Mapping
@@ -12,18 +12,19 @@ from devicecore.domain.inventory import DeviceReport
 from devicecore.domain.ledger import Ledger
 from devicecore.domain.model import DeviceId, Health, Pod, PodUid, ResourceName
 from devicecore.domain.node_state import NodeState
+from devicecore.domain.notifications import HealthChanged
 
 
 @frozen
 class ResourceHealth:
-    """What a container holds of one resource, device by device (API: `allocatedResourcesStatus[]`)."""
+    """The health of each device that a container holds of one resource (API: `allocatedResourcesStatus[]`)."""
 
     resource: ResourceName
     devices: Mapping[DeviceId, Health]
 
 
 def allocated_resources_status(node: NodeState, pod: Pod) -> dict[str, tuple[ResourceHealth, ...]]:
-    """The health of what each container of a pod holds, but for init containers.
+    """The health of what each container of a pod holds, without init containers (kubelet.md 10.4).
 
     Kubelet: `UpdateAllocatedResourcesStatus`.
     """
@@ -36,28 +37,25 @@ def allocated_resources_status(node: NodeState, pod: Pod) -> dict[str, tuple[Res
     }
 
 
-def pods_with_news(
+def changed_health(
     resource: ResourceName, before: DeviceReport | None, after: DeviceReport | None, ledger: Ledger
-) -> tuple[PodUid, ...]:
-    """The pods with a device of which a plugin's list says something else than the one before, or for the first time.
+) -> tuple[HealthChanged, ...]:
+    """The held devices whose health differs between two lists of a plugin, or that are listed for the first time.
 
-    A device that has vanished from the list is no news. A kubelet looks for the owner by the device's id alone, and
-    may name the owner of another resource's device; here the resource counts too.
+    They come in the order of the ledger. A device that is no longer listed is not among them. A kubelet looks for the
+    holder by the device's id alone, and may name the holder of another resource's device; here the resource counts.
     """
     if after is None or after is before:
         return ()
     old = before.devices if before else {}
     new = after.devices
-    holders = (
-        held.key.pod
-        for held in ledger
-        if held.resource == resource
-        and any(
-            device in new and (device not in old or old[device].health is not new[device].health)
-            for device in held.numa_nodes
-        )
-    )
-    return tuple(dict.fromkeys(holders))
+    holders: dict[DeviceId, dict[PodUid, None]] = {}
+    for allocation in ledger:
+        if allocation.resource == resource:
+            for device in allocation.devices:
+                if device in new and (device not in old or old[device].health is not new[device].health):
+                    holders.setdefault(device, {})[allocation.key.pod] = None
+    return tuple([HealthChanged(resource, device, new[device].health, tuple(pods)) for device, pods in holders.items()])
 
 
 def _health(node: NodeState, resource: ResourceName, device: DeviceId) -> Health:

@@ -4,13 +4,14 @@ Law: text from outside becomes one of these through a parser here, once; inside,
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import NewType
+from typing import NewType, TypeVar
 
 from attrs import field, frozen
 
-from devicecore.domain.errors import InvalidLimitError, InvalidResourceNameError
+from devicecore.domain.errors import ContainerNotFoundError, InvalidLimitError, InvalidResourceNameError
+from devicecore.domain.text import foreign_text
 
 DeviceId = NewType("DeviceId", str)
 """A device's id: opaque, unique within its resource."""
@@ -42,6 +43,7 @@ _MAX_NAME_LENGTH = 63  # bytes, a DNS label
 _STANDARD = frozenset({"cpu", "ephemeral-storage", "memory"})
 _HUGE_PAGES = "hugepages-"
 _NATIVE = "kubernetes.io/"
+_ONLY_INTS = frozenset({int})
 
 
 def resource_name(text: str) -> ResourceName:
@@ -83,28 +85,42 @@ def _is_qualified(text: str) -> bool:
 
 
 class Health(Enum):
-    """Whether a device may be handed out."""
+    """Whether a device may be allocated."""
 
     HEALTHY = "Healthy"
     UNHEALTHY = "Unhealthy"
 
     @classmethod
     def parse(cls, text: str) -> "Health":
-        """Read a plugin's word: anything but exactly `Healthy` is unhealthy (kubelet.md 3.4)."""
+        """Read a plugin's text: anything but exactly `Healthy` is unhealthy (kubelet.md 3.4)."""
         return cls.HEALTHY if text == "Healthy" else cls.UNHEALTHY
+
+
+def _health(value: Health | str) -> Health:
+    return Health.parse(value) if isinstance(value, str) else _checked(value, Health, "health")
+
+
+def _topology(value: Iterable[int] | None) -> tuple[NumaNode, ...] | None:
+    if value is None or (type(value) is tuple and _ONLY_INTS.issuperset(map(type, value))):  # nearly always
+        return value
+    return tuple([NumaNode(int(_checked(node, int, "NUMA node"))) for node in _items(value, "topology")])
 
 
 @frozen
 class Device:
     """One device as its plugin reports it.
 
-    `topology` holds the NUMA nodes the device is attached to, in the plugin's order. None (the plugin sent no
-    topology) and an empty tuple (it sent one without nodes) differ in hints and in the pod-resources API.
+    `topology` holds the NUMA nodes that the device is attached to, in the plugin's order. None (the plugin sent no
+    topology) and an empty tuple (it sent one without nodes) differ in hints and in the pod-resources API. A text for
+    `health` is read by `Health.parse`.
+
+    Raises:
+        TypeError: a value has another type.
     """
 
-    id: DeviceId
-    health: Health = Health.HEALTHY
-    topology: tuple[NumaNode, ...] | None = None
+    id: DeviceId = field(validator=lambda _, __, value: _checked(value, str, "device id"))
+    health: Health = field(default=Health.HEALTHY, converter=_health)
+    topology: tuple[NumaNode, ...] | None = field(default=None, converter=_topology)
 
     @property
     def numa_nodes(self) -> tuple[NumaNode, ...]:
@@ -114,7 +130,7 @@ class Device:
 
 @frozen
 class PluginOptions:
-    """What a plugin answers to GetDevicePluginOptions."""
+    """A plugin's answer to GetDevicePluginOptions."""
 
     pre_start_required: bool = False
     get_preferred_allocation_available: bool = False
@@ -122,7 +138,7 @@ class PluginOptions:
 
 @frozen
 class PluginId:
-    """Which plugin instance: what it serves, where, and the how-manieth instance the transport has seen.
+    """One plugin instance: its resource, its socket, and a counter of the instances that the transport has seen.
 
     A later instance has a larger `generation`, so two instances that used one socket path are never confused.
     """
@@ -134,32 +150,49 @@ class PluginId:
 
 @frozen
 class ContainerKey:
-    """Which container of which pod."""
+    """One container of one pod."""
 
     pod: PodUid
     container: str
+
+
+def _limits(value: Mapping[str, int]) -> dict[str, int]:
+    # A type checker does not see that a caller may pass anything.
+    given: object = value
+    if not isinstance(given, Mapping):
+        message = _expected("limits", "a mapping of resource names to counts", value)
+        raise TypeError(message)
+    limits = dict(value)
+    unchecked: Mapping[str, object] = limits
+    for resource, count in unchecked.items():
+        if not isinstance(count, int) or count < 0:
+            raise InvalidLimitError(resource, count)
+    return limits
 
 
 @frozen
 class Container:
     """The part of a container's spec that matters here.
 
-    `limits` maps resource names to whole counts, native resources such as `cpu` included: they are passed over.
-    `restartable` is an init container's `restartPolicy: Always`, which makes it a sidecar.
+    `limits` maps resource names to whole counts. It is copied; native resources such as `cpu` may be in it, and are
+    ignored. `restartable` is an init container's `restartPolicy: Always`, which makes it a sidecar.
 
     Raises:
         InvalidLimitError: a limit is not a whole number, or below 0.
+        TypeError: a value has another type.
     """
 
-    name: str
-    limits: Mapping[str, int] = field(factory=dict)
+    name: str = field(validator=lambda _, __, value: _checked(value, str, "container name"))
+    limits: Mapping[str, int] = field(factory=dict, converter=_limits)
     restartable: bool = False
 
-    @limits.validator
-    def _are_counts(self, _: object, limits: Mapping[str, object]) -> None:
-        for resource, count in limits.items():
-            if not isinstance(count, int) or count < 0:
-                raise InvalidLimitError(resource, count)
+
+def _containers(value: Iterable[Container]) -> tuple[Container, ...]:
+    return tuple([_checked(container, Container, "container") for container in _items(value, "containers")])
+
+
+def _claimed(value: Iterable[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    return frozenset(_items(value, "claimed"))
 
 
 @frozen
@@ -168,14 +201,17 @@ class Pod:
 
     `claimed` names (container, resource) pairs that dynamic resource allocation serves instead of a device plugin
     (kubelet: `extendedResourceClaimStatus.requestMappings`).
+
+    Raises:
+        TypeError: a value has another type.
     """
 
-    uid: PodUid
-    name: str = ""
-    namespace: str = "default"
-    containers: tuple[Container, ...] = ()
-    init_containers: tuple[Container, ...] = ()
-    claimed: frozenset[tuple[str, str]] = frozenset()
+    uid: PodUid = field(validator=lambda _, __, value: _checked(value, str, "pod uid"))
+    name: str = field(default="", kw_only=True)
+    namespace: str = field(default="default", kw_only=True)
+    containers: tuple[Container, ...] = field(default=(), converter=_containers, kw_only=True)
+    init_containers: tuple[Container, ...] = field(default=(), converter=_containers, kw_only=True)
+    claimed: frozenset[tuple[str, str]] = field(default=frozenset(), converter=_claimed, kw_only=True)
 
     @property
     def in_start_order(self) -> tuple[Container, ...]:
@@ -186,12 +222,12 @@ class Pod:
         """The container called `name`; of an init container and an app container, the init container.
 
         Raises:
-            KeyError: the pod has no such container.
+            ContainerNotFoundError: the pod has no such container. It is a KeyError.
         """
         for container in self.in_start_order:
             if container.name == name:
                 return container
-        raise KeyError(name)
+        raise ContainerNotFoundError(self.uid, name, tuple([container.name for container in self.in_start_order]))
 
     def key(self, container: Container) -> ContainerKey:
         """The key of one of this pod's containers."""
@@ -200,3 +236,22 @@ class Pod:
     def is_reusable(self, container: Container) -> bool:
         """Whether later containers may reuse its devices: it is an init container that ends (kubelet.md 5.2)."""
         return not container.restartable and any(container.name == init.name for init in self.init_containers)
+
+
+T = TypeVar("T")
+
+
+def _checked(value: object, expected: type[T], what: str) -> T:
+    if not isinstance(value, expected):
+        raise TypeError(_expected(what, expected.__name__, value))
+    return value
+
+
+def _items(value: Iterable[T], what: str) -> Iterable[T]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise TypeError(_expected(what, "several values, such as a tuple", value))
+    return value
+
+
+def _expected(what: str, expected: str, value: object) -> str:
+    return f"{what}: expected {expected}, got {foreign_text(repr(value), 100)}"

@@ -1,17 +1,17 @@
-"""What the manager tells observers.
+"""What the manager notifies observers of.
 
-Law: each of these happens at least once. Whoever hears one twice has heard nothing new.
+Law: an observer receives each notification at least once. The second of two equal notifications says nothing new.
 """
 
 from attrs import frozen
 
 from devicecore.domain.ledger import Allocation
-from devicecore.domain.model import PodUid
+from devicecore.domain.model import DeviceId, Health, PodUid, ResourceName
 
 
 @frozen
 class Allocated:
-    """A container has been given devices. It is in the checkpoint, and its admission is about to be answered."""
+    """Devices were allocated to a container. This is in the checkpoint; the answer to the admission comes next."""
 
     pod: PodUid
     allocation: Allocation
@@ -19,7 +19,7 @@ class Allocated:
 
 @frozen
 class Released:
-    """A container has lost its devices, for its pod is gone. They are about to be free."""
+    """A container loses its devices because its pod is gone. They are not free yet."""
 
     pod: PodUid
     allocation: Allocation
@@ -27,11 +27,14 @@ class Released:
 
 @frozen
 class HealthChanged:
-    """Of a device that one of these pods holds, a plugin has reported another health, or any health for the first time.
+    """A plugin reported another health than before, or its first, for a device that a pod holds.
 
-    What it is, `domain.health.allocated_resources_status` tells.
+    `pods` are the holders: one, unless a restored checkpoint gave the device to several.
     """
 
+    resource: ResourceName
+    device: DeviceId
+    health: Health
     pods: tuple[PodUid, ...]
 
 

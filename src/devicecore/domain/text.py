@@ -8,6 +8,11 @@ MAX_FOREIGN_TEXT = 1_000
 """Characters that are kept of a foreign text unless the caller says otherwise."""
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 pod`, `2 pods`: a number and a regular noun."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def foreign_text(text: str, limit: int = MAX_FOREIGN_TEXT) -> str:
     """Bound and escape a text from outside.
 

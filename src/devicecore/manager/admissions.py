@@ -109,7 +109,7 @@ class Admissions:
             raise
         if is_swept:
             self._saver.request()
-        return Admitted(self._state.value.ledger.of_pod(pod.uid), before.unhandled(pod))
+        return Admitted(pod, self._state.value.ledger.of_pod(pod.uid), before.unhandled(pod))
 
     def _allocate_all(
         self, admission: _Admission, containers: Sequence[Container], affinity: Affinity, before: NodeState

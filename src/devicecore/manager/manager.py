@@ -14,10 +14,10 @@ from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.container_options import ContainerOptions
 from devicecore.domain.errors import CalledFromInsideError, ManagerNotStartedError, ManagerStoppedError
 from devicecore.domain.events import DevicesReported, Event, PluginRegistered, RegistrationRequested
-from devicecore.domain.health import pods_with_news
+from devicecore.domain.health import changed_health
 from devicecore.domain.model import Pod, PodUid, ResourceName
 from devicecore.domain.node_state import NodeState
-from devicecore.domain.notifications import Allocated, HealthChanged
+from devicecore.domain.notifications import Allocated
 from devicecore.domain.topology import Hints, Topology
 from devicecore.manager.active_pods import ActivePods
 from devicecore.manager.admissions import Admissions
@@ -410,8 +410,7 @@ class DeviceManager:
         self._publisher.publish()
         if self._notifier and isinstance(event, DevicesReported):
             old, new = (state.inventory.last_report(event.plugin.resource) for state in (before, after))
-            if pods := pods_with_news(event.plugin.resource, old, new, after.ledger):
-                self._notifier.notify([HealthChanged(pods)])
+            self._notifier.notify(changed_health(event.plugin.resource, old, new, after.ledger))
 
 
 def _uids(pods: Iterable[object]) -> tuple[PodUid, ...]:

@@ -1,33 +1,54 @@
-"""The plugin's own side: what somebody writes who has devices to offer."""
+"""The plugin's own side: what the author of a device plugin writes."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.model import Device, DeviceId, PluginOptions, ResourceName
 
+_DERIVED = {
+    (pre_start, preferred): PluginOptions(pre_start, preferred)
+    for pre_start in (False, True)
+    for preferred in (False, True)
+}
+"""The options of classes that declare none, by the optional methods that they have."""
+
 
 class DevicePlugin(Protocol):
-    """One resource and its devices. `resource`, `devices` and `allocate` are all a plugin needs; the rest has defaults.
+    """One resource and its devices. A plugin needs `resource`, `devices` and `allocate`; the rest has defaults.
 
-    Subclass it to get the defaults. Any adapter can serve it: in memory, or over gRPC to a real kubelet. Methods may
-    be called from several threads at once. What a method raises becomes the caller's error, with its text.
+    Subclass it to get the defaults; a class without `devices` or `allocate` cannot be instantiated. Any adapter can
+    serve a plugin: in memory, or over gRPC to a real kubelet. Methods may be called from several threads at once. If a
+    method raises an error, the call that a kubelet made fails with its text.
+
+    A subclass that has `get_preferred_allocation` or `pre_start_container` need not announce it: its `options` do. A
+    class or object that declares `options` itself keeps its own.
     """
 
     resource: ResourceName
-    options: PluginOptions = PluginOptions()
+    options: PluginOptions = _DERIVED[False, False]
 
+    def __init_subclass__(cls, **arguments: object) -> None:
+        super().__init_subclass__(**arguments)
+        if any(cls.options is derived for derived in _DERIVED.values()):
+            pre_start = cls.pre_start_container is not DevicePlugin.pre_start_container
+            preferred = cls.get_preferred_allocation is not DevicePlugin.get_preferred_allocation
+            cls.options = _DERIVED[pre_start, preferred]
+
+    @abstractmethod
     def devices(self) -> Sequence[Device]:
         """The complete list as it is now."""
 
+    @abstractmethod
     def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
-        """Prepare `devices` for one container, and say what the container must be given.
+        """Prepare `devices` for one container; what the container needs to use them.
 
-        Asking again for the same devices is no error: a kubelet does after a failed start.
+        A kubelet asks for the same devices again after a failed start, so a repetition is no error.
         """
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Arrange for `changed` to be called whenever `devices` would answer differently; returns how to end that.
+        """Arrange for `changed` to be called whenever `devices` would answer differently; a function that ends this.
 
         The default suits a plugin whose list never changes.
         """
@@ -36,9 +57,9 @@ class DevicePlugin(Protocol):
     def get_preferred_allocation(
         self, available: Sequence[DeviceId], must_include: Sequence[DeviceId], size: int
     ) -> Sequence[DeviceId]:
-        """Which `size` devices of `available` would go best together. Called only if `options` announces it."""
+        """Choose the `size` devices of `available` that go together best. Called only if `options` announces it."""
         return ()
 
     def pre_start_container(self, devices: Sequence[DeviceId]) -> None:
-        """A container with `devices` is about to start. Called only if `options` requires it."""
+        """Prepare for the start of a container that holds `devices`. Called only if `options` requires it."""
         return  # nothing to prepare by default

@@ -447,7 +447,7 @@ class BaseKubelet(ABC):
 
     def _new_pod(self, limits: Mapping[str, int]) -> Pod:
         name = f"pod-{next(self._numbers)}"
-        return Pod(PodUid(name), name, containers=(Container("main", dict(limits)),))
+        return Pod(PodUid(name), name=name, containers=(Container("main", dict(limits)),))
 
     def _about(self, resource: ResourceName) -> str:
         capacity, allocatable = self.counts(resource)

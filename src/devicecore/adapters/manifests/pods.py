@@ -76,7 +76,7 @@ def _pods_in(document: Value, *, default: tuple[str, str] | None = None) -> Iter
             spec.refuse(f"two containers have the name {container.name!r}")
         seen.add(container.name)
     uid = _matching(_UID, metadata["uid"], "printable characters without spaces", default=_uid(document))
-    yield Pod(PodUid(uid), name, namespace, containers, init_containers)
+    yield Pod(PodUid(uid), name=name, namespace=namespace, containers=containers, init_containers=init_containers)
 
 
 def _matching(pattern: re.Pattern[str], value: Value, expected: str, *, default: str | None = None) -> str:

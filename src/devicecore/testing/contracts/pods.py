@@ -26,8 +26,8 @@ class PodsHarness(Protocol):
 MakePods = Callable[[Collection[Pod]], AbstractContextManager[PodsHarness]]
 """Makes a source as it is when a manager starts: the containers of these pods run, and no source has delivered yet."""
 
-_POD_A = Pod(PodUid("uid-a"), "a", containers=(Container("app"), Container("other")))
-_POD_B = Pod(PodUid("uid-b"), "b", containers=(Container("app"),))
+_POD_A = Pod(PodUid("uid-a"), name="a", containers=(Container("app"), Container("other")))
+_POD_B = Pod(PodUid("uid-b"), name="b", containers=(Container("app"),))
 
 
 @port_check

@@ -1,0 +1,231 @@
+"""Values check or convert what they are given; refusals are values; verdicts and plugins name a mistake in a call."""
+
+import inspect
+import pickle
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from attrs import evolve, fields, has
+
+from devicecore import (
+    Admitted,
+    Container,
+    ContainerAllocateResponse,
+    Device,
+    DeviceId,
+    DevicePlugin,
+    Health,
+    NotReady,
+    NumaNode,
+    PluginOptions,
+    Pod,
+    PodUid,
+    Refused,
+    resource_name,
+)
+from devicecore.domain import errors
+from devicecore.domain.device_list import DeviceList
+from devicecore.domain.errors import ContainerNotFoundError, DeviceCoreError, InvalidLimitError, NoHealthyDevicesError
+
+GPU = resource_name("example.com/gpu")
+UNTYPED: Any = SimpleNamespace(Device=Device, DeviceList=DeviceList, Container=Container, Pod=Pod)
+"""Values as a caller without a type checker makes them."""
+ERRORS = [
+    cls
+    for _, cls in inspect.getmembers(errors, inspect.isclass)
+    if issubclass(cls, DeviceCoreError) and (has(cls) or cls is DeviceCoreError)
+]
+
+
+def made(cls: type[DeviceCoreError], text: str) -> DeviceCoreError:
+    """An error whose fields are made of `text`."""
+    values = {"int": len(text), "float": 1.5, "tuple[str, ...]": (text,)}
+    names = fields(cls) if has(cls) else ()
+    return cls(*[values.get(str(field.type).removeprefix("<class '").removesuffix("'>"), text) for field in names])
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_health_may_be_a_text_and_is_read_as_a_kubelet_reads_it() -> None:
+    assert Device(DeviceId("x"), "Healthy").health is Health.HEALTHY
+    assert Device(DeviceId("x"), "Unhealthy").health is Health.UNHEALTHY
+    assert Device(DeviceId("x"), "healthy").health is Health.UNHEALTHY
+    assert Device(DeviceId("x"), "Unhealthy") == Device(DeviceId("x"), Health.UNHEALTHY)
+
+
+def test_a_topology_becomes_a_tuple_of_numbers() -> None:
+    listed = [NumaNode(1), NumaNode(0)]
+    device = Device(DeviceId("x"), topology=listed)
+    listed.clear()
+    assert device.topology == device.numa_nodes == (1, 0)
+    assert Device(DeviceId("x"), topology=iter([0])).topology == (0,)
+    assert Device(DeviceId("x"), topology=None).topology is None
+
+
+def test_limits_are_copied() -> None:
+    """A later change of the caller's dict does not get past the check."""
+    limits: dict[str, int] = {GPU: 1}
+    container = Container("main", limits)
+    limits[GPU] = -3
+    assert container.limits == {GPU: 1}
+
+
+def test_containers_become_tuples() -> None:
+    containers = [Container("main")]
+    pod = Pod(PodUid("p"), containers=containers, init_containers=(Container(name) for name in "ab"))
+    containers.clear()
+    assert [container.name for container in pod.in_start_order] == ["a", "b", "main"]
+    assert hash(Pod(PodUid("p"), claimed=[("main", GPU)]).claimed)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: UNTYPED.Device(7), "device id: expected str, got 7"),
+        (lambda: UNTYPED.Device("x", 1), "health: expected Health, got 1"),
+        (lambda: UNTYPED.Device("x", None), "health: expected Health, got None"),
+        (lambda: UNTYPED.Device("x", topology=0), "topology: expected several values, such as a tuple, got 0"),
+        (lambda: UNTYPED.Device("x", topology="01"), "topology: expected several values, such as a tuple, got '01'"),
+        (lambda: UNTYPED.Device("x", topology=("0",)), "NUMA node: expected int, got '0'"),
+        (lambda: UNTYPED.Container(None), "container name: expected str, got None"),
+        (lambda: UNTYPED.Container("c", [GPU]), "limits: expected a mapping of resource names to counts, got "),
+        (lambda: UNTYPED.Pod(7), "pod uid: expected str, got 7"),
+        (
+            lambda: UNTYPED.Pod("p", containers=UNTYPED.Container("c")),
+            "containers: expected several values, such as a tuple, got Con",
+        ),
+        (lambda: UNTYPED.Pod("p", containers=["c"]), "container: expected Container, got 'c'"),
+        (
+            lambda: UNTYPED.Pod("p", claimed=GPU),
+            "claimed: expected several values, such as a tuple, got 'example.com/gpu'",
+        ),
+        (lambda: UNTYPED.Pod("p", (UNTYPED.Container("c"),)), "takes 2 positional arguments but 3 were given"),
+        (lambda: UNTYPED.DeviceList.of(["gpu-0"]), "devices: expected Device, got 'gpu-0'"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_with_a_sentence(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(TypeError) as refused:
+        make()
+    assert message in str(refused.value)
+    assert len(str(refused.value)) < 250
+
+
+def test_a_limit_that_is_no_count_is_refused() -> None:
+    with pytest.raises(InvalidLimitError):
+        Container("main", {GPU: -3})
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cls", ERRORS, ids=lambda cls: cls.__name__)
+def test_errors_are_values(cls: type[DeviceCoreError]) -> None:
+    """Equal fields are an equal error with the same hash and text, also after pickling; other fields are not."""
+    error, same, other = made(cls, "a"), made(cls, "a"), made(cls, "bb")
+    copied = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own pickle
+    assert error == same == copied
+    assert hash(error) == hash(same) == hash(copied)
+    assert (str(copied), repr(copied), type(copied)) == (str(error), repr(error), cls)
+    assert (error == other) == (not has(cls) or not fields(cls))
+    assert error != "a"
+
+
+def test_errors_of_different_classes_differ() -> None:
+    assert made(errors.EndpointNotFoundError, "a") != made(errors.PluginStoppedError, "a")
+
+
+def test_an_error_with_an_unhashable_field_has_a_hash() -> None:
+    assert hash(InvalidLimitError(GPU, [1])) == hash(InvalidLimitError(GPU, [1]))
+
+
+def test_refusals_are_values() -> None:
+    one, other = (Refused(NoHealthyDevicesError(GPU), "main") for _ in range(2))
+    assert one == other
+    assert hash(one) == hash(other)
+    assert pickle.loads(pickle.dumps(one)) == one  # noqa: S301 - our own pickle
+    assert evolve(one, container="other") != one
+
+
+# --- verdicts ---------------------------------------------------------------------------------------------------------
+
+
+def test_only_an_admission_is_true() -> None:
+    """`if manager.admit(pod):` asks whether the pod was admitted."""
+    error = NoHealthyDevicesError(GPU)
+    assert Admitted(Pod(PodUid("p")))
+    assert not Refused(error)
+    assert not NotReady(error, GPU)
+
+
+def test_a_misspelt_container_is_named_with_those_that_exist() -> None:
+    pod = Pod(PodUid("p"), containers=(Container("main"), Container("side")), init_containers=(Container("setup"),))
+    with pytest.raises(ContainerNotFoundError, match="pod p has no container mian; its containers: setup, main, side"):
+        Admitted(pod).devices("mian")
+    with pytest.raises(KeyError, match="pod p has no container mian"):
+        pod.container("mian")
+    assert Admitted(pod).devices("side") == {}
+
+
+# --- plugins ----------------------------------------------------------------------------------------------------------
+
+
+class Plain(DevicePlugin):
+    resource = GPU
+
+    def devices(self) -> tuple[Device, ...]:
+        return ()
+
+    def allocate(self, devices: object) -> ContainerAllocateResponse:
+        return ContainerAllocateResponse()
+
+
+class Preferring(Plain):
+    def get_preferred_allocation(self, available: object, must_include: object, size: int) -> tuple[DeviceId, ...]:
+        return ()
+
+
+class Preparing:
+    def pre_start_container(self, devices: object) -> None:
+        pass
+
+
+class Both(Preparing, Preferring):
+    pass
+
+
+class Silent(Both):
+    options = PluginOptions()
+
+
+class Later(Silent):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("plugin", "options"),
+    [
+        (Plain, PluginOptions()),
+        (Preferring, PluginOptions(get_preferred_allocation_available=True)),
+        (Both, PluginOptions(pre_start_required=True, get_preferred_allocation_available=True)),
+        (Silent, PluginOptions()),
+        (Later, PluginOptions()),
+    ],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
+def test_a_plugin_announces_the_methods_that_it_has(plugin: type[Plain], options: PluginOptions) -> None:
+    """Unless it declares options itself: these stand, also for its subclasses."""
+    assert plugin.options == plugin().options == options
+
+
+def test_a_plugin_without_devices_cannot_be_made() -> None:
+    class Half(DevicePlugin):
+        resource = GPU
+
+        def allocate(self, devices: object) -> ContainerAllocateResponse:
+            return ContainerAllocateResponse()
+
+    with pytest.raises(TypeError, match=r"abstract .*devices"):
+        Half()  # type: ignore[abstract]  # that is the mistake
