@@ -202,6 +202,13 @@ def test_every_clause_that_is_cited_exists() -> None:
     assert [where for where, guide, clause in cited if clause not in guides.get(guide, ())] == []
 
 
+def test_every_difference_from_a_kubelet_that_is_cited_is_listed() -> None:
+    guide = {name: (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("kubelet.md", "reliability.md")}
+    listed = re.findall(r"^\| (D\d+) \|", guide["reliability.md"], re.MULTILINE)
+    assert listed == [f"D{number}" for number in range(1, len(listed) + 1)]
+    assert sorted(set(re.findall(r"\bD\d+\b", guide["kubelet.md"])) - set(listed)) == []
+
+
 def test_nothing_refers_to_what_its_reader_does_not_have() -> None:
     rules = {path for path in GUIDES if CLAUSE.search(path.read_text(encoding="utf-8"))}  # these cite their own clauses
     assert lines_with(UNAVAILABLE, (path for path in TEXTS if path not in rules)) == []

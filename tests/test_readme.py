@@ -1,0 +1,23 @@
+"""The README says what its examples print."""
+
+import re
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+README = Path(__file__).parent.parent / "README.md"
+
+
+def test_the_examples_of_the_readme_print_what_it_says() -> None:
+    code = "\n".join(re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL))
+    expected = re.findall(r"print\(.*\)  # (.*)", code)
+    printed = StringIO()
+    with redirect_stdout(printed):
+        exec(compile(code, README, "exec"), {})  # noqa: S102 - the README of this repository
+    assert len(expected) == 3
+    assert printed.getvalue().splitlines() == expected
+
+
+def test_the_first_example_shows_a_variable_that_a_shell_can_use() -> None:
+    variables = re.findall(r"# \{'([^']+)': 'gpu-0,gpu-1'\}", README.read_text(encoding="utf-8"))
+    assert [re.fullmatch(r"[A-Z_][A-Z0-9_]*", name) is not None for name in variables] == [True]
