@@ -78,10 +78,16 @@ NOT_YET_PLAIN = {
 
 # Words that docs/glossary.md replaces, as words inside the identifiers of src. Add a word when the last one is gone.
 REPLACED_WORDS = {"bygone", "consult", "goodbye", "happenings", "lend", "lends", "passage", "serving", "whoever"}
-REPLACED_NAMES = {"Demand", "News", "Settled", "StandIn", "Way", "WaitedInVain"}  # as whole identifiers
+REPLACED_NAMES = {"Demand", "News", "Settled", "Way", "WaitedInVain"}  # as whole identifiers
 
 # Names that docs/glossary.md has and src gets. Remove a name when it is there.
 COMING = {"choose_affinity"}
+
+
+def report(offenders: Iterable[object]) -> None:
+    """Fail with every offender, one per line; pytest would shorten a list."""
+    lines = [str(offender) for offender in offenders]
+    assert not lines, "\n".join(["", *lines])
 
 
 def location(path: Path, line: int, text: str) -> str:
@@ -133,12 +139,12 @@ def lines_with(pattern: re.Pattern[str], paths: Iterable[Path]) -> list[str]:
 
 
 def test_nothing_is_mocked_because_every_fake_is_an_adapter() -> None:
-    assert [
+    report(
         location(path, line, name)
         for path in SOURCES
         for line, name in identifiers(tree_of(path))
         if re.search(r"(^|\.)mock|Mock", name)
-    ] == []
+    )
 
 
 def test_a_check_that_is_switched_off_is_named_with_a_reason() -> None:
@@ -148,12 +154,12 @@ def test_a_check_that_is_switched_off_is_named_with_a_reason() -> None:
         for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
         if token.type == tokenize.COMMENT
     ]
-    assert [
+    report(
         location(path, line, comment)
         for path, line, comment in comments
         for silences, excuse in EXCUSES.items()
         if silences.search(comment) and not excuse.search(comment)
-    ] == []
+    )
 
 
 def test_no_public_class_name_exists_twice() -> None:
@@ -164,18 +170,18 @@ def test_no_public_class_name_exists_twice() -> None:
             for node in ast.walk(tree_of(path)):
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     places.setdefault(node.name, []).append(path.stem)
-    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+    report(f"{name}: {', '.join(where)}" for name, where in places.items() if len(where) > 1)
 
 
 def test_the_domain_and_the_ports_never_say_any() -> None:
     layers = [ROOT / "src" / "devicecore" / layer for layer in ("domain", "ports")]
-    assert [
+    report(
         location(path, line, name)
         for path in SOURCES
         if any(path.is_relative_to(layer) for layer in layers)
         for line, name in identifiers(tree_of(path))
         if name == "Any"
-    ] == []
+    )
 
 
 # --- language ---------------------------------------------------------------------------------------------------------
@@ -191,35 +197,35 @@ def test_every_clause_that_is_cited_exists() -> None:
     ]
     guides = {guide.name: set(CLAUSE.findall(guide.read_text(encoding="utf-8"))) for guide in GUIDES}
     assert len(cited) > 20
-    assert [where for where, guide, clause in cited if clause not in guides.get(guide, ())] == []
+    report(where for where, guide, clause in cited if clause not in guides.get(guide, ()))
 
 
 def test_every_difference_from_a_kubelet_that_is_cited_is_listed() -> None:
     guide = {name: (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("kubelet.md", "reliability.md")}
     listed = re.findall(r"^\| (D\d+) \|", guide["reliability.md"], re.MULTILINE)
     assert listed == [f"D{number}" for number in range(1, len(listed) + 1)]
-    assert sorted(set(re.findall(r"\bD\d+\b", guide["kubelet.md"])) - set(listed)) == []
+    report(sorted(set(re.findall(r"\bD\d+\b", guide["kubelet.md"])) - set(listed)))
 
 
 def test_nothing_refers_to_what_its_reader_does_not_have() -> None:
     rules = {path for path in GUIDES if CLAUSE.search(path.read_text(encoding="utf-8"))}  # these cite their own clauses
-    assert lines_with(UNAVAILABLE, (path for path in TEXTS if path not in rules)) == []
+    report(lines_with(UNAVAILABLE, (path for path in TEXTS if path not in rules)))
 
 
 def test_the_sources_are_in_plain_english() -> None:
     root = ROOT / "src" / "devicecore"
     paths = [path for path in SOURCES if path.is_relative_to(root)]
-    assert lines_with(ODD_PHRASES, (path for path in paths if str(path.relative_to(root)) not in NOT_YET_PLAIN)) == []
+    report(lines_with(ODD_PHRASES, (path for path in paths if str(path.relative_to(root)) not in NOT_YET_PLAIN)))
 
 
 def test_words_that_the_glossary_replaces_are_in_no_identifier() -> None:
-    assert [
+    report(
         location(path, line, name)
         for path in SOURCES
         if path.is_relative_to(ROOT / "src")
         for line, name in identifiers(tree_of(path))
         if words(name) & REPLACED_WORDS or name in REPLACED_NAMES
-    ] == []
+    )
 
 
 def test_the_names_of_the_glossary_exist() -> None:
@@ -229,7 +235,7 @@ def test_the_names_of_the_glossary_exist() -> None:
     defined = {name for path in sources for _, name in identifiers(tree_of(path))} | {path.stem for path in sources}
     defined |= {path.parent.stem for path in sources}
     assert len(named) > 50
-    assert sorted(named - defined - COMING) == []
+    report(sorted(named - defined - COMING))
 
 
 # --- guides -----------------------------------------------------------------------------------------------------------
@@ -244,10 +250,9 @@ def test_the_tests_that_the_guides_name_exist() -> None:
         )
     ]
     assert len(named) > 50
-    missing = [(guide.name, file) for guide, file, _ in named if not (ROOT / "tests" / file).is_file()]
-    assert missing == []
+    report((guide.name, file) for guide, file, _ in named if not (ROOT / "tests" / file).is_file())
     defined = {file: {name for _, name in identifiers(tree_of(ROOT / "tests" / file))} for _, file, _ in named}
-    assert [(guide.name, file, name) for guide, file, name in named if name and name not in defined[file]] == []
+    report((guide.name, file, name) for guide, file, name in named if name and name not in defined[file])
 
 
 @pytest.mark.parametrize(("folder", "prefix"), [("", ""), ("domain", ""), ("ports", ""), ("adapters", "adapters.")])
@@ -264,8 +269,8 @@ def test_the_plugins_that_a_guide_has_people_write_are_annotated() -> None:
     trees = [ast.parse(block) for block in re.findall(r"```python\n(.*?)```", guide, re.DOTALL)]
     functions = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     assert len(functions) > 2
-    assert [
+    report(
         function.name
         for function in functions
         if function.returns is None or any(argument.annotation is None for argument in function.args.args[1:])
-    ] == []
+    )
