@@ -6,12 +6,21 @@ import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 
 import pytest
 
 from devicecore import DeviceManager
+from devicecore.adapters import prometheus
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
-from devicecore.adapters.prometheus import CannotListenError, MetricsServer, PrometheusMetrics, devices_by_state
+from devicecore.adapters.prometheus import (
+    MAX_CONNECTIONS,
+    MAX_RESOURCES,
+    CannotListenError,
+    MetricsServer,
+    PrometheusMetrics,
+    devices_by_state,
+)
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.errors import SetUpError
@@ -30,9 +39,11 @@ from devicecore.domain.model import (
 )
 from devicecore.domain.node_state import NodeState
 from devicecore.plugins.simulated import SimulatedPlugin
+from tests.reliability.scale import scale
 
 GPU, NIC = resource_name("nvidia.com/gpu"), resource_name("acme.io/nic")
 
+IDLE = scale(100, 900)
 PATIENCE = 60.0
 """Seconds until a test gives up on something that should come at once."""
 
@@ -167,6 +178,18 @@ class TestKubeletMetrics:
             'resource_name="nvidia.com/gpu"': 2,
         }
 
+    def test_labels_are_bounded_and_the_least_recently_used_is_forgotten(
+        self, metrics: PrometheusMetrics, server: MetricsServer, samples: Samples
+    ) -> None:
+        for number in range(2 * MAX_RESOURCES):
+            metrics.device_plugin_registration(GPU)
+            metrics.device_plugin_registration(f"acme.io/gpu-{number}")
+            metrics.device_plugin_alloc_duration("x" * 1000 + str(number), 0.1)
+        counted = samples("kubelet_device_plugin_registration_total")
+        assert counted['resource_name="nvidia.com/gpu"'] == 2 * MAX_RESOURCES
+        assert len(counted) <= MAX_RESOURCES
+        assert sum(map(len, scraped(server))) < 1_000_000
+
     def test_no_count_is_lost_between_threads(self, metrics: PrometheusMetrics, samples: Samples) -> None:
         def count(_: int) -> None:
             metrics.device_plugin_registration(GPU)
@@ -270,6 +293,37 @@ class TestServing:
         with metrics.serve(server.port) as again:
             assert again.port == server.port
             assert scraped(again)
+
+    def test_idle_connections_are_limited_and_closed(
+        self, metrics: PrometheusMetrics, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(prometheus, "MAX_CONNECTION_SECONDS", 0.5)
+        with metrics.serve(0) as server, ExitStack() as idle:
+            threads = threading.active_count()
+            connections = [
+                idle.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(IDLE)
+            ]
+            for connection in connections[MAX_CONNECTIONS:]:
+                connection.settimeout(PATIENCE)
+                assert connection.recv(1) == b""  # refused at once
+            assert threading.active_count() <= threads + MAX_CONNECTIONS
+            for connection in connections[:MAX_CONNECTIONS]:
+                connection.settimeout(PATIENCE)
+                assert connection.recv(1) == b""  # ended after its time
+            assert scraped(server)
+
+    def test_a_request_that_arrives_byte_by_byte_is_ended(
+        self, metrics: PrometheusMetrics, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(prometheus, "MAX_CONNECTION_SECONDS", 0.5)
+        with metrics.serve(0) as server, socket.create_connection(("127.0.0.1", server.port)) as slow:
+            slow.settimeout(0.05)
+            with pytest.raises(OSError, match=r"reset|Broken pipe"):  # noqa: PT012 - some byte is one too many
+                for _ in range(int(PATIENCE / 0.05)):
+                    slow.send(b"x")
+                    with suppress(TimeoutError):
+                        slow.recv(1)
+            assert scraped(server)
 
     @pytest.mark.skipif(not socket.has_ipv6, reason="needs IPv6")
     def test_ipv6_is_served_too(self, metrics: PrometheusMetrics) -> None:

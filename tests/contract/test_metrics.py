@@ -6,8 +6,9 @@ import pytest
 from attrs import define, field
 
 from devicecore.adapters.memory import MemoryMetrics
-from devicecore.adapters.prometheus import PrometheusMetrics
+from devicecore.adapters.prometheus import MAX_LABEL_LENGTH, PrometheusMetrics
 from devicecore.domain.model import resource_name
+from devicecore.domain.text import foreign_text
 from devicecore.testing.contracts import METRICS, MakeMetrics
 from devicecore.testing.contracts import metrics as contract
 
@@ -53,7 +54,7 @@ class InPrometheus:
         return int(requests), int(errors), milliseconds / 1000
 
     def _sample(self, name: str, resource: str | None = None) -> float:
-        labels = {} if resource is None else {"resource_name": resource}
+        labels = {} if resource is None else {"resource_name": foreign_text(resource, MAX_LABEL_LENGTH)}
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
 

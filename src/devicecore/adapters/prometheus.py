@@ -1,21 +1,27 @@
 """Metrics for Prometheus: the kubelet's own, and the number of devices by state. Needs the extra `prometheus`.
 
-Laws: Names, labels and buckets are the kubelet's. Devices are counted at each scrape, from the manager's state.
+Laws: Names, labels and buckets are the kubelet's. Devices are counted at each scrape, from the manager's state. The
+number of labels, of connections and of seconds that a connection may take is limited.
 """
 
+import errno
+import logging
 import socket
+import sys
 import threading
+import time
 from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
-from itertools import accumulate
+from itertools import accumulate, islice
 from operator import sub
 from types import TracebackType
-from typing import Self
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from typing import Any, Self
+from wsgiref.simple_server import WSGIRequestHandler
 
-from attrs import define, field, frozen
+from attrs import Factory, define, field, frozen
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import ThreadingWSGIServer
@@ -24,6 +30,7 @@ from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.errors import SetUpError
 from devicecore.domain.model import ResourceName
 from devicecore.domain.node_state import NodeState
+from devicecore.domain.text import foreign_text
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """The upper bounds, in seconds, by which a kubelet sorts Allocate calls (Go: `prometheus.DefBuckets`)."""
@@ -31,9 +38,25 @@ BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 ADMISSION_BUCKETS = tuple(0.05 * 2**power for power in range(15))
 """The upper bounds, in milliseconds, by which a kubelet sorts admissions."""
 
+MAX_RESOURCES = 256
+"""Resources of which calls are counted. Beyond that, the resource that was used least recently is forgotten."""
+
+MAX_LABEL_LENGTH = 320
+"""Characters of a resource's label. A valid resource name has at most 317."""
+
+MAX_CONNECTIONS = 16
+"""Connections to the metrics server at once. One more is closed unanswered."""
+
+MAX_CONNECTION_SECONDS = 10.0
+"""Seconds after which the metrics server ends a connection. A scrape takes some milliseconds."""
+
 _LABELS = ("resource_name",)
-_LOOK = 1.0  # seconds between two looks of an idle server whether it is to end
+_STATES = ("free", "reserved", "allocated", "unhealthy")
+_INTERVAL = 1.0  # seconds between two checks for connections that take too long
+_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _POD_RESOURCES = {"List": "list", "Get": "get", "GetAllocatableResources": "get_allocatable"}
+
+_log = logging.getLogger(__name__)
 
 
 @frozen
@@ -66,8 +89,7 @@ class PrometheusMetrics:
         self.registry = CollectorRegistry()
         self._state = state
         self._lock = threading.Lock()  # held while the fields below change
-        self._registrations: dict[str, int] = {}
-        self._durations: dict[str, _Histogram] = {}
+        self._calls: OrderedDict[str, _Calls] = OrderedDict()  # by resource, the least recently used first
         self._admissions = _Histogram(ADMISSION_BUCKETS)
         self._failed_admissions = 0
         self._pod_resources: dict[str, dict[str, int]] = {
@@ -83,12 +105,21 @@ class PrometheusMetrics:
     def device_plugin_registration(self, resource: str) -> None:
         """Count a Register call."""
         with self._lock:
-            self._registrations[resource] = self._registrations.get(resource, 0) + 1
+            self._of(resource).registrations += 1
 
     def device_plugin_alloc_duration(self, resource: str, seconds: float) -> None:
         """Count an Allocate call."""
         with self._lock:
-            self._durations.setdefault(resource, _Histogram(BUCKETS)).add(seconds)
+            self._of(resource).durations.add(seconds)
+
+    def _of(self, resource: str) -> "_Calls":
+        """The counts of a resource; the caller holds the lock."""
+        label = foreign_text(resource, MAX_LABEL_LENGTH)
+        calls = self._calls.setdefault(label, _Calls())
+        self._calls.move_to_end(label)
+        if len(self._calls) > MAX_RESOURCES:
+            self._calls.popitem(last=False)
+        return calls
 
     def topology_manager_admission(self, seconds: float, *, failed: bool) -> None:
         """Count an admission."""
@@ -112,8 +143,8 @@ class PrometheusMetrics:
         # Not the library's Counter and Histogram: those show a `_created` series with each, which a kubelet does not,
         # and which can be switched off only for a whole process.
         with self._lock:
-            registrations = dict(self._registrations)
-            durations = {resource: histogram.read() for resource, histogram in self._durations.items()}
+            registrations = {resource: calls.registrations for resource, calls in self._calls.items()}
+            durations = {resource: calls.durations.read() for resource, calls in self._calls.items()}
             admissions, failed = self._admissions.read(), self._failed_admissions
             pod_resources = {series: dict(counts) for series, counts in self._pod_resources.items()}
         counter = CounterMetricFamily(
@@ -122,7 +153,8 @@ class PrometheusMetrics:
             labels=_LABELS,
         )
         for resource, count in sorted(registrations.items()):
-            counter.add_metric([resource], count)
+            if count:
+                counter.add_metric([resource], count)
         yield counter
         histogram = HistogramMetricFamily(
             "kubelet_device_plugin_alloc_duration_seconds",
@@ -130,7 +162,8 @@ class PrometheusMetrics:
             labels=_LABELS,
         )
         for resource, (buckets, total) in sorted(durations.items()):
-            histogram.add_metric([resource], buckets, total)
+            if buckets[-1][1]:
+                histogram.add_metric([resource], buckets, total)
         yield histogram
         yield from _topology_manager(*admissions, failed)
         yield from _pod_resources(pod_resources)
@@ -139,7 +172,8 @@ class PrometheusMetrics:
             "Devices by state. A device that is allocated and unhealthy is counted in both.",
             labels=(*_LABELS, "state"),
         )
-        for resource, state, number in devices_by_state(self._state()) if self._state else ():
+        counts = devices_by_state(self._state()) if self._state else iter(())
+        for resource, state, number in islice(counts, MAX_RESOURCES * len(_STATES)):
             devices.add_metric([resource, state], number)
         yield devices
 
@@ -150,36 +184,89 @@ class PrometheusMetrics:
             CannotListenError: the port is in use, or not ours to use.
         """
         try:
-            family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-            listener = type("_Listener", (ThreadingWSGIServer,), {"address_family": family})
-            server: WSGIServer = make_server(str(address[0]), port, make_wsgi_app(self.registry), listener, _Silent)
+            return MetricsServer(self.registry, host, port)
         except (OSError, OverflowError) as error:
             raise CannotListenError(host, port, getattr(error, "strerror", None) or str(error)) from error
-        return MetricsServer(server)
 
 
-class _Silent(WSGIRequestHandler):
+class _Handler(WSGIRequestHandler):
+    timeout = MAX_CONNECTION_SECONDS
+
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as in the standard library
-        """Scrapes are not logged."""
+        """Do not log scrapes."""
+
+
+class _Listener(ThreadingWSGIServer):
+    """Answers a limited number of connections at once, each for a limited time."""
+
+    request_queue_size = 128  # connections that wait to be accepted; those beyond try again only after a second
+
+    def __init__(self, family: int, address: tuple[str, int]) -> None:
+        self.address_family = family
+        self._connections: dict[socket.socket, float] = {}  # and when each was accepted, in monotonic seconds
+        self._lock = threading.Lock()  # held while the connections change
+        super().__init__(address, _Handler)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        try:
+            return super().get_request()
+        except OSError as error:
+            if error.errno in _NO_DESCRIPTORS:
+                time.sleep(_INTERVAL)  # the connection still waits to be accepted: trying at once would be a busy loop
+            raise
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ANN401, ARG002 - as in the base class
+        with self._lock:
+            if len(self._connections) >= MAX_CONNECTIONS:
+                return False
+            self._connections[request] = time.monotonic()
+            return True
+
+    def service_actions(self) -> None:
+        """End connections that take too long, at least once in each interval."""
+        with self._lock:
+            for connection, accepted in self._connections.items():
+                if time.monotonic() - accepted > MAX_CONNECTION_SECONDS:
+                    with suppress(OSError):  # the client has closed it
+                        connection.shutdown(socket.SHUT_RDWR)
+
+    def shutdown_request(self, request: Any) -> None:  # noqa: ANN401 - as in the base class
+        with self._lock:
+            self._connections.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002 - as in the base class
+        """Do not print a traceback for a client that closes its connection early."""
+        if not isinstance(sys.exception(), OSError):
+            _log.exception("a scrape failed")
 
 
 class MetricsServer:
     """Answers scrapes until it is closed. Use it as a context manager, or call `close`."""
 
-    def __init__(self, server: WSGIServer) -> None:
-        self._server = server
-        # Not the library's own thread: that looks twice a second whether it is to end.
-        self._thread = threading.Thread(target=server.serve_forever, args=(_LOOK,), daemon=True)
+    def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the address cannot be bound.
+            OverflowError: no port has this number.
+        """
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        self._server = _Listener(family, (str(address[0]), port))
+        self._server.set_app(make_wsgi_app(registry))
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_INTERVAL,), name="devicecore-metrics", daemon=True
+        )
         self._thread.start()
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port that it listens on."""
         return self._server.server_port
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """The URL that it answers."""
         host = self._server.server_address[0]
         is_v6 = self._server.address_family == socket.AF_INET6
         return f"http://[{host!s}]:{self.port}/metrics" if is_v6 else f"http://{host!s}:{self.port}/metrics"
@@ -187,12 +274,9 @@ class MetricsServer:
     def close(self) -> None:
         """Stop. Closing twice is no error."""
         if self._thread.is_alive():
-            ending = threading.Thread(target=self._server.shutdown)
-            ending.start()
-            while ending.is_alive():  # it would notice in a while; who connects wakes it
-                with suppress(OSError):
-                    socket.create_connection((str(self._server.server_address[0]), self.port), _LOOK).close()
-                ending.join(0.01)
+            with suppress(OSError):
+                self._server.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, which would sleep for the interval
+            self._server.shutdown()
         self._server.server_close()
 
     def __enter__(self) -> Self:
@@ -243,6 +327,14 @@ class _Histogram:
         """The numbers up to each bound, and the sum of all durations."""
         bounds = (*(f"{bound:g}" for bound in self.bounds), "+Inf")
         return list(zip(bounds, accumulate(self.counts), strict=True)), self.total
+
+
+@define
+class _Calls:
+    """The calls of one resource's plugin."""
+
+    registrations: int = 0
+    durations: _Histogram = Factory(lambda: _Histogram(BUCKETS))
 
 
 def _topology_manager(buckets: _Buckets, total: float, failed: int) -> Iterator[Metric]:
