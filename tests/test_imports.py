@@ -51,6 +51,7 @@ LAYERS = {
     "devicecore.__main__": Layer(names("sys .cli")),
     "devicecore.domain": Layer(PURE | names("attrs")),
     "devicecore.domain.checkpoint": Layer(PURE | names("attrs cattrs fnv_hash_fast orjson")),
+    "devicecore.domain.dra": Layer(PURE | names("attrs datetime zlib .domain")),  # dates in a file, and its CRC
     "devicecore.ports": Layer(PURE | names("attrs .domain")),
     "devicecore.manager": Layer(PURE | names("attrs logging os queue sys threading time .domain .ports")),
     "devicecore.plugins": Layer(ANY | names("attrs .domain .ports")),

@@ -1,0 +1,124 @@
+"""What drivers answer, and whether that can be used (kubelet-dra.md 4.5, 4.7, 6.3).
+
+Law: an answer has one result for each claim that was asked for, and no other. The first error, results in the order of
+their UIDs, is the answer's error; what came before it counts.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from attrs import field, frozen
+
+from devicecore.domain.dra.errors import ClaimFailedError, DraError, SkippedClaimsError, UnknownClaimError
+from devicecore.domain.dra.model import AllocatedDevice, ClaimKey, ClaimRef, ClaimUid, DriverName, PreparedDevice
+
+PREPARE = "NodePrepareResources"
+UNPREPARE = "NodeUnprepareResources"
+
+_VENDOR = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
+_CLASS = re.compile(r"[A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?")
+_DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
+
+
+@frozen
+class PrepareResult:
+    """What a driver answers for one claim. A non-empty `error` says that it failed."""
+
+    devices: tuple[PreparedDevice, ...] = ()
+    error: str = ""
+
+
+@frozen
+class UnprepareResult:
+    """What a driver answers for one claim. A non-empty `error` says that it failed."""
+
+    error: str = ""
+
+
+class _Result(Protocol):
+    @property
+    def error(self) -> str: ...
+
+
+@frozen
+class CheckedDevices:
+    """The devices of an answer, each once, and its error."""
+
+    devices: Mapping[ClaimKey, tuple[PreparedDevice, ...]] = field(factory=dict)
+    error: DraError | None = None
+
+
+@frozen
+class CheckedRelease:
+    """The claims that a driver has released, those that it has not, and the error of its answer."""
+
+    released: tuple[ClaimKey, ...] = ()
+    kept: tuple[ClaimKey, ...] = ()
+    error: DraError | None = None
+
+
+def check_prepared(asked: Sequence[ClaimRef], answer: Mapping[ClaimUid, PrepareResult]) -> CheckedDevices:
+    """What is good of an answer to NodePrepareResources."""
+    good, error = _check(PREPARE, asked, answer)
+    return CheckedDevices({claim.key: tuple(dict.fromkeys(answer[claim.uid].devices)) for claim in good}, error)
+
+
+def check_unprepared(asked: Sequence[ClaimRef], answer: Mapping[ClaimUid, UnprepareResult]) -> CheckedRelease:
+    """What is good of an answer to NodeUnprepareResources."""
+    _, error = _check(UNPREPARE, asked, answer)
+    released = tuple(claim.key for claim in asked if claim.uid in answer and not answer[claim.uid].error)
+    return CheckedRelease(released, tuple(claim.key for claim in asked if claim.key not in released), error)
+
+
+def _check(
+    method: str, asked: Sequence[ClaimRef], answer: Mapping[ClaimUid, _Result]
+) -> tuple[list[ClaimRef], DraError | None]:
+    """The claims whose results come before the first error, and that error."""
+    by_uid = {claim.uid: claim for claim in asked}
+    good: list[ClaimRef] = []
+    for uid, result in sorted(answer.items(), key=lambda item: item[0]):
+        if uid not in by_uid:
+            return good, UnknownClaimError(method, uid)
+        if result.error:
+            return good, ClaimFailedError(method, by_uid[uid].key.name, result.error)
+        good.append(by_uid[uid])
+    skipped = len(by_uid) - len(good)
+    return good, SkippedClaimsError(method, skipped) if skipped else None
+
+
+def is_cdi_name(text: str) -> bool:
+    """Whether it is a fully qualified CDI name, `vendor/class=device`, such as `example.com/gpu=0`."""
+    kind, equals, device = text.partition("=")
+    vendor, slash, class_ = kind.partition("/")
+    parts = ((_VENDOR, vendor), (_CLASS, class_), (_DEVICE, device))
+    return bool(equals and slash) and all(pattern.fullmatch(part) for pattern, part in parts)
+
+
+def suspicions(
+    driver: DriverName, allocation: Iterable[AllocatedDevice], devices: Iterable[PreparedDevice]
+) -> tuple[str, ...]:
+    """What is odd about devices that a driver answered for a claim, one sentence each.
+
+    A kubelet takes such devices as they are, and so does the manager unless it is told to refuse them: a CDI name that
+    is malformed then shows when the runtime refuses to create the container.
+    """
+    own = [result for result in allocation if result.driver == driver]
+    places = {(result.pool, result.device) for result in own}
+    requests = {result.request.partition("/")[0] for result in own}
+    found: list[str] = []
+    for device in devices:
+        where = f"{driver} answered device {device.pool!r}/{device.name!r}"
+        if (device.pool, device.name) not in places:
+            found.append(f"{where}, which is not allocated to the claim")
+        found += [
+            f"{where} with the CDI name {id_!r}: expected vendor/class=device"
+            for id_ in device.cdi_ids or ()
+            if not is_cdi_name(id_)
+        ]
+        found += [
+            f"{where} for the request {name!r}, which the claim does not have"
+            for name in device.requests or ()
+            if name not in requests
+        ]
+    return tuple(found)

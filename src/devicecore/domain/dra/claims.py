@@ -1,0 +1,99 @@
+"""The claims that pods of this node have asked to prepare: who uses them, and what drivers answered.
+
+Law: a claim is here from before its first driver is asked until after its last driver has released it. Nothing but
+`leave` and `remove` takes a pod from a claim, and only that pod.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from enum import Enum
+
+from attrs import evolve, field, frozen
+
+from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid, DriverName, PreparedDevice
+from devicecore.domain.model import PodUid
+
+Devices = tuple[PreparedDevice, ...]
+
+
+class ClaimPhase(Enum):
+    """What a manager knows of a claim since its start. It is not saved: after a restart every claim is `ENTERED`."""
+
+    ENTERED = "entered"
+    """Not every driver has answered."""
+    PREPARED = "prepared"
+    """Every driver has answered."""
+    UNCERTAIN = "uncertain"
+    """Every driver has answered, and then one of them may have released the claim: they are asked again before use."""
+
+
+@frozen
+class ClaimInfo:
+    """A claim as this node knows it (kubelet: `ClaimInfo`).
+
+    `drivers` names the drivers of the allocation with which the claim was entered, each with the devices that it
+    answered; None until then. `answered` are drivers that have answered the attempts to prepare it that are under way.
+    """
+
+    key: ClaimKey
+    uid: ClaimUid
+    pods: frozenset[PodUid] = frozenset()
+    drivers: Mapping[DriverName, Devices | None] = field(factory=dict)
+    phase: ClaimPhase = ClaimPhase.ENTERED
+    answered: frozenset[DriverName] = frozenset()
+
+    @property
+    def ref(self) -> ClaimRef:
+        """The claim as drivers are told."""
+        return ClaimRef(self.key, self.uid)
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether every driver has answered since the start (kubelet: `prepared`)."""
+        return self.phase is not ClaimPhase.ENTERED
+
+    def must_ask(self, driver: DriverName) -> bool:
+        """Whether `driver` has to be asked before a pod may use the claim."""
+        return self.phase is not ClaimPhase.PREPARED and driver in self.drivers and driver not in self.answered
+
+    def is_left_to(self, pod: PodUid | None) -> bool:
+        """Whether no pod but this one uses the claim; None is no pod at all."""
+        return not self.pods or self.pods == {pod}
+
+
+@frozen
+class ClaimCache:
+    """All claims of the node. Verbs return a new cache."""
+
+    claims: Mapping[ClaimKey, ClaimInfo] = field(factory=dict)
+
+    @classmethod
+    def of(cls, claims: Iterable[ClaimInfo]) -> "ClaimCache":
+        """A cache of these claims; of two with one key, the last."""
+        return cls({claim.key: claim for claim in claims})
+
+    def of_pod(self, pod: PodUid) -> tuple[ClaimKey, ...]:
+        """The claims that a pod uses."""
+        return tuple(key for key, claim in self.claims.items() if pod in claim.pods)
+
+    @property
+    def pods(self) -> frozenset[PodUid]:
+        """The pods that use a claim."""
+        return frozenset().union(*(claim.pods for claim in self.claims.values()))
+
+    def put(self, *changed: ClaimInfo) -> "ClaimCache":
+        """The cache with these claims in the place of those with their keys."""
+        return ClaimCache({**self.claims, **{claim.key: claim for claim in changed}}) if changed else self
+
+    def without(self, keys: Collection[ClaimKey]) -> "ClaimCache":
+        """The cache without these claims."""
+        return ClaimCache({key: claim for key, claim in self.claims.items() if key not in keys}) if keys else self
+
+    def present(self, keys: Iterable[ClaimKey]) -> tuple[ClaimInfo, ...]:
+        """The claims with these keys that are here."""
+        return tuple(self.claims[key] for key in keys if key in self.claims)
+
+    def restarted(self) -> "ClaimCache":
+        """What a manager knows of these claims when it begins anew."""
+        return ClaimCache.of(
+            evolve(claim, phase=ClaimPhase.ENTERED, answered=frozenset()) for claim in self.claims.values()
+        )

@@ -1,0 +1,75 @@
+"""What a container gets of its claims (kubelet-dra.md 5, 12).
+
+Law: only the cache is read. A container gets the devices that serve its requests, and no other device of its claims.
+"""
+
+from collections.abc import Mapping
+
+from attrs import frozen
+
+from devicecore.domain.dra.claims import ClaimCache, ClaimInfo
+from devicecore.domain.dra.errors import ClaimInfoError, ClaimInformationError
+from devicecore.domain.dra.lookup import claim_name, wanted_requests
+from devicecore.domain.dra.model import ClaimKey, DraContainer, DraPod, DriverName, PreparedDevice
+
+
+def container_devices(cache: ClaimCache, pod: DraPod, container: DraContainer) -> tuple[PreparedDevice, ...]:
+    """The devices of a container: claims and drivers in the order of their names, a device once for each request.
+
+    Raises:
+        ClaimInfoError: no pod has asked to prepare a claim that the container names.
+        DraError: an entry of the pod means no claim.
+    """
+    found: list[PreparedDevice] = []
+    for key, requests in sorted(wanted_requests(pod, container).items()):
+        claim = cache.claims.get(key)
+        if claim is None:
+            raise ClaimInfoError(key.namespace, key.name)
+        found += [device for request in requests for _, device in claim_devices(claim) if device.serves(request)]
+    return tuple(found)
+
+
+def cdi_ids(cache: ClaimCache, pod: DraPod, container: DraContainer) -> tuple[str, ...]:
+    """The CDI names that a container's runtime is told (kubelet: `GetResources`).
+
+    Raises:
+        ClaimInfoError: no pod has asked to prepare a claim that the container names.
+        DraError: an entry of the pod means no claim.
+    """
+    return tuple(id_ for device in container_devices(cache, pod, container) for id_ in device.cdi_ids or ())
+
+
+def claim_devices(claim: ClaimInfo) -> tuple[tuple[DriverName, PreparedDevice], ...]:
+    """The devices of a claim, drivers in the order of their names."""
+    return tuple((driver, device) for driver, devices in sorted(claim.drivers.items()) for device in devices or ())
+
+
+@frozen
+class DynamicResource:
+    """A claim of a container as the pod-resources API shows it: all its devices, not only those of a request."""
+
+    claim: ClaimKey
+    devices: tuple[tuple[DriverName, PreparedDevice], ...]
+
+
+def dynamic_resources(cache: ClaimCache, pod: DraPod, container: DraContainer) -> tuple[DynamicResource, ...]:
+    """The claims of a container (kubelet: `GetContainerClaimInfos`).
+
+    Raises:
+        ClaimInformationError: no pod has asked to prepare a claim that the container names.
+        DraError: an entry of the pod means no claim.
+    """
+    named = {claim.name for claim in container.claims}
+    names = [claim_name(pod, entry) for entry in pod.claims if entry.name in named]
+    found = [_dynamic_resource(cache.claims, pod.key(name)) for name in names if name is not None]
+    if pod.extended and any(mapping.container == container.name for mapping in pod.extended.mappings):
+        found.append(_dynamic_resource(cache.claims, pod.key(pod.extended.claim), is_extended=True))
+    return tuple(found)
+
+
+def _dynamic_resource(
+    claims: Mapping[ClaimKey, ClaimInfo], key: ClaimKey, *, is_extended: bool = False
+) -> DynamicResource:
+    if key not in claims:
+        raise ClaimInformationError(key.namespace, key.name, is_extended)
+    return DynamicResource(key, claim_devices(claims[key]))

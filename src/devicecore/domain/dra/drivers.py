@@ -1,0 +1,211 @@
+"""The registered drivers: which instances there are, which one is called, and when a driver's slices are wiped.
+
+Laws: a call goes to the newest connected instance of a driver, else to the newest (kubelet-dra.md 3). An event of an
+instance that is not registered changes nothing. A driver's ResourceSlices are deleted only after it has been without a
+connection for 30 seconds without a break (11).
+"""
+
+from collections.abc import Mapping, Sequence
+
+from attrs import evolve, field, frozen
+
+from devicecore.domain.dra.errors import (
+    DriverAlreadyRegisteredError,
+    DriverNotRegisteredError,
+    UnsupportedServicesError,
+)
+from devicecore.domain.dra.health import ReportedHealth
+from devicecore.domain.dra.model import DriverName
+
+SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
+"""The services that are known, as drivers name them when they register."""
+
+WIPE_DELAY = 30.0
+"""Seconds that a driver may be without a connection before its ResourceSlices are deleted."""
+
+FIRST_WIPE_RETRY, LAST_WIPE_RETRY = 1.0, 300.0
+"""Seconds between tries to delete ResourceSlices: the first, doubled each time, up to the last."""
+
+
+@frozen
+class InstanceId:
+    """Which driver instance: its name, where it is served, by which service, and a counter of instances seen.
+
+    A later instance has a larger `generation`, so two instances that used one endpoint are never confused.
+    """
+
+    driver: DriverName
+    endpoint: str
+    service: str
+    generation: int
+
+
+def choose_service(driver: str, endpoint: str, offered: Sequence[str]) -> str:
+    """The first service of the driver's list that is known (kubelet: `validateSupportedServices`).
+
+    Raises:
+        UnsupportedServicesError: none of them is.
+    """
+    for service in offered:
+        if service in SERVICES:
+            return service
+    raise UnsupportedServicesError(driver, endpoint, tuple(offered), SERVICES)
+
+
+# --- events ----------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class DriverRegistered:
+    """An instance has registered. It is not connected yet."""
+
+    instance: InstanceId
+
+
+@frozen
+class DriverConnected:
+    """The connection to an instance has begun."""
+
+    instance: InstanceId
+
+
+@frozen
+class DriverDisconnected:
+    """The connection to an instance has ended. It stays registered."""
+
+    instance: InstanceId
+
+
+@frozen
+class DriverRemoved:
+    """An instance is no longer registered."""
+
+    instance: InstanceId
+
+
+@frozen
+class HealthReported:
+    """An instance has reported the health of devices."""
+
+    instance: InstanceId
+    devices: tuple[ReportedHealth, ...]
+
+
+@frozen
+class HealthEnded:
+    """The health stream of an instance, which had been open, has ended."""
+
+    instance: InstanceId
+
+
+DriverEvent = DriverRegistered | DriverConnected | DriverDisconnected | DriverRemoved | HealthReported | HealthEnded
+"""What happens to driver instances."""
+
+
+# --- the instances ---------------------------------------------------------------------------------------------------
+
+
+@frozen
+class Wipe:
+    """A deletion of ResourceSlices that is due at `due`, in seconds of the manager's clock, after `tries` failures."""
+
+    due: float
+    tries: int = 0
+
+    def after_failure(self, now: float) -> "Wipe":
+        """The next try. A kubelet gives up after nine; here they go on, because nobody else deletes the slices."""
+        return Wipe(now + min(FIRST_WIPE_RETRY * 2.0**self.tries, LAST_WIPE_RETRY), self.tries + 1)
+
+
+@frozen
+class DriverRegistry:
+    """The instances of each driver, oldest first, those that are connected, and the wipes that are due.
+
+    The wipe under None is that of all drivers' slices, which a start begins with.
+    """
+
+    instances: Mapping[DriverName, tuple[InstanceId, ...]] = field(factory=dict)
+    connected: frozenset[InstanceId] = frozenset()
+    reporting: frozenset[InstanceId] = frozenset()
+    wipes: Mapping[DriverName | None, Wipe] = field(factory=dict)
+
+    def __contains__(self, driver: object) -> bool:
+        return driver in self.instances
+
+    def choose(self, driver: DriverName) -> InstanceId:
+        """The instance that is called.
+
+        Raises:
+            DriverNotRegisteredError: there is none.
+        """
+        known = self.instances.get(driver)
+        if not known:
+            raise DriverNotRegisteredError(driver)
+        return next((instance for instance in reversed(known) if instance in self.connected), known[-1])
+
+    def is_registered(self, instance: InstanceId) -> bool:
+        """Whether this very instance is registered."""
+        return instance in self.instances.get(instance.driver, ())
+
+    def apply(self, event: DriverEvent, now: float) -> "DriverRegistry":
+        """The registry after an event at `now`.
+
+        Raises:
+            DriverAlreadyRegisteredError: an instance registers at an endpoint where its driver is registered.
+        """
+        instance = event.instance
+        if isinstance(event, DriverRegistered):
+            return _rearmed(self._register(instance), instance.driver, now)
+        if not self.is_registered(instance):
+            return self
+        match event:
+            case DriverConnected():
+                after = evolve(self, connected=self.connected | {instance})
+            case DriverDisconnected():
+                after = evolve(self, connected=self.connected - {instance})
+            case DriverRemoved():
+                after = self._remove(instance)
+            case HealthReported():
+                return evolve(self, reporting=self.reporting | {instance})
+            case HealthEnded():
+                return evolve(self, reporting=self.reporting - {instance})
+        return _rearmed(after, instance.driver, now)
+
+    def still_reports(self, driver: DriverName) -> bool:
+        """Whether the health stream of any instance of the driver is open."""
+        return any(instance.driver == driver for instance in self.reporting)
+
+    def due(self, now: float) -> tuple[DriverName | None, ...]:
+        """The wipes whose time has come."""
+        return tuple(driver for driver, wipe in self.wipes.items() if wipe.due <= now)
+
+    def wiped(self, driver: DriverName | None) -> "DriverRegistry":
+        """The registry after a driver's slices, or those of all drivers, were deleted."""
+        return evolve(self, wipes={name: wipe for name, wipe in self.wipes.items() if name != driver})
+
+    def not_wiped(self, driver: DriverName | None, now: float) -> "DriverRegistry":
+        """The registry after that failed."""
+        wipe = self.wipes.get(driver, Wipe(now))
+        return evolve(self, wipes={**self.wipes, driver: wipe.after_failure(now)})
+
+    def _register(self, instance: InstanceId) -> "DriverRegistry":
+        known = self.instances.get(instance.driver, ())
+        if any(other.endpoint == instance.endpoint for other in known):
+            raise DriverAlreadyRegisteredError(instance.driver, instance.endpoint)
+        return evolve(self, instances={**self.instances, instance.driver: (*known, instance)})
+
+    def _remove(self, instance: InstanceId) -> "DriverRegistry":
+        left = tuple(other for other in self.instances[instance.driver] if other != instance)
+        instances = {name: listed for name, listed in self.instances.items() if name != instance.driver}
+        if left:
+            instances[instance.driver] = left
+        gone = {instance}
+        return evolve(self, instances=instances, connected=self.connected - gone, reporting=self.reporting - gone)
+
+
+def _rearmed(registry: DriverRegistry, driver: DriverName, now: float) -> DriverRegistry:
+    """Begin to wait for the wipe of a driver without a connection; end that once it has one."""
+    wipe = registry.wipes.get(driver)
+    if any(instance.driver == driver for instance in registry.connected):
+        return registry.wiped(driver) if wipe else registry
+    return registry if wipe else evolve(registry, wipes={**registry.wipes, driver: Wipe(now + WIPE_DELAY)})

@@ -1,0 +1,298 @@
+"""What the DRA manager refuses, in the kubelet's sentences.
+
+Law: `str(error)` is the text of the kubelet where it has one (kubelet-dra.md 2.3, 4, 5, 6). What a driver or the API
+server wrote stands in it as it came, because callers compare it: pass it through `foreign_text` before showing it.
+"""
+
+from attrs import frozen
+
+from devicecore.domain.errors import DeviceCoreError
+
+
+class DraError(DeviceCoreError):
+    """Base of everything that dynamic resource allocation raises on purpose."""
+
+
+@frozen
+class PrepareError(DraError):
+    """A pod's claims are not prepared. Nothing was lost: trying again is safe."""
+
+    cause: DeviceCoreError
+
+    def __str__(self) -> str:
+        return f"prepare dynamic resources: {self.cause}"
+
+
+@frozen
+class UnprepareError(DraError):
+    """A pod's claims are not released. The pod still refers to those that are left: trying again is safe."""
+
+    cause: DeviceCoreError
+
+    def __str__(self) -> str:
+        return f"unprepare dynamic resources: {self.cause}"
+
+
+# --- the pod and its claims ------------------------------------------------------------------------------------------
+
+
+@frozen
+class InvalidObjectError(DraError, ValueError):
+    """An API object with a field of the wrong type. `field` is its path, such as `status.reservedFor[0].uid`."""
+
+    kind: str
+    field: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.field}: {self.problem}"
+
+
+@frozen
+class ClaimNotCreatedError(DraError):
+    """The claim of a template is not in the pod's status yet."""
+
+    namespace: str
+    pod: str
+
+    def __str__(self) -> str:
+        return f'pod "{self.namespace}/{self.pod}": ResourceClaim not created yet'
+
+
+@frozen
+class NoClaimReferenceError(DraError):
+    """An entry of the pod names neither a claim nor a template."""
+
+    namespace: str
+    pod: str
+    entry: str
+
+    def __str__(self) -> str:
+        pod = f'pod "{self.namespace}/{self.pod}"'
+        return f'{pod}, spec.resourceClaim "{self.entry}": none of the supported fields are set'
+
+
+@frozen
+class ClaimSourceError(DraError):
+    """A claim cannot be read. `cause` is what the API server or the file system said."""
+
+    cause: str
+
+    def __str__(self) -> str:
+        return self.cause
+
+
+@frozen
+class FetchClaimError(DraError):
+    """The claim of a pod cannot be read."""
+
+    claim: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"fetch ResourceClaim {self.claim}: {self.cause}"
+
+
+@frozen
+class NotOwnerError(DraError):
+    """The claim was made for another pod."""
+
+    namespace: str
+    claim: str
+    pod: str
+
+    def __str__(self) -> str:
+        claim, pod = f"{self.namespace}/{self.claim}", f"{self.namespace}/{self.pod}"
+        return f"ResourceClaim {claim} was not created for Pod {pod} (Pod is not owner)"
+
+
+@frozen
+class NotReservedError(DraError):
+    """The claim is not reserved for the pod."""
+
+    pod: str
+    pod_uid: str
+    claim: str
+    claim_uid: str
+
+    def __str__(self) -> str:
+        claim = f"ResourceClaim {self.claim} ({self.claim_uid})"
+        return f"pod {self.pod} ({self.pod_uid}) is not allowed to use {claim}"
+
+
+@frozen
+class NotAllocatedError(DraError):
+    """The scheduler has not allocated the claim."""
+
+    claim: str
+
+    def __str__(self) -> str:
+        return f"ResourceClaim {self.claim}: not allocated"
+
+
+@frozen
+class OldClaimError(DraError):
+    """An older claim of the same name has not been released."""
+
+    claim: str
+    uid: str
+
+    def __str__(self) -> str:
+        return (
+            f"old ResourceClaim with same name {self.claim} and different UID {self.uid} still exists "
+            "(previous pod force-deleted?!)"
+        )
+
+
+@frozen
+class ClaimInfoError(DraError):
+    """A container names a claim that no pod on this node has asked to prepare."""
+
+    namespace: str
+    claim: str
+
+    def __str__(self) -> str:
+        where = f"ResourceClaim {self.claim} in namespace {self.namespace}"
+        return f"internal error: unable to get claim info for {where}"
+
+
+@frozen
+class ClaimInformationError(DraError):
+    """The same, where the pod-resources API asks."""
+
+    namespace: str
+    claim: str
+    is_extended: bool = False
+
+    def __str__(self) -> str:
+        if self.is_extended:
+            return f"unable to get claim info for claim {self.claim} in namespace {self.namespace}"
+        return f"unable to get information for ResourceClaim {self.claim}"
+
+
+# --- the driver ------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class DriverNotRegisteredError(DraError):
+    """No instance of the driver is registered."""
+
+    driver: str
+
+    def __str__(self) -> str:
+        return f"DRA driver {self.driver} is not registered" if self.driver else "DRA driver name is empty"
+
+
+@frozen
+class DriverAlreadyRegisteredError(DraError):
+    """The driver is already served at this endpoint."""
+
+    driver: str
+    endpoint: str
+
+    def __str__(self) -> str:
+        return f"endpoint {self.endpoint} already registered for DRA driver plugin {self.driver}"
+
+
+@frozen
+class UnsupportedServicesError(DraError):
+    """A driver supports no service that the manager knows."""
+
+    driver: str
+    endpoint: str
+    offered: tuple[str, ...]
+    supported: tuple[str, ...]
+
+    def __str__(self) -> str:
+        at = f"DRA driver plugin {self.driver} at endpoint {self.endpoint}"
+        if not self.offered:
+            problem = "empty list of supported gRPC services (aka supported versions)"
+        else:
+            offered, supported = (" ".join(f'"{name}"' for name in names) for names in (self.offered, self.supported))
+            problem = (
+                f"none of services supported by the plugin ([{offered}]) are supported by the kubelet ([{supported}])"
+            )
+        return f"invalid supported gRPC versions of {at}: {problem}"
+
+
+@frozen
+class DriverCallError(DraError):
+    """A call to a driver failed as a whole.
+
+    `method` is `NodePrepareResources` or `NodeUnprepareResources`, `code` a gRPC code as Go spells it (`Unavailable`).
+    `unanswered` says that nothing tells whether the driver has done it: the time was over, or the connection broke.
+    """
+
+    method: str
+    code: str
+    message: str
+    unanswered: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.method}: rpc error: code = {self.code} desc = {self.message}"
+
+
+@frozen
+class UnknownClaimError(DraError):
+    """A driver answered for a claim that it was not asked for."""
+
+    method: str
+    claim_uid: str
+
+    def __str__(self) -> str:
+        return f"{self.method} returned result for unknown claim UID {self.claim_uid}"
+
+
+@frozen
+class ClaimFailedError(DraError):
+    """A driver says that it failed for a claim. `error` is the driver's text."""
+
+    method: str
+    claim: str
+    error: str
+
+    def __str__(self) -> str:
+        return f"{self.method} failed for ResourceClaim {self.claim}: {self.error}"
+
+
+@frozen
+class SkippedClaimsError(DraError):
+    """A driver left claims out of its answer."""
+
+    method: str
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.method} skipped {self.count} ResourceClaims"
+
+
+# --- the store, the API server, the manager --------------------------------------------------------------------------
+
+
+@frozen
+class SaveClaimsError(DraError):
+    """The claims cannot be saved. `what` is `cache` before drivers are asked, `state` after they have answered."""
+
+    what: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"checkpoint ResourceClaim {self.what}: could not save checkpoint dra_manager_state: {self.cause}"
+
+
+@frozen
+class SliceError(DraError):
+    """ResourceSlices cannot be deleted. `cause` is what the API server said."""
+
+    cause: str
+
+    def __str__(self) -> str:
+        return f"delete ResourceSlices: {self.cause}"
+
+
+@frozen
+class DraStoppedError(DraError):
+    """The DRA manager is not started, or was stopped meanwhile."""
+
+    def __str__(self) -> str:
+        return "the DRA manager is not running"

@@ -1,0 +1,195 @@
+"""What drivers say of the health of their devices (kubelet-dra.md 10).
+
+Law: a report counts until its limit has passed, by the manager's clock; then the device's health is unknown. Nothing
+but a report and the end of a stream changes what is stored.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+
+from attrs import frozen
+
+from devicecore.domain.dra.claims import ClaimCache
+from devicecore.domain.dra.devices import claim_devices
+from devicecore.domain.dra.model import ClaimKey, ContainerClaim, DraContainer, DraPod, DriverName
+from devicecore.domain.model import PodUid
+
+SECOND = 1_000_000_000
+"""Nanoseconds."""
+
+DEFAULT_LIMIT = 30 * SECOND
+"""Nanoseconds for which a report counts if the driver names no limit."""
+
+MAX_MESSAGE = 1024
+"""Bytes of a driver's message; a longer one is cut to 1021 and `...`."""
+
+_ELLIPSIS = "..."
+
+
+class DraHealth(Enum):
+    """The health of a device that a driver serves."""
+
+    HEALTHY = "Healthy"
+    UNHEALTHY = "Unhealthy"
+    UNKNOWN = "Unknown"
+
+
+@frozen
+class ReportedHealth:
+    """A device in a driver's report. `limit` is in seconds; 0 or less is the default."""
+
+    pool: str
+    device: str
+    health: DraHealth
+    limit: int = 0
+    message: str = ""
+
+
+@frozen
+class DeviceHealth:
+    """What is stored of a device. `updated` and `limit` are nanoseconds, the former since 1970."""
+
+    pool: str
+    device: str
+    health: DraHealth = DraHealth.UNKNOWN
+    updated: int = 0
+    limit: int = DEFAULT_LIMIT
+    message: str = ""
+
+    @property
+    def key(self) -> str:
+        """The key of the device within its driver."""
+        return f"{self.pool}/{self.device}"
+
+    def is_over(self, now: int) -> bool:
+        """Whether the report no longer counts."""
+        return now - self.updated > self.limit
+
+    def says_else(self, other: "DeviceHealth | None") -> bool:
+        """Whether it says something else than `other`, apart from the time."""
+        if other is None:
+            return True
+        return (self.health, self.limit, self.message) != (other.health, other.limit, other.message)
+
+
+@frozen
+class HealthCache:
+    """The health of all devices, by driver and by pool and device."""
+
+    drivers: Mapping[DriverName, Mapping[str, DeviceHealth]] = {}
+
+    def health(self, driver: DriverName, pool: str, device: str, now: int) -> tuple[DraHealth, str]:
+        """The health and the message of a device (kubelet: `getHealth`)."""
+        known = self.drivers.get(driver, {}).get(f"{pool}/{device}")
+        if known is None or known.is_over(now):
+            return DraHealth.UNKNOWN, ""
+        return known.health, known.message
+
+    def report(self, driver: DriverName, reported: Iterable[ReportedHealth], now: int) -> "HealthNews":
+        """Take a driver's report. A device that is missing in it stays as it is until its limit has passed."""
+        before = self.drivers.get(driver, {})
+        fresh = {item.key: item for item in (_stored(report, now) for report in reported)}
+        over = {
+            key: DeviceHealth(item.pool, item.device, DraHealth.UNKNOWN, now, item.limit)
+            for key, item in before.items()
+            if key not in fresh and item.is_over(now)
+        }
+        changed = [*(item for key, item in fresh.items() if item.says_else(before.get(key))), *over.values()]
+        after = HealthCache({**self.drivers, driver: {**before, **fresh, **over}})
+        return HealthNews(after, frozenset((driver, item.pool, item.device) for item in changed))
+
+    def cleared(self, driver: DriverName) -> "HealthCache":
+        """The cache after the end of a driver's stream: nothing is known of its devices."""
+        return HealthCache({name: devices for name, devices in self.drivers.items() if name != driver})
+
+
+@frozen
+class HealthNews:
+    """The cache after a report, and the devices (driver, pool, device) of which it says something new."""
+
+    cache: HealthCache
+    changed: frozenset[tuple[DriverName, str, str]]
+
+
+def _stored(report: ReportedHealth, now: int) -> DeviceHealth:
+    limit = report.limit * SECOND if report.limit > 0 else DEFAULT_LIMIT
+    return DeviceHealth(report.pool, report.device, report.health, now, limit, _bounded(report.message))
+
+
+def _bounded(message: str) -> str:
+    text = message.encode(errors="replace")
+    if len(text) <= MAX_MESSAGE:
+        return message
+    # As in Go, each byte of a character that is cut in two becomes U+FFFD.
+    cut = text[: MAX_MESSAGE - len(_ELLIPSIS)].decode(errors="surrogateescape")
+    return "".join("\ufffd" if "\udc80" <= letter <= "\udcff" else letter for letter in cut) + _ELLIPSIS
+
+
+def pods_with_news(news: HealthNews, claims: ClaimCache) -> tuple[PodUid, ...]:
+    """The pods whose claims hold a device of which a report says something new, in order."""
+    if not news.changed:
+        return ()
+    holding = (
+        claim
+        for claim in claims.claims.values()
+        if any((driver, device.pool, device.name) in news.changed for driver, device in claim_devices(claim))
+    )
+    return tuple(sorted({pod for claim in holding for pod in claim.pods}))
+
+
+# --- the status of a pod ---------------------------------------------------------------------------------------------
+
+
+@frozen
+class ClaimedDeviceHealth:
+    """The health of one device of a claim. `resource_id` is its first CDI name, or driver, pool and device."""
+
+    resource_id: str
+    health: DraHealth
+    message: str = ""
+
+
+@frozen
+class ClaimHealth:
+    """What a container holds of one claim (API: `allocatedResourcesStatus[]`)."""
+
+    name: str
+    resources: tuple[ClaimedDeviceHealth, ...]
+
+
+def allocated_resources_status(
+    claims: ClaimCache, health: HealthCache, pod: DraPod, now: int
+) -> dict[str, tuple[ClaimHealth, ...]]:
+    """The health of the claimed devices of each container, but for init containers.
+
+    Kubelet: `UpdateAllocatedResourcesStatus`. Claims behind extended resources are not reported.
+    """
+    return {
+        container.name: found
+        for container in pod.containers
+        if (found := tuple(_claim_healths(claims, health, pod, container, now)))
+    }
+
+
+def _claim_healths(
+    claims: ClaimCache, health: HealthCache, pod: DraPod, container: DraContainer, now: int
+) -> Iterable[ClaimHealth]:
+    for named in dict.fromkeys(container.claims):
+        claim = claims.claims.get(_key(pod, named))
+        if claim is None:
+            continue
+        request = named.request.partition("/")[0]
+        found: dict[str, ClaimedDeviceHealth] = {}
+        for driver, device in claim_devices(claim):
+            if device.serves(request):
+                id_ = next(iter(device.cdi_ids or ()), f"{driver}/{device.pool}/{device.name}")
+                found.setdefault(id_, ClaimedDeviceHealth(id_, *health.health(driver, device.pool, device.name, now)))
+        if found:
+            name = f"claim:{named.name}/{named.request}" if named.request else f"claim:{named.name}"
+            yield ClaimHealth(name, tuple(found.values()))
+
+
+def _key(pod: DraPod, named: ContainerClaim) -> ClaimKey:
+    """The claim that a container names: what was made for the entry, else what the entry names."""
+    direct = next((entry.claim for entry in pod.claims if entry.name == named.name), None)
+    return pod.key(pod.generated.get(named.name) or direct or "")

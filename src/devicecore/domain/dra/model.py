@@ -1,0 +1,165 @@
+"""The nouns of dynamic resource allocation.
+
+Law: text from outside becomes one of these through `objects` or an adapter, once. A claim is known by its namespace and
+name, and by a UID that no other claim ever has.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple, NewType
+
+from attrs import field, frozen
+
+from devicecore.domain.model import PodUid
+
+DriverName = NewType("DriverName", str)
+"""The name of a DRA driver, such as `gpu.example.com`."""
+
+ClaimUid = NewType("ClaimUid", str)
+"""A ResourceClaim's UID, which no other claim ever has."""
+
+
+class ClaimKey(NamedTuple):
+    """Which claim, as pods name it. A tuple, because thousands of them are looked up at every save."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@frozen
+class ClaimRef:
+    """Which claim, as drivers are told."""
+
+    key: ClaimKey
+    uid: ClaimUid
+
+
+@frozen
+class PreparedDevice:
+    """A device as its driver answered (kubelet-dra.md 4.7). The driver's word is kept as it came.
+
+    `requests` are the requests of the claim that the device serves, without subrequests; none of them means all.
+    `cdi_ids` are fully qualified CDI names. Both are None if the driver sent none, which the state file tells from an
+    empty list. `share_id` tells the shares of one device apart.
+    """
+
+    pool: str
+    name: str
+    share_id: str | None = None
+    requests: tuple[str, ...] | None = None
+    cdi_ids: tuple[str, ...] | None = None
+
+    def serves(self, request: str) -> bool:
+        """Whether the device serves `request`; an empty one is the claim as a whole."""
+        return not request or not self.requests or request in self.requests
+
+
+# --- API objects, as far as they matter ------------------------------------------------------------------------------
+
+
+@frozen
+class AllocatedDevice:
+    """One result of a claim's allocation (API: `status.allocation.devices.results[]`)."""
+
+    driver: DriverName
+    pool: str
+    device: str
+    request: str = ""
+    share_id: str | None = None
+
+
+@frozen
+class ResourceClaim:
+    """The part of a ResourceClaim that matters here. `allocation` is None before the scheduler has allocated it.
+
+    `owner` is the UID of its controller, empty if it has none; `reserved_for` holds UIDs of pods.
+    """
+
+    key: ClaimKey
+    uid: ClaimUid
+    owner: str = ""
+    allocation: tuple[AllocatedDevice, ...] | None = None
+    reserved_for: frozenset[str] = frozenset()
+
+    @property
+    def ref(self) -> ClaimRef:
+        """The claim as drivers are told."""
+        return ClaimRef(self.key, self.uid)
+
+
+@frozen
+class PodClaim:
+    """An entry of a pod's `spec.resourceClaims`. One of `claim` and `template` is set, if the pod is valid."""
+
+    name: str
+    claim: str | None = None
+    template: str | None = None
+
+
+@frozen
+class RequestMapping:
+    """Which request of the extended claim serves which resource of which container."""
+
+    container: str
+    resource: str
+    request: str
+
+
+@frozen
+class ExtendedClaim:
+    """The claim behind a pod's extended resources (API: `status.extendedResourceClaimStatus`)."""
+
+    claim: str
+    mappings: tuple[RequestMapping, ...] = ()
+
+
+@frozen
+class ContainerClaim:
+    """An element of a container's `resources.claims`; an empty `request` is the claim as a whole."""
+
+    name: str
+    request: str = ""
+
+
+@frozen
+class DraContainer:
+    """The part of a container that matters here. `requests` maps resource names to counts, rounded up."""
+
+    name: str
+    claims: tuple[ContainerClaim, ...] = ()
+    requests: Mapping[str, int] = field(factory=dict)
+
+
+@frozen
+class DraPod:
+    """The part of a pod that matters here.
+
+    `generated` maps names of entries to the claims that were made for them (API: `status.resourceClaimStatuses`); None
+    says that the entry needs no claim.
+    """
+
+    uid: PodUid
+    name: str = ""
+    namespace: str = "default"
+    claims: tuple[PodClaim, ...] = ()
+    generated: Mapping[str, str | None] = field(factory=dict)
+    extended: ExtendedClaim | None = None
+    containers: tuple[DraContainer, ...] = ()
+    init_containers: tuple[DraContainer, ...] = ()
+
+    def container(self, name: str) -> DraContainer:
+        """The container called `name`, init containers included.
+
+        Raises:
+            KeyError: the pod has no such container.
+        """
+        for container in self.init_containers + self.containers:
+            if container.name == name:
+                return container
+        raise KeyError(name)
+
+    def key(self, claim: str) -> ClaimKey:
+        """The key of a claim that the pod names: claims are in the pod's namespace."""
+        return ClaimKey(self.namespace, claim)

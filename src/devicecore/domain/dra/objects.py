@@ -1,0 +1,156 @@
+"""API objects to values: pods and ResourceClaims as the API server or a manifest has them.
+
+Law: any parsed JSON gives a value or an `InvalidObjectError` that names the field. Unknown fields are passed over.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NoReturn
+
+from attrs import frozen
+
+from devicecore.domain.dra.errors import InvalidObjectError
+from devicecore.domain.dra.model import (
+    AllocatedDevice,
+    ClaimKey,
+    ClaimUid,
+    ContainerClaim,
+    DraContainer,
+    DraPod,
+    DriverName,
+    ExtendedClaim,
+    PodClaim,
+    RequestMapping,
+    ResourceClaim,
+)
+from devicecore.domain.errors import InvalidQuantityError
+from devicecore.domain.model import PodUid
+from devicecore.domain.quantity import whole_quantity
+
+
+def pod_of(manifest: object) -> DraPod:
+    """A pod of API version v1.
+
+    Raises:
+        InvalidObjectError: a field has the wrong type.
+    """
+    pod = _Field("Pod", "", manifest)
+    metadata, spec, status = pod["metadata"], pod["spec"], pod["status"]
+    return DraPod(
+        PodUid(metadata["uid"].text()),
+        metadata["name"].text(),
+        metadata["namespace"].text("default"),
+        tuple(map(_pod_claim, spec["resourceClaims"].items())),
+        {
+            entry["name"].text(): entry["resourceClaimName"].optional()
+            for entry in status["resourceClaimStatuses"].items()
+        },
+        _extended(status["extendedResourceClaimStatus"]),
+        tuple(map(_container, spec["containers"].items())),
+        tuple(map(_container, spec["initContainers"].items())),
+    )
+
+
+def resource_claim_of(manifest: object) -> ResourceClaim:
+    """A ResourceClaim of API version resource.k8s.io/v1.
+
+    Raises:
+        InvalidObjectError: a field has the wrong type.
+    """
+    claim = _Field("ResourceClaim", "", manifest)
+    metadata, status = claim["metadata"], claim["status"]
+    owners = [owner["uid"].text() for owner in metadata["ownerReferences"].items() if owner["controller"].value is True]
+    results = status["allocation"]["devices"]["results"]
+    return ResourceClaim(
+        ClaimKey(metadata["namespace"].text("default"), metadata["name"].text()),
+        ClaimUid(metadata["uid"].text()),
+        owners[0] if owners else "",
+        None if status["allocation"].value is None else tuple(map(_result, results.items())),
+        frozenset(consumer["uid"].text() for consumer in status["reservedFor"].items()),
+    )
+
+
+def _pod_claim(entry: "_Field") -> PodClaim:
+    template = entry["resourceClaimTemplateName"].optional()
+    return PodClaim(entry["name"].text(), entry["resourceClaimName"].optional(), template)
+
+
+def _extended(status: "_Field") -> ExtendedClaim | None:
+    if status.value is None:
+        return None
+    mappings = tuple(
+        RequestMapping(row["containerName"].text(), row["resourceName"].text(), row["requestName"].text())
+        for row in status["requestMappings"].items()
+    )
+    return ExtendedClaim(status["resourceClaimName"].text(), mappings)
+
+
+def _container(container: "_Field") -> DraContainer:
+    resources = container["resources"]
+    # The API server copies limits to requests; a manifest that it has not seen may have limits only.
+    counts = {name: amount.count() for part in ("limits", "requests") for name, amount in resources[part].pairs()}
+    claims = tuple(ContainerClaim(row["name"].text(), row["request"].text("")) for row in resources["claims"].items())
+    return DraContainer(container["name"].text(), claims, counts)
+
+
+def _result(result: "_Field") -> AllocatedDevice:
+    return AllocatedDevice(
+        DriverName(result["driver"].text()),
+        result["pool"].text(""),
+        result["device"].text(""),
+        result["request"].text(""),
+        result["shareID"].optional(),
+    )
+
+
+@frozen
+class _Field:
+    """A value that knows where it stands; None if it is absent."""
+
+    kind: str
+    path: str
+    value: object
+
+    def __getitem__(self, name: str) -> "_Field":
+        if self.value is None:
+            return _Field(self.kind, f"{self.path}.{name}", None)
+        if not isinstance(self.value, Mapping):
+            self._refuse("an object")
+        return _Field(self.kind, f"{self.path}.{name}", self.value.get(name))
+
+    def text(self, default: str | None = None) -> str:
+        """A string; `default` if it is absent, which is an error without one."""
+        value = default if self.value is None else self.value
+        if not isinstance(value, str):
+            self._refuse("a string")
+        return value
+
+    def optional(self) -> str | None:
+        """A string, or None if it is absent."""
+        return None if self.value is None else self.text()
+
+    def count(self) -> int:
+        """A quantity, rounded up to a whole number."""
+        if isinstance(self.value, bool) or not isinstance(self.value, str | int | float):
+            self._refuse("a quantity")
+        try:
+            return whole_quantity(str(self.value))
+        except InvalidQuantityError as error:
+            raise InvalidObjectError(self.kind, self.path.lstrip("."), str(error)) from None
+
+    def items(self) -> "Iterator[_Field]":
+        """The elements of a list."""
+        if not isinstance(self.value, list | None):
+            self._refuse("a list")
+        for number, item in enumerate(self.value or ()):
+            yield _Field(self.kind, f"{self.path}[{number}]", item)
+
+    def pairs(self) -> "Iterator[tuple[str, _Field]]":
+        """The fields of an object."""
+        if not isinstance(self.value, Mapping | None):
+            self._refuse("an object")
+        for name, item in (self.value or {}).items():
+            yield str(name), _Field(self.kind, f"{self.path}.{name}", item)
+
+    def _refuse(self, wanted: str) -> NoReturn:
+        actual = "nothing" if self.value is None else type(self.value).__name__
+        raise InvalidObjectError(self.kind, self.path.lstrip(".") or "object", f"expected {wanted}, got {actual}")

@@ -1,0 +1,125 @@
+"""Preparing the claims of a pod: what to ask of which driver, and what to save before and after (kubelet-dra.md 4).
+
+Laws: a pod is in a claim, and that is saved, before any driver is asked for the claim. A driver that has answered for a
+claim is not asked again by another pod. An answer replaces what the driver answered before, so that a device is there
+once.
+
+The order of effects is the manager's: `check_claim` for each entry of the pod, `enter` and save; then, as long as
+`next_to_prepare` has a question, ask it and save what `store_answer` makes of the answer; last `finish`, or `give_up`
+after an error.
+"""
+
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+
+from attrs import evolve, frozen
+
+from devicecore.domain.dra.answers import PrepareResult, check_prepared
+from devicecore.domain.dra.claims import ClaimCache, ClaimInfo, ClaimPhase
+from devicecore.domain.dra.errors import (
+    DraError,
+    DriverNotRegisteredError,
+    NotAllocatedError,
+    NotOwnerError,
+    NotReservedError,
+    OldClaimError,
+)
+from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid, DraPod, DriverName, PodClaim, ResourceClaim
+from devicecore.domain.model import PodUid
+
+
+@frozen
+class AskDriver:
+    """One question to one driver, about some claims."""
+
+    driver: DriverName
+    claims: tuple[ClaimRef, ...]
+
+    @property
+    def keys(self) -> frozenset[ClaimKey]:
+        """The claims that it is about."""
+        return frozenset(claim.key for claim in self.claims)
+
+
+@frozen
+class Changed:
+    """The cache after a step, and what went wrong in it. What did not go wrong is in the cache nevertheless."""
+
+    cache: ClaimCache
+    error: DraError | None = None
+
+
+def check_claim(pod: DraPod, entry: PodClaim, claim: ResourceClaim, registered: Container[DriverName]) -> None:
+    """Check that a pod may use a claim that an entry of it means, and that all drivers are there.
+
+    Raises:
+        NotOwnerError: the entry has a template, and the claim was not made for this pod.
+        NotReservedError: the claim is not reserved for this pod.
+        NotAllocatedError: the claim is not allocated.
+        DriverNotRegisteredError: a driver of the allocation is not registered.
+    """
+    if entry.claim is None and claim.owner != pod.uid:
+        raise NotOwnerError(pod.namespace, claim.key.name, pod.name)
+    if pod.uid not in claim.reserved_for:
+        raise NotReservedError(pod.name, pod.uid, claim.key.name, claim.uid)
+    if claim.allocation is None:
+        raise NotAllocatedError(claim.key.name)
+    for result in claim.allocation:
+        if result.driver not in registered:
+            raise DriverNotRegisteredError(result.driver)
+
+
+def enter(cache: ClaimCache, pod: PodUid, claims: Iterable[ResourceClaim]) -> Changed:
+    """Enter a pod into checked claims. A claim that is here keeps its drivers and devices.
+
+    The error is an `OldClaimError`; the claims before it are entered nevertheless, as in a kubelet.
+    """
+    changed: dict[ClaimKey, ClaimInfo] = {}
+    for claim in claims:
+        known = changed.get(claim.key) or cache.claims.get(claim.key)
+        if known is None:
+            drivers = dict.fromkeys(sorted({result.driver for result in claim.allocation or ()}))
+            known = ClaimInfo(claim.key, claim.uid, frozenset(), drivers)
+        elif known.uid != claim.uid:
+            return Changed(cache.put(*changed.values()), OldClaimError(claim.key.name, known.uid))
+        if pod not in known.pods:
+            changed[claim.key] = evolve(known, pods=known.pods | {pod})
+    return Changed(cache.put(*changed.values()))
+
+
+def next_to_prepare(cache: ClaimCache, keys: Sequence[ClaimKey]) -> AskDriver | None:
+    """What to ask next so that these claims may be used, drivers in the order of their names; None if nothing."""
+    claims = cache.present(keys)
+    missing = {driver for claim in claims for driver in claim.drivers if claim.must_ask(driver)}
+    return still_to_prepare(cache, AskDriver(min(missing), tuple(claim.ref for claim in claims))) if missing else None
+
+
+def still_to_prepare(cache: ClaimCache, ask: AskDriver) -> AskDriver | None:
+    """What is left of a question, after other pods may have asked it; None if nothing."""
+    claims = cache.present(claim.key for claim in ask.claims)
+    left = tuple(claim.ref for claim in claims if claim.must_ask(ask.driver))
+    return AskDriver(ask.driver, left) if left else None
+
+
+def store_answer(cache: ClaimCache, ask: AskDriver, answer: Mapping[ClaimUid, PrepareResult]) -> Changed:
+    """Keep the devices of an answer, as far as it is good."""
+    checked = check_prepared(ask.claims, answer)
+    changed = [
+        evolve(
+            claim,
+            drivers={**claim.drivers, ask.driver: checked.devices[claim.key] or None},
+            answered=claim.answered | {ask.driver},
+        )
+        for claim in cache.present(checked.devices)
+    ]
+    return Changed(cache.put(*changed), checked.error)
+
+
+def finish(cache: ClaimCache, keys: Collection[ClaimKey]) -> ClaimCache:
+    """All drivers have answered for these claims."""
+    return cache.put(*(evolve(claim, phase=ClaimPhase.PREPARED, answered=frozenset()) for claim in cache.present(keys)))
+
+
+def give_up(cache: ClaimCache, keys: Collection[ClaimKey]) -> ClaimCache:
+    """An attempt has failed: the next one asks all drivers again, as a kubelet does."""
+    unfinished = (claim for claim in cache.present(keys) if claim.answered)
+    return cache.put(*(evolve(claim, answered=frozenset()) for claim in unfinished))

@@ -1,0 +1,325 @@
+"""The kubelet's file of claims, `dra_manager_state`, both ways (kubelet-dra.md 9).
+
+Laws: equal claims in equal order give equal bytes, and they are the bytes that a kubelet would write. Any bytes give
+what a kubelet from 1.32 on would have read, or a `CheckpointError` where it would have refused to start.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import compress
+from operator import is_not
+from zlib import crc32
+
+from attrs import define, field, frozen
+
+from devicecore.domain.checkpoint.go_json import Json, parse
+from devicecore.domain.checkpoint.go_text import json_text
+from devicecore.domain.checkpoint.go_values import (
+    Fields,
+    RefusedError,
+    Slice,
+    fields_of,
+    into_map,
+    into_slice,
+    into_string,
+    into_strings,
+    into_struct,
+    into_uint,
+)
+from devicecore.domain.checkpoint.verdict import FileVerdict
+from devicecore.domain.dra.claims import ClaimCache, ClaimInfo
+from devicecore.domain.dra.model import ClaimKey, ClaimUid, DriverName, PreparedDevice
+from devicecore.domain.errors import CorruptCheckpointError, MalformedCheckpointError
+from devicecore.domain.model import PodUid
+
+FILE_NAME = "dra_manager_state"
+"""What a kubelet calls the file, in its root directory."""
+
+_UINT32 = range(2**32)
+_DATA = b'{"kind":"DRACheckpoint","apiVersion":"checkpoint.dra.kubelet.k8s.io/v1","ClaimInfoStateList":%b}'
+_FILE = b'{"Data":"%b","Checksum":%d}'
+_EMPTY = _DATA % b"null"
+
+
+@frozen
+class ClaimEntry:
+    """A claim as it stands in the file, where a list or an object may be null (None)."""
+
+    uid: str = ""
+    name: str = ""
+    namespace: str = ""
+    pods: tuple[str, ...] | None = None
+    drivers: Mapping[str, tuple[PreparedDevice, ...] | None] | None = None
+
+    @classmethod
+    def of(cls, claim: ClaimInfo) -> "ClaimEntry":
+        """The entry of a claim of the node."""
+        return cls(claim.uid, claim.key.name, claim.key.namespace, tuple(claim.pods), dict(claim.drivers.items()))
+
+    @property
+    def claim(self) -> ClaimInfo:
+        """The claim of the node that the entry stands for. Null is empty here."""
+        drivers = {DriverName(name): devices for name, devices in (self.drivers or {}).items()}
+        pods = frozenset(map(PodUid, self.pods or ()))
+        return ClaimInfo(ClaimKey(self.namespace, self.name), ClaimUid(self.uid), pods, drivers)
+
+    @property
+    def json(self) -> dict[str, object]:
+        """The entry as JSON wants it, maps sorted."""
+        nothing: dict[str, object] = {}
+        pods = None if self.pods is None else dict.fromkeys(sorted(self.pods), nothing)
+        drivers = (
+            None if self.drivers is None else {name: _devices(list_) for name, list_ in sorted(self.drivers.items())}
+        )
+        return {
+            "ClaimUID": self.uid,
+            "ClaimName": self.name,
+            "Namespace": self.namespace,
+            "PodUIDs": pods,
+            "DriverState": drivers,
+        }
+
+
+def _devices(devices: tuple[PreparedDevice, ...] | None) -> dict[str, object]:
+    return {
+        "Devices": None
+        if devices is None
+        else [
+            {
+                "PoolName": device.pool,
+                "DeviceName": device.name,
+                "ShareID": device.share_id,
+                "RequestNames": device.requests,
+                "CDIDeviceIDs": device.cdi_ids,
+            }
+            for device in devices
+        ]
+    }
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def encode(entries: Iterable[ClaimEntry] | None) -> bytes:
+    """The file that a kubelet would write for these entries; None is what it writes before its first claim.
+
+    Raises:
+        UnencodableCheckpointError: a string is no Unicode text.
+    """
+    if entries is None:
+        return _seal(_EMPTY)
+    return _file(json_text(entry.json) for entry in entries)
+
+
+def _file(entries: Iterable[bytes]) -> bytes:
+    return _seal(_DATA % (b"[%b]" % b",".join(entries)))
+
+
+def _seal(data: bytes) -> bytes:
+    # What Go escapes is escaped in the data already, so only the escapes and the quotes are left.
+    return _FILE % (data.replace(b"\\", b"\\\\").replace(b'"', b'\\"'), crc32(data))
+
+
+@define
+class StateWriter:
+    """Encodes one cache after another. A claim that is the same object as the last time is not rendered again."""
+
+    _claims: Mapping[ClaimKey, ClaimInfo] = field(factory=dict)
+    _texts: dict[ClaimKey, bytes] = field(factory=dict)
+
+    def encode(self, cache: ClaimCache) -> bytes:
+        """The file for `cache`.
+
+        Raises:
+            UnencodableCheckpointError: a string is no Unicode text.
+        """
+        claims = cache.claims
+        # Only C code looks at every claim: there may be thousands of them, and most saves change one.
+        changed = list(compress(claims, map(is_not, claims.values(), map(self._claims.get, claims))))
+        self._texts.update({key: self._render(claims[key]) for key in changed})
+        if len(self._texts) > len(claims):
+            for key in self._texts.keys() - claims.keys():
+                del self._texts[key]
+        self._claims = claims
+        return _file(map(self._texts.__getitem__, claims))
+
+    def _render(self, claim: ClaimInfo) -> bytes:
+        return json_text(ClaimEntry.of(claim).json)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class DecodedState:
+    """What a file says, and whether it is what was written."""
+
+    entries: tuple[ClaimEntry, ...]
+    stored: int
+    computed: int
+
+    @property
+    def cache(self) -> ClaimCache:
+        """The claims; of two entries with one key, the last."""
+        return ClaimCache.of(entry.claim for entry in self.entries)
+
+
+def decode(blob: bytes) -> DecodedState:
+    """Read a file.
+
+    Raises:
+        MalformedCheckpointError: it is not a file of claims.
+        CorruptCheckpointError: it is not what was written. This is found out before its claims are looked at.
+    """
+    try:
+        file = into_struct(_File(), parse(blob), _FILE_FIELDS)
+        # A lone surrogate became U+FFFD in `parse`, so the text has bytes.
+        data = file.data.encode()
+        computed = crc32(data)
+        if file.checksum != computed:
+            raise CorruptCheckpointError(file.checksum, computed, _explain(file))
+        read = into_struct(_Data(), parse(data), _DATA_FIELDS)
+    except RefusedError as refusal:
+        raise MalformedCheckpointError(problem=str(refusal)) from None
+    entries = read.entries.items if read.entries else ()
+    return DecodedState(tuple(entry.frozen() for entry in entries), file.checksum, computed)
+
+
+def _explain(file: "_File") -> str:
+    if file.data.encode() == _EMPTY:
+        return "it is the file of a kubelet before 1.32, or it holds no data"
+    return "the file has no checksum" if not file.checksum else ""
+
+
+@define
+class _Device:
+    pool: str = ""
+    name: str = ""
+    share_id: str | None = None
+    requests: Slice[str] | None = None
+    cdi_ids: Slice[str] | None = None
+
+    def frozen(self) -> PreparedDevice:
+        return PreparedDevice(self.pool, self.name, self.share_id, _tuple(self.requests), _tuple(self.cdi_ids))
+
+
+@define
+class _DriverState:
+    devices: Slice[_Device] | None = None
+
+
+@define
+class _Entry:
+    uid: str = ""
+    name: str = ""
+    namespace: str = ""
+    pods: dict[str, None] | None = None
+    drivers: dict[str, _DriverState] | None = None
+
+    def frozen(self) -> ClaimEntry:
+        drivers = None
+        if self.drivers is not None:
+            drivers = {
+                name: None if state.devices is None else tuple(device.frozen() for device in state.devices.items)
+                for name, state in self.drivers.items()
+            }
+        return ClaimEntry(self.uid, self.name, self.namespace, None if self.pods is None else tuple(self.pods), drivers)
+
+
+@define
+class _Data:
+    kind: str = ""
+    api_version: str = ""
+    entries: Slice[_Entry] | None = None
+
+
+@define
+class _File:
+    data: str = _EMPTY.decode()
+    checksum: int = crc32(_EMPTY)
+
+
+def _tuple(strings: Slice[str] | None) -> tuple[str, ...] | None:
+    return None if strings is None else tuple(strings.items)
+
+
+def _into_optional_string(old: str | None, value: Json) -> str | None:
+    return None if value is None else into_string(old or "", value)
+
+
+def _new_nothing(value: Json) -> None:
+    """Go's `struct{}`, the value of a set."""
+    into_struct(None, value, {})
+
+
+_DEVICE_FIELDS: Fields = fields_of(
+    {
+        "PoolName": ("pool", into_string),
+        "DeviceName": ("name", into_string),
+        "ShareID": ("share_id", _into_optional_string),
+        "RequestNames": ("requests", into_strings),
+        "CDIDeviceIDs": ("cdi_ids", into_strings),
+    }
+)
+_into_devices = partial(
+    into_slice, zero=_Device, into=partial(into_struct, fields=_DEVICE_FIELDS), wanted="[]state.Device"
+)
+_DRIVER_FIELDS: Fields = fields_of({"Devices": ("devices", _into_devices)})
+
+
+def _new_driver_state(value: Json) -> _DriverState:
+    return into_struct(_DriverState(), value, _DRIVER_FIELDS)
+
+
+_ENTRY_FIELDS: Fields = fields_of(
+    {
+        "ClaimUID": ("uid", into_string),
+        "ClaimName": ("name", into_string),
+        "Namespace": ("namespace", into_string),
+        "PodUIDs": ("pods", partial(into_map, key=str, new=_new_nothing, wanted="sets.Set[string]")),
+        "DriverState": (
+            "drivers",
+            partial(into_map, key=str, new=_new_driver_state, wanted="map[string]state.DriverState"),
+        ),
+    }
+)
+_into_entries = partial(
+    into_slice, zero=_Entry, into=partial(into_struct, fields=_ENTRY_FIELDS), wanted="state.ClaimInfoStateList"
+)
+_DATA_FIELDS: Fields = fields_of(
+    {
+        "kind": ("kind", into_string),
+        "apiVersion": ("api_version", into_string),
+        "ClaimInfoStateList": ("entries", _into_entries),
+    }
+)
+_FILE_FIELDS: Fields = fields_of(
+    {"Data": ("data", into_string), "Checksum": ("checksum", partial(into_uint, allowed=_UINT32))}
+)
+
+
+# --- judging ---------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class StateReport:
+    """A verdict on a file and its grounds. What cannot be known is None; `problem` is empty if there is none."""
+
+    verdict: FileVerdict
+    stored: int | None = None
+    computed: int | None = None
+    entries: Sequence[ClaimEntry] | None = None
+    problem: str = ""
+
+
+def judge(blob: bytes | None) -> StateReport:
+    """Examine a file without using it; None is no file. It never raises."""
+    if blob is None:
+        return StateReport(FileVerdict.ABSENT, problem="there is no file of claims")
+    try:
+        found = decode(blob)
+    except MalformedCheckpointError as error:
+        return StateReport(FileVerdict.MALFORMED, problem=error.problem)
+    except CorruptCheckpointError as error:
+        return StateReport(FileVerdict.CHECKSUM, error.stored, error.computed, problem=str(error))
+    return StateReport(FileVerdict.OK, found.stored, found.computed, found.entries)
