@@ -80,9 +80,6 @@ NOT_YET_PLAIN = {
 REPLACED_WORDS = {"bygone", "consult", "goodbye", "happenings", "lend", "lends", "passage", "serving", "whoever"}
 REPLACED_NAMES = {"Demand", "News", "Settled", "Way", "WaitedInVain"}  # as whole identifiers
 
-# Names that docs/glossary.md has and src gets. Remove a name when it is there.
-COMING = {"choose_affinity"}
-
 
 def report(offenders: Iterable[object]) -> None:
     """Fail with every offender, one per line; pytest would shorten a list."""
@@ -235,10 +232,37 @@ def test_the_names_of_the_glossary_exist() -> None:
     defined = {name for path in sources for _, name in identifiers(tree_of(path))} | {path.stem for path in sources}
     defined |= {path.parent.stem for path in sources}
     assert len(named) > 50
-    report(sorted(named - defined - COMING))
+    report(sorted(named - defined))
 
 
 # --- guides -----------------------------------------------------------------------------------------------------------
+
+
+def anchors(guide: Path) -> set[str]:
+    """The anchors that GitHub makes from the headings of a Markdown file."""
+    headings = re.findall(r"^#+ (.*)$", guide.read_text(encoding="utf-8"), re.MULTILINE)
+    return {"", *(re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings)}
+
+
+def links_of(guide: Path) -> list[tuple[str, str]]:
+    """File and anchor of each link to another place in this repository."""
+    prose = re.sub(r"`[^`]*`", "", guide.read_text(encoding="utf-8"))
+    return re.findall(r"\]\((?!\w+:)([^)#]*)#?([^)]*)\)", prose)
+
+
+def test_every_link_between_guides_leads_to_a_file_and_a_heading() -> None:
+    links = [
+        (guide, guide.parent / (file or guide.name), anchor)
+        for guide in (*GUIDES, *ROOT.glob("*.md"))
+        for file, anchor in links_of(guide)
+    ]
+    assert len(links) > 20
+    report(f"{guide.name}: {target.name}" for guide, target, _ in links if not target.exists())
+    report(
+        f"{guide.name}: {target.name}#{anchor}"
+        for guide, target, anchor in links
+        if anchor and anchor not in anchors(target)
+    )
 
 
 def test_the_tests_that_the_guides_name_exist() -> None:
