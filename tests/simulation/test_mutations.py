@@ -217,7 +217,7 @@ def evictions_are_not_saved(patch: Patch) -> None:
     """kubernetes#137010."""
 
     class Idle(Saver):
-        def request(self) -> None:
+        def request(self, *, wait: bool = True) -> None:
             pass
 
     patch.setattr(DeviceManager, "saver_type", Idle)

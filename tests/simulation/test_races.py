@@ -110,6 +110,7 @@ class Rig:
             pods=self.pods,
             clock=self.clock,
         )
+        self.manager._saver.in_background = False  # noqa: SLF001 - the test decides which thread comes to the store when
         self._threads = ThreadPoolExecutor(thread_name_prefix="rig")
         self._gates: list[Gate] = []
 

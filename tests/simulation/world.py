@@ -249,6 +249,7 @@ class World:
             admission_budget=BUDGET,
             clock=self.clock,
         )
+        self.manager._saver.in_background = False  # noqa: SLF001 - a seed is a run only if there is one thread
 
     @property
     def node(self) -> NodeState:

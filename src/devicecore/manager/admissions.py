@@ -103,12 +103,12 @@ class Admissions:
                 is_swept = False  # what was swept is saved too
         except BaseException as error:
             if is_swept or isinstance(error, StoreError):  # the store may have what it could not make durable
-                self._saver.request()
+                self._saver.request(wait=False)
             if isinstance(error, DeviceCoreError) and not isinstance(error, CalledFromInsideError):
                 return self._verdict(error, admission.at)
             raise
         if is_swept:
-            self._saver.request()
+            self._saver.request(wait=False)
         return Admitted(pod, self._state.value.ledger.of_pod(pod.uid), before.unhandled(pod))
 
     def _allocate_all(

@@ -341,6 +341,8 @@ class DeviceManager:
     def evict(self, pods: Iterable[PodUid]) -> None:
         """Forget pods that are no longer active: their devices are free, and the checkpoint no longer names them.
 
+        If the store takes longer than a second, `evict` returns before the checkpoint is saved.
+
         Raises:
             ManagerNotStartedError: the manager was never started. Nothing is forgotten.
             ManagerStoppedError: the manager is stopped. Nothing is forgotten.

@@ -2,14 +2,19 @@
 
 Law: what an admission answers is in the store before it is answered, and no older state is saved after a newer one.
 After the end of a run nothing is saved, because the store may belong to the next owner.
+
+An admission saves in its own thread. What nobody is answered for (events, evictions, time) is saved by a thread of the
+saver, so that a store that hangs delays only admissions that need it.
 """
 
 import logging
 import threading
+import time
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 
 from devicecore.domain.checkpoint import CheckpointWriter
-from devicecore.domain.errors import CalledFromInsideError, ManagerStoppedError, StoreError
+from devicecore.domain.errors import CalledFromInsideError, DeviceCoreError, ManagerStoppedError
 from devicecore.domain.node_state import NodeState
 from devicecore.manager.current_state import CurrentState
 from devicecore.manager.open_call import OpenCall
@@ -18,12 +23,20 @@ from devicecore.ports.store import CheckpointStore
 
 _log = logging.getLogger(__name__)
 
+PATIENCE = 1.0
+"""Seconds for which a call waits until what it requested is saved."""
+
+_Done = SimpleQueue[None]
+
 
 class Saver:
     """Owns the store, the writer and what was saved last. The lock is held while the store is called.
 
-    While it is held, the state may be replaced: saving before state is the one nesting of locks here.
+    While it is held, the state may be replaced: saving before state is a nesting of locks that nothing turns around.
     """
+
+    in_background = True
+    """False: requests are saved in the thread that makes them, so that what one thread does can be repeated."""
 
     def __init__(self, store: CheckpointStore, state: CurrentState) -> None:
         self._store = store
@@ -31,7 +44,11 @@ class Saver:
         self._writer = CheckpointWriter()
         self._lock = threading.Lock()
         self._call: OpenCall | None = None  # to the store
+        self._called_at = 0.0
         self._saved: NodeState | None = None
+        self._requests: SimpleQueue[_Done | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._thread_lock = threading.Lock()
         self.is_behind = False
         """Whether something is to be saved that is not saved yet."""
 
@@ -56,6 +73,7 @@ class Saver:
             if self.is_behind and self._state.run is not None:
                 self._save_or_log()
             self._state.end(*runs)
+        self._end_thread()
 
     def load(self) -> bytes | None:
         """What the store has.
@@ -91,26 +109,75 @@ class Saver:
                 raise ManagerStoppedError
             before = self._state.value
             after = change(before)
-            self.is_behind = True  # until it is the state: an interrupt may come in between
+            self.is_behind = True  # until the state is what was saved: an interrupt may come in between
             self._save(after)
             _, now = self._state.replace(lambda value: after if value is before else change(value))
-            self.is_behind = False
+            self.is_behind = now is not after
         return now
 
-    def request(self) -> None:
-        """Have the newest state saved. If it fails, that is logged, and the next save includes it."""
+    def request(self, *, wait: bool = True) -> None:
+        """Have the newest state saved in the background.
+
+        Returns when it is saved, or could not be, or the store has been busy with one save for `PATIENCE` seconds. With
+        `wait=False` it returns at once. A save that fails is logged, and made up for by the next one.
+        """
         self.is_behind = True
-        with self._lock:
-            if self._state.run is not None:
+        if self._state.run is None:
+            return
+        if not self.in_background:
+            with self._lock:
                 self._save_or_log()
+            return
+        done = _Done()
+        self._requests.put(done)
+        thread = self._living_thread()
+        if not wait or thread is threading.current_thread():
+            return
+        busy = time.monotonic() - self._called_at if self._call is not None else 0.0
+        try:
+            done.get(timeout=max(0.0, PATIENCE - busy))
+        except Empty:
+            _log.warning("the store has been busy for %g s: the newest state is saved when it has finished", PATIENCE)
+
+    def _living_thread(self) -> threading.Thread:
+        with self._thread_lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._serve_requests, name="devicecore-saver", daemon=True)
+                self._thread.start()
+            return self._thread
+
+    def _end_thread(self) -> None:
+        with self._thread_lock:
+            thread, self._thread = self._thread, None
+            if thread is not None:
+                self._requests.put(None)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _serve_requests(self) -> None:
+        while True:
+            requests = [self._requests.get()]
+            while not self._requests.empty():
+                requests.append(self._requests.get())
+            with self._lock:
+                if self._state.run is not None:
+                    self._save_or_log()
+            for done in requests:
+                if done is not None:
+                    done.put(None)
+            if None in requests:
+                return
 
     def _save_or_log(self) -> None:
+        self.is_behind = False  # before the state is read, because it may change during the save
         try:
             self._save(self._state.value)
-        except StoreError as error:
+        except DeviceCoreError as error:
+            self.is_behind = True
             _log.error("%s", error)
-        else:
-            self.is_behind = False
+        except Exception:  # noqa: BLE001 - a mistake of the store, and no caller waits to hear of it
+            self.is_behind = True
+            _log.exception("saving the checkpoint failed")
 
     def _save(self, value: NodeState) -> None:
         """Make `value` durable; the caller holds the lock."""
@@ -118,6 +185,7 @@ class Saver:
             return
         self._saved = None  # until the store says otherwise, nobody knows what it has
         file = self._writer.file(value)
+        self._called_at = time.monotonic()
         self._call = OpenCall.of_caller()
         try:
             self._store.save(file)

@@ -1,0 +1,30 @@
+from typing import Any
+
+import pytest
+
+from devicecore import Notification
+from devicecore.manager.notifier import Notifier
+
+
+class Something:
+    """Stands for a notification: the notifier does not look at it."""
+
+
+def test_an_observer_that_raises_is_logged_and_the_others_are_notified(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(_: Notification) -> None:
+        raise RuntimeError("no")
+
+    heard: list[Any] = []
+    notification: Any = Something()
+    Notifier([broken, heard.append]).notify([notification])
+    assert heard == [notification]
+    assert "failed on Something" in caplog.text
+
+
+def test_without_observers_no_notification_is_made() -> None:
+    def made() -> Any:  # noqa: ANN401 - as above
+        raise AssertionError
+
+    notifier = Notifier(())
+    assert not notifier
+    notifier.notify(made() for _ in range(1))

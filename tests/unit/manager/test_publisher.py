@@ -1,0 +1,91 @@
+import threading
+from collections.abc import Callable
+
+import pytest
+from attrs import evolve
+
+from devicecore import NodeState, NodeStatus, ResourceName
+from devicecore.adapters.memory import MemorySink
+from devicecore.domain.errors import CalledFromInsideError, SinkError
+from devicecore.domain.inventory import Inventory
+from devicecore.manager.current_state import CurrentState
+from devicecore.manager.publisher import Publisher
+from devicecore.manager.run import Run
+
+GPU = ResourceName("example.com/gpu")
+
+
+class Sink(MemorySink):
+    """A sink that does something before it publishes."""
+
+    before: Callable[[], object] = staticmethod(lambda: None)
+
+    def publish(self, status: NodeStatus) -> None:
+        self.before()
+        super().publish(status)
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.sink = Sink()
+        self.state = CurrentState()
+        self.publisher = Publisher(self.sink, self.state)
+        self.state.begin(Run(), NodeState())
+        self.state.replace(lambda state: evolve(state, inventory=Inventory().expect([GPU], 0.0)))
+
+
+def test_a_status_is_published_once() -> None:
+    bench = Bench()
+    assert bench.publisher.publish() == bench.publisher.publish() == NodeStatus({GPU: 0}, {GPU: 0})
+    assert bench.sink.published == [NodeStatus({GPU: 0}, {GPU: 0})]
+
+
+def test_what_a_sink_refuses_is_published_with_the_next_call() -> None:
+    def fail() -> None:
+        raise SinkError("the API server", "connection refused")
+
+    bench = Bench()
+    bench.state.replace(lambda state: evolve(state, inventory=Inventory()))
+    bench.sink.before = fail
+    bench.publisher.publish(removed=[GPU])
+    bench.sink.before = lambda: None
+    bench.publisher.publish()
+    bench.publisher.publish()
+    assert bench.sink.published == [NodeStatus({}, {}, (GPU,))]
+
+
+def test_after_the_end_of_a_run_nothing_is_published() -> None:
+    bench = Bench()
+    bench.state.end()
+    assert bench.publisher.publish().capacity == {GPU: 0}
+    assert bench.sink.published == []
+
+
+def test_a_sink_that_publishes_while_it_publishes_is_told_so() -> None:
+    bench = Bench()
+    bench.sink.before = bench.publisher.publish
+    errors: list[CalledFromInsideError] = []
+
+    def publish() -> None:
+        try:
+            bench.publisher.publish()
+        except CalledFromInsideError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=publish, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert [error.inside for error in errors] == ["NodeStatusSink.publish"]
+    bench.sink.before = lambda: None
+    assert bench.publisher.publish().capacity == {GPU: 0}
+    assert len(bench.sink.published) == 1
+
+
+def test_a_sink_with_a_mistake_leaves_the_publisher_usable() -> None:
+    bench = Bench()
+    bench.sink.before = lambda: 1 // 0
+    with pytest.raises(ZeroDivisionError):
+        bench.publisher.publish()
+    bench.sink.before = lambda: None
+    bench.publisher.publish()
+    assert bench.sink.capacity == {GPU: 0}

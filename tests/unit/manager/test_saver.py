@@ -1,0 +1,177 @@
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from attrs import evolve
+
+from devicecore import NodeState, ResourceName
+from devicecore.adapters.memory import MemoryStore
+from devicecore.domain.checkpoint import decode
+from devicecore.domain.errors import CalledFromInsideError, ManagerStoppedError, StoreError
+from devicecore.domain.inventory import Inventory
+from devicecore.manager.current_state import CurrentState
+from devicecore.manager.run import Run
+from devicecore.manager.saver import PATIENCE, Saver
+
+NAMES = [ResourceName(f"example.com/{name}") for name in ("gpu", "nic")]
+
+
+class Store(MemoryStore):
+    """A store that does something before it saves."""
+
+    before: Callable[[], object] = staticmethod(lambda: None)
+    saves = 0
+
+    def save(self, blob: bytes) -> None:
+        self.saves += 1
+        self.before()
+        super().save(blob)
+
+    def resources(self) -> set[str]:
+        return set(decode(self.blob).data.registered_devices or ()) if self.blob else set()
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.store = Store()
+        self.state = CurrentState()
+        self.saver = Saver(self.store, self.state)
+        self.run = Run()
+        self.saver.begin(self.run, NodeState())
+
+    def know(self, number: int = 1) -> None:
+        self.state.replace(knowing(number))
+
+
+def knowing(number: int) -> Callable[[NodeState], NodeState]:
+    return lambda state: evolve(state, inventory=Inventory().expect(NAMES[:number], 0.0))
+
+
+def test_a_request_returns_when_the_newest_state_is_saved() -> None:
+    bench = Bench()
+    bench.know()
+    bench.saver.request()
+    assert bench.store.resources() == {"example.com/gpu"}
+    assert not bench.saver.is_behind
+    bench.saver.end()
+
+
+def test_a_store_that_hangs_holds_a_request_for_a_second_and_the_next_ones_not_at_all() -> None:
+    bench = Bench()
+    works = threading.Event()
+    bench.store.before = lambda: works.wait(60)
+    bench.know()
+    bench.saver.request()
+    assert bench.store.blob is None
+    began = time.monotonic()
+    for _ in range(1000):
+        bench.saver.request()
+    assert time.monotonic() - began < 1000 * PATIENCE / 10
+    bench.know(2)
+    bench.saver.request()
+    works.set()
+    bench.saver.end()
+    assert bench.store.resources() == set(NAMES)
+
+
+def test_a_request_that_does_not_wait_is_saved_by_the_end_of_the_run() -> None:
+    bench = Bench()
+    bench.know()
+    others = set(threading.enumerate())
+    bench.saver.request(wait=False)
+    bench.saver.end()
+    assert bench.store.resources() == {"example.com/gpu"}
+    assert set(threading.enumerate()) <= others
+
+
+def test_what_could_not_be_saved_is_saved_by_the_end_of_the_run() -> None:
+    def fail() -> None:
+        raise StoreError("checkpoint", "write", "No space left on device")
+
+    bench = Bench()
+    bench.store.before = fail
+    bench.know()
+    bench.saver.request()
+    assert bench.saver.is_behind
+    bench.store.before = lambda: None
+    bench.saver.end()
+    assert bench.store.resources() == {"example.com/gpu"}
+
+
+def test_a_store_with_a_mistake_is_logged_and_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    bench.store.before = lambda: 1 // 0
+    bench.know()
+    bench.saver.request()
+    assert "ZeroDivisionError" in caplog.text
+    bench.store.before = lambda: None
+    bench.saver.request()
+    assert bench.store.resources() == {"example.com/gpu"}
+    bench.saver.end()
+
+
+def test_after_the_end_of_a_run_nothing_is_saved() -> None:
+    bench = Bench()
+    bench.saver.end()
+    bench.know()
+    bench.saver.request()
+    with pytest.raises(ManagerStoppedError):
+        bench.saver.commit(bench.run, lambda state: state)
+    with pytest.raises(ManagerStoppedError):
+        bench.saver.set_aside(bench.run)
+    assert bench.store.saves == 0
+
+
+def test_a_commit_saves_first_and_then_replaces_the_state() -> None:
+    bench = Bench()
+    seen: list[bool] = []
+    bench.store.before = lambda: seen.append(bench.state.value.knows(NAMES[0]))
+    after = bench.saver.commit(bench.run, knowing(1))
+    assert seen == [False]
+    assert bench.state.value is after
+    assert bench.store.resources() == {"example.com/gpu"}
+    assert not bench.saver.is_behind
+    bench.saver.end()
+    assert bench.store.saves == 1
+
+
+def test_a_commit_keeps_what_changed_during_its_save() -> None:
+    bench = Bench()
+    bench.store.before = lambda: bench.know(2)
+
+    def unchanged(state: NodeState) -> NodeState:
+        return evolve(state)
+
+    assert bench.saver.commit(bench.run, unchanged).knows(NAMES[1])
+    assert bench.saver.is_behind
+    bench.store.before = lambda: None
+    bench.saver.end()
+    assert bench.store.resources() == set(NAMES)
+
+
+@pytest.mark.parametrize("call", ["end", "commit", "request"])
+def test_a_store_that_calls_back_while_it_saves_does_not_wait_for_itself(call: str) -> None:
+    bench = Bench()
+    errors: list[str] = []
+
+    def call_back() -> None:
+        bench.store.before = lambda: None
+        calls: dict[str, Callable[[], object]] = {
+            "end": bench.saver.end,
+            "commit": lambda: bench.saver.commit(bench.run, lambda state: state),
+            "request": bench.saver.request,
+        }
+        try:
+            calls[call]()
+        except CalledFromInsideError as error:
+            errors.append(str(error))
+
+    bench.store.before = call_back
+    thread = threading.Thread(target=bench.saver.commit, args=(bench.run, knowing(1)), daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert bench.store.resources() == {"example.com/gpu"}
+    assert ["called from inside CheckpointStore.save" in error for error in errors] == [True] * (call != "request")
+    bench.saver.end()
