@@ -99,7 +99,7 @@ clean: ## remove the environment, and everything else that can be made again
 $(VENV)/.dev: pyproject.toml $(VENV)/.made
 	@echo "== installing devicecore and its tools into $(VENV)"
 	@$(PIP) install --upgrade "pip>=25.1" # the first that knows dependency groups
-	@$(PIP) install --editable ".[cli,fast,kubernetes,prometheus,testing]" --group dev
+	@$(PIP) install --editable ".[cli,kubernetes,prometheus,testing]" --group dev
 	@touch $(VENV)/.runtime $@
 
 $(VENV)/.runtime: pyproject.toml $(VENV)/.made

@@ -109,7 +109,7 @@ class Figure:
 
 
 def unit() -> float:
-    """Milliseconds to hash 10 MiB; not a number without the extra `fast`."""
+    """Milliseconds to hash 10 MiB; not a number without fnv-hash-fast."""
     try:
         from fnv_hash_fast import fnv1a_32  # noqa: PLC0415 - without it there is no unit, but there are times
     except ImportError:

@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 MINORS = range(11, 20)
-EXTRAS = "cli,fast,kubernetes,prometheus,testing"
+EXTRAS = "cli,kubernetes,prometheus,testing"
 TOOLS = ("pytest", "pytest-xdist", "sybil")  # the tools that the fast tests import, and no type checker
 FAST_TESTS = ("tests/unit", "tests/property", "tests/contract")
 DEPENDENCIES = ("lowest", "newest")

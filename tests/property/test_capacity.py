@@ -5,14 +5,12 @@
 
 from collections.abc import Mapping
 
-from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
 from devicecore.domain.capacity import (
     NodeStatus,
     insufficient,
-    merge_into_node,
     pod_request,
     sanitize_allocatable,
 )
@@ -76,50 +74,16 @@ def _sum(one: Mapping[ResourceName, int], other: Mapping[ResourceName, int]) -> 
     return {name: one.get(name, 0) + other.get(name, 0) for name in one.keys() | other.keys()}
 
 
-# --- merge_into_node -------------------------------------------------------------------------------------------------
-
-
-@given(statuses(), foreign, native)
-def test_other_peoples_resources_are_left_alone(
-    status: NodeStatus, capacity: dict[str, int], allocatable: dict[str, int]
-) -> None:
-    """What the status does not name keeps its capacity; what is native to Kubernetes keeps its allocatable too."""
-    merged_capacity, merged_allocatable = merge_into_node(status, capacity, allocatable)
-    assert {name: merged_capacity[name] for name in capacity} == capacity
-    assert {name: merged_allocatable[name] for name in allocatable} == allocatable
-
-
-@given(statuses(), statuses(), foreign)
-def test_a_node_says_of_our_resources_what_was_said_last(
-    before: NodeStatus, status: NodeStatus, others: dict[str, int]
-) -> None:
-    """Named resources have the named numbers; a removed one stays, with 0, to tell it from one that never was."""
-    capacity, allocatable = merge_into_node(status, *merge_into_node(before, others, others))
-    for name in status.capacity:
-        assert (capacity[name], allocatable[name]) == (status.capacity[name], status.allocatable[name])
-    for name in status.removed:
-        assert (capacity[name], allocatable[name]) == (0, 0)
-
-
-@given(statuses(), foreign)
-def test_the_same_status_twice_is_once(status: NodeStatus, others: dict[str, int]) -> None:
-    """Telling a node what it knows changes nothing."""
-    once = merge_into_node(status, others, others)
-    assert merge_into_node(status, *once) == once
-
-
 @given(plugin_events(max_size=12), st.integers(0, 12), st.floats(0, 1000))
 def test_allocatable_never_exceeds_capacity(events: tuple[Event, ...], first: int, now: float) -> None:
-    """On a node that is told an inventory's status now and then, 0 <= allocatable <= capacity each time."""
+    """At any time, 0 <= allocatable <= capacity for the same resources, and a removed one is in neither."""
     inventory = Inventory()
-    capacity: dict[str, int] = {}
-    allocatable: dict[str, int] = {}
     for heard in (events[:first], events[first:]):
         removed, inventory = after(heard, inventory=inventory).expire(now)
-        status = evolve(inventory.status(), removed=removed)
-        capacity, allocatable = merge_into_node(status, capacity, allocatable)
-        assert allocatable.keys() == capacity.keys()
-        assert all(0 <= allocatable[name] <= capacity[name] for name in capacity)
+        status = inventory.status()
+        assert status.allocatable.keys() == status.capacity.keys()
+        assert all(0 <= status.allocatable[name] <= count for name, count in status.capacity.items())
+        assert status.capacity.keys().isdisjoint(removed)
 
 
 # --- requests --------------------------------------------------------------------------------------------------------

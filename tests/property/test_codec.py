@@ -1,4 +1,4 @@
-"""Laws of the checkpoint codec, each with and without the extra `fast`.
+"""Laws of the checkpoint codec, each with and without the accelerators.
 
 Encode, then decode, is identity. Equal data gives equal bytes. No bytes whatever make `decode` raise anything but its
 own error. Hashing is resumable.
@@ -54,13 +54,13 @@ def modules_set_aside(**instead: None) -> Iterator[None]:
         sys.modules.update(kept)
 
 
-def without_the_extra() -> ModuleType:
+def without_the_accelerators() -> ModuleType:
     """A second copy of the package, made where neither accelerator is installed."""
     with modules_set_aside(orjson=None, fnv_hash_fast=None):
         return importlib.import_module(PACKAGE)
 
 
-CODECS = {"fast": fast_codec, "pure": without_the_extra()}
+CODECS = {"fast": fast_codec, "pure": without_the_accelerators()}
 every_codec = pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS.keys())
 
 
@@ -318,7 +318,7 @@ def test_a_numa_node_beyond_64_bits_cannot_be_written(codec: ModuleType, node: i
 def test_encode_then_decode_is_identity(codec: ModuleType, data: CheckpointData) -> None:
     ours = of(codec, data)
     found = codec.decode(codec.encode(ours))
-    assert (found.format, found.valid, found.explanation, found.extra) == (2, True, "", {})
+    assert (found.format, found.valid, found.explanation) == (2, True, "")
     assert found.verified() == ours
 
 

@@ -5,7 +5,7 @@ from attrs import evolve
 
 from devicecore import Admitted, Container, DeviceManager, Pod, PodUid, Refused
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
-from devicecore.domain.capacity import NodeStatus, merge_into_node, pod_request, sanitize_allocatable
+from devicecore.domain.capacity import pod_request, sanitize_allocatable
 from devicecore.domain.checkpoint import checkpoint_of, restore
 from devicecore.domain.inventory import Inventory
 from devicecore.domain.ledger import Ledger
@@ -25,7 +25,6 @@ from tests.recorded import Json
 
 SCRIPTS = recorded.cases("get_capacity")
 REQUESTS = recorded.cases("pod_device_request")
-STATUSES = recorded.cases("node_status")
 NAMES = recorded.cases("resource_names")
 FLOWS = recorded.cases("allocate_flows")["cases"]
 NOW = 1000.0
@@ -132,15 +131,6 @@ def test_a_pod_asks_for_its_peak(row: Json) -> None:
     """Init containers, sidecars and app containers add up as in a kubelet."""
     request = pod_request(recorded.pod(row["pod"]))
     assert {name: count for name, count in request.items() if name in row["registered"]} == row["expected"]
-
-
-@pytest.mark.parametrize("row", STATUSES, ids=[row["id"] for row in STATUSES])
-def test_a_node_shows_device_resources_as_a_kubelet_does(row: Json) -> None:
-    """Reported resources are set, removed ones kept at 0, vanished ones leave allocatable."""
-    reported = row["device_plugin"]
-    status = NodeStatus(reported["capacity"], reported["allocatable"], tuple(reported["removed"]))
-    capacity, allocatable = merge_into_node(status, row["before"]["capacity"], row["before"]["allocatable"])
-    assert {"capacity": capacity, "allocatable": allocatable} == row["after"]
 
 
 @pytest.mark.parametrize("row", NAMES, ids=range(len(NAMES)))

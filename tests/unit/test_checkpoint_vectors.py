@@ -7,18 +7,26 @@ from typing import Any
 from unicodedata import normalize
 
 import pytest
+from attrs import evolve
 
+from devicecore import DeviceManager
+from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.domain.checkpoint import (
     CheckpointData,
+    CheckpointWriter,
     FileVerdict,
     PodDevicesEntry,
+    checkpoint_of,
     checksum,
     decode,
     dump,
     encode,
     judge,
+    restore,
 )
+from devicecore.domain.checkpoint.go_json import MAX_DEPTH
 from devicecore.domain.errors import CorruptCheckpointError, MalformedCheckpointError
+from devicecore.plugins.simulated import SimulatedPlugin
 
 DATA = Path(__file__).parent.parent / "data"
 
@@ -189,7 +197,7 @@ def shown(text: str) -> str:
     return (start + end).encode("unicode_escape").decode()
 
 
-DEEP = 9_999  # the brackets of the value, inside the one of the file
+DEEP = MAX_DEPTH - 1  # the brackets of the value, inside the one of the file
 
 
 @pytest.mark.parametrize(
@@ -209,7 +217,9 @@ DEEP = 9_999  # the brackets of the value, inside the one of the file
     ids=shown,
 )
 def test_what_go_accepts_is_accepted(text: str) -> None:
-    assert decode(filled(text)).verified() == CheckpointData((), {})
+    data = decode(filled(text)).verified()
+    assert (data.entries, data.registered_devices) == ((), {})
+    assert decode(encode(data)).verified() == data
 
 
 @pytest.mark.parametrize(
@@ -269,6 +279,7 @@ def test_what_go_accepts_is_accepted(text: str) -> None:
         '{"Data":{"PodDeviceEntries":[{"AllocResp":["1"]}]}}',
         '{"x":' + "[" * (DEEP + 1) + "]" * (DEEP + 1) + "}",
         '{"x":' + '{"a":' * (DEEP + 1) + "1" + "}" * (DEEP + 1) + "}",
+        '{"x":' + "[" * 1_000_000 + "]" * 1_000_000 + "}",
         "[" * 100_000,
         "[" * 5_000 + "]" * 5_001,
         "[" * 5_000 + "}",
@@ -320,7 +331,7 @@ def test_only_two_letters_outside_ascii_fold_into_a_field_name() -> None:
     names = {
         name: other for other in others for name in (f"Chec{other}sum", f"Check{other}um", f"Regi{other}eredDevices")
     }
-    unknown = decode(json.dumps(dict.fromkeys(names)).encode()).extra
+    unknown = decode(json.dumps(dict.fromkeys(names)).encode()).data.extra.all
     assert {names[name] for name in names.keys() - unknown.keys()} == {"\u017f", "\u212a"}
 
 
@@ -343,9 +354,41 @@ def test_a_bare_list_is_format_0_and_has_no_checksum() -> None:
 def test_unknown_fields_of_the_file_are_kept() -> None:
     blob = encode(DEVICES)[:-1] + b',"BootID":"b\\u00e9","x":{"a":[1e5,null,true,{}],"b":"\\""},"x":[],"Checksum":null}'
     found = decode(blob)
-    assert found.extra == {"BootID": '"b\u00e9"', "x": "[]"}
-    assert decode(blob.replace(b',"x":[]', b"")).extra["x"] == '{"a":[1e5,null,true,{}],"b":"\\""}'
-    assert found.verified() == DEVICES
+    assert found.data.extra.at_end == {"BootID": '"b\u00e9"', "x": "[]"}
+    assert decode(blob.replace(b',"x":[]', b"")).data.extra.all["x"] == '{"a":[1e5,null,true,{}],"b":"\\""}'
+    assert found.verified() == evolve(DEVICES, extra=found.data.extra)
+
+
+def test_a_manager_writes_back_what_it_found_in_the_file() -> None:
+    store = MemoryStore(encode(DEVICES).replace(b'{"Data":', b'{"BootID":"1234","Data":'))
+    transport = MemoryTransport()
+    with DeviceManager(transport, store, MemorySink()):
+        transport.connect(SimulatedPlugin("example.com/gpu"))
+    saved = store.load()
+    assert saved is not None
+    assert saved.startswith(b'{"BootID":"1234","Data":{')
+    assert b"example.com/gpu-1" in saved
+
+
+@pytest.mark.parametrize("format_", [1, 2])
+@pytest.mark.parametrize(
+    "change",
+    [
+        (b'{"Data":', b'{"BootID":"a\\u003cb\\u2028\xc3\xa9\\n\\u0001\x7f","Data":'),
+        (b',"Checksum":', b',"BootID":"1","n":{"a":[1.50,-0,1e5,null,true,{},[]]},"Checksum":'),
+        (b"}", b',"BootID":"1","z":null,"a":[]}'),
+    ],
+)
+def test_unknown_fields_are_written_back_byte_for_byte(format_: int, change: tuple[bytes, bytes]) -> None:
+    """Where they were, as Go would write them; also by a writer that has them from a file."""
+    head, old, tail = encode(DEVICES, format_).rpartition(change[0])
+    blob = head + change[1] + tail if old else b""
+    data = decode(blob).verified()
+    assert encode(data, format_) == blob
+    state = restore(data, 0.0)
+    expected = encode(evolve(checkpoint_of(state), extra=data.extra))
+    assert CheckpointWriter(data.extra).file(state) == expected
+    assert len(expected) > len(encode(checkpoint_of(state)))
 
 
 @pytest.mark.parametrize(("written", "summed"), [(1, 2), (2, 1)])

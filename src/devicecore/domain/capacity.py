@@ -77,23 +77,6 @@ def insufficient(
     )
 
 
-def merge_into_node(
-    status: NodeStatus, capacity: Mapping[str, int], allocatable: Mapping[str, int]
-) -> tuple[dict[str, int], dict[str, int]]:
-    """A node's capacity and allocatable once `status` is in them (kubelet: `MachineInfo`, kubelet.md 8.2).
-
-    Removed resources stay, with 0, so that they are told apart from resources that are the cluster's. Resources that
-    are not extended resources are left alone. Counts are whole numbers; reservations are the caller's.
-
-    This is for whoever writes the whole node, as a kubelet does. The sinks here share it with others, and change only
-    the keys that a status has named.
-    """
-    merged: dict[str, int] = {**capacity, **_plain(status.capacity), **dict.fromkeys(status.removed, 0)}
-    kept = {name: count for name, count in allocatable.items() if name in merged or not is_extended_resource(name)}
-    ours = {name: count for name, count in merged.items() if name not in kept or is_extended_resource(name)}
-    return merged, {**kept, **ours, **_plain(status.allocatable)}
-
-
 def _sum(counts: Mapping[str, int], container: Container) -> dict[str, int]:
     added = {name: counts.get(name, 0) + count for name, count in container.limits.items()}
     return {**counts, **added}
@@ -101,7 +84,3 @@ def _sum(counts: Mapping[str, int], container: Container) -> dict[str, int]:
 
 def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
-
-
-def _plain(counts: Mapping[ResourceName, int]) -> dict[str, int]:
-    return {str(name): count for name, count in counts.items()}

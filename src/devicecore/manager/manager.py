@@ -164,7 +164,7 @@ class DeviceManager:
             self._transport.start(partial(self._on_event, run))
         self._pods.begin()
         state, found = restored(run, self._saver, self._plugins, self._clock())
-        self._saver.begin(run, state)
+        self._saver.begin(run, state, found.extra)
         self.restored = found
         self._notifier.notify(Allocated(allocation.key.pod, allocation) for allocation in state.ledger)
 

@@ -2,9 +2,9 @@
 
 import logging
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
-from devicecore.domain.checkpoint import CheckpointData, decode, restore
+from devicecore.domain.checkpoint import CheckpointData, ExtraFields, decode, restore
 from devicecore.domain.errors import CheckpointError, DeviceCoreError, StoreError, UnreadableReceiptError
 from devicecore.domain.model import Receipt
 from devicecore.domain.node_state import NodeState
@@ -20,7 +20,8 @@ class Restored:
     """What a manager found in its store when it started.
 
     `format` is that of the checkpoint (0, 1 or 2), None if there was none that could be used. Then `problem` says why
-    and `set_aside` where the unusable one is kept. `skipped` are entries whose receipt cannot be read.
+    and `set_aside` where the unusable one is kept. `skipped` are entries whose receipt cannot be read. `extra` is
+    what the file had besides; it is written back.
     """
 
     format: int | None = None
@@ -28,6 +29,7 @@ class Restored:
     skipped: tuple[str, ...] = ()
     problem: DeviceCoreError | None = None
     set_aside: str | None = None
+    extra: ExtraFields = field(factory=ExtraFields)
 
 
 def restored(run: Run, saver: Saver, plugins: Plugins, now: float) -> tuple[NodeState, Restored]:
@@ -57,7 +59,8 @@ def restored(run: Run, saver: Saver, plugins: Plugins, now: float) -> tuple[Node
         else:
             entries.append(entry)
     state = restore(evolve(data, entries=tuple(entries)), now)
-    return state, Restored(decoded.format if decoded else None, len(entries), tuple(skipped))
+    format_ = decoded.format if decoded else None
+    return state, Restored(format_, len(entries), tuple(skipped), extra=data.extra)
 
 
 def _set_aside(run: Run, saver: Saver, problem: DeviceCoreError) -> str | None:

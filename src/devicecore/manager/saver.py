@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-from devicecore.domain.checkpoint import CheckpointWriter
+from devicecore.domain.checkpoint import CheckpointWriter, ExtraFields
 from devicecore.domain.errors import CalledFromInsideError, DeviceCoreError, ManagerStoppedError
 from devicecore.domain.node_state import NodeState
 from devicecore.manager.current_state import CurrentState
@@ -52,8 +52,8 @@ class Saver:
         self.is_behind = False
         """Whether something is to be saved that is not saved yet."""
 
-    def begin(self, run: Run, value: NodeState) -> None:
-        """Begin `run` with what was restored.
+    def begin(self, run: Run, value: NodeState, extra: ExtraFields) -> None:
+        """Begin `run` with what was restored. `extra` goes into every file.
 
         Raises:
             ManagerStoppedError: the run was stopped before it began.
@@ -61,6 +61,7 @@ class Saver:
         with self._lock:
             self._state.begin(run, value)
             self._saved, self.is_behind = None, False
+            self._writer.extra = extra
 
     def end(self, *runs: Run | None) -> None:
         """Wait for the save that is under way, save what is not saved yet, then end the run now and `runs`.

@@ -7,7 +7,7 @@ from attrs import evolve
 
 from devicecore import NodeState, ResourceName
 from devicecore.adapters.memory import MemoryStore
-from devicecore.domain.checkpoint import decode
+from devicecore.domain.checkpoint import ExtraFields, decode
 from devicecore.domain.errors import CalledFromInsideError, ManagerStoppedError, StoreError
 from devicecore.domain.inventory import Inventory
 from devicecore.manager.current_state import CurrentState
@@ -38,7 +38,7 @@ class Bench:
         self.state = CurrentState()
         self.saver = Saver(self.store, self.state)
         self.run = Run()
-        self.saver.begin(self.run, NodeState())
+        self.saver.begin(self.run, NodeState(), ExtraFields())
 
     def know(self, number: int = 1) -> None:
         self.state.replace(knowing(number))

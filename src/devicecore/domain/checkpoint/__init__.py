@@ -7,7 +7,7 @@
 
 from devicecore.domain.checkpoint.decoding import Decoded, decode
 from devicecore.domain.checkpoint.encoding import checksum, dump, encode
-from devicecore.domain.checkpoint.entries import CheckpointData, DevicesPerNuma, PodDevicesEntry
+from devicecore.domain.checkpoint.entries import CheckpointData, DevicesPerNuma, ExtraFields, PodDevicesEntry
 from devicecore.domain.checkpoint.fnv import fnv1a_32
 from devicecore.domain.checkpoint.state import allocation_of, checkpoint_of, entry_of, restore
 from devicecore.domain.checkpoint.verdict import FileVerdict, Finding, judge
@@ -18,6 +18,7 @@ __all__ = [
     "CheckpointWriter",
     "Decoded",
     "DevicesPerNuma",
+    "ExtraFields",
     "FileVerdict",
     "Finding",
     "PodDevicesEntry",

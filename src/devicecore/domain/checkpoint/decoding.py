@@ -6,17 +6,18 @@ as `encoding/json` decodes into the kubelet's structs, quirks included; formats 
 
 import re
 from binascii import a2b_base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property, partial
 
 from attrs import define, evolve, field, frozen
 
 from devicecore.domain.checkpoint.encoding import NEWEST, checksum
-from devicecore.domain.checkpoint.entries import CheckpointData, PodDevicesEntry
+from devicecore.domain.checkpoint.entries import CheckpointData, ExtraFields, PodDevicesEntry
 from devicecore.domain.checkpoint.go_json import Json, Object, parse, unparse
 from devicecore.domain.checkpoint.go_values import (
     INT64,
+    Field,
     Fields,
     RefusedError,
     Slice,
@@ -43,15 +44,13 @@ _BASE64 = re.compile("[A-Za-z0-9+/]*={0,2}")
 class Decoded:
     """What a file says, and whether it is what was written.
 
-    `stored` and `computed` are None in format 0, which has no checksum. `extra` holds, as JSON, the top-level fields
-    that are not part of the format, such as the `BootID` of newer kubelets.
+    `stored` and `computed` are None in format 0, which has no checksum.
     """
 
     format: int
     data: CheckpointData
     stored: int | None = None
     computed: int | None = None
-    extra: Mapping[str, str] = field(factory=dict)
 
     @property
     def valid(self) -> bool:
@@ -97,11 +96,24 @@ def decode(blob: bytes) -> Decoded:
     try:
         if isinstance(value, list):
             return _decode_list(value)
-        pairs = value if isinstance(value, Object) else ()
-        extra = {name: unparse(item) for name, item in pairs if field_called(_BY_NODE, name) is None}
-        return evolve(_decode_file(value), extra=extra)
+        found = _decode_file(value)
+        return evolve(found, data=evolve(found.data, extra=_extra_fields(value)))
     except RefusedError as refusal:
         raise MalformedCheckpointError(problem=str(refusal)) from None
+
+
+def _extra_fields(value: Json) -> ExtraFields:
+    """The fields that a kubelet passes over. Of one name, the first place and the last value count."""
+    places: dict[str, dict[str, str]] = {}
+    fields: tuple[dict[str, str], ...] = ({}, {}, {})
+    place = 0
+    for name, item in value if isinstance(value, Object) else ():
+        known = field_called(_BY_NODE, name)
+        if known is None:
+            places.setdefault(name, fields[place])[name] = unparse(item)
+        else:
+            place = 2 if known is _CHECKSUM else max(place, 1)
+    return ExtraFields(*fields)
 
 
 def _decode_file(value: Json) -> Decoded:
@@ -214,11 +226,12 @@ def _file_fields(entry_fields: Fields) -> Fields:
     return fields_of(
         {
             "Data": ("data", partial(into_struct, fields=data_fields)),
-            "Checksum": ("checksum", partial(into_uint, allowed=_UINT64)),
+            "Checksum": _CHECKSUM,
         }
     )
 
 
+_CHECKSUM: Field = ("checksum", partial(into_uint, allowed=_UINT64))
 _FLAT_ENTRY = _entry_fields(into_strings)
 _into_flat_entry = partial(into_struct, fields=_FLAT_ENTRY)
 _FLAT = _file_fields(_FLAT_ENTRY)

@@ -18,14 +18,15 @@ BEFORE_ENTRIES = b"(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.Po
 BEFORE_REGISTERED = b" RegisteredDevices:(map[string][]string)"
 NIL = b"<nil>"
 AFTER_ENTRIES = b',"RegisteredDevices":'
-AFTER_DATA = b'},"Checksum":%d}'
 
 
 _PORTION = 128  # entries rendered at a time: what is made on the way stays in the processor's cache
 
 
 def encode(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 - what else would one call it
-    """The file a kubelet would write for `data`: format 2, or 1 as kubelets before 1.20 did.
+    """The file that a kubelet would write for `data`: format 2, or 1 as kubelets before 1.20 did.
+
+    Fields that `decode` found besides the known ones are written back where they were.
 
     Raises:
         UnencodableCheckpointError: a string is no Unicode text, or a NUMA node no 64-bit number.
@@ -40,8 +41,8 @@ def encode(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 -
         entries = b"[%b]" % b",".join(rendered)
     if data.registered_devices is not None:
         registered = json_text(dict(sorted(data.registered_devices.items())))
-    template = b'{"Data":{"PodDeviceEntries":%b,"RegisteredDevices":%b},"Checksum":%d}'
-    return template % (entries, registered, checksum(data, format))
+    fields = b'{"PodDeviceEntries":%b,"RegisteredDevices":%b}' % (entries, registered)
+    return data.extra.file(fields, checksum(data, format))
 
 
 def dump(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 - as above

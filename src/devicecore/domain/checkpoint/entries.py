@@ -6,16 +6,19 @@ Law: these are values of Go. Nil (None) and empty differ in every field, and lis
 from collections.abc import Mapping
 from itertools import chain
 
-from attrs import frozen
+from attrs import field, frozen
 
 from devicecore.domain.checkpoint.go_text import (
     JsonObject,
     Strings,
     base64_text,
     bytes_dump,
+    json_text,
     numa_dump,
     numa_json,
     strings_dump,
+    utf8,
+    with_escapes,
 )
 
 DevicesPerNuma = Mapping[int, tuple[str, ...] | None]
@@ -79,11 +82,41 @@ class PodDevicesEntry:
 
 
 @frozen
+class ExtraFields:
+    """Fields of the file beside `Data` and `Checksum`, such as the `BootID` of newer kubelets: JSON by name.
+
+    They are no part of the checksum. They are written back where they were found: before `Data`, between `Data` and
+    `Checksum`, or at the end.
+    """
+
+    before_data: Mapping[str, str] = field(factory=dict)
+    before_checksum: Mapping[str, str] = field(factory=dict)
+    at_end: Mapping[str, str] = field(factory=dict)
+
+    @property
+    def all(self) -> dict[str, str]:
+        """All of them, in their order."""
+        return {**self.before_data, **self.before_checksum, **self.at_end}
+
+    def file(self, data: bytes, checksum: int) -> bytes:
+        """The whole file, around the JSON of its data."""
+        start = b"".join([member + b"," for member in _members(self.before_data)])
+        middle = b"".join([b"," + member for member in _members(self.before_checksum)])
+        end = b"".join([b"," + member for member in _members(self.at_end)])
+        return b'{%b"Data":%b%b,"Checksum":%d%b}' % (start, data, middle, checksum, end)
+
+
+def _members(fields: Mapping[str, str]) -> list[bytes]:
+    return [json_text(name) + b":" + with_escapes(utf8(value)) for name, value in fields.items()]
+
+
+@frozen
 class CheckpointData:
-    """All that is in a checkpoint (kubelet: `checkpointData`).
+    """All that is in a checkpoint (kubelet: `checkpointData`), with the fields that the format does not have.
 
     `registered_devices` holds the healthy devices by resource. A kubelet without pods has None for `entries`.
     """
 
     entries: tuple[PodDevicesEntry, ...] | None = None
     registered_devices: Mapping[str, tuple[str, ...] | None] | None = None
+    extra: ExtraFields = field(factory=ExtraFields)

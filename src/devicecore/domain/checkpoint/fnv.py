@@ -11,7 +11,7 @@ from functools import lru_cache
 from attrs import field, frozen
 
 _installed: Callable[[bytes], int] | None = None
-with suppress(ImportError):  # without the extra `fast`
+with suppress(ImportError):  # on a platform for which there is no wheel
     import fnv_hash_fast
 
     _installed = fnv_hash_fast.fnv1a_32
@@ -22,7 +22,6 @@ OFFSET = 0x811C9DC5
 _PRIME = 0x01000193
 _INVERSE = pow(_PRIME, -1, 1 << 32)
 _MASK = 0xFFFFFFFF
-_UPPER = 0xFFFFFF
 _HASH_OF_NUL = 0x050C5D1F
 
 _AFTER_ONE_BYTE = tuple((OFFSET ^ byte) * _PRIME & _MASK for byte in range(256))
@@ -36,39 +35,10 @@ def _power(length: int) -> int:
 
 
 def fnv1a_32_pure(data: bytes, state: int = OFFSET) -> int:
-    """The hash of what was hashed up to `state`, followed by `data`, in plain Python.
-
-    What becomes of the low eight bits of a state depends on them alone, and so does what they add to the upper 24,
-    which are multiplied for eight bytes at once: numbers of more than 30 bits take Python twice as long.
-    """
-    next_low, (s0, s1, s2, s3, s4, s5, s6, s7), power = _tables()
-    high, low = state >> 8, state & 0xFF
-    for b0, b1, b2, b3, b4, b5, b6, b7 in zip(*[iter(data)] * 8, strict=False):
-        x0 = b0 ^ low
-        x1 = b1 ^ next_low[x0]
-        x2 = b2 ^ next_low[x1]
-        x3 = b3 ^ next_low[x2]
-        x4 = b4 ^ next_low[x3]
-        x5 = b5 ^ next_low[x4]
-        x6 = b6 ^ next_low[x5]
-        x7 = b7 ^ next_low[x6]
-        low = next_low[x7]
-        high = s0[x0] + s1[x1] + s2[x2] + s3[x3] + s4[x4] + s5[x5] + s6[x6] + s7[x7] + high * power & _UPPER
-    state = high << 8 | low
-    for last in data[len(data) & ~7 :]:
-        state = (state ^ last) * _PRIME & _MASK
+    """The hash of what was hashed up to `state`, followed by `data`, in plain Python."""
+    for byte in data:
+        state = (state ^ byte) * _PRIME & _MASK
     return state
-
-
-@lru_cache(maxsize=1)
-def _tables() -> tuple[list[int], list[list[int]], int]:
-    """For hashing eight bytes: what the low bits become, what they add by each byte, and the power for the upper bits.
-
-    They are indexed with the low eight bits combined with a byte.
-    """
-    next_low = [_PRIME * low & 0xFF for low in range(256)]
-    added = [[(_PRIME * low >> 8) * _power(7 - place) & _UPPER for low in range(256)] for place in range(8)]
-    return next_low, added, _power(8) & _UPPER
 
 
 def resumable(unseeded: Callable[[bytes], int]) -> Callable[[bytes, int], int]:

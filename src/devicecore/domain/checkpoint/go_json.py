@@ -1,8 +1,8 @@
 """JSON as Go's `encoding/json` reads it.
 
-Law: any bytes give either a value or a MalformedCheckpointError, and Go would have said the same. An object keeps all
-its pairs, for Go decodes a repeated key into what is there already; a number keeps its text, for what it may be is the
-business of the field that it is for.
+Law: any bytes give either a value or a MalformedCheckpointError, and Go decides the same. An object keeps all its
+pairs, because Go decodes a repeated key into the value of the first one. A number keeps its text, because its field
+decides which numbers are allowed.
 """
 
 import json
@@ -15,10 +15,11 @@ from attrs import frozen
 
 from devicecore.domain.errors import MalformedCheckpointError
 
-_MAX_DEPTH = 10_000  # encoding/json/scanner.go: maxNestingDepth
+MAX_DEPTH = 10_000
+"""Levels of nesting (Go: `maxNestingDepth` in encoding/json/scanner.go)."""
 
-# What Go replaces by U+FFFD: every byte that is no UTF-8 (which `surrogateescape` marks one by one), and every escaped
-# surrogate without its other half. The last branch steps over escaped backslashes.
+# Go replaces by U+FFFD every byte that is no UTF-8 (`surrogateescape` marks each of them), and every escaped surrogate
+# without its other half. The last branch of the second pattern steps over escaped backslashes.
 _UNDECODABLE = re.compile("[\udc80-\udcff]")
 _LONE_SURROGATE = re.compile(
     r"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|(\\.)", re.DOTALL
@@ -61,7 +62,7 @@ def parse(blob: bytes) -> Json:
     except ValueError as error:
         raise MalformedCheckpointError(problem=f"not JSON: {error}") from None
     # Counting brackets is enough for all but huge files.
-    if text.count("[") + text.count("{") > _MAX_DEPTH and _depth(value) > _MAX_DEPTH:
+    if text.count("[") + text.count("{") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
         raise MalformedCheckpointError(problem="not JSON: exceeded max depth")
     return value
 
@@ -173,7 +174,7 @@ class _DeepParser:
             except StopIteration as returned:
                 calls.pop()
                 value = returned.value
-            if len(calls) > _MAX_DEPTH:
+            if len(calls) > MAX_DEPTH:
                 self.refuse("exceeded max depth")
         if self.peek():
             self.refuse("Extra data")

@@ -12,7 +12,7 @@ from contextlib import suppress
 from devicecore.domain.errors import UnencodableCheckpointError
 
 _fast_dumps: Callable[[object], bytes] | None = None
-with suppress(ImportError):  # without the extra `fast`
+with suppress(ImportError):  # on a platform for which there is no wheel
     import orjson
 
     _fast_dumps = orjson.dumps
@@ -49,10 +49,14 @@ def json_text(value: object) -> bytes:
     Raises:
         UnencodableCheckpointError: a string holds a lone surrogate.
     """
-    written = _plain_json(value)
-    for char, escape in _ASCII_ESCAPES if written.isascii() else _ESCAPES:
-        written = written.replace(char, escape)
-    return written
+    return with_escapes(_plain_json(value))
+
+
+def with_escapes(json: bytes) -> bytes:
+    """JSON with Go's escapes; these characters are only ever found in strings."""
+    for char, escape in _ASCII_ESCAPES if json.isascii() else _ESCAPES:
+        json = json.replace(char, escape)
+    return json
 
 
 def _plain_json(value: object) -> bytes:

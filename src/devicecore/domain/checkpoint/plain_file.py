@@ -16,7 +16,7 @@ from devicecore.domain.checkpoint.go_text import json_text
 from devicecore.domain.errors import UnencodableCheckpointError
 
 _loads: Callable[[bytes], object] = json.loads
-with suppress(ImportError):  # without the extra `fast`
+with suppress(ImportError):  # on a platform for which there is no wheel
     import orjson
 
     _loads = orjson.loads

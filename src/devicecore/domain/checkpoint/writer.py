@@ -17,7 +17,8 @@ from operator import is_, is_not
 
 from attrs import define, field, frozen
 
-from devicecore.domain.checkpoint.encoding import AFTER_DATA, AFTER_ENTRIES, BEFORE_ENTRIES, BEFORE_REGISTERED, NIL
+from devicecore.domain.checkpoint.encoding import AFTER_ENTRIES, BEFORE_ENTRIES, BEFORE_REGISTERED, NIL
+from devicecore.domain.checkpoint.entries import ExtraFields
 from devicecore.domain.checkpoint.fnv import HashedText, before, fnv1a_32
 from devicecore.domain.checkpoint.go_text import json_text, strings_dump, utf8
 from devicecore.domain.checkpoint.state import entry_of
@@ -190,9 +191,10 @@ class CheckpointWriter:
     """Makes the file for one state after the other, and remembers the state it wrote last.
 
     It compares by identity, and by value only where that fails. A writer belongs to the object that saves, and is not
-    thread-safe.
+    thread-safe. `extra` goes into every file.
     """
 
+    extra: ExtraFields = field(factory=ExtraFields)
     _entries: _Entries = field(factory=_Entries, init=False)
     _resources: _Resources = field(factory=_Resources, init=False)
 
@@ -206,7 +208,7 @@ class CheckpointWriter:
         resources = self._resources.now(state.inventory)
         self._entries, self._resources = entries, resources
         checksum = resources.dump.hash(entries.hash)
-        return b"".join([b'{"Data":{"PodDeviceEntries":', *entries.json, resources.json, AFTER_DATA % checksum])
+        return self.extra.file(b"".join([b'{"PodDeviceEntries":', *entries.json, resources.json, b"}"]), checksum)
 
     def __repr__(self) -> str:
         pods, resources = len(self._entries.pods), len(self._resources.devices)
