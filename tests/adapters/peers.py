@@ -5,6 +5,7 @@ The plugins here use grpc's other API, the synchronous one, so that both sides d
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -227,6 +228,14 @@ class RawKubelet:
     def register(self, request: deviceplugin.RegisterRequest, _: grpc.ServicerContext) -> deviceplugin.Empty:
         self.requests.put(request)
         return deviceplugin.Empty()
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    """Look again and again whether `condition` holds, where there is no event to wait for; `what` is for the error."""
+    given_up_at = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < given_up_at, f"still waiting until {what}"
+        time.sleep(0.01)
 
 
 def environment(*folders: Path) -> dict[str, str]:

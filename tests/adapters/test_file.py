@@ -153,6 +153,13 @@ class TestFileStore:
             store.save(b"ours")
         assert (directory / "foreign").read_bytes() == b"theirs"
 
+    def test_a_checkpoint_that_is_too_long_is_refused_and_the_old_one_stays(self, directory: Path) -> None:
+        store = FileStore(directory / "file", max_bytes=5)
+        store.save(b"12345")
+        with pytest.raises(StoreError, match="the checkpoint has 6 bytes, expected at most 5"):
+            store.save(b"123456")
+        assert store.load() == b"12345"
+
     def test_a_disk_that_fills_up_keeps_the_old_blob_whole(self, store: FileStore, directory: Path) -> None:
         """The limit makes the kernel write less than it was asked to, and then nothing."""
         store.save(b"old")

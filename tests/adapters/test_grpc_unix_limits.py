@@ -10,7 +10,7 @@ import pytest
 from grpc import StatusCode
 
 from devicecore.adapters.grpc_unix import GrpcUnixTransport
-from devicecore.adapters.grpc_unix.limits import RegistrationRate, TooManyRegistrationsError, shown
+from devicecore.adapters.grpc_unix.limits import RegistrationRate, TooManyRegistrationsError
 from devicecore.domain.errors import DirectoryError
 from devicecore.domain.events import PluginRegistered, RegistrationRequested
 from devicecore.domain.model import resource_name
@@ -47,12 +47,12 @@ def umask() -> Iterator[Callable[[int], object]]:
 
 class TestWhatIsSaid:
     @pytest.mark.parametrize(
-        ("request_", "beginning", "limit"),
+        ("request_", "beginning"),
         [
-            ({"version": MEGABYTE}, 'requested API version "xxx', 63),
-            ({"resource": f"acme.io/{MEGABYTE}"}, 'the ResourceName "acme.io/xxx', 317),
-            ({"resource": f"{MEGABYTE}/gpu"}, 'the ResourceName "xxx', 317),
-            ({"endpoint": MEGABYTE}, 'the endpoint "xxx', 107),
+            ({"version": MEGABYTE}, 'requested API version "xxx'),
+            ({"resource": f"acme.io/{MEGABYTE}"}, 'the ResourceName "acme.io/xxx'),
+            ({"resource": f"{MEGABYTE}/gpu"}, 'the ResourceName "xxx'),
+            ({"endpoint": MEGABYTE}, 'the endpoint "xxx'),
         ],
         ids=["version", "resource's name", "resource's domain", "endpoint"],
     )
@@ -63,21 +63,20 @@ class TestWhatIsSaid:
         caplog: pytest.LogCaptureFixture,
         request_: dict[str, str],
         beginning: str,
-        limit: int,
     ) -> None:
         with running(directory, recorder):
             status, text = register(directory, **{"endpoint": "p.sock", **request_})
         assert status is StatusCode.UNKNOWN
         assert text.startswith(beginning)
-        assert re.search(rf"\(1\d{{6}} characters, {limit} are allowed\)", text)
-        assert len(text) < 300
+        assert re.search(r"\.\.\. \(1\d{6} characters\)", text)
+        assert len(text) < 500
         assert beginning in caplog.text
-        assert len(caplog.text) < 1000
+        assert len(caplog.text) < 1500
         (event,) = recorder.events
         assert isinstance(event, RegistrationRequested)
-        assert len(event.resource) < 200
+        assert len(event.resource) <= 320
 
-    def test_who_registers_cannot_write_lines_of_their_own_into_the_log(
+    def test_a_registration_cannot_write_lines_of_its_own_into_the_log(
         self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
     ) -> None:
         with running(directory, recorder):
@@ -87,7 +86,7 @@ class TestWhatIsSaid:
         assert all(message.isprintable() for message in caplog.messages)
 
     @pytest.mark.parametrize("says", ["x\nCRITICAL", MEGABYTE], ids=["lines", "a megabyte"])
-    def test_nor_can_it_by_what_it_fails_with(
+    def test_the_error_of_a_plugin_is_logged_in_one_short_line(
         self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture, says: str
     ) -> None:
         class Failing(RawPlugin):
@@ -113,13 +112,7 @@ class TestWhatIsSaid:
             recorder.wait_lost(recorder.plugin())
         assert status is StatusCode.UNKNOWN
         refused, lost = [message for message in caplog.messages if "code = Internal" in message]
-        assert all(message.isprintable() and len(message) < 2000 for message in (text, refused, lost))
-
-    def test_what_is_short_and_printable_is_shown_as_it_is(self) -> None:
-        assert shown("100%#?ü .sock", 107) == "100%#?ü .sock"
-        assert shown("a\0b\n", 4) == "a\\x00b\\n"
-        assert shown("x" * 63, 63) == "x" * 63
-        assert shown("x" * 64, 63) == "x" * 60 + "... (64 characters, 63 are allowed)"
+        assert all(message.isprintable() and len(message) < 2200 for message in (text, refused, lost))
 
     def test_device_ids_may_be_too_long_and_the_log_says_so_once_per_instance(
         self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
@@ -135,7 +128,7 @@ class TestWhatIsSaid:
         told = [message for message in caplog.messages if "device ids" in message]
         assert len(told) == 2
         assert "2 device ids of more than 63 characters" in told[0]
-        assert len(told[0]) < 300
+        assert len(told[0]) < 500
 
     def test_a_list_that_comes_near_the_limit_is_reported_once_with_what_would_fit(
         self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
@@ -167,7 +160,7 @@ class TestHowOften:
                 assert [register(directory, "p.sock") for _ in range(3)] == [OK] * 3
                 text = (
                     "acme.io/gpu registers too often, more than 3 times at once and 0.5 times a second: "
-                    "try again in 2 seconds"
+                    "try again in 2 s"
                 )
                 refusal = (StatusCode.UNKNOWN, text)
                 assert [register(directory, "p.sock") for _ in range(50)] == [refusal] * 50

@@ -1,6 +1,7 @@
 """The kubelet's side over real sockets: who may register, what is heard of it, and what calls give."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -86,7 +87,7 @@ class TestRegister:
         self, directory: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As of a plugin that listens in one goroutine and registers in another."""
-        monkeypatch.setattr(server, "SOCKET_TO_COME", PATIENCE)
+        monkeypatch.setattr(server, "SOCKET_PATIENCE", PATIENCE)
         with ThreadPoolExecutor(2) as callers:
             answers = [callers.submit(register, directory, "p.sock") for _ in range(2)]
             recorder.wait(RegistrationRequested, 2)
@@ -103,7 +104,7 @@ class TestRegister:
         assert refusal[0] is StatusCode.UNKNOWN
         assert refusal[1].startswith("failed to dial device plugin:")
         assert "no such file" in refusal[1]
-        monkeypatch.setattr(server, "SOCKET_TO_COME", PATIENCE)
+        monkeypatch.setattr(server, "SOCKET_PATIENCE", PATIENCE)
         assert register(directory, "missing.sock") == refusal  # not that the dial's time was over
 
     def test_a_socket_where_nobody_listens_is_dialled_until_the_time_is_over(self, directory: Path) -> None:
@@ -357,17 +358,38 @@ class TestCalls:
             "rpc error: code = Unknown desc = invalid allocation request for acme.io/gpu: unknown device: d7",
         )
 
-    def test_a_long_text_of_a_plugin_comes_back_whole(
+    def test_a_long_text_of_a_plugin_comes_back_cut_and_in_one_line(
         self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport
     ) -> None:
-        """It travels among the headers, of which grpc takes 16 KiB and Go takes 16 MiB."""
+        """It travels among the headers, of which grpc takes 16 KiB unless it is told to take more."""
 
         class Talkative(Gpus):
             def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
-                raise DeviceRefusedError(self.resource, 100_000 * "x")
+                raise DeviceRefusedError(self.resource, "\n" + 100_000 * "x")
 
-        with serve_plugin(Talkative("d0"), directory), pytest.raises(PluginCallError, match=100_000 * "x"):
+        with serve_plugin(Talkative("d0"), directory), pytest.raises(PluginCallError) as failed:
             transport.allocate(recorder.plugin(), [D0])
+        text = str(failed.value)
+        assert text.isprintable()
+        assert text.startswith("rpc error: code = Unknown desc = invalid allocation request for acme.io/gpu")
+        assert re.search(r"xxx\.\.\. \(\d+ characters\)$", text)
+        assert len(text) <= 2000
+
+    def test_an_answer_to_allocate_has_a_bound_and_the_error_says_it(
+        self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport
+    ) -> None:
+        class Generous(Gpus):
+            def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
+                return ContainerAllocateResponse(envs={"A": "x" * int(devices[0])})
+
+        fits = 256 * 1024 - 11  # the rest is what protobuf adds
+        with serve_plugin(Generous("d0"), directory):
+            plugin = recorder.plugin()
+            assert len(transport.allocate(plugin, [DeviceId(str(fits))])) == 256 * 1024
+            with pytest.raises(
+                PluginCallError, match=r"Allocate has 262145 bytes, expected at most 262144 \(max_alloc"
+            ):
+                transport.allocate(plugin, [DeviceId(str(fits + 1))])
 
     def test_the_first_response_is_the_answer_and_unknown_fields_stay_in_it(
         self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport

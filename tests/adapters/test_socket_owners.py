@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,7 +20,17 @@ from devicecore.adapters.pod_resources import PodResourcesClient, PodResourcesSe
 from devicecore.adapters.pod_resources import server as pod_resources_server
 from devicecore.domain.node_state import NodeState
 from devicecore.system.sockets import is_served, socket_identity
-from tests.adapters.peers import PATIENCE, Gpus, RawKubelet, RawPlugin, Recorder, environment, register, running
+from tests.adapters.peers import (
+    PATIENCE,
+    Gpus,
+    RawKubelet,
+    RawPlugin,
+    Recorder,
+    environment,
+    register,
+    running,
+    wait_until,
+)
 
 OK = (StatusCode.OK, "")
 TAKE = """
@@ -46,13 +56,6 @@ run_plugin(Gpus("d0"), sys.argv[1], endpoint="p.sock")
 def _frequent_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "LOOK_INTERVAL", 0.05)
     monkeypatch.setattr(pod_resources_server, "_LOOK_INTERVAL", 0.05)
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    given_up_at = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < given_up_at, f"still waiting until {what}"
-        time.sleep(0.01)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from devicecore.adapters.grpc_unix.limits import ListCheck, shown
+from devicecore.adapters.grpc_unix.limits import ListCheck
 from devicecore.adapters.manifests import ManifestError, read_pods
 from devicecore.adapters.manifests.pods_file import PodsFile
 from devicecore.domain.checkpoint import checkpoint_of, decode, encode, judge, restore
@@ -27,6 +27,7 @@ from devicecore.domain.model import (
 )
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.selection import AskPlugin, ResourceRequest
+from devicecore.domain.text import foreign_text
 from devicecore.wire import conversion, deviceplugin, podresources
 from devicecore.wire.device_lists import read_devices
 
@@ -156,7 +157,7 @@ def _registration(data: bytes) -> None:
     if message is None:
         return
     for text in (message.version, message.resource_name, message.endpoint):
-        assert shown(text, MAX_DEVICE_ID_LENGTH).isprintable()
+        assert foreign_text(text, MAX_DEVICE_ID_LENGTH).isprintable()
     try:
         name = resource_name(message.resource_name)
     except DeviceCoreError as refusal:

@@ -20,14 +20,23 @@ CHECKPOINT_NAME = "kubelet_internal_checkpoint"
 """What a kubelet calls its device manager's checkpoint."""
 
 
+MAX_CHECKPOINT_BYTES = 32 * 1024 * 1024
+"""Bytes of a checkpoint that are written; 50,000 allocated devices take 3 MiB. It is written anew for each pod."""
+
+
 class FileStore:
-    """The checkpoint in one file, mode 0600, of at most `MAX_FILE_BYTES`. A symbolic link is not followed.
+    """The checkpoint in one file, mode 0600. A symbolic link is not followed.
 
     One store at a time may write the file. If another process has written it, `save` notices and refuses.
+
+    Args:
+        path: the file.
+        max_bytes: how long a checkpoint may be that is saved; a longer one is refused, and so is the pod it is for.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, max_bytes: int = MAX_CHECKPOINT_BYTES) -> None:
         self.path = Path(path)
+        self._max_bytes = max_bytes
         self._file = DurableFile(self.path, 0o600)
         self._lock = threading.Lock()
         self._ours: tuple[bytes | None, ...] | None = None
@@ -53,10 +62,13 @@ class FileStore:
         """Replace the file; on return the disk has it.
 
         Raises:
-            StoreError: it cannot be written, or another process has written it since. The old file is still there; if
-                the disk fails again when the old one is put back, the new one is there.
+            StoreError: `blob` is too long, the file cannot be written, or another process has written it since. The
+                old file is still there; if the disk fails again when the old one is put back, the new one is there.
         """
         with self._lock, self._store_errors("write"):
+            if len(blob) > self._max_bytes:
+                problem = f"the checkpoint has {len(blob)} bytes, expected at most {self._max_bytes}"
+                raise OSError(errno.EFBIG, f"{problem}: plugins have answered too much to Allocate")
             old = self._file.current()
             # Writing over what another manager has saved would allocate that manager's devices again.
             if self._ours is not None and old is not None and old not in self._ours:

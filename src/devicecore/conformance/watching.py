@@ -71,7 +71,7 @@ class WatchingPeer(Peer):
     def _watch(self, gone: threading.Event) -> None:
         with ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="conformance") as pool:
             while not gone.wait(_LOOK):
-                for path, identity in sockets_below(self.directory):
+                for path, identity in sockets_below(self.directory, {}, allow_shared=True):
                     if self._seen.get(path) != identity:
                         self._seen[path] = identity
                         pool.submit(self._ask, path, gone)

@@ -3,8 +3,8 @@
 import os
 from urllib.parse import quote
 
-MAX_METADATA_BYTES = 16 * 1024 * 1024
-"""Bytes of headers that a Go client takes. The text of an error travels in them."""
+MAX_METADATA_BYTES = 1024 * 1024
+"""Bytes of headers of an answer. The text of an error travels in them; gRPC itself would take 8 KiB."""
 
 MAX_RECONNECT_PAUSE = 1000  # milliseconds
 

@@ -1,6 +1,6 @@
-"""How often somebody may call.
+"""How often a caller may call.
 
-Law: what is refused costs nothing, so whoever keeps calling gets in as soon as there is room.
+Law: a call that is refused uses up nothing, so a caller that keeps calling gets in as soon as there is room.
 """
 
 import threading
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class TokenBucket:
-    """Holds `burst` tokens, and room for no more: `per_second` fall into it as it empties. Thread-safe.
+    """Holds at most `burst` tokens, and gains `per_second` of them each second. Thread-safe.
 
     Args:
         per_second: calls in the long run.
@@ -16,12 +16,15 @@ class TokenBucket:
         clock: monotonic seconds.
 
     Raises:
-        ValueError: there would never be a token in it.
+        ValueError: the bucket could never hold a token.
     """
 
     def __init__(self, per_second: float, burst: int, clock: Callable[[], float]) -> None:
         if per_second <= 0 or burst < 1:
-            problem = f"{per_second:g} calls per second, {burst} at once: that would refuse everybody"
+            problem = (
+                f"expected more than 0 calls per second and at least 1 at once, got {per_second:g} and {burst}: "
+                "that would refuse everybody"
+            )
             raise ValueError(problem)
         self._per_second = per_second
         self._burst = burst
@@ -30,7 +33,7 @@ class TokenBucket:
         self._left, self._counted = float(burst), clock()
 
     def take(self) -> float:
-        """Take a token and return 0; where there is none, return the seconds until there is."""
+        """Take a token and return 0; if there is none, return the seconds until there is one."""
         with self._lock:
             now = self._clock()
             left = self._at(now)
@@ -41,7 +44,7 @@ class TokenBucket:
 
     @property
     def full(self) -> bool:
-        """Whether nobody would notice if this were a new one."""
+        """Whether the bucket behaves like a new one."""
         with self._lock:
             return self._at(self._clock()) >= self._burst
 

@@ -25,8 +25,8 @@ from devicecore.system.sockets import SocketIdentity, socket_identity
 from devicecore.wire import deviceplugin
 from devicecore.wire.conversion import to_options
 
-SOCKET_TO_COME = 0.5  # seconds; a kubelet waits for the socket as long as it dials
-_LOOK = 0.02  # seconds between two looks for it
+SOCKET_PATIENCE = 0.5  # seconds; a kubelet waits for the socket as long as it dials
+_LOOK_INTERVAL = 0.02  # seconds between two looks for it
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
@@ -42,9 +42,9 @@ class PluginClient:
         self.plugin = plugin
         self.patience = patience
         self.identity: SocketIdentity | None = None
-        """Which socket; None until there is one."""
+        """Which socket file the connection leads to; None until there is one."""
         self.introduced: asyncio.Future[DeviceCoreError | None] = asyncio.get_running_loop().create_future()
-        """Done when the plugin is registered, or is not and why."""
+        """Set when the registration has ended: None if it succeeded, else why not."""
         self.asked_again_at = float("-inf")
         """Loop time of the last Register call that found this instance alive."""
         self._limits = limits
@@ -56,7 +56,7 @@ class PluginClient:
         """Dial, and ask for the options.
 
         Raises:
-            PluginConnectError: nobody answers at the socket.
+            PluginConnectError: no process answers at the socket.
             PluginOptionsError: the call failed.
         """
         try:
@@ -92,10 +92,10 @@ class PluginClient:
                 yield message
         except asyncio.CancelledError:
             if not self._hung_up:
-                raise  # it is our task that was cancelled, not the call
+                raise  # our task was cancelled, not the call
 
     def hang_up(self) -> None:
-        """Let `reports` end, as if the plugin had ended its stream; at once, if it has not begun."""
+        """Let `reports` end as if the plugin had ended its stream, even if `reports` has not begun."""
         self._hung_up = True
         if self._stream is not None:
             self._stream.cancel()
@@ -116,19 +116,19 @@ class PluginClient:
             raise PluginCallError(self.plugin.resource, method.name, rpc.go_text(error)) from error
         except asyncio.CancelledError:
             if self._channel is channel:
-                raise  # not the plugin's end
+                raise  # our task was cancelled, and the plugin has not ended
             cause = "rpc error: code = Canceled desc = grpc: the client connection is closing"
             raise PluginCallError(self.plugin.resource, method.name, cause) from None
 
     async def close(self) -> None:
-        """Let go of the plugin. Calls in flight fail; later ones are not sent."""
+        """Close the connection. Calls in flight fail; later ones are not sent."""
         channel, self._channel = self._channel, None
-        self._stream = None  # it holds on to descriptors
+        self._stream = None  # it keeps file descriptors open
         if channel is not None:
             await channel.close()
 
     async def _dial(self) -> grpc.aio.Channel:
-        """Connect, and know to which socket file: the one that was there before and after."""
+        """Connect, and note to which socket file: the one that was there before and after."""
         path = self.plugin.socket
         while True:
             self.identity = await self._socket()
@@ -139,12 +139,12 @@ class PluginClient:
             await self.close()
 
     async def _socket(self) -> SocketIdentity:
-        """The socket, for which a plugin may need a moment longer than for its call of Register."""
+        """Wait for the socket, which a plugin may make a moment after it has called Register."""
         path, now = self.plugin.socket, asyncio.get_running_loop().time
-        given_up_at = now() + self.patience
+        deadline = now() + self.patience
         while (identity := socket_identity(path)) is None:
-            if now() >= given_up_at:
+            if now() >= deadline:
                 cause = f"dial unix {path}: connect: no such file or directory"
                 raise PluginConnectError(self.plugin.resource, path, cause)
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_LOOK_INTERVAL)
         return identity

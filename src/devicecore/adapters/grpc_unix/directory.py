@@ -1,6 +1,7 @@
-"""The directory where kubelet and plugins find each other's sockets.
+"""The directory where a kubelet and its plugins find each other's sockets.
 
-Law: one owner at a time, nobody else's sockets, and of what lies in it only sockets are ever deleted.
+Law: the directory has one owner at a time. Plugins are reached at sockets that follow the kubelet's rules and at no
+other file. Of the files in it only sockets are ever deleted.
 """
 
 import fcntl
@@ -10,10 +11,17 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from devicecore.adapters.grpc_unix.limits import shown
+from devicecore.adapters.grpc_unix.limits import MAX_NAME
 from devicecore.domain.errors import DirectoryError, DirectoryInUseError, InvalidEndpointError
+from devicecore.domain.text import foreign_text
 from devicecore.system.directories import check_directory, make_directory
-from devicecore.system.sockets import MAX_SOCKET_PATH, check_not_in_the_way, check_socket_path, is_served
+from devicecore.system.sockets import (
+    MAX_SOCKET_PATH,
+    check_not_in_the_way,
+    check_socket_path,
+    is_served,
+    socket_identity,
+)
 
 LOCK_NAME = ".devicecore.lock"
 
@@ -77,16 +85,43 @@ class SocketDirectory:
             self._lock = None
 
     def endpoint(self, name: str) -> str:
-        """Where the plugin's socket called `name` is.
+        """Return the path of the plugin's socket called `name`.
 
         Raises:
-            InvalidEndpointError: `name` would leave the directory, or what it names is no plugin's socket.
+            InvalidEndpointError: `name` would leave the directory, or the file is not a plugin's socket.
         """
         check_endpoint_name(name, Path(self.socket).name)
         path = str(self.path / name)
-        if problem := _problem(path):
-            raise InvalidEndpointError(shown(name, MAX_SOCKET_PATH), problem)
+        self.check_endpoint(path, name)
         return path
+
+    def check_endpoint(self, path: str, name: str) -> None:
+        """Refuse an absolute path that a plugin's socket cannot have. A path without a file is not refused.
+
+        Args:
+            path: the path.
+            name: what the plugin calls it, for the error.
+
+        Raises:
+            InvalidEndpointError: it is too long, is the kubelet's own socket, a symbolic link, or not a socket.
+        """
+        if problem := self._endpoint_problem(path):
+            raise InvalidEndpointError(foreign_text(name, MAX_NAME), problem)
+
+    def _endpoint_problem(self, path: str) -> str | None:
+        if len(os.fsencode(path)) > MAX_SOCKET_PATH:
+            return f"its path has more than {MAX_SOCKET_PATH} bytes"
+        try:
+            found = os.lstat(path)
+        except OSError:
+            return None  # dialling it will tell
+        if stat.S_ISLNK(found.st_mode):
+            return "it is a symbolic link"
+        if not stat.S_ISSOCK(found.st_mode):
+            return "it is not a socket"
+        if path == self.socket or socket_identity(path) == socket_identity(self.socket):
+            return "it is the kubelet's own socket"
+        return None
 
     def _take_lock(self) -> int:
         while True:
@@ -111,21 +146,21 @@ class SocketDirectory:
             return False
 
     def _refuse_a_living_owner(self) -> None:
-        """A real kubelet does not know our lock, but it answers."""
+        """A real kubelet does not take our lock, but it answers at its socket."""
         if is_served(self.socket):
             raise DirectoryInUseError(str(self.path))
 
     def _clean(self) -> None:
         problems = []
-        # All are looked at before any is deleted, else a link and the socket it leads to depend on their order.
+        # All are looked at before any is deleted: a link is deleted if it leads to a socket, which is deleted too.
         entries = self.path.iterdir() if self._wipe else [Path(self.socket)]
         for entry in [entry for entry in entries if _leads_to_a_socket(entry)]:
             try:
                 entry.unlink()
             except FileNotFoundError:
-                pass  # its plugin was faster
+                pass  # its plugin has deleted it
             except OSError as error:
-                problems.append(f"{entry.name}: {error.strerror}")
+                problems.append(f"{foreign_text(entry.name)}: {error.strerror}")
         if problems:
             raise DirectoryError(str(self.path), "; ".join(problems))
         check_not_in_the_way(self.socket)
@@ -145,25 +180,12 @@ def check_endpoint_name(name: str, kubelet_socket: str | None) -> None:
         problem = "it has characters that cannot be printed"  # it will stand in logs
     else:
         return
-    raise InvalidEndpointError(shown(name, MAX_SOCKET_PATH), problem)
-
-
-def _problem(path: str) -> str | None:
-    """Why there is no plugin at `path`; None if there may be one, or if nothing is there."""
-    if len(os.fsencode(path)) > MAX_SOCKET_PATH:
-        return f"its path has more than {MAX_SOCKET_PATH} bytes"
-    with suppress(OSError):  # nothing there, or not for us: dialling will tell
-        mode = Path(path).lstat().st_mode
-        if stat.S_ISLNK(mode):
-            return "it is a symbolic link"
-        if not stat.S_ISSOCK(mode):
-            return "it is not a socket"
-    return None
+    raise InvalidEndpointError(foreign_text(name, MAX_NAME), problem)
 
 
 def _leads_to_a_socket(entry: Path) -> bool:
     try:
         return stat.S_ISSOCK(entry.stat().st_mode)  # follows links, as the kubelet does: the link will be deleted
     except OSError as error:
-        logger.info("not cleaning up %s: %s", entry, error.strerror)
+        logger.info("%s is left where it is: %s", foreign_text(str(entry)), error.strerror)
         return False

@@ -1,6 +1,6 @@
-"""What a plugin may say, how much of it and how often.
+"""How much a plugin may send, and how often.
 
-Law: whatever breaks a limit is answered in one short sentence, which never repeats all of it.
+Law: a plugin that breaks a limit gets one short sentence as its answer, which never repeats all that it sent.
 """
 
 import logging
@@ -12,13 +12,14 @@ from attrs import frozen
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.errors import InvalidResourceNameError, PluginError
 from devicecore.domain.model import MAX_DEVICE_ID_LENGTH, DeviceId, PluginId, ResourceName, resource_name
+from devicecore.domain.text import foreign_text
 from devicecore.system.rate import TokenBucket
 
-LONGEST_VERSION = 63  # characters; the only version there is has 7
-LONGEST_RESOURCE_NAME = 253 + len("/") + 63  # characters, see `resource_name`
+MAX_NAME = 320  # characters of a name that are repeated in an error or in the log; a resource has up to 317
+MAX_ERROR = 2000  # characters: even escaped, they fit into the 8 KiB of headers that grpc takes
+MAX_NUMA_NODES = 1024  # in one list; Linux has at most as many
+MAX_PENDING = 16  # registrations at one socket that have not been answered by it
 
-_SHOWN = 60  # characters
-_LONGEST_ERROR = 2000  # characters: an answer of them, escaped, is within the 8 KiB of headers that grpc takes
 _NEARLY_FULL = 0.8  # of a message
 _MANY_BUCKETS = 1000
 
@@ -27,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 @frozen
 class Limits:
-    """How long a plugin may take, in seconds, and how much it may say at once."""
+    """How long a plugin may take, in seconds, and how much it may send at once, in bytes."""
 
     dial: float
     options: float
@@ -35,35 +36,24 @@ class Limits:
     preferred_allocation: float
     pre_start: float
     message_bytes: int
-
-
-def shown(text: str, longest: int, kept: int = _SHOWN) -> str:
-    """Spell what a stranger sent for an error or a log: on one line, and cut where it is longer than it may be."""
-    if len(text) > longest:
-        text = f"{text[:kept]}... ({len(text)} characters, {longest} are allowed)"
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
-
-
-def said(error: str) -> str:
-    """Spell what went wrong with a plugin, as above: its own words may be in it."""
-    return shown(error, _LONGEST_ERROR, kept=_LONGEST_ERROR // 2)
+    allocate_bytes: int
 
 
 def parsed_resource_name(text: str) -> ResourceName:
-    """Parse a resource name; what is none is not repeated at length.
+    """Parse a resource name.
 
     Raises:
-        InvalidResourceNameError: it is none, and is as it can be `shown`.
+        InvalidResourceNameError: it is invalid; the error has it cut and escaped.
     """
     try:
         return resource_name(text)
     except InvalidResourceNameError:
-        raise InvalidResourceNameError(shown(text, LONGEST_RESOURCE_NAME)) from None
+        raise InvalidResourceNameError(foreign_text(text, MAX_NAME)) from None
 
 
 @frozen
 class TooManyRegistrationsError(PluginError):
-    """A resource registers so often that this call was not looked at. `retry_after` is in seconds."""
+    """A resource registers too often, so this call was not looked at. `retry_after` is in seconds."""
 
     resource: str
     burst: int
@@ -73,14 +63,36 @@ class TooManyRegistrationsError(PluginError):
     def __str__(self) -> str:
         return (
             f"{self.resource} registers too often, more than {self.burst} times at once and {self.per_second:g} times "
-            f"a second: try again in {self.retry_after:.2g} seconds"
+            f"a second: try again in {self.retry_after:.2g} s"
         )
+
+
+@frozen
+class UnansweredRegistrationsError(PluginError):
+    """A plugin registers at a socket where too many registrations wait for an answer already."""
+
+    socket: str
+    limit: int
+
+    def __str__(self) -> str:
+        return f"{self.limit} registrations at {self.socket} are waiting for its answer: answer them, then register"
+
+
+@frozen
+class TooManyNumaNodesError(PluginError):
+    """A plugin's list names more NUMA nodes than a machine can have."""
+
+    resource: str
+    numa_nodes: int
+
+    def __str__(self) -> str:
+        return f"a list of {self.resource} names {self.numa_nodes} NUMA nodes, expected at most {MAX_NUMA_NODES}"
 
 
 class RegistrationRate:
     """How often each resource may register: `burst` times at once, and then `per_second`.
 
-    No resource's storm is another one's problem.
+    One resource's calls use up nothing of another's.
     """
 
     def __init__(self, per_second: float, burst: int, clock: Callable[[], float]) -> None:
@@ -95,7 +107,7 @@ class RegistrationRate:
         """Let `resource` register now.
 
         Raises:
-            TooManyRegistrationsError: not now; it says when.
+            TooManyRegistrationsError: not now; the error says when.
         """
         if len(self._buckets) >= self._many:
             self._forget_full_buckets()
@@ -105,43 +117,58 @@ class RegistrationRate:
             raise TooManyRegistrationsError(resource, self._burst, self._per_second, wait)
 
     def _forget_full_buckets(self) -> None:
-        """Whoever makes up new names all the time must not fill our memory with them."""
+        """Keep a caller that makes up new names all the time from filling the memory with them."""
         self._buckets = {resource: bucket for resource, bucket in self._buckets.items() if not bucket.full}
         self._many = max(_MANY_BUCKETS, 2 * len(self._buckets))
 
 
 class ListCheck:
-    """Looks at the lists of one plugin instance, and reports what is odd about them in the log, once."""
+    """Looks at the lists of one plugin instance: refuses what is too much, and logs what is odd, once."""
 
     def __init__(self, plugin: PluginId, message_bytes: int) -> None:
         self._plugin = plugin
-        self._socket = shown(plugin.socket, len(plugin.socket))
+        self._socket = foreign_text(plugin.socket)
         self._limit = message_bytes
-        self._long_ids_told = self._size_told = False
+        self._last: DeviceList | None = None
+        self._long_ids_logged = self._size_logged = False
 
     def look(self, size: int, devices: DeviceList) -> None:
-        """Look at the next list, which came in `size` bytes."""
-        if not self._long_ids_told:
+        """Look at the next list, which came in `size` bytes.
+
+        Raises:
+            TooManyNumaNodesError: it names more than `MAX_NUMA_NODES`.
+        """
+        if devices is self._last:
+            return
+        self._refuse_many_numa_nodes(devices)
+        if not self._long_ids_logged:
             self._look_at_ids(devices.ids)
-        if not self._size_told:
+        if not self._size_logged:
             self._look_at_size(size, len(devices))
+        self._last = devices
+
+    def _refuse_many_numa_nodes(self, devices: DeviceList) -> None:
+        topologies = {topology for _, topology in {*devices.states} if topology}
+        numa_nodes = {numa_node for topology in topologies for numa_node in topology}
+        if len(numa_nodes) > MAX_NUMA_NODES:
+            raise TooManyNumaNodesError(self._plugin.resource, len(numa_nodes))
 
     def _look_at_ids(self, ids: Sequence[DeviceId]) -> None:
         long = [device for device in ids if len(device) > MAX_DEVICE_ID_LENGTH]
         if long:
-            self._long_ids_told = True
+            self._long_ids_logged = True
             logger.warning(
                 "%s at %s has %d device ids of more than %d characters, against the device plugin API, such as %s",
                 self._plugin.resource,
                 self._socket,
                 len(long),
                 MAX_DEVICE_ID_LENGTH,
-                shown(long[0], MAX_DEVICE_ID_LENGTH),
+                foreign_text(long[0], MAX_NAME),
             )
 
     def _look_at_size(self, size: int, devices: int) -> None:
         if size > _NEARLY_FULL * self._limit:
-            self._size_told = True
+            self._size_logged = True
             logger.warning(
                 "%s at %s lists %d devices in %d bytes, and a message may have %d: with more than about %d devices "
                 "the plugin will be lost, unless max_message_bytes is raised",

@@ -1,6 +1,6 @@
 """The five methods of the device plugin API, answered by a `DevicePlugin`.
 
-Law: the plugin is asked in worker threads, and whatever it raises is its answer to the kubelet.
+Law: the plugin is called in worker threads, and an exception that it raises is its answer to the kubelet.
 """
 
 import asyncio
@@ -12,9 +12,11 @@ import grpc
 import grpc.aio
 
 from devicecore.adapters.grpc_unix import rpc
+from devicecore.adapters.grpc_unix.limits import MAX_ERROR
 from devicecore.adapters.grpc_unix.loop import LoopThread
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.model import DeviceId
+from devicecore.domain.text import foreign_text
 from devicecore.ports.plugin import DevicePlugin
 from devicecore.wire import deviceplugin
 from devicecore.wire.conversion import from_devices, from_options, from_response
@@ -36,7 +38,7 @@ class PluginService:
         self._ending = False
 
     def methods(self) -> dict[rpc.Method[Any, Any], rpc.Behaviour]:
-        """The methods, for a server."""
+        """Return the methods, for a server."""
         return {
             rpc.GET_DEVICE_PLUGIN_OPTIONS: self._unary(self._get_device_plugin_options),
             rpc.LIST_AND_WATCH: self._list_and_watch,
@@ -52,7 +54,7 @@ class PluginService:
 
     @property
     def streaming(self) -> bool:
-        """Whether somebody listens."""
+        """Whether a stream of lists is open."""
         return bool(self._streams)
 
     def end(self) -> None:
@@ -72,7 +74,7 @@ class PluginService:
             if not self._streams and not self._ending:
                 self._dropped()
 
-        # Not `finally`: a generator that is given up hears of it only when it is collected.
+        # Not `finally`, which runs only when an abandoned generator is garbage-collected.
         context.add_done_callback(ended)  # type: ignore[arg-type]  # the stub wants a class for a callable
         while True:
             await wake.wait()
@@ -90,10 +92,11 @@ class PluginService:
     async def _ask(self, context: Context, question: Callable[[], Result]) -> Result:
         try:
             return await self._loop.in_worker(question)
-        except (Exception, SystemExit) as error:  # whatever a plugin raises is its answer; an exit would end the loop
+        except (Exception, SystemExit) as error:  # an exit would end the loop, and everything else on it
+            text = foreign_text(str(error) or type(error).__name__, MAX_ERROR)
             unexpected = not isinstance(error, DeviceCoreError)
-            logger.warning("%s failed: %s", self._plugin.resource, error, exc_info=unexpected)
-            await context.abort(grpc.StatusCode.UNKNOWN, str(error) or type(error).__name__)
+            logger.warning("%s failed: %s", self._plugin.resource, text, exc_info=unexpected)
+            await context.abort(grpc.StatusCode.UNKNOWN, text)
 
     def _get_device_plugin_options(self, _: deviceplugin.Empty) -> deviceplugin.DevicePluginOptions:
         return from_options(self._plugin.options)

@@ -1,4 +1,4 @@
-"""The methods on the wire, how to offer and how to call them, and errors in the words a kubelet would print."""
+"""The methods of the two APIs, how to serve and how to call them, and errors in the words a kubelet would print."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,7 +9,9 @@ import grpc.aio
 from attrs import frozen
 from google.protobuf.message import DecodeError, Message
 
+from devicecore.adapters.grpc_unix.limits import MAX_ERROR
 from devicecore.domain.errors import DirectoryError
+from devicecore.domain.text import foreign_text
 from devicecore.system.grpc_settings import channel_options, target
 from devicecore.system.sockets import OwnedSocket
 from devicecore.wire import deviceplugin, pluginregistration
@@ -40,7 +42,7 @@ class Method(Generic[Request, Response]):
 
     @property
     def path(self) -> str:
-        """What goes over the wire as `:path`."""
+        """The HTTP/2 header `:path` of a call."""
         return f"/{self.service}/{self.name}"
 
 
@@ -116,14 +118,14 @@ def _handler(method: Method[Any, Any], behaviour: Behaviour) -> "grpc.RpcMethodH
 
 
 class UnreadableMessageError(grpc.RpcError):
-    """What came is not the message that was expected."""
+    """An answer is not the message that was expected."""
 
 
 def parse(read: Callable[[bytes], Parsed], data: bytes) -> Parsed:
-    """Read a message. grpc.aio, were it told how, would log what is none and go on with None in its place.
+    """Read a message. grpc.aio is not told how, because it would log an unreadable one and go on with None.
 
     Raises:
-        grpc.RpcError: it is none; in Go's words.
+        grpc.RpcError: the bytes are not such a message; in Go's words.
     """
     try:
         return read(data)
@@ -148,11 +150,11 @@ async def unary(
 
 
 def go_text(error: grpc.RpcError) -> str:
-    """Spell a failed call as Go's `err.Error()` does, which is what every kubelet log shows."""
+    """Spell a failed call as Go's `err.Error()` does, which is what every kubelet log shows; cut and escaped."""
     if not isinstance(error, grpc.aio.AioRpcError):
-        return str(error)
+        return foreign_text(str(error), MAX_ERROR)
     code, details = error.code(), error.details()
     if code is grpc.StatusCode.DEADLINE_EXCEEDED and details == "Deadline Exceeded":
-        details = "context deadline exceeded"  # said by our own side, in Go's words
+        details = "context deadline exceeded"  # our own side says this, in Go's words
     name = "Canceled" if code is grpc.StatusCode.CANCELLED else code.name.title().replace("_", "")
-    return f"rpc error: code = {name} desc = {details}"
+    return foreign_text(f"rpc error: code = {name} desc = {details}", MAX_ERROR)

@@ -1,11 +1,12 @@
-"""The registration service, and everybody who has registered.
+"""The registration service, and every plugin instance that has registered.
 
-Law: one instance's whole life is one task, so its events come in order, one at a time; and no instance's end touches
-another instance, be it of the same resource or on the same path.
+Law: one task follows a plugin instance from its registration to its end, so its events come in order, one at a time.
+The end of an instance changes no other instance, even of the same resource or at the same path.
 """
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import NoReturn
@@ -14,17 +15,17 @@ import grpc
 import grpc.aio
 
 from devicecore.adapters.grpc_unix import rpc
-from devicecore.adapters.grpc_unix.client import SOCKET_TO_COME, PluginClient
+from devicecore.adapters.grpc_unix.client import SOCKET_PATIENCE, PluginClient
 from devicecore.adapters.grpc_unix.directory import SocketDirectory
 from devicecore.adapters.grpc_unix.limits import (
-    LONGEST_RESOURCE_NAME,
-    LONGEST_VERSION,
+    MAX_ERROR,
+    MAX_NAME,
+    MAX_PENDING,
     Limits,
     ListCheck,
     RegistrationRate,
+    UnansweredRegistrationsError,
     parsed_resource_name,
-    said,
-    shown,
 )
 from devicecore.domain.errors import (
     DeviceCoreError,
@@ -36,45 +37,50 @@ from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginR
 from devicecore.domain.model import PluginId, ResourceName
 from devicecore.domain.text import foreign_text
 from devicecore.system.background import supervise
-from devicecore.system.sockets import MAX_SOCKET_PATH, OwnedSocket, SocketState, socket_identity
+from devicecore.system.sockets import OwnedSocket, SocketState, socket_identity
 from devicecore.wire import deviceplugin
 from devicecore.wire.device_lists import ListReader
 
 SUPPORTED_VERSIONS = (rpc.VERSION,)
 STOP_GRACE = 1.0  # seconds for a Register handler to end by itself
 SAME_MOMENT = 1.0  # seconds
-PERSISTENT = 10.0  # seconds; who calls again within them for a socket that did not come is not waited for once more
+PERSISTENT = 10.0  # seconds; a plugin that calls again within them for a missing socket is not waited for once more
 LOOK_INTERVAL = 1.0  # seconds between two looks at our own socket
+LARGE_LIST = 64 * 1024  # bytes: some 3,000 devices, which take some milliseconds to read
+MAX_PAUSE = 1.0  # seconds between two large lists of one plugin
 _MANY_MISSED = 1000
 
-Tell = Callable[[Callable[[], Event]], Awaitable[None]]
-"""Build an event and tell the listener, both where they may take their time. Only `PluginRegistered` can be refused."""
+Notify = Callable[[Callable[[], Event]], Awaitable[None]]
+"""Build an event and pass it to the listener, both in a worker thread. Only `PluginRegistered` can be refused."""
 
 logger = logging.getLogger(__name__)
 
 
 class RegistrationServer:
-    """The kubelet's end of all plugins. Only the event loop's thread uses it, except for `find`."""
+    """The kubelet's side of all plugins. Only the event loop's thread uses it, except for `find`."""
 
     def __init__(
         self,
         directory: SocketDirectory,
         limits: Limits,
         rate: RegistrationRate | None,
-        tell: Tell,
+        notify: Notify,
         next_generation: Callable[[], int],
     ) -> None:
         self._directory = directory
         self._limits = limits
         self._rate = rate
-        self._tell = tell
+        self._notify = notify
         self._next_generation = next_generation
         self._clients: dict[PluginId, PluginClient] = {}
         self._newest: dict[tuple[ResourceName, str], PluginClient] = {}
         self._missed: dict[tuple[ResourceName, str], float] = {}
-        """Loop time at which a socket was waited for in vain."""
-        self._attendance: dict[PluginClient, asyncio.Task[None]] = {}
-        """By instance, oldest first: the task that ends when its life is over and told of."""
+        """Loop time at which a socket still did not exist after the wait for it."""
+        self._pending: Counter[str] = Counter()
+        """By socket: registrations that it has not answered."""
+        self._reading_a_large_list = asyncio.Lock()
+        self._followers: dict[PluginClient, asyncio.Task[None]] = {}
+        """By instance, oldest first: the task that ends when the listener was notified of the instance's end."""
         self._stopping = False
         self._socket = OwnedSocket(directory.socket)
         self._server: grpc.aio.Server | None = None
@@ -111,13 +117,13 @@ class RegistrationServer:
                     logger.info("%s is served again", foreign_text(self._socket.path))
 
     async def stop(self) -> None:
-        """Let go of all plugins and stop serving, without a word to the listener. Twice is no error."""
+        """Disconnect all plugins and stop serving, without events to the listener. Twice is no error."""
         self._stopping = True
-        tasks = (*self._attendance.values(), *([self._keeper] if self._keeper is not None else ()))
+        tasks = (*self._followers.values(), *([self._keeper] if self._keeper is not None else ()))
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for client in tuple(self._clients.values()):  # a task that was cancelled before it began did nothing at all
+        for client in tuple(self._clients.values()):  # a task that was cancelled before it began has done nothing
             self._forget(client)
             client.introduced.set_result(_stopping(client.plugin))
         if self._server is not None:
@@ -125,7 +131,7 @@ class RegistrationServer:
             await self._server.stop(STOP_GRACE)
 
     def find(self, plugin: PluginId) -> PluginClient:
-        """Find the connection to `plugin`; any thread may ask.
+        """Return the connection to `plugin`. Any thread may call this.
 
         Raises:
             PluginStoppedError: it has ended.
@@ -140,51 +146,54 @@ class RegistrationServer:
         request: deviceplugin.RegisterRequest,
         context: grpc.aio.ServicerContext[deviceplugin.RegisterRequest, deviceplugin.Empty],
     ) -> deviceplugin.Empty:
-        name = shown(request.resource_name, LONGEST_RESOURCE_NAME)
+        name = foreign_text(request.resource_name, MAX_NAME)
         try:
-            await self._tell(partial(RegistrationRequested, name))
+            await self._notify(partial(RegistrationRequested, name))
             await self._admit(request)
         except DeviceCoreError as refusal:
-            endpoint = shown(request.endpoint, MAX_SOCKET_PATH)
-            text = said(str(refusal))
+            endpoint = foreign_text(request.endpoint, MAX_NAME)
+            text = foreign_text(str(refusal), MAX_ERROR)
             logger.warning("registration of %s at %s refused: %s", name, endpoint, text)
             await context.abort(grpc.StatusCode.UNKNOWN, text)  # a plain error of a Go handler is UNKNOWN
         return deviceplugin.Empty()
 
     async def _admit(self, request: deviceplugin.RegisterRequest) -> None:
         if request.version not in SUPPORTED_VERSIONS:
-            raise UnsupportedVersionError(shown(request.version, LONGEST_VERSION), SUPPORTED_VERSIONS)
+            raise UnsupportedVersionError(foreign_text(request.version, MAX_NAME), SUPPORTED_VERSIONS)
         resource = parsed_resource_name(request.resource_name)
         if self._rate is not None:
             self._rate.take(resource)
         await self.connect(resource, self._directory.endpoint(request.endpoint))
 
     async def connect(self, resource: ResourceName, path: str) -> PluginClient:
-        """Take on the plugin at `path`, or wait with who has already begun to.
+        """Connect to the plugin at `path`; if another call already does, wait for that.
 
         Raises:
             DeviceCoreError: it cannot be reached, or is refused.
         """
         client = self._newest.get((resource, path))
         if client is not None and client.identity in {None, socket_identity(path)}:
-            # The very server we talk to, or are about to, or wait for: nothing to dial (kubernetes #139765).
+            # It is the server that we are connected or connecting to, or wait for: do not dial it again, see
+            # kubernetes #139765.
             client.asked_again_at = asyncio.get_running_loop().time()
+        elif self._pending[path] >= MAX_PENDING:
+            raise UnansweredRegistrationsError(foreign_text(path), MAX_PENDING)
         else:
             waited_at = self._missed.get((resource, path), float("-inf"))
             persistent = asyncio.get_running_loop().time() - waited_at < PERSISTENT
-            client = self._begin(resource, path, 0.0 if persistent else SOCKET_TO_COME)
-        # The introduction goes on when this caller gives up: others may wait for it, and it has limits of its own.
+            client = self._begin(resource, path, 0.0 if persistent else SOCKET_PATIENCE)
+        # The registration goes on if this caller gives up: other calls may wait for it, and it has its own deadlines.
         refusal = await asyncio.shield(client.introduced)
         if refusal is not None:
             raise refusal
         return client
 
     async def disconnect(self, client: PluginClient) -> None:
-        """Let go of a plugin, as if it had ended its stream, and wait until the listener has been told."""
+        """Disconnect a plugin, as if it had ended its stream, and wait until the listener has been notified."""
         client.asked_again_at = float("-inf")
         client.hang_up()
-        if client in self._attendance:
-            await asyncio.wait([self._attendance[client]])
+        if client in self._followers:
+            await asyncio.wait([self._followers[client]])
 
     def _begin(self, resource: ResourceName, path: str, patience: float) -> PluginClient:
         client = PluginClient(PluginId(resource, path, self._next_generation()), self._limits, patience)
@@ -192,14 +201,21 @@ class RegistrationServer:
             client.introduced.set_result(_stopping(client.plugin))
             return client
         self._clients[client.plugin] = self._newest[resource, path] = client
-        self._attendance[client] = task = asyncio.create_task(self._attend(client))
-        task.add_done_callback(lambda _: self._attendance.pop(client))
+        self._pending[path] += 1
+        client.introduced.add_done_callback(lambda _: self._answered(path))
+        self._followers[client] = task = asyncio.create_task(self._run(client))
+        task.add_done_callback(lambda _: self._followers.pop(client))
         return client
 
-    async def _attend(self, client: PluginClient) -> None:
-        """Dial, announce, report, mourn: one instance from beginning to end."""
+    def _answered(self, path: str) -> None:
+        self._pending[path] -= 1
+        if not self._pending[path]:
+            del self._pending[path]  # the names of sockets must not fill the memory
+
+    async def _run(self, client: PluginClient) -> None:
+        """Connect to one instance, notify the listener of it and of its lists, and at last of its end."""
         plugin = client.plugin
-        refusal: DeviceCoreError | None = _stopping(plugin)  # unless it comes to anything else
+        refusal: DeviceCoreError | None = _stopping(plugin)  # if this task is cancelled
         try:
             refusal = await self._introduce(client)
             if refusal is None:
@@ -211,19 +227,19 @@ class RegistrationServer:
             if not client.introduced.done():
                 client.introduced.set_result(refusal)
         if refusal is None:
-            await self._tell(partial(PluginLost, plugin))
+            await self._notify(partial(PluginLost, plugin))
             asked_again = asyncio.get_running_loop().time() - client.asked_again_at < SAME_MOMENT
             if asked_again and (plugin.resource, plugin.socket) not in self._newest:
-                # It ended its stream and registered again, and we saw it in the other order.
+                # The plugin ended its stream, then registered again; we noticed the second before the first.
                 self._begin(plugin.resource, plugin.socket, patience=0.0)
 
     async def _introduce(self, client: PluginClient) -> DeviceCoreError | None:
         try:
             options = await client.connect()
             for predecessor in self._predecessors(client.plugin):
-                # Its socket was taken over: nobody can reach it any more, and two at one socket would be refused.
+                # Its socket was taken over: it cannot be reached any more, and two at one socket would be refused.
                 await self.disconnect(predecessor)
-            await self._tell(partial(PluginRegistered, client.plugin, options))
+            await self._notify(partial(PluginRegistered, client.plugin, options))
         except DeviceCoreError as refusal:
             if client.identity is None and client.patience:
                 if len(self._missed) >= _MANY_MISSED:
@@ -233,10 +249,10 @@ class RegistrationServer:
         return None
 
     def _predecessors(self, plugin: PluginId) -> list[PluginClient]:
-        """The older instances at the same socket that are not yet mourned."""
+        """The older instances at the same socket of whose end the listener was not notified yet."""
         return [
             client
-            for client in self._attendance
+            for client in self._followers
             if (client.plugin.resource, client.plugin.socket) == (plugin.resource, plugin.socket)
             and client.plugin.generation < plugin.generation
         ]
@@ -244,18 +260,35 @@ class RegistrationServer:
     async def _follow(self, client: PluginClient) -> None:
         plugin = client.plugin
         reader, check = ListReader(), ListCheck(plugin, self._limits.message_bytes)
-        socket = shown(plugin.socket, MAX_SOCKET_PATH)
+        socket = foreign_text(plugin.socket)
         logger.info("%s registered at %s", plugin.resource, socket)
         try:
             async for message in client.reports():
-                await self._tell(partial(_reported, plugin, message, reader, check))
+                await self._report(len(message), partial(_reported, plugin, message, reader, check))
             reason = "it ended its stream"
         except grpc.RpcError as error:
             reason = rpc.go_text(error)
+        except DeviceCoreError as error:
+            reason = str(error)
         except Exception as error:
-            logger.exception("a list of %s cannot be worked with", plugin.resource)
-            reason = repr(error)  # whatever it is, nobody must believe in a plugin that is no longer heard
-        logger.warning("%s at %s lost: %s", plugin.resource, socket, said(reason))
+            logger.exception("a list of %s cannot be used", plugin.resource)
+            reason = repr(error)  # the plugin counts as lost, because its devices are not known any more
+        logger.warning("%s at %s lost: %s", plugin.resource, socket, foreign_text(reason, MAX_ERROR))
+
+    async def _report(self, size: int, report: Callable[[], Event]) -> None:
+        """Read a list and notify the listener; large lists one at a time, with pauses.
+
+        A plugin that sends large lists without pause would otherwise take most of the interpreter's time. While this
+        pauses nothing is read from the plugin's stream, so gRPC's flow control makes the plugin wait.
+        """
+        if size < LARGE_LIST:
+            await self._notify(report)
+            return
+        now = asyncio.get_running_loop().time
+        async with self._reading_a_large_list:
+            started = now()
+            await self._notify(report)
+        await asyncio.sleep(min(3 * (now() - started), MAX_PAUSE))
 
     def _forget(self, client: PluginClient) -> None:
         plugin = client.plugin

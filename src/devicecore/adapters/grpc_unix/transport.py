@@ -1,4 +1,4 @@
-"""The synchronous face of the gRPC transport: ports on the outside, one event loop on the inside."""
+"""The `PluginTransport` over gRPC: its methods block, and an event loop in a thread of its own does the work."""
 
 import asyncio
 import itertools
@@ -15,16 +15,18 @@ from typing import TypeVar
 from google.protobuf.message import Message
 
 from devicecore.adapters.grpc_unix import rpc
+from devicecore.adapters.grpc_unix.device_plugins import DevicePluginHandler
 from devicecore.adapters.grpc_unix.directory import SocketDirectory
 from devicecore.adapters.grpc_unix.limits import Limits, RegistrationRate
 from devicecore.adapters.grpc_unix.loop import LoopStoppedError, LoopThread
 from devicecore.adapters.grpc_unix.server import RegistrationServer
-from devicecore.adapters.grpc_unix.watcher import PluginWatcher
+from devicecore.adapters.grpc_unix.watcher import PluginHandler, PluginWatcher
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.errors import (
     DeviceCoreError,
     DirectoryInUseError,
     EmptyAllocateResponseError,
+    PluginCallError,
     PluginConnectError,
     PluginStoppedError,
 )
@@ -46,12 +48,13 @@ logger = logging.getLogger(__name__)
 class GrpcUnixTransport:
     """Plugins over gRPC on unix sockets in one directory: the kubelet's `v1beta1` API.
 
-    `listener` calls happen in worker threads; a slow one delays nobody else.
+    The listener is called in worker threads; a slow one delays no other plugin.
 
     Args:
-        directory: where kubelet and plugins find each other's sockets; made, if only its last part is missing.
+        directory: where a kubelet and its plugins find each other's sockets. Its last part is made if it is missing.
         socket_name: the kubelet's socket in it.
-        allow_shared_directory: whether its group or others may write there. Whoever may can pass for a plugin.
+        allow_shared_directory: whether other users may write to the directory and the registry. Each of them can pass
+            for any plugin.
         wipe: whether a start deletes all sockets there, as a kubelet's does, so that plugins notice; else only its own.
         dial_timeout: seconds for a plugin's socket to answer.
         options_timeout: seconds for GetDevicePluginOptions.
@@ -59,11 +62,14 @@ class GrpcUnixTransport:
         preferred_allocation_timeout: seconds for GetPreferredAllocation.
         pre_start_timeout: seconds for PreStartContainer.
         max_message_bytes: how long a plugin's message may be. A plugin whose list is longer is lost.
+        max_allocate_bytes: how long a plugin's answer to Allocate may be. It is stored in the checkpoint, which is
+            written anew for each pod.
         registrations_per_second: how often one resource may register in the long run; None for no limit.
         registration_burst: how often it may register at once.
-        clock: monotonic seconds, for that.
-        plugins_registry: where plugins may put their sockets to be found, instead of calling Register; made, if only
-            its last part is missing. None for no plugin watcher.
+        clock: monotonic seconds, for that limit.
+        plugins_registry: a directory in which plugins may put sockets to be found, instead of calling Register. Its
+            last part is made if it is missing. None for no plugin watcher.
+        handlers: for plugins found there that are not device plugins; see `devicecore.adapters.grpc_unix.watcher`.
     """
 
     def __init__(
@@ -79,10 +85,12 @@ class GrpcUnixTransport:
         preferred_allocation_timeout: float = 30.0,
         pre_start_timeout: float = 30.0,
         max_message_bytes: int = 4 * 1024 * 1024,
+        max_allocate_bytes: int = 256 * 1024,
         registrations_per_second: float | None = 50.0,
         registration_burst: int = 200,
         clock: Callable[[], float] = time.monotonic,
         plugins_registry: str | os.PathLike[str] | None = None,
+        handlers: Sequence[PluginHandler] = (),
     ) -> None:
         self._directory = SocketDirectory(
             Path(directory).absolute(), socket_name, allow_shared=allow_shared_directory, wipe=wipe
@@ -99,7 +107,10 @@ class GrpcUnixTransport:
             preferred_allocation=preferred_allocation_timeout,
             pre_start=pre_start_timeout,
             message_bytes=max_message_bytes,
+            allocate_bytes=max_allocate_bytes,
         )
+        self._allow_shared = allow_shared_directory
+        self._handlers = tuple(handlers)
         self._registry = None if plugins_registry is None else Path(plugins_registry).absolute()
         self._generations = itertools.count(1)
         self._changing = threading.Lock()  # start and stop exclude each other
@@ -110,37 +121,35 @@ class GrpcUnixTransport:
 
         Raises:
             SocketPathTooLongError: the directory's name is too long for a socket in it.
-            DirectoryError: the directory is missing its parent, is none, cannot be used, or others may write there.
+            DirectoryError: a directory cannot be made or used, or other users may write to it.
             DirectoryInUseError: it belongs to another kubelet, or this transport is started already.
         """
         with self._changing:
             if self._running is not None:
                 raise DirectoryInUseError(str(self._directory.path))
             self._directory.claim()
-            running = _Running(
-                self._directory, self._limits, self._rate, listener, self._generations.__next__, registry=self._registry
-            )
+            running = self._new_running(listener)
             try:
-                self._running = running  # from its first event on, a listener may call
+                self._running = running  # the listener may call us from its first event on
                 running.start()
             except BaseException:
                 self._end(running)
                 raise
 
     def stop(self) -> None:
-        """Let go of all plugins, remove the socket, and wait for listeners that are being called.
+        """Disconnect all plugins, remove the socket, and wait until the listener's last call has returned.
 
-        Do not hold a lock here that a listener waits for.
+        The caller must not hold a lock that the listener waits for.
         """
         with self._changing:
             running = self._running
             if running is None:
                 return
             self._end(running)
-        running.wait_for_listeners()  # without the lock: one of them may be about to call stop
+        running.wait_for_listeners()  # without the lock, because the listener may be about to call stop
 
     def disconnect(self, plugin: PluginId) -> None:
-        """Let go of `plugin`, as if it had ended its stream: `PluginLost` follows, unless it had gone already."""
+        """Disconnect `plugin` as if it had ended its stream: `PluginLost` follows, unless it was lost before."""
         running = self._running
         if running is not None:
             with suppress(PluginStoppedError):
@@ -152,7 +161,7 @@ class GrpcUnixTransport:
         Raises:
             PluginStoppedError: this instance has gone; nothing was sent.
             EmptyAllocateResponseError: it answered for no container.
-            PluginCallError: the call failed or took too long.
+            PluginCallError: the call failed or took too long, or the answer is longer than `max_allocate_bytes`.
         """
         request = deviceplugin.AllocateRequest(
             container_requests=[deviceplugin.ContainerAllocateRequest(devices_ids=devices)]
@@ -160,7 +169,15 @@ class GrpcUnixTransport:
         response = self._call(plugin, rpc.ALLOCATE, request, self._limits.allocate, timeout)
         if not response.container_responses:
             raise EmptyAllocateResponseError(plugin.resource)
-        return to_receipt(response.container_responses[0])
+        receipt = to_receipt(response.container_responses[0])
+        if len(receipt) > self._limits.allocate_bytes:
+            raise PluginCallError(
+                plugin.resource,
+                "Allocate",
+                f"the answer of {plugin.resource} to Allocate has {len(receipt)} bytes, expected at most "
+                f"{self._limits.allocate_bytes} (max_allocate_bytes)",
+            )
+        return receipt
 
     def get_preferred_allocation(
         self,
@@ -171,7 +188,7 @@ class GrpcUnixTransport:
         *,
         timeout: float | None = None,
     ) -> tuple[DeviceId, ...]:
-        """Ask `plugin` which `size` of `available` it would give away; nothing if it answers for no container.
+        """Ask `plugin` which `size` of `available` it prefers; nothing if it answers for no container.
 
         Raises:
             PluginStoppedError: this instance has gone; nothing was sent.
@@ -199,10 +216,10 @@ class GrpcUnixTransport:
         self._call(plugin, rpc.PRE_START_CONTAINER, request, self._limits.pre_start, timeout)
 
     def read(self, receipt: Receipt) -> ContainerAllocateResponse:
-        """What a receipt says.
+        """Read a receipt.
 
         Raises:
-            UnreadableReceiptError: it is not a ContainerAllocateResponse.
+            UnreadableReceiptError: the bytes are not a ContainerAllocateResponse.
         """
         return read_receipt(receipt)
 
@@ -223,6 +240,18 @@ class GrpcUnixTransport:
         except LoopStoppedError:
             raise PluginStoppedError(plugin.resource) from None
 
+    def _new_running(self, listener: Listener) -> "_Running":
+        running = _Running(self._directory, self._limits, self._rate, listener, self._generations.__next__)
+        if self._registry is not None:
+            running.watcher = PluginWatcher(
+                self._registry,
+                (DevicePluginHandler(running.server, self._directory), *self._handlers),
+                self._limits,
+                own_socket=self._directory.socket,
+                allow_shared=self._allow_shared,
+            )
+        return running
+
     def _end(self, running: "_Running") -> None:
         self._running = None
         running.stop()
@@ -239,54 +268,52 @@ class _Running:
         rate: RegistrationRate | None,
         listener: Listener,
         next_generation: Callable[[], int],
-        *,
-        registry: Path | None,
     ) -> None:
         self._listener = listener
         self._listeners = ThreadPoolExecutor(_LISTENER_THREADS, thread_name_prefix=_LISTENER_THREAD_NAME)
-        self.server = RegistrationServer(directory, limits, rate, self._tell, next_generation)
-        self._watcher = None if registry is None else PluginWatcher(registry, self.server, limits)
+        self.server = RegistrationServer(directory, limits, rate, self._notify, next_generation)
+        self.watcher: PluginWatcher | None = None
         self.loop = LoopThread.acquire(self._close)
 
     def start(self) -> None:
         self.loop.run(self._open())
 
     def stop(self) -> None:
-        with suppress(LoopStoppedError):  # the program is ending, and the loop has seen to it
+        with suppress(LoopStoppedError):  # the program is ending, and the loop has closed it
             self.loop.run(self._close())
         self.loop.release(self._close)
         self._listeners.shutdown(wait=False, cancel_futures=True)
 
     async def _open(self) -> None:
         await self.server.start()
-        if self._watcher is not None:
-            await self._watcher.start()
+        if self.watcher is not None:
+            await self.watcher.start()
 
     async def _close(self) -> None:
-        if self._watcher is not None:
-            await self._watcher.stop()
+        if self.watcher is not None:
+            await self.watcher.stop()
         await self.server.stop()
 
     def wait_for_listeners(self) -> None:
         a_listener_calls = threading.current_thread().name.startswith(_LISTENER_THREAD_NAME)
         self._listeners.shutdown(wait=not a_listener_calls)
 
-    async def _tell(self, event: Callable[[], Event]) -> None:
+    async def _notify(self, event: Callable[[], Event]) -> None:
         try:
-            told = asyncio.get_running_loop().run_in_executor(self._listeners, self._tell_now, event)
+            notified = asyncio.get_running_loop().run_in_executor(self._listeners, self._notify_now, event)
         except RuntimeError:
-            return  # the program is ending without having stopped us, and nobody listens any more
-        await told
+            return  # the program is ending without having stopped us, so the listener is not called any more
+        await notified
 
-    def _tell_now(self, make_event: Callable[[], Event]) -> None:
+    def _notify_now(self, make_event: Callable[[], Event]) -> None:
         """Build the event here too: 50,000 devices take longer than a loop should pause."""
         event = make_event()
         try:
             self._listener(event)
         except (Exception, SystemExit) as error:  # an exit would end the loop, and all others on it
             if isinstance(error, DeviceCoreError) and isinstance(event, PluginRegistered):
-                raise  # who calls Register is told, and logged
+                raise  # it becomes the answer to Register, and is logged there
             logger.exception("the listener failed on %s", type(event).__name__)
-            if isinstance(event, PluginRegistered):  # who does not know the plugin cannot hear of its devices
+            if isinstance(event, PluginRegistered):  # a listener that failed here does not know the plugin
                 plugin = event.plugin
                 raise PluginConnectError(plugin.resource, plugin.socket, f"the listener failed: {error}") from error

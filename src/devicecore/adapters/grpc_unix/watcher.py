@@ -1,53 +1,86 @@
-"""The plugin watcher, the second way in: a plugin puts its socket into a directory, and the kubelet asks who it is.
+"""The plugin watcher, the second way to register: a plugin puts a socket into a directory, and the kubelet asks it.
 
-Law: what is registered is what lies in the directory. A socket that goes takes its plugin with it, and one that is made
-anew is another plugin, on which its predecessor's failures are not visited (kubelet.md 2.8).
+Law: the registered plugins are those whose sockets lie in the directory. If a socket goes, its plugin is disconnected.
+A socket that is made again is another plugin, which does not inherit the failures of the former one (kubelet.md 2.8).
+
+The watcher knows the directory and the two calls of `pluginregistration.Registration`; everything else it leaves to a
+`PluginHandler`, one for each type of plugins: `DevicePlugin`, `DRAPlugin`. To add a type, write a handler and pass it
+to `GrpcUnixTransport(handlers=[...])`. For each plugin of its type that is found, the watcher calls `validate` with the
+name, endpoint and versions that GetInfo returned, then `register`. It passes a refusal on to the plugin, and tries
+again after a pause. It asks a plugin again that is `lost`, and calls `disconnect` when the plugin's socket has gone.
 """
 
 import asyncio
 import logging
+import os
 import socket as sockets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn, Protocol
 
 import grpc
 import grpc.aio
 from attrs import define
 
 from devicecore.adapters.grpc_unix import rpc
-from devicecore.adapters.grpc_unix.client import PluginClient
-from devicecore.adapters.grpc_unix.limits import LONGEST_VERSION, Limits, parsed_resource_name, said, shown
-from devicecore.adapters.grpc_unix.server import SUPPORTED_VERSIONS, RegistrationServer
-from devicecore.domain.errors import (
-    DeviceCoreError,
-    DirectoryError,
-    InvalidEndpointError,
-    InvalidResourceNameError,
-    NoSupportedVersionError,
-    PluginStoppedError,
-    UnhandledPluginTypeError,
-)
-from devicecore.domain.model import ResourceName
+from devicecore.adapters.grpc_unix.limits import MAX_ERROR, MAX_NAME, Limits
+from devicecore.domain.errors import DeviceCoreError, UnhandledPluginTypeError
+from devicecore.domain.text import foreign_text
+from devicecore.system.background import bounded_backoff, supervise
+from devicecore.system.directories import directory_problem, make_directory
 from devicecore.system.sockets import MAX_SOCKET_PATH, SocketIdentity, socket_identity
 from devicecore.wire import pluginregistration
 
 INTERVAL = 1.0  # seconds between two looks at the directory
 GET_INFO_TIMEOUT = 1.0  # seconds
 NOTIFY_TIMEOUT = 5.0  # seconds
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 120.0  # seconds before trying a socket again
-_SHORT_LIFE = 10.0  # seconds; who is lost sooner has failed once more
+FIRST_PAUSE, MAX_PAUSE = 0.5, 120.0  # seconds before trying a socket again
+_SHORT_RUN = 10.0  # seconds; a plugin that is lost sooner has failed once more
 
 logger = logging.getLogger(__name__)
 
 
+class RegisteredPlugin(Protocol):
+    """A plugin that a handler has registered. The watcher calls it on the event loop."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether the plugin has ended by itself, so that it has to be asked again."""
+
+    async def disconnect(self) -> None:
+        """End the plugin's registration: its socket has gone. It may have been lost before."""
+
+
+class PluginHandler(Protocol):
+    """What one type of plugins is good for (kubelet: `cache.PluginHandler`). The watcher calls it on the event loop."""
+
+    @property
+    def type(self) -> str:
+        """What plugins of this type answer to GetInfo, such as `DevicePlugin`."""
+
+    def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
+        """Look at what a plugin answered to GetInfo; `endpoint` is an absolute path.
+
+        Raises:
+            DeviceCoreError: it cannot be registered; the plugin is notified of that sentence.
+        """
+
+    async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> RegisteredPlugin:
+        """Connect to a plugin that was validated.
+
+        Raises:
+            DeviceCoreError: it cannot be reached or is refused; the plugin is notified of that sentence.
+        """
+
+
 @define(eq=False)
 class _Candidate:
-    """One socket, and what became of it."""
+    """One socket, and the state of its registration."""
 
     path: str
     identity: SocketIdentity
-    plugin: PluginClient | None = None
+    plugin: RegisteredPlugin | None = None
     since: float = 0.0
     """Loop time at which `plugin` was registered."""
     failures: int = 0
@@ -61,33 +94,47 @@ class _Candidate:
 
 
 class PluginWatcher:
-    """Registers what it finds below `directory` with `server`. Only the event loop's thread uses it."""
+    """Registers the plugins whose sockets lie below `directory`. Only the event loop's thread uses it.
 
-    def __init__(self, directory: Path, server: RegistrationServer, limits: Limits) -> None:
+    Args:
+        directory: made with mode 0755 if its last part is missing.
+        handlers: one for each type of plugins.
+        limits: how long a plugin may take to be reached, and how long its messages may be.
+        own_socket: the kubelet's own socket, which is never dialled.
+        allow_shared: whether other users may write to the directory and to those below it.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        handlers: Iterable[PluginHandler],
+        limits: Limits,
+        *,
+        own_socket: str,
+        allow_shared: bool = False,
+    ) -> None:
         self._directory = directory
-        self._server = server
+        self._handlers = {handler.type: handler for handler in handlers}
         self._limits = limits
+        self._own_socket = own_socket
+        self._allow_shared = allow_shared
         self._candidates: dict[str, _Candidate] = {}
-        self._watching: asyncio.Task[None] | None = None
+        self._refused: dict[str, str] = {}
+        """Why a directory is not looked at, by its path; for the log."""
+        self._watching: asyncio.Task[NoReturn] | None = None
         self._changed = asyncio.Event()
 
     async def start(self) -> None:
-        """Make the directory if need be, and begin to watch it.
+        """Make the directory if it is missing, and begin to watch it.
 
         Raises:
-            DirectoryError: it cannot be made.
+            DirectoryError: it cannot be made, or other users may write to it.
         """
-        try:
-            with suppress(FileExistsError):
-                self._directory.mkdir(0o755)
-        except OSError as error:
-            raise DirectoryError(str(self._directory), error.strerror or str(error)) from error
-        if not self._directory.is_dir():
-            raise DirectoryError(str(self._directory), "it is not a directory")
-        self._watching = asyncio.create_task(self._watch())
+        make_directory(self._directory, 0o755, allow_shared=self._allow_shared)
+        self._watching = asyncio.create_task(supervise("the plugin watcher", self._watch))
 
     async def stop(self) -> None:
-        """Stop watching. Plugins are the server's to let go of. Twice is no error."""
+        """Stop watching. The handlers still have their plugins. Twice is no error."""
         works = [candidate.work for candidate in self._candidates.values()]
         tasks = [task for task in (self._watching, *works) if task is not None]
         for task in tasks:
@@ -97,80 +144,108 @@ class PluginWatcher:
     async def _watch(self) -> None:
         while True:
             self._changed.clear()
-            found = await asyncio.to_thread(lambda: dict(sockets_below(self._directory)))
-            self._reconcile(found)
+            found, refused = await asyncio.to_thread(self._look)
+            self._log_refused(refused)
+            if str(self._directory) not in refused:  # else what is registered stays as it is
+                self._reconcile(found)
             with suppress(TimeoutError):
                 async with asyncio.timeout(INTERVAL):
                     await self._changed.wait()
 
+    def _look(self) -> tuple[dict[str, SocketIdentity], dict[str, str]]:
+        refused: dict[str, str] = {}
+        found = dict(sockets_below(self._directory, refused, allow_shared=self._allow_shared))
+        own = socket_identity(self._own_socket)
+        return {
+            path: identity for path, identity in found.items() if path != self._own_socket and identity != own
+        }, refused
+
+    def _log_refused(self, refused: Mapping[str, str]) -> None:
+        for path, problem in refused.items():
+            if self._refused.get(path) != problem:
+                logger.warning("plugins in %s are not registered: %s", foreign_text(path), problem)
+        self._refused = dict(refused)
+
     def _reconcile(self, found: Mapping[str, SocketIdentity]) -> None:
-        """Start what is to be done, one thing at a time for each socket: first let go, then register."""
+        """Start what has to be done, one thing at a time for each socket: first disconnect, then register."""
         now = asyncio.get_running_loop().time()
         for candidate in [candidate for candidate in self._candidates.values() if not candidate.busy]:
             if found.get(candidate.path) != candidate.identity:
-                candidate.work = asyncio.create_task(self._let_go(candidate))
-            elif candidate.plugin is not None and self._is_lost(candidate.plugin):
-                self._failed(candidate, "its stream has ended", 1 if now - candidate.since > _SHORT_LIFE else None)
+                candidate.work = asyncio.create_task(self._disconnect(candidate))
+            elif candidate.plugin is not None and candidate.plugin.lost:
+                self._failed(candidate, "its stream has ended", 1 if now - candidate.since > _SHORT_RUN else None)
         for path, identity in found.items():
             candidate = self._candidates.setdefault(path, _Candidate(path, identity))
             if candidate.plugin is None and not candidate.busy and candidate.not_before <= now:
                 candidate.work = asyncio.create_task(self._register(candidate))
 
-    def _is_lost(self, plugin: PluginClient) -> bool:
-        try:
-            self._server.find(plugin.plugin)
-        except PluginStoppedError:
-            return True
-        return False
-
     def _failed(self, candidate: _Candidate, why: str, failures: int | None = None) -> None:
         candidate.plugin = None
         candidate.failures = failures or candidate.failures + 1
-        pause = min(FIRST_PAUSE * 2 ** (candidate.failures - 1), LONGEST_PAUSE)
+        pause = bounded_backoff(candidate.failures, FIRST_PAUSE, MAX_PAUSE)
         candidate.not_before = asyncio.get_running_loop().time() + pause
-        path = shown(candidate.path, MAX_SOCKET_PATH)
-        logger.warning("the plugin at %s is not registered: %s; next attempt in %g seconds", path, said(why), pause)
+        logger.warning(
+            "the plugin at %s is not registered: %s; next attempt in %g s",
+            foreign_text(candidate.path),
+            foreign_text(why, MAX_ERROR),
+            pause,
+        )
 
-    async def _let_go(self, candidate: _Candidate) -> None:
-        if candidate.plugin is not None:
-            logger.info("the socket %s has gone, and its plugin with it", shown(candidate.path, MAX_SOCKET_PATH))
-            await self._server.disconnect(candidate.plugin)
-        del self._candidates[candidate.path]
-        self._changed.set()  # there may be another one at its place, which need not wait
+    async def _disconnect(self, candidate: _Candidate) -> None:
+        try:
+            if candidate.plugin is not None:
+                logger.info("the socket %s has gone: its plugin is disconnected", foreign_text(candidate.path))
+                await candidate.plugin.disconnect()
+        except Exception:
+            logger.exception("disconnecting the plugin at %s failed", foreign_text(candidate.path))
+        finally:
+            del self._candidates[candidate.path]
+            self._changed.set()  # if there is another socket at its place, it need not wait
 
     async def _register(self, candidate: _Candidate) -> None:
         try:
-            candidate.plugin = await self._introduced(candidate.path)
+            candidate.plugin = await self._registered(candidate.path)
         except grpc.RpcError as error:
             self._failed(candidate, rpc.go_text(error))
         except TimeoutError:
             self._failed(candidate, "context deadline exceeded")
         except (DeviceCoreError, OSError) as error:
             self._failed(candidate, str(error))
+        except Exception as error:
+            logger.exception("registering the plugin at %s failed", foreign_text(candidate.path))
+            self._failed(candidate, repr(error))
         else:
             candidate.since = asyncio.get_running_loop().time()
 
-    async def _introduced(self, path: str) -> PluginClient:
-        """Ask who is there, register it and tell it so (kubelet: `GenerateRegisterPluginFunc`)."""
-        await self._knock(path)
+    async def _registered(self, path: str) -> RegisteredPlugin:
+        """Ask a plugin for its name, register it, and notify it (kubelet: `GenerateRegisterPluginFunc`)."""
+        await self._check_listening(path)
         async with rpc.channel(path, self._limits.message_bytes) as channel:
             async with asyncio.timeout(self._limits.dial):
                 await channel.channel_ready()
             info = await rpc.unary(channel, rpc.GET_INFO, pluginregistration.InfoRequest(), GET_INFO_TIMEOUT)
+            stage = ""
             try:
-                plugin = await self._server.connect(*_validated(info, path))
+                handler = self._handlers.get(info.type)
+                if handler is None:
+                    raise UnhandledPluginTypeError(foreign_text(info.type, MAX_NAME), foreign_text(path))
+                plugin_info = (info.name, info.endpoint or path, tuple(info.supported_versions))
+                stage = "plugin validation failed with err: "
+                handler.validate(*plugin_info)
+                stage = "plugin registration failed with err: "
+                plugin = await handler.register(*plugin_info)
             except DeviceCoreError as refusal:
-                await _notify(channel, f"RegisterPlugin error -- {_stage(refusal)}{refusal}")
+                await _notify(channel, foreign_text(f"RegisterPlugin error -- {stage}{refusal}", MAX_ERROR))
                 raise
             try:
                 await _notify(channel)
             except BaseException:
-                await self._server.disconnect(plugin)
+                await plugin.disconnect()
                 raise
             return plugin
 
-    async def _knock(self, path: str) -> None:
-        """See whether anybody listens: gRPC would go on trying to reach a dead plugin's socket."""
+    async def _check_listening(self, path: str) -> None:
+        """Fail if no process listens at the socket; gRPC would go on trying to reach a dead plugin's."""
         with sockets.socket(sockets.AF_UNIX) as probe:
             probe.setblocking(False)  # noqa: FBT003 - the standard library's way to say it
             async with asyncio.timeout(self._limits.dial):
@@ -178,50 +253,35 @@ class PluginWatcher:
 
 
 async def _notify(channel: grpc.aio.Channel, error: str = "") -> None:
-    """Tell a plugin that it is registered, or why not."""
+    """Notify a plugin that it is registered, or why not."""
     status = pluginregistration.RegistrationStatus(plugin_registered=not error, error=error)
     await rpc.unary(channel, rpc.NOTIFY_REGISTRATION_STATUS, status, NOTIFY_TIMEOUT)
 
 
-def _validated(info: pluginregistration.PluginInfo, path: str) -> tuple[ResourceName, str]:
-    """Which resource a plugin serves, and where (kubelet: `ValidatePlugin`).
+def sockets_below(
+    directory: Path, refused: dict[str, str], *, allow_shared: bool = False
+) -> Iterator[tuple[str, SocketIdentity]]:
+    """Yield path and identity of every socket that can be dialled, in the order of their paths.
 
-    Raises:
-        DeviceCoreError: nothing comes of it.
+    Hidden files and directories are left out, and directories to which other users may write: these are added to
+    `refused` with the reason. No directory is looked at whose path is too long for a socket in it.
     """
-    if info.type != rpc.DEVICE_PLUGIN_TYPE:
-        raise UnhandledPluginTypeError(shown(info.type, LONGEST_VERSION), path)
-    if not set(SUPPORTED_VERSIONS) & set(info.supported_versions):
-        offered = tuple(shown(version, LONGEST_VERSION) for version in info.supported_versions[:9])
-        raise NoSupportedVersionError(SUPPORTED_VERSIONS, offered)
-    resource = parsed_resource_name(info.name)
-    endpoint = info.endpoint or path
-    if not endpoint.startswith("/") or not endpoint.isprintable() or socket_identity(endpoint) is None:
-        raise InvalidEndpointError(shown(endpoint, MAX_SOCKET_PATH), "it is not the absolute path of a socket")
-    return resource, endpoint
-
-
-def _stage(refusal: DeviceCoreError) -> str:
-    """Where it failed, in the kubelet's words."""
-    match refusal:
-        case UnhandledPluginTypeError():
-            return ""
-        case InvalidResourceNameError():
-            return "plugin validation failed with err: invalid name of device plugin socket: "
-        case NoSupportedVersionError():
-            return "plugin validation failed with err: "
-        case _:
-            return "plugin registration failed with err: "
-
-
-def sockets_below(directory: Path) -> Iterator[tuple[str, SocketIdentity]]:
-    """Every socket that is not hidden, as far as it can be seen."""
-    try:
-        entries = [entry for entry in directory.iterdir() if not entry.name.startswith(".")]
-    except OSError:
-        return  # it has just gone, or is not for us
-    for entry in entries:
-        if (identity := socket_identity(str(entry))) is not None:
-            yield str(entry), identity
-        elif entry.is_dir() and not entry.is_symlink():
-            yield from sockets_below(entry)
+    pending = [str(directory)]
+    while pending:
+        here = pending.pop()
+        try:
+            if problem := directory_problem(os.lstat(here), allow_shared=allow_shared):
+                refused[here] = problem
+                continue
+            with os.scandir(here) as entries:
+                visible = sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda e: e.path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            refused[here] = error.strerror or str(error)
+            continue
+        visible = [entry for entry in visible if len(os.fsencode(entry.path)) <= MAX_SOCKET_PATH]
+        pending += [entry.path for entry in reversed(visible) if entry.is_dir(follow_symlinks=False)]
+        for entry in visible:
+            if (identity := socket_identity(entry.path)) is not None:
+                yield entry.path, identity

@@ -1,0 +1,280 @@
+"""Plugins that send too much, too often, or nothing at all; and directories that are not what they should be.
+
+With STORM=1 the attacks have their full size, and `make storm` runs them.
+"""
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc import StatusCode
+
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin, watcher
+from devicecore.domain.errors import DirectoryError
+from devicecore.domain.events import DevicesReported, Event, PluginRegistered
+from devicecore.domain.model import Device, DeviceId, NumaNode, PluginId
+from devicecore.wire import deviceplugin
+from tests.adapters.peers import PATIENCE, Gpus, RawPlugin, Recorder, register, running, wait_until
+from tests.adapters.test_watcher import announced
+
+OK = (StatusCode.OK, "")
+STORM = bool(os.environ.get("STORM"))
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
+
+
+def messages(caplog: pytest.LogCaptureFixture, text: str) -> list[str]:
+    found = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    return [message for message in found if text in message]
+
+
+class Busy(Recorder):
+    """A listener that takes some time for each list of a flood, and notes when it was called."""
+
+    SECONDS = 0.02
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reports = self.most_at_once = 0
+        self.pauses: list[float] = []
+        self._at_once = 0
+        self._ends: dict[str, float] = {}
+        self._counting = threading.Lock()
+
+    def __call__(self, event: Event) -> None:
+        if not isinstance(event, DevicesReported) or event.plugin.resource == "acme.io/gpu":
+            super().__call__(event)
+            return
+        flood = event.plugin.resource
+        with self._counting:
+            self.reports += 1
+            self._at_once += 1
+            self.most_at_once = max(self.most_at_once, self._at_once)
+            if flood in self._ends:
+                self.pauses.append(time.monotonic() - self._ends[flood])
+        time.sleep(self.SECONDS)
+        with self._counting:
+            self._at_once -= 1
+            self._ends[flood] = time.monotonic()
+
+    def calm(self) -> PluginId:
+        """The plugin that is no flood."""
+        (plugin,) = {event.plugin for event in self.of(PluginRegistered) if event.plugin.resource == "acme.io/gpu"}
+        return plugin
+
+
+class TestTooMuch:
+    def test_a_list_on_too_many_numa_nodes_loses_the_plugin_and_the_log_says_why(
+        self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        many = 350_000 if STORM else 1025
+        plugin = Gpus()
+        plugin.become(Device(DeviceId("fits"), topology=tuple(map(NumaNode, range(1024)))))
+        with running(directory, recorder), serve_plugin(plugin, directory):
+            assert recorder.lists(recorder.plugin()) == [("fits",)]
+            plugin.become(Device(DeviceId("d0"), topology=tuple(map(NumaNode, range(many)))))
+            recorder.wait_lost(recorder.plugin())
+        told = f"a list of acme.io/gpu names {many} NUMA nodes, expected at most 1024"
+        assert len(messages(caplog, told)) >= 1
+
+    def test_large_lists_are_read_one_at_a_time_with_pauses_for_their_plugin(self, directory: Path) -> None:
+        floods, devices = (20, 40_000) if STORM else (3, 4_000)
+        lists = [
+            deviceplugin.ListAndWatchResponse(
+                devices=[{"ID": f"gpu-{number:05}", "health": "Healthy"} for number in (*range(devices), devices + n)]
+            )
+            for n in range(2)  # one device differs, so that none is read like the one before it
+        ]
+        ended = threading.Event()
+
+        class Flood(RawPlugin):
+            def list_and_watch(
+                self, _: deviceplugin.Empty, __: grpc.ServicerContext
+            ) -> Iterator[deviceplugin.ListAndWatchResponse]:
+                while not ended.is_set():
+                    yield from lists
+
+        listener = Busy()
+        with running(directory, listener) as transport, ExitStack() as stack:
+            stack.callback(ended.set)
+            for number in range(floods):
+                stack.enter_context(Flood(directory / f"flood-{number}.sock"))
+                assert register(directory, f"flood-{number}.sock", f"acme.io/flood-{number}") == OK
+            stack.enter_context(serve_plugin(Gpus("d0"), directory)).wait_registered(PATIENCE)
+            durations = []
+            for _ in range(20):
+                started = time.monotonic()
+                transport.allocate(listener.calm(), [DeviceId("d0")])
+                durations.append(time.monotonic() - started)
+            wait_until(lambda: listener.reports >= 3 * floods, "every flood has been heard")
+        assert listener.most_at_once == 1
+        assert min(listener.pauses) >= 3 * Busy.SECONDS * 0.9
+        assert max(durations) < 5  # seconds, on a loaded machine; usually some milliseconds
+
+    def test_registrations_at_one_mute_socket_are_bounded_and_block_nobody(
+        self, directory: Path, recorder: Recorder
+    ) -> None:
+        calls = 2000 if STORM else 40
+        with socket.socket(socket.AF_UNIX) as mute, running(directory, recorder, dial_timeout=3.0 if STORM else 1.0):
+            mute.bind(str(directory / "mute.sock"))
+            mute.listen(1000)
+            with ThreadPoolExecutor(min(calls, 200)) as callers, RawPlugin(directory / "p.sock", ["d0"]):
+                answers = callers.map(lambda n: register(directory, "mute.sock", f"acme.io/r{n}"), range(calls))
+                wait_until(lambda: len(recorder.events) >= 30, "the calls have come")
+                assert register(directory, "p.sock") == OK  # while the mute socket is dialled
+                texts = [text for _, text in answers]
+        too_many = f"16 registrations at {directory}/mute.sock are waiting for its answer: answer them, then register"
+        assert texts.count(too_many) >= calls - 16 * (1 if calls == 40 else 50)
+        assert all("failed to dial device plugin" in text for text in texts if text != too_many)
+
+
+@pytest.fixture
+def registry(directory: Path) -> Path:
+    path = directory / "plugins_registry"
+    path.mkdir(0o755)
+    return path
+
+
+class TestRegistry:
+    @pytest.fixture(autouse=True)
+    def _frequent_looks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(watcher, "INTERVAL", 0.05)
+
+    def test_a_deep_tree_and_paths_beyond_path_max_do_not_end_the_watcher(
+        self, directory: Path, registry: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        here = os.getcwd()  # noqa: PTH109 - it is restored below
+        os.chdir(registry)
+        try:
+            for _ in range(1100):
+                os.mkdir("directory")  # noqa: PTH102 - relative, because the whole path is too long for the system
+                os.chdir("directory")
+        finally:
+            os.chdir(here)
+        transport = GrpcUnixTransport(directory / "dp", plugins_registry=registry)
+        transport.start(recorder)
+        try:
+            with serve_plugin(Gpus("d0"), registry=registry) as served:
+                served.wait_registered(PATIENCE)
+        finally:
+            transport.stop()
+            os.chdir(registry)
+            try:
+                while (inner := Path("directory")).exists():
+                    inner.rename("old")
+                    Path("old/directory").exists() and Path("old/directory").rename("directory")
+                    Path("old").rmdir()
+            finally:
+                os.chdir(here)
+        assert messages(caplog, "ended unexpectedly") == []
+
+    @pytest.mark.parametrize("place", [".", "below"])
+    @pytest.mark.parametrize(
+        "change",
+        [lambda path: path.chmod(0o777), lambda path: os.chown(path, 65534, 65534)],
+        ids=["mode 0777", "of user 65534"],
+    )
+    @as_root
+    def test_sockets_in_a_directory_that_others_may_write_are_not_dialled(
+        self,
+        directory: Path,
+        registry: Path,
+        recorder: Recorder,
+        caplog: pytest.LogCaptureFixture,
+        place: str,
+        change: Callable[[Path], object],
+    ) -> None:
+        (registry / place).mkdir(0o755, exist_ok=True)
+        transport = GrpcUnixTransport(directory / "dp", plugins_registry=registry)
+        change(registry / place)
+        if place == ".":
+            with pytest.raises(DirectoryError, match=r"its mode is 0777|it belongs to user id 65534"):
+                transport.start(recorder)
+            return
+        transport.start(recorder)
+        with announced(registry / place / "p.sock") as announcer:
+            wait_until(lambda: messages(caplog, f"plugins in {registry / place} are not registered"), "it is logged")
+            with serve_plugin(Gpus("d0"), registry=registry) as served:
+                served.wait_registered(PATIENCE)
+            transport.stop()
+            assert announcer.asked == 0
+
+    def test_a_registry_that_others_may_write_later_registers_nothing_new(
+        self, directory: Path, registry: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        transport = GrpcUnixTransport(directory / "dp", plugins_registry=registry)
+        transport.start(recorder)
+        with serve_plugin(Gpus("d0"), registry=registry) as served:
+            served.wait_registered(PATIENCE)
+            registry.chmod(0o777)
+            wait_until(lambda: messages(caplog, f"plugins in {registry} are not registered"), "it is logged")
+            with announced(registry / "evil.sock", name="acme.io/evil") as announcer:
+                time.sleep(0.3)  # more looks
+                assert announcer.asked == 0
+            assert served.registered  # what was registered before stays
+        transport.stop()
+
+    def test_the_kubelets_own_socket_is_never_dialled(
+        self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Here the registry is the plugin directory itself, and a second name leads to the same socket."""
+        transport = GrpcUnixTransport(directory, plugins_registry=directory)
+        transport.start(recorder)
+        os.link(directory / "kubelet.sock", directory / "second-name.sock")
+        with announced(directory / "z.sock", endpoint=str(directory / "second-name.sock")) as announcer:
+            assert announcer.status() == (
+                False,
+                (
+                    "RegisterPlugin error -- plugin registration failed with err: the endpoint "
+                    f'"{directory}/second-name.sock" is refused: it is the kubelet\'s own socket'
+                ),
+            )
+        transport.stop()
+        assert messages(caplog, "kubelet.sock is not registered") == []
+        assert messages(caplog, f"the plugin at {directory}/second-name.sock") == []
+
+    def test_a_link_is_no_endpoint_of_a_plugin_that_was_found(
+        self, directory: Path, registry: Path, recorder: Recorder
+    ) -> None:
+        transport = GrpcUnixTransport(directory / "dp", plugins_registry=registry)
+        transport.start(recorder)
+        with RawPlugin(directory / "p.sock", ["d0"]):
+            (directory / "link.sock").symlink_to("p.sock")
+            with announced(registry / "z.sock", endpoint=str(directory / "link.sock")) as announcer:
+                registered, error = announcer.status()
+        transport.stop()
+        assert not registered
+        assert f'the endpoint "{directory}/link.sock" is refused' in error
+
+    def test_the_1100th_failure_of_a_socket_is_like_the_first(
+        self,
+        directory: Path,
+        registry: Path,
+        recorder: Recorder,
+        caplog: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """It comes after 36 hours; here there are no pauses."""
+        monkeypatch.setattr(watcher, "FIRST_PAUSE", 0.0)
+        monkeypatch.setattr(watcher, "INTERVAL", 0.0)
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(str(registry / "dead.sock"))
+        transport = GrpcUnixTransport(directory / "dp", plugins_registry=registry)
+        transport.start(recorder)
+        try:
+            attempts = f"the plugin at {registry}/dead.sock is not registered"
+            given_up_at = time.monotonic() + 60
+            while len(messages(caplog, attempts)) < 1100 and time.monotonic() < given_up_at:
+                time.sleep(0.1)
+        finally:
+            transport.stop()
+        assert len(messages(caplog, attempts)) >= 1100
+        assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
