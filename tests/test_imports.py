@@ -53,7 +53,7 @@ LAYERS = {
     "devicecore.domain.checkpoint": Layer(PURE | names("attrs cattrs fnv_hash_fast orjson")),
     "devicecore.domain.dra": Layer(PURE | names("attrs datetime zlib .domain")),  # dates in a file, and its CRC
     "devicecore.ports": Layer(PURE | names("attrs .domain")),
-    "devicecore.manager": Layer(PURE | names("attrs logging os queue sys threading time .domain .ports")),
+    "devicecore.manager": Layer(PURE | names("attrs logging os queue sys threading time weakref .domain .ports")),
     "devicecore.plugins": Layer(ANY | names("attrs .domain .ports")),
     "devicecore.wire": Layer(PURE | names("attrs google importlib .domain .ports")),
     "devicecore.system": Layer(ANY | names("attrs .domain")),

@@ -58,6 +58,8 @@ class Saver:
         Raises:
             ManagerStoppedError: the run was stopped before it began.
         """
+        if self.in_background:
+            self._living_thread()
         with self._lock:
             self._state.begin(run, value)
             self._saved, self.is_behind = None, False
@@ -131,8 +133,7 @@ class Saver:
             return
         done = _Done()
         self._requests.put(done)
-        thread = self._living_thread()
-        if not wait or thread is threading.current_thread():
+        if self._living_thread() is threading.current_thread() or not wait:
             return
         busy = time.monotonic() - self._called_at if self._call is not None else 0.0
         try:

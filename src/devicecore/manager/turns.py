@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
+from weakref import ref
 
 from attrs import define, evolve
 
@@ -22,6 +23,10 @@ Affinity = Collection[NumaNode] | None
 """The NUMA nodes that devices shall come from; None if any will do."""
 
 _LOOK_AGAIN = 1.0  # seconds after which a waiting admission looks whether the turn before it was abandoned
+
+
+class _Witness(set[PodUid]):
+    """Sees which pods are in admission. Unlike a plain set it can be referred to weakly."""
 
 
 @define(eq=False)
@@ -44,7 +49,7 @@ class Turns:
         self._lock = threading.Lock()
         self._open: dict[PodUid, Turn] = {}
         self._waiting: set[SimpleQueue[None]] = set()
-        self._witnesses: list[set[PodUid]] = []
+        self._witnesses: list[ref[_Witness]] = []  # weak: an interrupt may keep one from being removed
         self._affinities: dict[PodUid, Affinity] = {}
 
     def begin(self, pod: PodUid, call: OpenCall, patience: float) -> Turn:
@@ -102,15 +107,17 @@ class Turns:
     @contextmanager
     def admitting(self) -> Iterator[set[PodUid]]:
         """The pods that are in admission at any moment of the block, complete when it ends."""
-        seen: set[PodUid] = set()
+        seen = _Witness()
         with self._lock:
             seen.update(self._open)
-            self._witnesses.append(seen)
+            self._witnesses.append(ref(seen))
         try:
             yield seen
         finally:
             with self._lock:
-                self._witnesses = [witness for witness in self._witnesses if witness is not seen]
+                self._witnesses = [
+                    witness for witness in self._witnesses if (other := witness()) is not None and other is not seen
+                ]
 
     def affinity(self, pod: PodUid, choose: Callable[[], Affinity], *, anew: bool) -> Affinity:
         """The affinity chosen for a pod in its turn. If there is none, or it is to be chosen anew, `choose` is called.
@@ -137,7 +144,8 @@ class Turns:
             if other is None:
                 self._open[turn.pod] = turn
                 for witness in self._witnesses:
-                    witness.add(turn.pod)
+                    if (seen := witness()) is not None:
+                        seen.add(turn.pod)
                 return True
         if other.call.is_around_us:
             method = f'admitting pod "{turn.pod}"'

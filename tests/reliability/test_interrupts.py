@@ -1,0 +1,22 @@
+"""Ctrl-C at any moment of an admission. What is guaranteed stands in docs/reliability.md."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.adapters.peers import environment
+from tests.reliability.scale import scale
+
+
+@pytest.mark.parametrize(("way", "calls"), [("main", scale(150, 100_000)), ("threads", scale(1_500, 500_000))])
+def test_after_an_interrupt_the_manager_works_and_says_what_is_true(way: str, calls: int, tmp_path: Path) -> None:
+    """A pod has all of its devices or none, no turn and no reservation stays, and the file is that of the state."""
+    command = [sys.executable, "-m", "tests.reliability.interrupted", way, str(calls), str(tmp_path)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment(), timeout=3600)
+    assert run.returncode == 0, run.stderr[-5000:]
+    counts = json.loads(run.stdout)
+    print(json.dumps(counts, indent=1))  # noqa: T201 - for `pytest -s`, which tells how it was
+    assert counts["interrupted, and the pod has none"] > 0

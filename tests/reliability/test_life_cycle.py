@@ -1,0 +1,488 @@
+"""Starting, stopping, forking and calling back at the wrong moment: each is correct or a clear error, and none hangs.
+
+Whatever might hang runs in a daemon thread or in a forked process, and has `LIMIT` seconds.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from devicecore import (
+    Admitted,
+    Container,
+    ContainerAllocateResponse,
+    DeviceId,
+    DeviceManager,
+    Health,
+    NodeState,
+    Pod,
+    PodUid,
+    ResourceName,
+)
+from devicecore.adapters.file import FileStore
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
+from devicecore.adapters.memory import MemoryPods, MemorySink, MemoryStore, MemoryTransport
+from devicecore.domain.capacity import NodeStatus
+from devicecore.domain.checkpoint import decode
+from devicecore.domain.errors import (
+    CalledFromInsideError,
+    DeviceCoreError,
+    DirectoryInUseError,
+    ForkedError,
+    ManagerNotStartedError,
+    ManagerStoppedError,
+)
+from devicecore.domain.notifications import Allocated, Notification
+from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
+from devicecore.ports.transport import Listener
+from tests.reliability.scale import scale
+
+LIMIT = 30.0
+GPU = ResourceName("example.com/gpu")
+T = TypeVar("T")
+
+
+def gpus(count: int = 4) -> SimulatedPlugin:
+    return SimulatedPlugin(GPU, simulated_devices("gpu", count))
+
+
+def pod(uid: str, count: int = 1) -> Pod:
+    return Pod(PodUid(uid), name=uid, containers=(Container("main", {GPU: count} if count else {"cpu": 1}),))
+
+
+def in_thread(action: Callable[..., T], *arguments: object) -> "Future[T]":
+    """Do something in a daemon thread, so that a hang fails the test and not the whole run."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(action(*arguments))
+        except BaseException as error:  # noqa: BLE001 - the future hands it on
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
+
+
+class Gate:
+    """Something that is passed only when it is opened."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self._opened = threading.Event()
+
+    def __call__(self) -> None:
+        self.reached.set()
+        assert self._opened.wait(LIMIT)
+
+    def open(self) -> None:
+        self._opened.set()
+
+
+def nothing() -> None: ...
+
+
+class Store(MemoryStore):
+    """A store that does something before it loads, sets aside or saves."""
+
+    def __init__(self, blob: bytes | None = None) -> None:
+        super().__init__(blob)
+        self.before_load: Callable[[], object] = nothing
+        self.before_save: Callable[[], object] = nothing
+
+    def load(self) -> bytes | None:
+        self.before_load()
+        return super().load()
+
+    def save(self, blob: bytes) -> None:
+        self.before_save()
+        super().save(blob)
+
+
+class Transport(MemoryTransport):
+    """A transport that counts, and does something before it starts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before_start: Callable[[], object] = nothing
+        self.starts = 0
+        self.is_running = False
+
+    def start(self, listener: Listener) -> None:
+        self.before_start()
+        self.starts += 1
+        super().start(listener)
+        self.is_running = True
+
+    def stop(self) -> None:
+        super().stop()
+        self.is_running = False
+
+
+# --- starting and stopping in several threads -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["before_load", "before_start"])
+def test_a_stop_during_a_start_leaves_nothing_running(where: str) -> None:
+    """The start says that it was stopped. It must not go on without its directory, and write its successor's file."""
+    store, transport, gate = Store(), Transport(), Gate()
+    setattr(store if where == "before_load" else transport, where, gate)
+    manager = DeviceManager(transport, store, MemorySink())
+    start = in_thread(manager.start)
+    assert gate.reached.wait(LIMIT)
+    stop = in_thread(manager.stop)
+    if where == "before_load":
+        stop.result(LIMIT)  # it does not wait for a disk that hangs
+    gate.open()
+    stop.result(LIMIT)
+    with pytest.raises(ManagerStoppedError):
+        start.result(LIMIT)
+    assert not transport.is_running
+    store.before_load = transport.before_start = nothing
+    assert str(manager.admit(pod("p"))) == "the device manager is not running"
+    assert store.blob is None
+    with manager:
+        transport.connect(gpus())
+        assert isinstance(manager.admit(pod("p")), Admitted)
+
+
+def test_a_stopped_start_does_not_set_the_next_owners_file_aside() -> None:
+    """It has read a file that it cannot use; when it would set it aside, the file may be another manager's."""
+    store, gate = Store(b"not a checkpoint"), Gate()
+    store.before_load = gate
+    manager = DeviceManager(Transport(), store, MemorySink())
+    start = in_thread(manager.start)
+    assert gate.reached.wait(LIMIT)
+    in_thread(manager.stop).result(LIMIT)
+    gate.open()
+    with pytest.raises(ManagerStoppedError):
+        start.result(LIMIT)
+    assert store.aside == []
+
+
+def test_a_stop_during_a_start_frees_the_directory_for_the_next_owner(directory: Path) -> None:
+    """As above, with real sockets and files."""
+    gate = Gate()
+
+    class SlowStore(FileStore):
+        def load(self) -> bytes | None:
+            gate()
+            return super().load()
+
+    first = DeviceManager(GrpcUnixTransport(directory), SlowStore(directory / "checkpoint"), MemorySink())
+    start = in_thread(first.start)
+    assert gate.reached.wait(LIMIT)
+    in_thread(first.stop).result(LIMIT)
+    with DeviceManager(GrpcUnixTransport(directory), FileStore(directory / "checkpoint"), MemorySink()) as second:
+        gate.open()
+        with pytest.raises(ManagerStoppedError):
+            start.result(LIMIT)
+        third = DeviceManager(GrpcUnixTransport(directory), FileStore(directory / "checkpoint"), MemorySink())
+        with pytest.raises(DirectoryInUseError):
+            third.start()
+        assert repr(second).startswith("<DeviceManager running")
+
+
+def test_concurrent_starts_are_one_start() -> None:
+    """Each returns when the manager is running."""
+    store, transport, gate = Store(), Transport(), Gate()
+    store.before_load = gate
+    manager = DeviceManager(transport, store, MemorySink())
+    starts = [in_thread(manager.start) for _ in range(4)]
+    assert gate.reached.wait(LIMIT)
+    gate.open()
+    for start in starts:
+        start.result(LIMIT)
+    assert transport.starts == 1
+    manager.stop()
+
+
+def test_starts_and_stops_in_many_threads_end_in_one_state() -> None:
+    """After the last of them the manager can be started, used and stopped."""
+    transport = Transport()
+    manager = DeviceManager(transport, Store(), MemorySink())
+
+    def work(first: bool) -> None:
+        for _ in range(scale(50, 5_000)):
+            try:
+                (manager.start if first else manager.stop)()
+            except ManagerStoppedError:
+                assert first
+
+    for future in [in_thread(work, number % 2 == 0) for number in range(4)]:
+        future.result(scale(30, 600))
+    manager.stop()
+    assert not transport.is_running
+    with manager:
+        transport.connect(gpus())
+        assert isinstance(manager.admit(pod("p")), Admitted)
+
+
+# --- calls from inside ------------------------------------------------------------------------------------------------
+
+
+def caught(action: Callable[[], object], errors: list[DeviceCoreError]) -> Callable[[], None]:
+    def call() -> None:
+        try:
+            action()
+        except DeviceCoreError as error:
+            errors.append(error)
+
+    return call
+
+
+def test_a_stop_inside_a_save_is_an_error() -> None:
+    store, transport = Store(), Transport()
+    manager = DeviceManager(transport, store, MemorySink())
+    errors: list[DeviceCoreError] = []
+    with manager:
+        transport.connect(gpus())
+        store.before_save = caught(manager.stop, errors)
+        assert isinstance(in_thread(manager.admit, pod("p")).result(LIMIT), Admitted)
+        in_thread(manager.evict, ["p"]).result(LIMIT)
+        sentence = (
+            "stop was called from inside CheckpointStore.save and would wait for itself: call it after that has "
+            "returned, or from another thread that nothing here waits for"
+        )
+        assert [str(error) for error in errors] == [sentence] * 2
+        store.before_save = nothing
+
+
+def test_an_admission_inside_a_save_is_an_error() -> None:
+    store, transport = Store(), Transport()
+    manager = DeviceManager(transport, store, MemorySink())
+    errors: list[DeviceCoreError] = []
+
+    def admit_another() -> None:
+        store.before_save = nothing
+        caught(lambda: manager.admit(pod("other")), errors)()
+
+    with manager:
+        transport.connect(gpus())
+        store.before_save = admit_another
+        assert isinstance(in_thread(manager.admit, pod("p")).result(LIMIT), Admitted)
+        assert [type(error) for error in errors] == [CalledFromInsideError]
+        assert list(manager.state.ledger.allocations) == ["p"]
+        assert not manager.state.ledger.reservations
+
+
+class Sink(MemorySink):
+    """A sink that does something while it publishes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action: Callable[[], object] = nothing
+
+    def publish(self, status: NodeStatus) -> None:
+        self.action()
+        super().publish(status)
+
+
+@pytest.mark.parametrize("call", ["stop", "tick"])
+def test_a_call_inside_a_publication_is_an_error(call: str) -> None:
+    sink, transport = Sink(), Transport()
+    manager = DeviceManager(transport, Store(), sink)
+    errors: list[DeviceCoreError] = []
+    with manager:
+        sink.action = caught(getattr(manager, call), errors)
+        in_thread(transport.connect, gpus()).result(LIMIT)
+        sink.action = nothing
+        assert [type(error) for error in errors] == [CalledFromInsideError]
+        assert manager.status.capacity == {GPU: 4}
+        assert sink.capacity == {GPU: 4}
+
+
+def test_a_stop_inside_a_publication_over_grpc_is_an_error(directory: Path) -> None:
+    """The listener's thread would wait for itself."""
+    sink, refused = Sink(), threading.Event()
+    manager = DeviceManager(GrpcUnixTransport(directory), FileStore(directory / "checkpoint"), sink)
+
+    def stop() -> None:
+        try:
+            manager.stop()
+        except CalledFromInsideError:
+            refused.set()
+
+    with manager:
+        sink.action = stop
+        with serve_plugin(gpus(), directory):
+            assert refused.wait(LIMIT)
+            sink.action = nothing
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_an_observer_that_admits_a_pod(same: bool) -> None:
+    """Its own pod would wait for itself, which is an error that is logged; another pod is admitted."""
+    transport = Transport()
+    inner = pod("p" if same else "other")
+    errors: list[DeviceCoreError] = []
+
+    def observe(notification: Notification) -> None:
+        if isinstance(notification, Allocated) and notification.pod == "p":
+            caught(lambda: manager.admit(inner), errors)()
+
+    manager = DeviceManager(transport, Store(), MemorySink(), observers=[observe])
+    with manager:
+        transport.connect(gpus())
+        assert isinstance(in_thread(manager.admit, pod("p")).result(LIMIT), Admitted)
+        assert [str(error).partition(" and ")[0] for error in errors] == [
+            'admitting pod "p" was called from inside the admission of the same pod'
+        ] * same
+        assert list(manager.state.ledger.allocations) == ["p"] + ["other"] * (not same)
+
+
+def test_a_plugin_that_admits_the_pod_it_is_asked_for_is_an_error() -> None:
+    """The call fails with the sentence, and the pod is refused."""
+
+    class Recursive(SimulatedPlugin):
+        def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
+            manager.admit(pod("p"))
+            return super().allocate(devices)
+
+    transport = Transport()
+    manager = DeviceManager(transport, Store(), MemorySink())
+    with manager:
+        transport.connect(Recursive(GPU, simulated_devices("gpu", 1)))
+        verdict = in_thread(manager.admit, pod("p")).result(LIMIT)
+        assert "was called from inside the admission of the same pod" in str(verdict)
+        assert not manager.state.ledger.in_use(GPU)
+
+
+# --- before a start ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda manager: manager.admit(pod("p")),
+        lambda manager: manager.allocate(pod("p"), "main"),
+        lambda manager: manager.start_container(pod("p"), "main"),
+        lambda manager: manager.evict(["p"]),
+    ],
+    ids=["admit", "allocate", "start_container", "evict"],
+)
+def test_use_before_the_start_is_an_error(call: Callable[[DeviceManager], object]) -> None:
+    manager = DeviceManager(MemoryTransport(), MemoryStore(), MemorySink())
+    with pytest.raises(ManagerNotStartedError, match=r"not started: call start\(\) first, or use"):
+        call(manager)
+    manager.stop()
+    assert manager.tick() == manager.status == NodeStatus()
+    assert manager.wait_for(lambda _: True, 0) == NodeState()
+
+
+# --- after a fork -----------------------------------------------------------------------------------------------------
+
+
+def in_fork(action: Callable[[], object]) -> str:
+    """Do something in a forked process, and return the error that it raises: class and text."""
+    receiving, sending = os.pipe()
+    child = os.fork()
+    if child == 0:
+        message = "nothing was raised"
+        try:
+            action()
+        except BaseException as error:  # noqa: BLE001 - the parent looks at it
+            message = f"{type(error).__name__}: {error}"
+        os.write(sending, message.encode())
+        os._exit(0)
+    os.close(sending)
+    deadline = time.monotonic() + LIMIT
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        if time.monotonic() > deadline:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+            pytest.fail("the forked process hangs")
+        time.sleep(0.01)  # there is no event to wait for that is not this one
+    with os.fdopen(receiving) as said:
+        return said.read()
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda manager: manager.start(),
+        lambda manager: manager.stop(),
+        lambda manager: manager.admit(pod("q")),
+        lambda manager: manager.allocate(pod("q"), "main"),
+        lambda manager: manager.start_container(pod("p"), "main"),
+        lambda manager: manager.evict(["p"]),
+        lambda manager: manager.update_allocated_devices(),
+        lambda manager: manager.tick(),
+        lambda manager: manager.wait_for(lambda _: False, LIMIT),
+    ],
+    ids=["start", "stop", "admit", "allocate", "start_container", "evict", "update", "tick", "wait_for"],
+)
+def test_use_after_a_fork_is_an_error(call: Callable[[DeviceManager], object]) -> None:
+    """Even if a lock was held when the process was forked, by a thread that the fork does not have."""
+    store, transport, gate = Store(), Transport(), Gate()
+    with DeviceManager(transport, store, MemorySink()) as manager:
+        transport.connect(gpus())
+        assert isinstance(manager.admit(pod("p")), Admitted)
+        store.before_save = gate
+        saving = in_thread(manager.admit, pod("slow"))
+        assert gate.reached.wait(LIMIT)
+        raised = in_fork(lambda: call(manager))
+        gate.open()
+        saving.result(LIMIT)
+        assert raised.startswith(f"{ForkedError.__name__}: the device manager was started in process {os.getpid()}")
+        assert isinstance(manager.admit(pod("q")), Admitted)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork:DeprecationWarning")
+def test_a_fork_can_read_what_its_parent_knew() -> None:
+    """What takes no lock works, and a manager that was made and not started can be started in the fork."""
+    transport = Transport()
+    unused = DeviceManager(Transport(), Store(), MemorySink())
+
+    def look() -> None:
+        assert list(manager.state.ledger.allocations) == ["p"]
+        assert manager.status.capacity == {GPU: 4}
+        assert manager.options(pod("p"), "main") is not None
+        assert GPU in manager.topology_hints(pod("q")) or manager.topology_hints(pod("q")) == {}
+        unused.start()
+        unused.stop()
+
+    with DeviceManager(transport, Store(), MemorySink()) as manager:
+        transport.connect(gpus())
+        manager.admit(pod("p"))
+        assert in_fork(look) == "nothing was raised"
+
+
+# --- a disk that hangs ------------------------------------------------------------------------------------------------
+
+
+def test_a_disk_that_hangs_does_not_delay_pods_without_devices() -> None:
+    """A device turns unhealthy, pods are evicted and vanish: that is saved later."""
+    store, transport, pods, gate = Store(), Transport(), MemoryPods(), Gate()
+    with DeviceManager(transport, store, MemorySink(), pods=pods) as manager:
+        plugin = gpus(8)
+        transport.connect(plugin)
+        for number in range(4):
+            pods.active.add(PodUid(f"p{number}"))
+            assert isinstance(manager.admit(pod(f"p{number}")), Admitted)
+        store.before_save = gate
+        in_thread(plugin.set_health, "gpu-7", Health.UNHEALTHY).result(LIMIT)
+        assert gate.reached.wait(LIMIT)
+        pods.active.discard(PodUid("p0"))
+        in_thread(manager.evict, ["p0"]).result(LIMIT)
+        pods.active.discard(PodUid("p1"))
+        for number in range(100):  # the first finds that p1 has vanished
+            verdict = in_thread(manager.admit, pod(f"plain-{number}", 0)).result(LIMIT)
+            assert isinstance(verdict, Admitted)
+        assert set(manager.state.ledger.allocations) == {"p2", "p3"}
+        assert manager.status.allocatable == {GPU: 7}
+        needy = in_thread(manager.admit, pod("needy"))
+        gate.open()
+        pods.active.add(PodUid("needy"))
+        assert isinstance(needy.result(LIMIT), Admitted)
+    assert store.blob is not None
+    data = decode(store.blob).verified()
+    assert {entry.pod_uid for entry in data.entries or ()} == {"p2", "p3", "needy"}
+    assert len((data.registered_devices or {})[GPU] or ()) == 7
