@@ -1,0 +1,60 @@
+"""What a client asks to find out what an API server serves."""
+
+from collections.abc import Mapping
+
+from devicecore.testing.api_server import status
+from devicecore.testing.api_server.kinds import KINDS
+from devicecore.testing.api_server.status import Json
+
+
+def is_discovery(path: str) -> bool:
+    """Whether a path names no kind: the versions, the groups, or what a group has."""
+    parts = [part for part in path.split("/") if part]
+    return parts[:1] == ["version"] or len(parts) <= (2 if parts[:1] == ["api"] else 3 if parts[:1] == ["apis"] else 0)
+
+
+def discovery(path: str, versions: Mapping[str, tuple[str, ...]]) -> Json:
+    """The document at such a path.
+
+    Raises:
+        ApiError: there is none.
+    """
+    match [part for part in path.split("/") if part]:
+        case ["version"]:
+            return {"major": "1", "minor": "36", "gitVersion": "v1.36.2+devicecore", "platform": "linux/amd64"}
+        case ["api"]:
+            return {"kind": "APIVersions", "versions": list(versions[""])}
+        case ["apis"]:
+            groups = [_group(group, served) for group, served in versions.items() if group]
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+        case ["apis", group] if group in versions:
+            return {"apiVersion": "v1", **_group(group, versions[group])}
+        case ["api", version] if version in versions[""]:
+            return _resources("", version)
+        case ["apis", group, version] if version in versions.get(group, ()):
+            return _resources(group, version)
+        case _:
+            raise status.unknown_path()
+
+
+def _group(group: str, versions: tuple[str, ...]) -> Json:
+    served = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
+    return {"kind": "APIGroup", "name": group, "versions": served, "preferredVersion": served[0]}
+
+
+def _resources(group: str, version: str) -> Json:
+    verbs = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+    kinds = [kind for kind in KINDS if kind.group == group]
+    whole = [{"name": kind.plural, "namespaced": kind.namespaced, "kind": kind.kind, "verbs": verbs} for kind in kinds]
+    parts = [
+        {
+            "name": f"{kind.plural}/status",
+            "namespaced": kind.namespaced,
+            "kind": kind.kind,
+            "verbs": ["get", "patch", "update"],
+        }
+        for kind in kinds
+        if kind.has_status
+    ]
+    group_version = f"{group}/{version}" if group else version
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": whole + parts}

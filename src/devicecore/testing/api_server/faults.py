@@ -1,0 +1,80 @@
+"""What the API server does with a request instead of the usual, on cue."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import field, frozen
+
+
+@frozen
+class Request:
+    """What a client asked. `verb` and `resource` are those of RBAC, such as `patch` and `nodes/status`."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(factory=dict)
+    headers: Mapping[str, str] = field(factory=dict)
+    body: Any = None
+    verb: str = ""
+    resource: str = ""
+
+
+@frozen
+class Answer:
+    """Answer this. A body that is a text is sent as it is, anything else as JSON."""
+
+    status: int
+    body: Any = None
+    headers: Mapping[str, str] = field(factory=dict)
+
+
+@frozen
+class Drop:
+    """End the connection without an answer; with `after`, once the request was carried out."""
+
+    after: bool = False
+
+
+@frozen
+class Hang:
+    """Answer nothing until the server is stopped or `release`d; then end the connection."""
+
+
+@frozen
+class Delay:
+    """Carry the request out after this many seconds."""
+
+    seconds: float
+
+
+@frozen
+class RunFirst:
+    """Do something, and then carry the request out as usual."""
+
+    action: Callable[[], object]
+
+
+Fault = Answer | Drop | Hang | Delay | RunFirst
+
+
+@frozen
+class Cue:
+    """A fault for the next `times` requests with this verb and resource; an empty one stands for every.
+
+    With `every`, only each such request in `every` is met: 2 is every second one.
+    """
+
+    fault: Fault
+    verb: str = ""
+    resource: str = ""
+    method: str = ""
+    times: int | None = 1
+    every: int = 1
+
+    def fits(self, request: Request) -> bool:
+        """Whether the request is one that the fault is for."""
+        return (
+            self.verb in ("", request.verb)
+            and self.resource in ("", request.resource)
+            and self.method in ("", request.method)
+        )

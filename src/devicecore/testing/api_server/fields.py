@@ -1,0 +1,193 @@
+"""Merging objects field by field, and who owns which field.
+
+Some lists of the API are maps in disguise: their items have keys. `keyed` makes maps of them and `unkeyed` makes lists
+again, so that merging, applying and ownership know nothing but maps.
+"""
+
+import copy
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from devicecore.testing.api_server.status import ApiError, Json, bad_request
+
+FieldPath = tuple[str, ...]
+Owner = tuple[str, str]
+"""The field manager and its operation, `Apply` or `Update`."""
+
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    "addresses": ("type",),
+    "conditions": ("type",),
+    "devices": ("driver", "pool", "device", "shareID"),  # of a claim's status; those of a slice have none of these
+    "ownerReferences": ("uid",),
+    "reservedFor": ("uid",),
+}
+_KEY = "k:"
+
+
+def keyed(value: Any, name: str = "") -> Any:  # noqa: ANN401 - JSON
+    """A copy of `value` whose lists with keys are maps from key to item."""
+    if isinstance(value, dict):
+        return {key: keyed(below, key) for key, below in value.items()}
+    keys = _KEYS.get(name)
+    if not isinstance(value, list):
+        return value
+    if not keys or not all(isinstance(item, dict) and item.keys() & {*keys} for item in value):
+        return copy.deepcopy(value)
+    return {_key(item, keys): keyed(item) for item in value} if value else []
+
+
+def unkeyed(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """The inverse of `keyed`."""
+    if not isinstance(value, dict):
+        return copy.deepcopy(value)
+    if value and all(key.startswith(_KEY) for key in value):
+        return [unkeyed(item) for item in value.values()]
+    return {key: unkeyed(below) for key, below in value.items()}
+
+
+def _key(item: Json, keys: tuple[str, ...]) -> str:
+    return _KEY + json.dumps({key: item[key] for key in keys if key in item}, separators=(",", ":"), sort_keys=True)
+
+
+def merged(document: Any, change: Any) -> Any:  # noqa: ANN401 - JSON
+    """A merge patch (RFC 7386): null deletes, maps are merged, everything else is replaced."""
+    if not isinstance(change, dict):
+        return copy.deepcopy(change)
+    result = dict(document) if isinstance(document, dict) else {}
+    for key, value in change.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result
+
+
+def strategically_merged(document: Json, change: Json) -> Json:
+    """A strategic merge: as a merge patch, and items of lists with keys are merged by their keys."""
+    result: Json = unkeyed(merged(keyed(document), keyed(change)))
+    return result
+
+
+def json_patched(document: Json, operations: Any) -> Json:  # noqa: ANN401 - JSON
+    """RFC 6902.
+
+    Raises:
+        ApiError: the patch is none, or an operation does not fit the document.
+    """
+    import jsonpatch
+    import jsonpointer
+
+    try:
+        result = jsonpatch.apply_patch(document, operations)
+    except jsonpatch.JsonPatchTestFailed as error:
+        raise ApiError(422, "Invalid", f"the server rejected our request: {error}") from error
+    except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError, ValueError) as error:
+        raise ApiError(422, "Invalid", f"the server rejected our request: {error}") from error
+    if not isinstance(result, dict):
+        message = "the patch leaves no object"
+        raise bad_request(message)
+    return result
+
+
+def leaves(value: Any, above: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:  # noqa: ANN401 - JSON
+    """Every field of a `keyed` object that is no map, or an empty one, with its path. Null is no field."""
+    if isinstance(value, dict) and (value or not above):
+        for key, below in value.items():
+            yield from leaves(below, (*above, key))
+    elif value is not None:
+        yield above, value
+
+
+def applied(
+    before: Json, sent: Json, owners: Mapping[FieldPath, set[Owner]], manager: str, *, force: bool
+) -> tuple[Json, dict[FieldPath, set[Owner]]]:
+    """Server-side apply on `keyed` objects: the object and the owners afterwards.
+
+    What `manager` applied before and no longer sends is deleted, unless another manager owns it, too.
+
+    Raises:
+        ApiError: another manager owns a field with another value, and `force` is not set.
+    """
+    after, me = copy.deepcopy(before), (manager, "Apply")
+    changed = {path: set(holders) for path, holders in owners.items()}
+    old, new = dict(leaves(before)), dict(leaves(sent))
+    contested = []
+    for path, value in new.items():
+        others = changed.get(path, set()) - {me}
+        if others and value != {} and old.get(path) != value:
+            contested.append((path, others))
+            others = set()
+        changed[path] = {*others, me}
+        _set(after, path, value)
+    if contested and not force:
+        raise _apply_conflict(contested)
+    for path in [path for path, holders in changed.items() if me in holders and path not in new]:
+        changed[path] -= {me}
+        if not changed[path]:
+            del changed[path]
+            _delete(after, path)
+    return after, changed
+
+
+def _apply_conflict(contested: list[tuple[FieldPath, set[Owner]]]) -> ApiError:
+    said = [f'conflict with "{min(owners)[0]}": .{".".join(path)}' for path, owners in contested]
+    plural = "conflict" if len(said) == 1 else "conflicts"
+    return ApiError(409, "Conflict", f"Apply failed with {len(said)} {plural}: {', '.join(said)}")
+
+
+def updated_owners(
+    before: Json, after: Json, owners: Mapping[FieldPath, set[Owner]], manager: str
+) -> dict[FieldPath, set[Owner]]:
+    """The owners after `manager` wrote a whole `keyed` object: the fields that it changed are its own."""
+    old, new = dict(leaves(before)), dict(leaves(after))
+    kept = {path: set(holders) for path, holders in owners.items() if path in new}
+    return kept | {path: {(manager, "Update")} for path in new if path not in old or old[path] != new[path]}
+
+
+def managed_fields(owners: Mapping[FieldPath, set[Owner]], api_version: str) -> list[Json]:
+    """`metadata.managedFields`. What lies in the status is an entry of its own."""
+    entries: dict[tuple[str, str, str], Json] = {}
+    for path, holders in sorted(owners.items()):
+        subresource = "status" if path[0] == "status" else ""
+        for manager, operation in holders:
+            fields = entries.setdefault((manager, operation, subresource), {})
+            _set(fields, tuple(part if part.startswith(_KEY) else f"f:{part}" for part in path), {})
+    return [
+        {
+            "manager": manager,
+            "operation": operation,
+            "apiVersion": api_version,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": fields,
+            **({"subresource": subresource} if subresource else {}),
+        }
+        for (manager, operation, subresource), fields in sorted(entries.items())
+    ]
+
+
+def owners_of(document: Json) -> dict[FieldPath, set[Owner]]:
+    """The owners that `metadata.managedFields` names."""
+    owners: dict[FieldPath, set[Owner]] = {}
+    for entry in document["metadata"].get("managedFields", ()):
+        for path, _ in leaves(entry["fieldsV1"]):
+            plain = tuple(part.removeprefix("f:") for part in path)
+            owners.setdefault(plain, set()).add((entry["manager"], entry["operation"]))
+    return owners
+
+
+def _set(document: Json, path: FieldPath, value: Any) -> None:  # noqa: ANN401 - JSON
+    *above, last = path
+    for part in above:
+        if not isinstance(document.get(part), dict):
+            document[part] = {}
+        document = document[part]
+    if value != {} or not document.get(last):  # an empty map is merged with what is there
+        document[last] = copy.deepcopy(value)
+
+
+def _delete(document: Json, path: FieldPath) -> None:
+    *above, last = path
+    for part in above:
+        document = document.get(part) or {}
+    document.pop(last, None)

@@ -1,0 +1,194 @@
+"""Objects over HTTP: connections, requests and answers.
+
+Law: every request is answered with an object, a list, a stream of events or a Status; a request that is none of the
+API's is refused with the sentence that kube-apiserver has for it.
+"""
+
+import json
+import socket
+import ssl
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+from attrs import evolve
+
+from devicecore.testing.api_server.discovery import discovery, is_discovery
+from devicecore.testing.api_server.faults import Answer, Delay, Drop, Hang, Request, RunFirst
+from devicecore.testing.api_server.operations import JSON, Target, carry_out, parsed, target_of
+from devicecore.testing.api_server.status import ApiError
+from devicecore.testing.api_server.watch import Watch
+
+if TYPE_CHECKING:
+    from devicecore.testing.api_server.server import LocalApiServer
+
+MAX_BODY = 3 * 1024 * 1024
+"""Bytes of a request; kube-apiserver has the same limit."""
+
+MAX_CONNECTIONS = 500
+IDLE_SECONDS = 300.0
+"""How long a connection may be silent between two requests, or in the middle of one."""
+
+_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_MANY = {"get": "list", "delete": "deletecollection"}
+
+
+class HttpServer(ThreadingHTTPServer):
+    """Listens on a free port of this machine; each connection has a thread."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, api: "LocalApiServer", port: int, context: ssl.SSLContext | None) -> None:
+        self.api = api
+        self._connections: set[socket.socket] = set()
+        self._context = context
+        super().__init__(("127.0.0.1", port), Handler)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection. Its TLS handshake is left to its own thread, since it may fail and take long."""
+        connection, address = super().get_request()
+        connection.settimeout(IDLE_SECONDS)
+        if self._context is not None:
+            connection = self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        self._connections.add(connection)
+        return connection, address
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ANN401, ARG002 - as in the standard library
+        """Refuse connections beyond the limit."""
+        return len(self._connections) <= MAX_CONNECTIONS
+
+    def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
+        """Forget a connection that has ended."""
+        if isinstance(request, socket.socket):
+            self._connections.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002 - as in the standard library
+        """Keep what is a bug of the server; a connection may end at any time."""
+        error = sys.exception()
+        if error is not None and not isinstance(error, OSError):
+            self.api.bugs.append(error)
+
+    def stop(self) -> None:
+        """Stop listening and end every connection."""
+        self.shutdown()
+        self.server_close()
+        for connection in tuple(self._connections):
+            with suppress(OSError):  # it may have ended by itself
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # an answer in one packet, ...
+    disable_nagle_algorithm = True  # ... at once: otherwise each takes 44 ms
+    server: HttpServer
+
+    def do_GET(self) -> None:
+        """Read objects, or watch them."""
+        self._serve()
+
+    do_POST = do_GET  # noqa: N815 - http.server names them so
+    do_PUT = do_GET  # noqa: N815 - as above
+    do_PATCH = do_GET  # noqa: N815 - as above
+    do_DELETE = do_GET  # noqa: N815 - as above
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as in the standard library
+        """Log nothing: `LocalApiServer.requests` has it all."""
+
+    def _serve(self) -> None:
+        api = self.server.api
+        try:
+            request, target = self._read()
+            fault = api.next_fault(request)
+            match fault:
+                case Answer(code, body, extra):
+                    self._send(code, body, extra)
+                    return
+                case Hang():
+                    api.hang()
+                    self.close_connection = True
+                    return
+                case Delay(seconds):
+                    api.wait(seconds)
+                case RunFirst(action):
+                    action()
+                case _:
+                    pass
+            if isinstance(fault, Drop):
+                if fault.after and target is not None:
+                    carry_out(api.store, request, target)
+                self.close_connection = True
+                return
+            api.authorize(request)
+            if target is None:
+                self._send(200, discovery(request.path, api.versions), {})
+            elif request.verb == "watch":
+                self._watch(Watch(api, target, request.query))
+            else:
+                self._send(*carry_out(api.store, request, target), {})
+        except ApiError as error:
+            extra = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
+            self._send(error.code, error.status, extra)
+
+    def _read(self) -> tuple[Request, Target | None]:
+        length = int(self.headers.get("Content-Length") or 0)
+        if length > MAX_BODY:
+            self.close_connection = True
+            message = f"Request entity too large: limit is {MAX_BODY}"
+            raise ApiError(413, "RequestEntityTooLarge", message)
+        body = self.rfile.read(length)
+        url = urlsplit(self.path)
+        query = {key: values[-1] for key, values in parse_qs(url.query, keep_blank_values=True).items()}
+        headers = {key.title(): value for key, value in self.headers.items()}
+        request = Request(self.command, url.path, query, headers)
+        accepted = headers.get("Accept", "*/*")
+        if not any(part in accepted for part in ("json", "*/*", "application/*")):
+            message = "only the following media types are accepted: application/json"
+            raise ApiError(406, "NotAcceptable", message)
+        target = None if is_discovery(url.path) else target_of(url.path, self.server.api.versions)
+        if target is not None:
+            verb = _VERBS[self.command]
+            if target.name is None:
+                verb = "watch" if query.get("watch") in ("1", "true") and verb == "get" else _MANY.get(verb, verb)
+            request = evolve(request, verb=verb, resource=target.resource)
+        return evolve(request, body=parsed(body, headers.get("Content-Type", JSON))), target
+
+    def _send(self, code: int, said: Any, extra: Mapping[str, str]) -> None:  # noqa: ANN401 - JSON or text
+        text = isinstance(said, str)
+        body = said.encode() if text else b"" if said is None else json.dumps(said).encode()
+        self.send_response(code)
+        for key, value in {"Content-Type": "text/plain" if text else JSON, **extra}.items():
+            if value:
+                self.send_header(key, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        self.wfile.flush()
+
+    def _watch(self, watch: Watch) -> None:
+        """Send events as a stream of lines of JSON, each a chunk."""
+        self.send_response(200)
+        self.send_header("Content-Type", JSON)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.flush()  # a client may wait for the headers before anything happens
+        try:
+            for event in watch.events():
+                self._chunk(json.dumps(event).encode() + b"\n")
+            if watch.is_cut:
+                self.close_connection = True
+            else:
+                self._chunk(b"")
+        except OSError:
+            self.close_connection = True  # the client has gone
+
+    def _chunk(self, data: bytes) -> None:
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+        self.wfile.flush()

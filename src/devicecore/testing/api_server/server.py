@@ -1,0 +1,317 @@
+"""A small, strict API server, so that drivers and adapters run without a cluster."""
+
+import copy
+import json
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from attrs import evolve
+
+from devicecore.testing.api_server.faults import Cue, Fault, Request
+from devicecore.testing.api_server.http import HttpServer
+from devicecore.testing.api_server.kinds import KINDS, NAMESPACE, RESOURCE_GROUP, Kind, kind_of
+from devicecore.testing.api_server.status import ApiError, Json
+from devicecore.testing.api_server.store import ObjectStore
+
+DEFAULT_NAMESPACES = ("default", "kube-system")
+
+
+class LocalApiServer:
+    """Serves Nodes, Pods, Namespaces, Events and the kinds of `resource.k8s.io` on a free port of this machine.
+
+    Use it as a context manager, or call `start` and `stop`; after a stop, `start` serves the same objects on the same
+    port. It knows the verbs get, list, watch (with bookmarks and initial events), create, update, patch (of all four
+    kinds), delete and deletecollection, versions and conflicts, owners of fields, finalizers, and the rules of each
+    kind. It does not know CEL, admission and garbage collection.
+
+    Args:
+        tls: the server's context for TLS; None for plain HTTP.
+        bearer: the token that clients must show; None if they need none.
+        resource_versions: the versions of `resource.k8s.io` that are served, the preferred one first. They have the
+            shape of `v1`.
+        clock: the time, for timestamps.
+        watch_seconds: how long a watch lasts if the client does not say.
+        bookmark_seconds: how often a watch sends a bookmark.
+        serves_watch_list: whether a watch may ask for initial events, as client-go does since 1.35.
+    """
+
+    def __init__(
+        self,
+        *,
+        tls: ssl.SSLContext | None = None,
+        bearer: str | None = None,
+        resource_versions: tuple[str, ...] = ("v1",),
+        clock: Callable[[], datetime] | None = None,
+        watch_seconds: float = 300.0,
+        bookmark_seconds: float = 60.0,
+        serves_watch_list: bool = True,
+    ) -> None:
+        self.store = ObjectStore() if clock is None else ObjectStore(clock=clock)
+        self.versions: Mapping[str, tuple[str, ...]] = {"": ("v1",), RESOURCE_GROUP: resource_versions}
+        self.bearer = bearer
+        self.forbidden: set[str] = set()
+        """Verbs with their resource, such as `patch nodes/status`, that are refused."""
+        self.requests: list[Request] = []
+        """What clients asked so far, in the order in which the requests were read."""
+        self.bugs: list[BaseException] = []
+        """Exceptions of this server's own; `stop` raises the first."""
+        self.watch_seconds = watch_seconds
+        self.bookmark_seconds = bookmark_seconds
+        self.serves_watch_list = serves_watch_list
+        self.watch_generation = 0
+        self._tls = tls
+        self._cues: list[list[Any]] = []  # of cue and how many requests it was met by
+        self._lock = threading.Lock()
+        self._released = threading.Event()
+        self._http: HttpServer | None = None
+        self._port = 0
+        for namespace in DEFAULT_NAMESPACES:
+            self.store.create(NAMESPACE, "", {"metadata": {"name": namespace}})
+
+    # --- running it ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Listen. Starting twice is once."""
+        if self._http is None:
+            self._released.clear()
+            self._http = HttpServer(self, self._port, self._tls)
+            self._port = self._http.server_address[1]
+            serve = {"poll_interval": 0.01}
+            threading.Thread(target=self._http.serve_forever, kwargs=serve, name="api-server", daemon=True).start()
+
+    def stop(self) -> None:
+        """End all connections and stop listening; the objects stay. Stopping twice is no error.
+
+        Raises:
+            Exception: the first bug of the server that a request has met.
+        """
+        self.release()
+        self.cut_watches()
+        if self._http is not None:
+            self._http.stop()
+            self._http = None
+        if self.bugs:
+            raise self.bugs[0]
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<LocalApiServer at {self.url}, {len(self.requests)} requests>"
+
+    @property
+    def url(self) -> str:
+        """Its URL, as a kubeconfig has it."""
+        return f"http{'s' if self._tls else ''}://127.0.0.1:{self._port}"
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        return "127.0.0.1", self._port
+
+    def kubeconfig(
+        self, path: Path, user: Mapping[str, Any] = {}, *, authority: Path | None = None, namespace: str = "default"
+    ) -> Path:
+        """Write a kubeconfig for this server to `path`, whose only user has these credentials; `path`.
+
+        `authority` is the file of the certificate authority that clients are to trust.
+        """
+        credentials = dict(user) or ({"token": self.bearer} if self.bearer else {})
+        cluster: Json = {"server": self.url}
+        if authority is not None:
+            cluster["certificate-authority"] = str(authority)
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "devicecore", "cluster": cluster}],
+            "users": [{"name": "devicecore", "user": credentials}],
+            "contexts": [
+                {
+                    "name": "devicecore",
+                    "context": {"cluster": "devicecore", "user": "devicecore", "namespace": namespace},
+                }
+            ],
+            "current-context": "devicecore",
+        }
+        path.touch(mode=0o600)  # it may hold a token
+        path.write_text(json.dumps(config, indent=2), encoding="utf-8")  # JSON is YAML
+        return path
+
+    # --- objects ------------------------------------------------------------------------------------------------------
+
+    def create(self, body: Json, *, manager: str = "devicecore") -> Json:
+        """Create an object whose `kind` says what it is; a claim's or a Node's `status` is taken, too.
+
+        Raises:
+            ApiError: it exists, or breaks the rules of its kind.
+            ValueError: the server has no such kind.
+        """
+        kind, place = _kind_named(str(body.get("kind"))), _place(body)
+        with self.store.transaction():
+            created = self.store.create(kind, place, body, manager=manager)
+            name = created["metadata"]["name"]
+            if kind.has_status and "status" in body and "status" not in created:
+                return self.store.update(kind, place, name, body, in_status=True, manager=manager)
+            return created
+
+    def get(self, kind: str, name: str, namespace: str = "default") -> Json:
+        """An object as it is now.
+
+        Raises:
+            ApiError: it does not exist.
+        """
+        found = _kind_named(kind)
+        return self.store.get(found, namespace if found.namespaced else "", name)
+
+    def objects(self, kind: str, namespace: str | None = None) -> list[Json]:
+        """All objects of a kind, or those of one namespace, by name."""
+        return self.store.select(_kind_named(kind), namespace, lambda _: True)[0]
+
+    def change(
+        self,
+        kind: str,
+        name: str,
+        change: Callable[[Json], object],
+        namespace: str = "default",
+        *,
+        manager: str = "other",
+    ) -> Json:
+        """Change an object in place, its status included, as another client would.
+
+        Raises:
+            ApiError: it does not exist, or breaks the rules of its kind afterwards.
+        """
+        found = _kind_named(kind)
+        place = namespace if found.namespaced else ""
+        with self.store.transaction():
+            before = self.store.get(found, place, name)
+            after = copy.deepcopy(before)
+            change(after)
+            after["metadata"].pop("resourceVersion")
+            if found.has_status and after.get("status") != before.get("status"):
+                self.store.update(found, place, name, after, in_status=True, manager=manager)
+            return self.store.update(found, place, name, after, in_status=False, manager=manager)
+
+    def delete(self, kind: str, name: str, namespace: str = "default") -> Json:
+        """Delete an object; what it was.
+
+        Raises:
+            ApiError: it does not exist.
+        """
+        found = _kind_named(kind)
+        return self.store.delete(found, namespace if found.namespaced else "", name)
+
+    # --- faults, and looking on ---------------------------------------------------------------------------------------
+
+    def cue(
+        self,
+        *faults: Fault,
+        verb: str = "",
+        resource: str = "",
+        method: str = "",
+        times: int | None = 1,
+        every: int = 1,
+    ) -> None:
+        """Do each of these, one after the other, with the next `times` requests that fit; None is for ever."""
+        with self._lock:
+            self._cues += [[Cue(fault, verb, resource, method, times, every), 0] for fault in faults]
+
+    def clear_cues(self) -> None:
+        """Forget the faults that were not done yet."""
+        with self._lock:
+            self._cues.clear()
+
+    def cut_watches(self) -> None:
+        """End every watch that is open now."""
+        self.watch_generation += 1
+        self.store.wake()
+
+    def release(self) -> None:
+        """End all requests that hang or are delayed."""
+        self._released.set()
+
+    def wait_for(self, condition: Callable[[], object], timeout: float = 60.0) -> None:
+        """Wait until something is true, which is evaluated after each request and each write.
+
+        Raises:
+            TimeoutError: it was not true within `timeout` seconds.
+        """
+        if not self.store.wait_for(condition, timeout):
+            asked = [f"{request.method} {request.path}" for request in self.requests[-5:]]
+            message = f"condition not met within {timeout:g} s; the last requests were {asked}"
+            raise TimeoutError(message)
+
+    # --- called while a request is served -----------------------------------------------------------------------------
+
+    def next_fault(self, request: Request) -> Fault | None:
+        """Note a request; what to do with it, None for the usual."""
+        with self._lock:
+            self.requests.append(request)
+            fault = self._fault_for(request)
+        self.store.wake()
+        return fault
+
+    def _fault_for(self, request: Request) -> Fault | None:
+        for entry in self._cues:
+            cue: Cue = entry[0]
+            if not cue.fits(request):
+                continue
+            entry[1] += 1
+            if entry[1] % cue.every:
+                return None
+            if cue.times is not None:
+                entry[0] = evolve(cue, times=cue.times - 1)
+                self._cues = [one for one in self._cues if one[0].times != 0]
+            return cue.fault
+        return None
+
+    def authorize(self, request: Request) -> None:
+        """Refuse a client that has not shown the token, or may not do this.
+
+        Raises:
+            ApiError: it is refused.
+        """
+        if self.bearer is not None and request.headers.get("Authorization") != f"Bearer {self.bearer}":
+            raise ApiError(401, "Unauthorized", "Unauthorized")
+        if f"{request.verb} {request.resource}" in self.forbidden:
+            plural = request.resource.partition("/")[0]
+            group = f".{RESOURCE_GROUP}" if kind_of(plural) is None else ""
+            name = request.path.removesuffix("/status").rpartition("/")[2]
+            message = (
+                f'{plural}{group} "{name}" is forbidden: User "devicecore" cannot {request.verb} resource '
+                f'"{request.resource}" in API group "{group[1:]}" at the cluster scope'
+            )
+            raise ApiError(403, "Forbidden", message)
+
+    def hang(self) -> None:
+        """Wait to be released."""
+        self._released.wait()
+
+    def wait(self, seconds: float) -> None:
+        """Wait this long, or to be released."""
+        self._released.wait(seconds)
+
+
+def _kind_named(name: str) -> Kind:
+    for kind in KINDS:
+        if name in (kind.kind, kind.plural):
+            return kind
+    known = ", ".join(kind.kind for kind in KINDS)
+    message = f"the API server has no kind {name!r}; it has {known}"
+    raise ValueError(message)
+
+
+def _place(body: Json) -> str:
+    kind = _kind_named(str(body.get("kind")))
+    return str((body.get("metadata") or {}).get("namespace") or "default") if kind.namespaced else ""

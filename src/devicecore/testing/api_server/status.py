@@ -1,0 +1,105 @@
+"""What an API server says when it cannot do what a client asks.
+
+Law: every refusal is a `Status` object with the code, the reason and the sentence that kube-apiserver 1.36 uses.
+"""
+
+from typing import Any
+
+from attrs import frozen
+
+from devicecore.domain.errors import DeviceCoreError
+
+Json = dict[str, Any]
+"""One object as the API has it."""
+
+
+@frozen
+class Cause:
+    """One thing that is wrong with an object. `kind` is the prefix of the sentence, such as `Invalid value: -1`."""
+
+    field: str
+    kind: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        detail = f": {self.detail}" if self.detail else ""
+        return f"{self.field}: {self.kind}{detail}"
+
+
+@frozen
+class ApiError(DeviceCoreError):
+    """A request that is answered with a Status. `retry_after` is in seconds."""
+
+    code: int
+    reason: str
+    message: str
+    causes: tuple[Cause, ...] = ()
+    retry_after: int | None = None
+
+    def __str__(self) -> str:
+        return self.message
+
+    @property
+    def status(self) -> Json:
+        """The Status object."""
+        status: Json = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+            "code": self.code,
+        }
+        if self.causes:
+            causes = [{"field": cause.field, "message": str(cause).partition(": ")[2]} for cause in self.causes]
+            status["details"] = {"causes": causes}
+        return status
+
+
+def not_found(resource: str, name: str) -> ApiError:
+    """The object does not exist. `resource` is the qualified plural, such as `resourceclaims.resource.k8s.io`."""
+    return ApiError(404, "NotFound", f'{resource} "{name}" not found')
+
+
+def unknown_path() -> ApiError:
+    """The server has nothing at this path."""
+    return ApiError(404, "NotFound", "the server could not find the requested resource")
+
+
+def already_exists(resource: str, name: str) -> ApiError:
+    """An object of that name exists."""
+    return ApiError(409, "AlreadyExists", f'{resource} "{name}" already exists')
+
+
+def conflict(resource: str, name: str, problem: str) -> ApiError:
+    """The request does not fit the object as it is now."""
+    return ApiError(409, "Conflict", f'Operation cannot be fulfilled on {resource} "{name}": {problem}')
+
+
+def modified(resource: str, name: str) -> ApiError:
+    """The request was made for an older version of the object."""
+    problem = "the object has been modified; please apply your changes to the latest version and try again"
+    return conflict(resource, name, problem)
+
+
+def invalid(kind: str, name: str, causes: list[Cause]) -> ApiError:
+    """The object breaks rules of its kind. `kind` is qualified, such as `ResourceSlice.resource.k8s.io`."""
+    said = [str(cause) for cause in causes]
+    text = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
+    return ApiError(422, "Invalid", f'{kind} "{name}" is invalid: {text}', tuple(causes))
+
+
+def bad_request(message: str) -> ApiError:
+    """The request itself is wrong."""
+    return ApiError(400, "BadRequest", message)
+
+
+def expired(version: int, oldest: int) -> ApiError:
+    """The history no longer reaches back to the version that a watch starts from."""
+    return ApiError(410, "Expired", f"too old resource version: {version} ({oldest})")
+
+
+def invalid_options(options: str, field: str, kind: str, detail: str = "") -> ApiError:
+    """An option of the request cannot be what it is. `options` is its Go type, such as `ListOptions`."""
+    return invalid(f"{options}.meta.k8s.io", "", [Cause(field, kind, detail)])

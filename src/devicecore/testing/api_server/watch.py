@@ -1,0 +1,100 @@
+"""What a client is told that watches objects.
+
+Law: a watch sends what is there if it is asked to, then every later event that its selectors let through, once and in
+order; if the history no longer reaches back far enough, it says so and ends.
+"""
+
+from collections.abc import Iterator, Mapping
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from devicecore.testing.api_server import status
+from devicecore.testing.api_server.operations import Target, selector_of, typed
+from devicecore.testing.api_server.status import ApiError, Json
+
+if TYPE_CHECKING:
+    from devicecore.testing.api_server.server import LocalApiServer
+
+_INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+_TRUE = ("1", "true")
+
+
+class Watch:
+    """One watch, from its request to its end.
+
+    Raises:
+        ApiError: the request is refused.
+    """
+
+    def __init__(self, api: "LocalApiServer", target: Target, query: Mapping[str, str]) -> None:
+        self._api = api
+        self._target = target
+        self._selector = selector_of(target, query)
+        self._bookmarks = query.get("allowWatchBookmarks") in _TRUE
+        self._initial = _asks_for_initial_events(query, is_served=api.serves_watch_list)
+        version = query.get("resourceVersion", "")
+        if version and not version.isdigit():
+            raise status.invalid_options(
+                options="ListOptions", field="resourceVersion", kind=f'Invalid value: "{version}"'
+            )
+        self._version = int(version or 0)
+        self._seconds = float(query.get("timeoutSeconds") or api.watch_seconds)
+        self._generation = api.watch_generation
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the server was told to cut its watches since this one began."""
+        return self._api.watch_generation != self._generation
+
+    def events(self) -> Iterator[Json]:
+        """The events as they happen, until the time is over or the watch is cut."""
+        if self._initial or not self._version:
+            found, self._version = self._api.store.select(self._target.kind, self._target.namespace, self._selector)
+            yield from (self._event("ADDED", value) for value in found)
+        if self._initial:
+            yield self._bookmark({_INITIAL_EVENTS_END: "true"})
+        try:
+            yield from self._later_events()
+        except ApiError as error:
+            yield {"type": "ERROR", "object": error.status}
+
+    def _later_events(self) -> Iterator[Json]:
+        store, kind, namespace = self._api.store, self._target.kind, self._target.namespace
+        now = monotonic()
+        end, next_bookmark = now + self._seconds, now + self._api.bookmark_seconds
+        while True:
+            events, self._version = store.events_after(self._version, kind)
+            for event in events:
+                if namespace in (None, event.namespace) and (seen := event.seen_by(self._selector)):
+                    yield self._event(*seen)
+            now = monotonic()
+            if self._bookmarks and now >= min(end, next_bookmark):
+                yield self._bookmark()
+                next_bookmark = now + self._api.bookmark_seconds
+            if self.is_cut or now >= end:
+                return
+            store.wait_for(lambda: store.version > self._version or self.is_cut, min(end, next_bookmark) - now)
+
+    def _event(self, kind: str, value: Json) -> Json:
+        return {"type": kind, "object": typed(value, self._target)}
+
+    def _bookmark(self, annotations: Mapping[str, str] = {}) -> Json:
+        metadata: Json = {"resourceVersion": str(self._version)}
+        if annotations:
+            metadata["annotations"] = dict(annotations)
+        return self._event("BOOKMARK", {"metadata": metadata})
+
+
+def _asks_for_initial_events(query: Mapping[str, str], *, is_served: bool) -> bool:
+    """Whether the stream begins with what is there; a client that asks must be answered or refused."""
+    if "sendInitialEvents" not in query:
+        return False
+    if not is_served:
+        detail = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
+        raise status.invalid_options(options="ListOptions", field="sendInitialEvents", kind="Forbidden", detail=detail)
+    if query.get("resourceVersionMatch") != "NotOlderThan":
+        detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        raise status.invalid_options(
+            options="ListOptions", field="resourceVersionMatch", kind="Forbidden", detail=detail
+        )
+    return query["sendInitialEvents"] in _TRUE

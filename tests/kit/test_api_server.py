@@ -1,0 +1,511 @@
+"""The API server of the test kit, over HTTP."""
+
+import http.client
+import json
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, suppress
+from queue import Queue
+from typing import Any
+
+import pytest
+from attrs import evolve, frozen
+
+from devicecore.testing.api_server import Answer, ApiError, Delay, Drop, Json, LocalApiServer
+
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+APPLY, JSON_PATCH, MERGE = "application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"
+DRIVER = "gpu.example.com"
+
+
+@pytest.fixture
+def server() -> Iterator[LocalApiServer]:
+    with LocalApiServer() as server:
+        yield server
+
+
+@frozen
+class Reply:
+    code: int
+    body: Json
+    headers: dict[str, str]
+
+
+def ask(server: LocalApiServer, method: str, path: str, body: Any = None, content: str = "application/json") -> Reply:  # noqa: ANN401 - JSON
+    connection = http.client.HTTPConnection(*server.address, timeout=60)
+    try:
+        data = body if isinstance(body, bytes) else None if body is None else json.dumps(body)
+        connection.request(method, path, data, {"Content-Type": content, "User-Agent": "tests/1"})
+        answer = connection.getresponse()
+        return Reply(answer.status, json.loads(answer.read()), dict(answer.headers))
+    finally:
+        connection.close()
+
+
+class Watcher:
+    """A watch in a thread of its own; its events are taken from a queue."""
+
+    def __init__(self, server: LocalApiServer, path: str) -> None:
+        self._answer = urllib.request.urlopen(f"{server.url}{path}", timeout=60)  # noqa: S310 - the server is ours
+        self._events: Queue[Json | None] = Queue()
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        with self._answer, suppress(http.client.HTTPException, OSError, ValueError):  # which end a watch that is cut
+            for line in self._answer:
+                self._events.put(json.loads(line))
+        self._events.put(None)
+
+    def close(self) -> None:
+        self._thread.join()
+
+    def next(self) -> tuple[str, Json]:
+        event = self._events.get(timeout=60)
+        assert event is not None, "the watch has ended"
+        return event["type"], event["object"]
+
+    def ends(self) -> bool:
+        return self._events.get(timeout=60) is None
+
+
+@pytest.fixture
+def watch(server: LocalApiServer) -> Iterator[Callable[[str], Watcher]]:
+    with ExitStack() as watchers:
+
+        def begin(path: str) -> Watcher:
+            return watchers.enter_context(closing(Watcher(server, path)))
+
+        yield begin
+        server.cut_watches()
+
+
+def a_slice(name: str = "s", node: str = "node-1", count: int = 1, **spec: object) -> Json:
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    listed = [{"name": f"gpu-{number}"} for number in range(count)]
+    return {
+        "metadata": {"name": name},
+        "spec": {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": listed} | spec,
+    }
+
+
+def a_claim(name: str = "claim") -> Json:
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}
+    return {"kind": "ResourceClaim", "metadata": {"name": name}, "spec": {"devices": {"requests": [request]}}}
+
+
+def allocated(device: str = "gpu-0") -> Json:
+    result = {"request": "gpu", "driver": DRIVER, "pool": "node-1", "device": device}
+    consumer = {"resource": "pods", "name": "pod", "uid": "uid-1"}
+    return {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}
+
+
+# --- reading and writing ----------------------------------------------------------------------------------------------
+
+
+def test_a_created_object_gets_uid_version_and_generation(server: LocalApiServer) -> None:
+    reply = ask(server, "POST", SLICES, a_slice())
+    assert (reply.code, reply.body["apiVersion"], reply.body["kind"]) == (201, "resource.k8s.io/v1", "ResourceSlice")
+    metadata = reply.body["metadata"]
+    assert metadata["uid"]
+    assert metadata["resourceVersion"].isdigit()
+    assert metadata["generation"] == 1
+    assert ask(server, "GET", f"{SLICES}/s").body == reply.body
+
+
+def test_a_generated_name_has_a_random_end(server: LocalApiServer) -> None:
+    names = {
+        ask(server, "POST", SLICES, {**a_slice(), "metadata": {"generateName": "s-"}}).body["metadata"]["name"]
+        for _ in range(3)
+    }
+    assert len(names) == 3
+    assert all(name.startswith("s-") and len(name) == 7 for name in names)
+
+
+def test_a_name_that_exists_is_refused(server: LocalApiServer) -> None:
+    ask(server, "POST", SLICES, a_slice())
+    reply = ask(server, "POST", SLICES, a_slice())
+    assert (reply.code, reply.body["reason"]) == (409, "AlreadyExists")
+    assert reply.body["message"] == 'resourceslices.resource.k8s.io "s" already exists'
+
+
+def test_an_update_of_an_older_version_is_a_conflict(server: LocalApiServer) -> None:
+    old = ask(server, "POST", SLICES, a_slice()).body
+    new = {**old, "spec": {**old["spec"], "devices": []}}
+    assert ask(server, "PUT", f"{SLICES}/s", new).body["metadata"]["generation"] == 2
+    reply = ask(server, "PUT", f"{SLICES}/s", old)
+    assert (reply.code, reply.body["reason"]) == (409, "Conflict")
+    assert "please apply your changes to the latest version" in reply.body["message"]
+
+
+def test_a_write_that_changes_nothing_makes_no_version(server: LocalApiServer) -> None:
+    created = ask(server, "POST", SLICES, a_slice()).body
+    again = ask(server, "PUT", f"{SLICES}/s", created).body
+    assert again["metadata"]["resourceVersion"] == created["metadata"]["resourceVersion"]
+
+
+def test_an_update_with_another_uid_is_a_conflict(server: LocalApiServer) -> None:
+    created = ask(server, "POST", SLICES, a_slice()).body
+    created["metadata"]["uid"] = "another"
+    reply = ask(server, "PUT", f"{SLICES}/s", created)
+    assert reply.code == 409
+    assert "Precondition failed: UID in precondition: another" in reply.body["message"]
+
+
+def test_a_delete_checks_its_preconditions(server: LocalApiServer) -> None:
+    uid = ask(server, "POST", SLICES, a_slice()).body["metadata"]["uid"]
+    reply = ask(server, "DELETE", f"{SLICES}/s", {"preconditions": {"uid": "another"}})
+    assert reply.code == 409
+    assert f"does not match the UID in record ({uid})" in reply.body["message"]
+    assert ask(server, "DELETE", f"{SLICES}/s", {"preconditions": {"uid": uid}}).code == 200
+    assert ask(server, "GET", f"{SLICES}/s").code == 404
+
+
+def test_an_object_with_a_finalizer_stays_until_it_is_taken_off(server: LocalApiServer) -> None:
+    claim = a_claim()
+    claim["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
+    ask(server, "POST", CLAIMS, claim)
+    assert "deletionTimestamp" in ask(server, "DELETE", f"{CLAIMS}/claim").body["metadata"]
+    assert ask(server, "GET", f"{CLAIMS}/claim").code == 200
+    patch = {"metadata": {"finalizers": None}}
+    assert ask(server, "PATCH", f"{CLAIMS}/claim", patch, MERGE).code == 200
+    assert ask(server, "GET", f"{CLAIMS}/claim").code == 404
+
+
+def test_a_collection_is_deleted_by_selector(server: LocalApiServer) -> None:
+    for name, node in (("a", "node-1"), ("b", "node-2"), ("c", "node-1")):
+        ask(server, "POST", SLICES, a_slice(name, node))
+    deleted = ask(server, "DELETE", f"{SLICES}?fieldSelector=spec.nodeName%3Dnode-1%2Cspec.driver%3D{DRIVER}").body
+    assert [item["metadata"]["name"] for item in deleted["items"]] == ["a", "c"]
+    assert [item["metadata"]["name"] for item in ask(server, "GET", SLICES).body["items"]] == ["b"]
+    assert ask(server, "DELETE", f"{SLICES}?fieldSelector=spec.nodeName%3Dnode-1").code == 200
+
+
+def test_a_field_that_cannot_be_selected_by_is_refused(server: LocalApiServer) -> None:
+    reply = ask(server, "GET", f"{SLICES}?fieldSelector=spec.pool.name%3Dx")
+    assert reply.code == 400
+    kind = "resource.k8s.io/v1, Kind=ResourceSlice"
+    assert reply.body["message"] == f"field label not supported for {kind}: spec.pool.name"
+
+
+@pytest.mark.parametrize(
+    ("selector", "names"),
+    [("tier=a", ["a"]), ("tier!=a", ["b", "c"]), ("tier in (a,b)", ["a", "b"]), ("!tier", ["c"]), ("tier", ["a", "b"])],
+)
+def test_objects_are_selected_by_label(server: LocalApiServer, selector: str, names: list[str]) -> None:
+    for name, labels in (("a", {"tier": "a"}), ("b", {"tier": "b"}), ("c", {})):
+        server.create({"kind": "Pod", "metadata": {"name": name, "labels": labels}})
+    query = selector.replace(" ", "%20").replace("!", "%21")
+    items = ask(server, "GET", f"/api/v1/pods?labelSelector={query}").body["items"]
+    assert [item["metadata"]["name"] for item in items] == names
+
+
+# --- the rules of each kind -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("broken", "cause"),
+    [
+        ({"driver": "a_b"}, "spec.driver: Invalid value"),
+        ({"nodeName": None}, "spec: Required value: exactly one of `nodeName`"),
+        ({"allNodes": True}, "spec: Invalid value"),
+        ({"pool": {"name": "p", "generation": -1, "resourceSliceCount": 1}}, "greater than or equal to zero"),
+        ({"pool": {"name": "p", "generation": 1, "resourceSliceCount": 0}}, "must be greater than zero"),
+        ({"pool": {"generation": 1, "resourceSliceCount": 1}}, "spec.pool.name: Required value"),
+        ({"devices": [{"name": "a"}, {"name": "a"}]}, 'spec.devices[1].name: Duplicate value: "a"'),
+        ({"devices": [{"name": "A"}]}, "spec.devices[0].name: Invalid value"),
+        ({"devices": [{"name": "a", "attributes": {"x": {"int": 1, "bool": True}}}]}, "multiple fields are set"),
+        ({"devices": [{"name": "a", "attributes": {"x": {"version": "v1.2.3"}}}]}, "semver.org spec 2.0.0"),
+        ({"devices": [{"name": "a", "attributes": {"x": {"string": "x" * 65}}}]}, "may not be more than 64 bytes"),
+        ({"devices": [{"name": "a", "capacity": {"memory": {"value": "much"}}}]}, "quantities must match"),
+        ({"devices": [{"name": "a", "taints": [{"key": "k", "effect": "Never"}]}]}, "Unsupported value"),
+        ({"devices": [{"name": "a", "bindingConditions": ["x"]}]}, "must be set together"),
+        ({"devices": [{"name": "a", "nodeName": "n"}]}, "may only be set if `perDeviceNodeSelection` is true"),
+    ],
+)
+def test_a_slice_that_breaks_a_rule_is_refused(server: LocalApiServer, broken: Json, cause: str) -> None:
+    reply = ask(server, "POST", SLICES, a_slice(**broken))
+    assert (reply.code, reply.body["reason"]) == (422, "Invalid")
+    assert cause in reply.body["message"]
+    assert reply.body["details"]["causes"]
+    assert ask(server, "GET", SLICES).body["items"] == []
+
+
+def test_a_slice_has_at_most_128_devices(server: LocalApiServer) -> None:
+    assert ask(server, "POST", SLICES, a_slice(count=128)).code == 201
+    reply = ask(server, "POST", SLICES, a_slice("t", count=129))
+    assert "spec.devices: Too many: 129: must have at most 128 items" in reply.body["message"]
+
+
+def test_a_slice_keeps_its_driver_pool_and_node(server: LocalApiServer) -> None:
+    created = ask(server, "POST", SLICES, a_slice()).body
+    created["spec"]["nodeName"] = "node-2"
+    reply = ask(server, "PUT", f"{SLICES}/s", created)
+    assert 'spec.nodeName: Invalid value: "node-2": field is immutable' in reply.body["message"]
+
+
+def test_a_claim_gets_defaults_and_keeps_its_spec(server: LocalApiServer) -> None:
+    created = ask(server, "POST", CLAIMS, a_claim() | {"status": allocated()}).body
+    assert created["spec"]["devices"]["requests"][0]["exactly"] == {
+        "deviceClassName": "gpu",
+        "allocationMode": "ExactCount",
+        "count": 1,
+    }
+    assert "status" not in created
+    created["spec"]["devices"]["requests"][0]["exactly"]["count"] = 2
+    assert "field is immutable" in ask(server, "PUT", f"{CLAIMS}/claim", created).body["message"]
+
+
+def test_an_allocation_is_set_through_the_status_and_not_changed(server: LocalApiServer) -> None:
+    claim = ask(server, "POST", CLAIMS, a_claim()).body
+    ignored = ask(server, "PUT", f"{CLAIMS}/claim", {**claim, "status": allocated()}).body
+    assert "status" not in ignored
+    claim = ask(server, "PUT", f"{CLAIMS}/claim/status", {**claim, "status": allocated()}).body
+    assert claim["status"]["allocation"] == allocated()["allocation"]
+    changed = {**claim, "status": allocated("gpu-1")}
+    assert "field is immutable" in ask(server, "PUT", f"{CLAIMS}/claim/status", changed).body["message"]
+
+
+def test_a_reservation_needs_an_allocation(server: LocalApiServer) -> None:
+    claim = ask(server, "POST", CLAIMS, a_claim()).body
+    status = {"reservedFor": allocated()["reservedFor"]}
+    reply = ask(server, "PUT", f"{CLAIMS}/claim/status", {**claim, "status": status})
+    assert "may not be specified when `allocated` is not set" in reply.body["message"]
+
+
+def test_deallocation_drops_what_drivers_said_of_the_devices(server: LocalApiServer) -> None:
+    server.create(a_claim() | {"status": allocated()})
+    device = {"driver": DRIVER, "pool": "node-1", "device": "gpu-0", "data": {"ready": True}}
+    path = f"{CLAIMS}/claim/status"
+    assert ask(server, "PATCH", path, {"status": {"devices": [device]}}, MERGE).code == 200
+    reply = ask(server, "PATCH", path, {"status": {"allocation": None, "reservedFor": None}}, MERGE)
+    assert reply.body["status"] == {"devices": []}
+
+
+def test_a_driver_speaks_only_of_allocated_devices(server: LocalApiServer) -> None:
+    server.create(a_claim() | {"status": allocated()})
+    device = {"driver": DRIVER, "pool": "node-1", "device": "gpu-7"}
+    reply = ask(server, "PATCH", f"{CLAIMS}/claim/status", {"status": {"devices": [device]}}, MERGE)
+    assert "must be an allocated device in the claim" in reply.body["message"]
+
+
+def test_admin_access_needs_a_label_of_the_namespace(server: LocalApiServer) -> None:
+    claim = a_claim()
+    claim["spec"]["devices"]["requests"][0]["exactly"]["adminAccess"] = True
+    assert "admin access to devices requires" in ask(server, "POST", CLAIMS, claim).body["message"]
+    label = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
+    assert ask(server, "PATCH", "/api/v1/namespaces/default", label, MERGE).code == 200
+    assert ask(server, "POST", CLAIMS, claim).code == 201
+
+
+def test_a_namespace_must_exist(server: LocalApiServer) -> None:
+    reply = ask(server, "POST", CLAIMS.replace("default", "nowhere"), a_claim())
+    assert (reply.code, reply.body["message"]) == (404, 'namespaces "nowhere" not found')
+
+
+# --- patches ----------------------------------------------------------------------------------------------------------
+
+
+def test_managers_apply_side_by_side_and_conflict_on_the_same_field(server: LocalApiServer) -> None:
+    server.create(a_claim() | {"status": allocated()})
+    path = f"{CLAIMS}/claim/status?fieldManager="
+
+    def apply(manager: str, ready: object, force: str = "") -> Reply:
+        device = {"driver": DRIVER, "pool": "node-1", "device": "gpu-0", "data": {"ready": ready}}
+        return ask(server, "PATCH", path + manager + force, {"status": {"devices": [device]}}, APPLY)
+
+    assert apply("one", ready=True).body["status"]["devices"][0]["data"] == {"ready": True}
+    refused = apply("two", ready=False)
+    assert refused.code == 409
+    assert 'conflict with "one"' in refused.body["message"]
+    assert apply("two", ready=False, force="&force=true").body["status"]["devices"][0]["data"] == {"ready": False}
+
+
+def test_what_a_manager_no_longer_applies_is_deleted(server: LocalApiServer) -> None:
+    path = "/api/v1/nodes/node-1?fieldManager=one"
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1", "labels": {"a": "1", "b": "2"}}}
+    assert ask(server, "PATCH", path, body, APPLY).body["metadata"]["labels"] == {"a": "1", "b": "2"}
+    body["metadata"] = {"name": "node-1", "labels": {"a": "1"}}
+    assert ask(server, "PATCH", path, body, APPLY).body["metadata"]["labels"] == {"a": "1"}
+
+
+def test_a_json_patch_is_carried_out_whole_or_not_at_all(server: LocalApiServer) -> None:
+    ask(server, "POST", SLICES, a_slice())
+    operations = [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}, {"op": "remove", "path": "/nowhere"}]
+    assert ask(server, "PATCH", f"{SLICES}/s", operations, JSON_PATCH).code == 422
+    assert "labels" not in server.get("ResourceSlice", "s")["metadata"]
+    assert ask(server, "PATCH", f"{SLICES}/s", operations[:1], JSON_PATCH).body["metadata"]["labels"] == {"a": "b"}
+
+
+def test_a_patch_of_an_unknown_type_is_refused(server: LocalApiServer) -> None:
+    ask(server, "POST", SLICES, a_slice())
+    assert ask(server, "PATCH", f"{SLICES}/s", {}, "application/json").code == 415
+
+
+# --- watching ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_watch_sends_each_later_event_once_and_in_order(
+    server: LocalApiServer, watch: Callable[[str], Watcher]
+) -> None:
+    version = ask(server, "GET", SLICES).body["metadata"]["resourceVersion"]
+    watcher = watch(f"{SLICES}?watch=true&resourceVersion={version}")
+    created = ask(server, "POST", SLICES, a_slice()).body
+    changed = ask(server, "PATCH", f"{SLICES}/s", {"spec": {"devices": []}}, MERGE).body
+    ask(server, "DELETE", f"{SLICES}/s")
+    assert watcher.next() == ("ADDED", created)
+    assert watcher.next() == ("MODIFIED", changed)
+    kind, gone = watcher.next()
+    assert (kind, gone["spec"]) == ("DELETED", changed["spec"])
+    assert int(gone["metadata"]["resourceVersion"]) == server.store.version
+
+
+def test_a_watch_with_a_selector_sees_objects_come_and_go(
+    server: LocalApiServer, watch: Callable[[str], Watcher]
+) -> None:
+    watcher = watch("/api/v1/pods?watch=true&labelSelector=tier%3Da")
+    server.create({"kind": "Pod", "metadata": {"name": "p", "labels": {"tier": "a"}}})
+    server.change("Pod", "p", lambda pod: pod["metadata"].update(labels={"tier": "b"}))
+    server.change("Pod", "p", lambda pod: pod["metadata"].update(labels={"tier": "a"}))
+    assert [watcher.next()[0] for _ in range(3)] == ["ADDED", "DELETED", "ADDED"]
+
+
+def test_initial_events_end_with_a_bookmark_that_says_so(
+    server: LocalApiServer, watch: Callable[[str], Watcher]
+) -> None:
+    ask(server, "POST", SLICES, a_slice())
+    query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    watcher = watch(f"{SLICES}?{query}")
+    assert watcher.next()[0] == "ADDED"
+    kind, bookmark = watcher.next()
+    assert kind == "BOOKMARK"
+    assert bookmark["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+
+
+def test_a_server_without_watch_lists_refuses_them() -> None:
+    with LocalApiServer(serves_watch_list=False) as server:
+        reply = ask(server, "GET", f"{SLICES}?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
+    assert reply.code == 422
+    assert "unless the WatchList feature gate is enabled" in reply.body["message"]
+
+
+def test_a_watch_from_a_forgotten_version_has_expired(server: LocalApiServer, watch: Callable[[str], Watcher]) -> None:
+    version = int(ask(server, "POST", SLICES, a_slice()).body["metadata"]["resourceVersion"])
+    ask(server, "DELETE", f"{SLICES}/s")
+    server.store.forget_events()
+    watcher = watch(f"{SLICES}?watch=true&resourceVersion={version}")
+    kind, status = watcher.next()
+    assert (kind, status["code"], status["reason"]) == ("ERROR", 410, "Expired")
+    assert watcher.ends()
+
+
+def test_a_watch_ends_with_a_bookmark_when_its_time_is_over(watch: Callable[[str], Watcher]) -> None:
+    watcher = watch(f"{SLICES}?watch=true&allowWatchBookmarks=true&timeoutSeconds=0.05")
+    assert watcher.next()[0] == "BOOKMARK"
+    assert watcher.ends()
+
+
+def test_a_watch_that_is_cut_ends(server: LocalApiServer, watch: Callable[[str], Watcher]) -> None:
+    watcher = watch(f"{SLICES}?watch=true")
+    server.cut_watches()
+    assert watcher.ends()
+
+
+# --- faults, rights and bad requests ----------------------------------------------------------------------------------
+
+
+def test_a_cue_answers_every_second_write(server: LocalApiServer) -> None:
+    server.cue(Answer(409, {"kind": "Status"}), verb="create", resource="resourceslices", times=None, every=2)
+    codes = [ask(server, "POST", SLICES, a_slice(f"s{number}")).code for number in range(4)]
+    assert codes == [201, 409, 201, 409]
+
+
+def test_a_dropped_answer_leaves_what_was_stored(server: LocalApiServer) -> None:
+    server.cue(Drop(after=True), verb="create")
+    with pytest.raises((http.client.HTTPException, OSError)):
+        ask(server, "POST", SLICES, a_slice())
+    assert server.get("ResourceSlice", "s")
+
+
+def test_a_refusal_names_verb_and_resource(server: LocalApiServer) -> None:
+    server.forbidden.add("create resourceslices")
+    reply = ask(server, "POST", SLICES, a_slice())
+    assert (reply.code, reply.body["reason"]) == (403, "Forbidden")
+    assert "cannot create resource" in reply.body["message"]
+
+
+def test_a_delay_ends_when_the_server_stops(server: LocalApiServer) -> None:
+    server.cue(Delay(3600))
+    replies: Queue[object] = Queue()
+
+    def ask_once() -> None:
+        try:
+            replies.put(ask(server, "GET", SLICES))
+        except (http.client.HTTPException, OSError) as error:
+            replies.put(error)
+
+    threading.Thread(target=ask_once, daemon=True).start()
+    server.wait_for(lambda: server.requests)
+    server.stop()
+    assert replies.get(timeout=60) is not None
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "content", "code"),
+    [
+        ("GET", "/nowhere", None, "application/json", 404),
+        ("GET", "/apis/resource.k8s.io/v1beta1/resourceslices", None, "application/json", 404),
+        ("GET", f"{SLICES}/a/b/c", None, "application/json", 404),
+        ("POST", SLICES, b"{", "application/json", 400),
+        ("POST", SLICES, b"[]", "application/json", 400),
+        ("POST", SLICES, b'{"spec": 1}', "application/json", 400),
+        ("POST", SLICES, b'{"metadata": 1}', "application/json", 400),
+        ("POST", SLICES, b'{"kind": "Pod"}', "application/json", 400),
+        ("POST", SLICES, b"[" * 100_000, "application/json", 400),
+        ("POST", SLICES, b"k8s\0", "application/vnd.kubernetes.protobuf", 415),
+        ("POST", SLICES, b'{"metadata": {"name": "A B"}}', "application/json", 422),
+        ("POST", f"{SLICES}/s", b"{}", "application/json", 405),
+        ("DELETE", "/apis/resource.k8s.io/v1/resourceclaims", None, "application/json", 405),
+        ("GET", f"{SLICES}?watch=true&resourceVersion=x", None, "application/json", 422),
+    ],
+)
+def test_a_bad_request_is_refused_with_a_status(
+    server: LocalApiServer, method: str, path: str, body: bytes | None, content: str, code: int
+) -> None:
+    reply = ask(server, method, path, body, content)
+    assert reply.code == code
+    assert reply.body["kind"] == "Status"
+    assert reply.body["message"]
+
+
+def test_the_objects_survive_a_restart_on_the_same_port() -> None:
+    server = LocalApiServer()
+    server.start()
+    url = server.url
+    ask(server, "POST", SLICES, a_slice())
+    server.stop()
+    server.start()
+    try:
+        assert server.url == url
+        assert ask(server, "GET", f"{SLICES}/s").code == 200
+    finally:
+        server.stop()
+
+
+def test_what_is_served_can_be_found_out(server: LocalApiServer) -> None:
+    groups = ask(server, "GET", "/apis").body["groups"]
+    assert [group["preferredVersion"]["groupVersion"] for group in groups] == ["resource.k8s.io/v1"]
+    resources = ask(server, "GET", "/apis/resource.k8s.io/v1").body["resources"]
+    assert {"resourceslices", "resourceclaims", "resourceclaims/status"} <= {one["name"] for one in resources}
+
+
+def test_an_unknown_kind_names_those_that_there_are(server: LocalApiServer) -> None:
+    with pytest.raises(ValueError, match="no kind 'Gpu'; it has Namespace, Node"):
+        server.create({"kind": "Gpu"})
+
+
+def test_errors_are_values() -> None:
+    error = ApiError(404, "NotFound", "x")
+    assert evolve(error, code=410).status["code"] == 410
