@@ -54,6 +54,7 @@ LAYERS = {
     "devicecore.domain.dra": Layer(PURE | names("attrs datetime zlib .domain")),  # dates in a file, and its CRC
     "devicecore.ports": Layer(PURE | names("attrs .domain")),
     "devicecore.manager": Layer(PURE | names("attrs logging os queue sys threading time weakref .domain .ports")),
+    "devicecore.dra_manager": Layer(PURE | names("attrs concurrent logging threading time .domain .ports")),
     "devicecore.plugins": Layer(ANY | names("attrs .domain .ports")),
     "devicecore.wire": Layer(PURE | names("attrs google importlib .domain .ports")),
     "devicecore.system": Layer(ANY | names("attrs .domain")),

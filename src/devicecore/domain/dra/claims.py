@@ -7,7 +7,7 @@ Law: a claim is here from before its first driver is asked until after its last 
 from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid, DriverName, PreparedDevice
 from devicecore.domain.model import PodUid
@@ -75,6 +75,10 @@ class ClaimCache:
         """The claims that a pod uses."""
         return tuple(key for key, claim in self.claims.items() if pod in claim.pods)
 
+    def unused(self) -> tuple[ClaimKey, ...]:
+        """The claims that no pod uses: the manager never makes one, but a file may have one."""
+        return tuple(key for key, claim in self.claims.items() if not claim.pods)
+
     @property
     def pods(self) -> frozenset[PodUid]:
         """The pods that use a claim."""
@@ -91,9 +95,3 @@ class ClaimCache:
     def present(self, keys: Iterable[ClaimKey]) -> tuple[ClaimInfo, ...]:
         """The claims with these keys that are here."""
         return tuple(self.claims[key] for key in keys if key in self.claims)
-
-    def restarted(self) -> "ClaimCache":
-        """What a manager knows of these claims when it begins anew."""
-        return ClaimCache.of(
-            evolve(claim, phase=ClaimPhase.ENTERED, answered=frozenset()) for claim in self.claims.values()
-        )

@@ -60,7 +60,7 @@ def dynamic_resources(cache: ClaimCache, pod: DraPod, container: DraContainer) -
         DraError: an entry of the pod means no claim.
     """
     named = {claim.name for claim in container.claims}
-    names = [claim_name(pod, entry) for entry in pod.claims if entry.name in named]
+    names = (claim_name(pod, entry) for entry in pod.claims if entry.name in named)
     found = [_dynamic_resource(cache.claims, pod.key(name)) for name in names if name is not None]
     if pod.extended and any(mapping.container == container.name for mapping in pod.extended.mappings):
         found.append(_dynamic_resource(cache.claims, pod.key(pod.extended.claim), is_extended=True))

@@ -179,14 +179,13 @@ class DriverRegistry:
         """The wipes whose time has come."""
         return tuple(driver for driver, wipe in self.wipes.items() if wipe.due <= now)
 
-    def wiped(self, driver: DriverName | None) -> "DriverRegistry":
-        """The registry after a driver's slices, or those of all drivers, were deleted."""
-        return evolve(self, wipes={name: wipe for name, wipe in self.wipes.items() if name != driver})
+    def is_connected(self, driver: DriverName) -> bool:
+        """Whether any instance of the driver is connected."""
+        return any(instance.driver == driver for instance in self.connected)
 
-    def not_wiped(self, driver: DriverName | None, now: float) -> "DriverRegistry":
-        """The registry after that failed."""
-        wipe = self.wipes.get(driver, Wipe(now))
-        return evolve(self, wipes={**self.wipes, driver: wipe.after_failure(now)})
+    def wiped(self, driver: DriverName | None) -> "DriverRegistry":
+        """The registry without the wipe of a driver; None is that of all drivers."""
+        return evolve(self, wipes={name: wipe for name, wipe in self.wipes.items() if name != driver})
 
     def _register(self, instance: InstanceId) -> "DriverRegistry":
         known = self.instances.get(instance.driver, ())
@@ -203,9 +202,22 @@ class DriverRegistry:
         return evolve(self, instances=instances, connected=self.connected - gone, reporting=self.reporting - gone)
 
 
+def has_stopped_reporting(before: DriverRegistry, after: DriverRegistry, event: DriverEvent) -> bool:
+    """Whether no instance reports the health of a driver's devices any more because of `event`.
+
+    A stream may end without a report. Then what was saved before a restart no longer counts.
+    """
+    driver = event.instance.driver
+    if after.still_reports(driver):
+        return False
+    if isinstance(event, HealthEnded):
+        return before.is_registered(event.instance)
+    return isinstance(event, DriverRemoved) and before.still_reports(driver)
+
+
 def _rearmed(registry: DriverRegistry, driver: DriverName, now: float) -> DriverRegistry:
     """Begin to wait for the wipe of a driver without a connection; end that once it has one."""
     wipe = registry.wipes.get(driver)
-    if any(instance.driver == driver for instance in registry.connected):
+    if registry.is_connected(driver):
         return registry.wiped(driver) if wipe else registry
     return registry if wipe else evolve(registry, wipes={**registry.wipes, driver: Wipe(now + WIPE_DELAY)})

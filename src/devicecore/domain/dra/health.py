@@ -125,6 +125,14 @@ def _bounded(message: str) -> str:
     return "".join("\ufffd" if "\udc80" <= letter <= "\udcff" else letter for letter in cut) + _ELLIPSIS
 
 
+@frozen
+class ClaimHealthChanged:
+    """A driver reports something new of a device of a claim that these pods use."""
+
+    driver: DriverName
+    pods: tuple[PodUid, ...]
+
+
 def pods_with_news(news: HealthNews, claims: ClaimCache) -> tuple[PodUid, ...]:
     """The pods whose claims hold a device of which a report says something new, in order."""
     if not news.changed:

@@ -5,11 +5,11 @@ claim is not asked again by another pod. An answer replaces what the driver answ
 once.
 
 The order of effects is the manager's: `check_claim` for each entry of the pod, `enter` and save; then, as long as
-`next_to_prepare` has a question, ask it and save what `store_answer` makes of the answer; last `finish`, or `give_up`
-after an error.
+`advance` has a question, ask what is `still_to_prepare` of it, and save what `store_answer` makes of the answer; after
+an error, `give_up`.
 """
 
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from attrs import evolve, frozen
 
@@ -42,10 +42,11 @@ class AskDriver:
 
 @frozen
 class Changed:
-    """The cache after a step, and what went wrong in it. What did not go wrong is in the cache nevertheless."""
+    """The cache after a step; what went wrong in it, or what to ask next. What went well is in the cache."""
 
     cache: ClaimCache
     error: DraError | None = None
+    ask: AskDriver | None = None
 
 
 def check_claim(pod: DraPod, entry: PodClaim, claim: ResourceClaim, registered: Container[DriverName]) -> None:
@@ -86,7 +87,7 @@ def enter(cache: ClaimCache, pod: PodUid, claims: Iterable[ResourceClaim]) -> Ch
     return Changed(cache.put(*changed.values()))
 
 
-def next_to_prepare(cache: ClaimCache, keys: Sequence[ClaimKey]) -> AskDriver | None:
+def _next_to_prepare(cache: ClaimCache, keys: Sequence[ClaimKey]) -> AskDriver | None:
     """What to ask next so that these claims may be used, drivers in the order of their names; None if nothing."""
     claims = cache.present(keys)
     missing = {driver for claim in claims for driver in claim.drivers if claim.must_ask(driver)}
@@ -114,12 +115,16 @@ def store_answer(cache: ClaimCache, ask: AskDriver, answer: Mapping[ClaimUid, Pr
     return Changed(cache.put(*changed), checked.error)
 
 
-def finish(cache: ClaimCache, keys: Collection[ClaimKey]) -> ClaimCache:
-    """All drivers have answered for these claims."""
-    return cache.put(*(evolve(claim, phase=ClaimPhase.PREPARED, answered=frozenset()) for claim in cache.present(keys)))
+def advance(cache: ClaimCache, keys: Sequence[ClaimKey]) -> Changed:
+    """Go on with an attempt: what to ask next, or, if all drivers have answered, the claims as prepared."""
+    ask = _next_to_prepare(cache, keys)
+    if ask:
+        return Changed(cache, ask=ask)
+    unfinished = (claim for claim in cache.present(keys) if claim.phase is not ClaimPhase.PREPARED)
+    return Changed(cache.put(*(evolve(claim, phase=ClaimPhase.PREPARED, answered=frozenset()) for claim in unfinished)))
 
 
-def give_up(cache: ClaimCache, keys: Collection[ClaimKey]) -> ClaimCache:
+def give_up(cache: ClaimCache, keys: Sequence[ClaimKey]) -> Changed:
     """An attempt has failed: the next one asks all drivers again, as a kubelet does."""
     unfinished = (claim for claim in cache.present(keys) if claim.answered)
-    return cache.put(*(evolve(claim, answered=frozenset()) for claim in unfinished))
+    return Changed(cache.put(*(evolve(claim, answered=frozenset()) for claim in unfinished)))

@@ -3,8 +3,8 @@
 Laws: only a pod that uses a claim leaves it. Drivers are asked to release a claim only when no other pod uses it, and
 the claim is forgotten only after all of them have, if still no other pod uses it.
 
-The order of effects is the manager's: `leave` and save; then, as long as `next_to_release` has a question, note
-`doubt`, ask it, and note what `settle` makes of the answer; last `remove` and save.
+The order of effects is the manager's: `leave` and save; then, as long as `next_to_release` has a question, note what is
+in `doubt`, ask, and note what `settle` makes of the answer; last `remove` and save.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -13,7 +13,7 @@ from attrs import evolve, frozen
 
 from devicecore.domain.dra.claims import ClaimCache, ClaimInfo, ClaimPhase
 from devicecore.domain.dra.model import ClaimKey, DriverName
-from devicecore.domain.dra.preparing import AskDriver
+from devicecore.domain.dra.preparing import AskDriver, Changed
 from devicecore.domain.model import PodUid
 
 
@@ -52,29 +52,38 @@ def next_to_release(
     return AskDriver(driver, tuple(claim.ref for claim in claims if driver in _left(claim, released)))
 
 
-def doubt(cache: ClaimCache, keys: Collection[ClaimKey]) -> ClaimCache:
-    """A driver is about to be asked to release these claims: from now on nobody can rely on them."""
-    prepared = (claim for claim in cache.present(keys) if claim.phase is ClaimPhase.PREPARED)
-    return cache.put(*(evolve(claim, phase=ClaimPhase.UNCERTAIN) for claim in prepared))
+@frozen
+class Doubt:
+    """The cache before and after claims came into doubt, and what to ask about them; None if nothing is left to ask."""
+
+    before: ClaimCache
+    cache: ClaimCache
+    ask: AskDriver | None = None
 
 
-def settle(cache: ClaimCache, before: ClaimCache, keys: Collection[ClaimKey]) -> ClaimCache:
+def doubt(cache: ClaimCache, pod: PodUid | None, ask: AskDriver) -> Doubt:
+    """A driver is about to be asked to release claims: from now on no other pod can rely on them.
+
+    Claims that another pod has entered meanwhile are not asked for.
+    """
+    claims = [claim for claim in cache.present(claim.key for claim in ask.claims) if claim.is_left_to(pod)]
+    prepared = (claim for claim in claims if claim.phase is ClaimPhase.PREPARED)
+    after = cache.put(*(evolve(claim, phase=ClaimPhase.UNCERTAIN) for claim in prepared))
+    return Doubt(cache, after, evolve(ask, claims=tuple(claim.ref for claim in claims)) if claims else None)
+
+
+def settle(cache: ClaimCache, before: ClaimCache, keys: Collection[ClaimKey]) -> Changed:
     """A driver has answered that it did not release these claims: they are what they were `before`."""
-    return cache.put(
-        *(
-            evolve(claim, phase=before.claims[claim.key].phase)
-            for claim in cache.present(keys)
-            if claim.key in before.claims
-        )
-    )
+    claims = cache.present(keys)
+    return Changed(cache.put(*(evolve(claim, phase=before.claims[claim.key].phase) for claim in claims)))
 
 
-def remove(cache: ClaimCache, pod: PodUid | None, keys: Collection[ClaimKey], released: Released) -> ClaimCache:
+def remove(cache: ClaimCache, pod: PodUid | None, keys: Collection[ClaimKey], released: Released) -> Changed:
     """Forget the claims that all drivers have released. If another pod has entered meanwhile, only this pod leaves."""
     claims = cache.present(keys)
     gone = [claim.key for claim in claims if claim.is_left_to(pod) and not _left(claim, released)]
     others = [claim for claim in claims if not claim.is_left_to(pod)]
-    return cache.put(*(_without(claim, pod) for claim in others)).without(gone)
+    return Changed(cache.put(*(_without(claim, pod) for claim in others)).without(gone))
 
 
 def _left(claim: ClaimInfo, released: Released) -> frozenset[DriverName]:

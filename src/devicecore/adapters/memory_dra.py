@@ -1,0 +1,204 @@
+"""Every port of dynamic resource allocation without leaving the process.
+
+Law: what holds for the real adapters holds for these; they pass the same contracts. The store is `MemoryStore`, as for
+device plugins.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
+from typing import TypeVar
+
+from attrs import define, evolve, field
+
+from devicecore.domain.dra.answers import PREPARE, UNPREPARE, PrepareResult, UnprepareResult
+from devicecore.domain.dra.drivers import (
+    DriverConnected,
+    DriverDisconnected,
+    DriverEvent,
+    DriverRegistered,
+    DriverRemoved,
+    HealthEnded,
+    HealthReported,
+    InstanceId,
+    choose_service,
+)
+from devicecore.domain.dra.errors import ClaimSourceError, DraStoppedError, DriverCallError
+from devicecore.domain.dra.health import ReportedHealth
+from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid, DriverName, PreparedDevice, ResourceClaim
+from devicecore.ports.dra_driver import DraDriver
+from devicecore.ports.drivers import DriverListener
+
+Answer = TypeVar("Answer")
+
+_V1 = "v1.DRAPlugin"
+
+
+class MemoryDriverTransport:
+    """A `DriverTransport` to drivers that are objects of this process.
+
+    Calls run in the caller's thread, so a driver's method that does not return is not interrupted: this adapter cannot
+    keep the port's finite time. A driver simulates silence by raising a `DriverCallError` with `unanswered`.
+    """
+
+    def __init__(self) -> None:
+        self._listener: DriverListener | None = None
+        self._instances: dict[InstanceId, MemoryDriverInstance] = {}
+        self._generations = count(1)
+
+    def start(self, listener: DriverListener) -> None:
+        """Begin to take registrations, by `register`."""
+        self._listener = listener
+
+    def stop(self) -> None:
+        """Disconnect every driver."""
+        self._listener = None
+        self._instances.clear()
+
+    def register(
+        self, driver: DraDriver, endpoint: str = "", services: Sequence[str] = (_V1,)
+    ) -> "MemoryDriverInstance":
+        """Register a driver as if it served at `endpoint` (default: one of its own), and connect to it.
+
+        Raises:
+            DraStoppedError: the transport is not started.
+            UnsupportedServicesError: the driver offers no service that is known.
+            DeviceCoreError: the listener refuses the driver.
+        """
+        if self._listener is None:
+            raise DraStoppedError
+        generation = next(self._generations)
+        endpoint = endpoint or f"memory-{generation}.sock"
+        service = choose_service(driver.name, endpoint, services)
+        id_ = InstanceId(driver.name, endpoint, service, generation)
+        self._listener(DriverRegistered(id_))
+        self._instances[id_] = instance = MemoryDriverInstance(id_, driver, self)
+        instance.connect()
+        return instance
+
+    def prepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
+        """Ask a driver to prepare claims."""
+        answer = self._call(instance, PREPARE, lambda driver: dict(driver.prepare(tuple(claims))))
+        if instance.service == _V1:
+            return answer
+        return {uid: evolve(result, devices=_without_shares(result)) for uid, result in answer.items()}
+
+    def unprepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
+        """Ask a driver to release claims."""
+        return self._call(instance, UNPREPARE, lambda driver: dict(driver.unprepare(tuple(claims))))
+
+    def _call(self, id_: InstanceId, method: str, call: Callable[[DraDriver], Answer]) -> Answer:
+        instance = self._instances.get(id_)
+        if instance is None:
+            raise DriverCallError(method, "Canceled", "grpc: the client connection is closing", unanswered=True)
+        if not instance.is_connected:
+            cause = f"dial unix {id_.endpoint}: connect: no such file or directory"
+            message = f'connection error: desc = "transport: Error while dialing: {cause}"'
+            raise DriverCallError(method, "Unavailable", message)  # nothing was sent, so the driver did nothing
+        try:
+            return call(instance.driver)
+        except DriverCallError:
+            raise
+        except Exception as error:  # an exception is the driver's answer, whatever it is
+            raise DriverCallError(method, "Unknown", str(error)) from error
+
+    def _tell(self, event: DriverEvent) -> None:
+        if self._listener and event.instance in self._instances:
+            self._listener(event)
+
+    def _remove(self, id_: InstanceId) -> None:
+        self._tell(DriverRemoved(id_))
+        self._instances.pop(id_, None)
+
+
+def _without_shares(result: PrepareResult) -> tuple[PreparedDevice, ...]:
+    """`v1beta1` has no share ids."""
+    return tuple(evolve(device, share_id=None) for device in result.devices)
+
+
+class MemoryDriverInstance:
+    """One registered instance. Made by `MemoryDriverTransport.register`."""
+
+    def __init__(self, id_: InstanceId, driver: DraDriver, transport: MemoryDriverTransport) -> None:
+        self.id = id_
+        self.driver = driver
+        self.is_connected = False
+        self._transport = transport
+        self._in_turn = threading.RLock()
+
+    def connect(self) -> None:
+        """Begin the connection."""
+        self._change(DriverConnected(self.id), connected=True)
+
+    def disconnect(self) -> None:
+        """End the connection, as when a driver dies and its registration socket stays."""
+        self._change(DriverDisconnected(self.id), connected=False)
+
+    def remove(self) -> None:
+        """End the registration, as when its socket is removed. Twice is once."""
+        with self._in_turn:
+            self._transport._remove(self.id)  # noqa: SLF001  # the two are one adapter
+
+    def report(self, *devices: ReportedHealth) -> None:
+        """Report the health of devices."""
+        with self._in_turn:
+            self._transport._tell(HealthReported(self.id, devices))  # noqa: SLF001  # as above
+
+    def end_health(self) -> None:
+        """End the stream of health reports."""
+        with self._in_turn:
+            self._transport._tell(HealthEnded(self.id))  # noqa: SLF001  # as above
+
+    def _change(self, event: DriverEvent, *, connected: bool) -> None:
+        with self._in_turn:
+            if self.is_connected is not connected:
+                self.is_connected = connected
+                self._transport._tell(event)  # noqa: SLF001  # as above
+
+
+@define
+class MemoryClaims:
+    """A `ClaimSource` that is a dictionary."""
+
+    claims: dict[ClaimKey, ResourceClaim] = field(factory=dict)
+
+    def get(self, key: ClaimKey) -> ResourceClaim:
+        """The claim."""
+        claim = self.claims.get(key)
+        if claim is None:
+            cause = f'resourceclaims.resource.k8s.io "{key.name}" not found'
+            raise ClaimSourceError(cause)
+        return claim
+
+    def put(self, *claims: ResourceClaim) -> None:
+        """Create or replace claims."""
+        self.claims.update((claim.key, claim) for claim in claims)
+
+
+@define
+class MemorySlices:
+    """`ResourceSlices` of a node: the names of slices by driver."""
+
+    slices: dict[DriverName, set[str]] = field(factory=dict)
+
+    def publish(self, driver: DriverName, names: Iterable[str]) -> None:
+        """Create slices, as a driver does."""
+        self.slices.setdefault(driver, set()).update(names)
+
+    def delete(self, driver: DriverName | None) -> None:
+        """Delete the slices of one driver, or of all."""
+        if driver is None:
+            self.slices.clear()
+        else:
+            self.slices.pop(driver, None)
+
+
+@define
+class MemoryDraMetrics:
+    """`DraMetrics` as a list of operation, seconds, and whether it failed."""
+
+    operations: list[tuple[str, float, bool]] = field(factory=list)
+
+    def dra_operation(self, operation: str, seconds: float, *, failed: bool) -> None:
+        """Note an operation."""
+        self.operations.append((operation, seconds, failed))

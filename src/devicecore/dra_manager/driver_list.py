@@ -1,0 +1,84 @@
+"""The drivers that are registered, and the deletion of the slices of those that are gone.
+
+Law: slices are deleted only when their time has come, one deletion of a driver's slices at a time, and no lock is held
+meanwhile. A deletion that failed is tried again.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from attrs import evolve
+
+from devicecore.domain.dra.drivers import DriverEvent, DriverRegistry, InstanceId, Wipe
+from devicecore.domain.dra.errors import SliceError
+from devicecore.domain.dra.model import DriverName
+from devicecore.ports.slices import ResourceSlices
+
+_log = logging.getLogger(__name__)
+
+
+class DriverList:
+    """Owns the registry of driver instances."""
+
+    def __init__(self, slices: ResourceSlices | None, clock: Callable[[], float]) -> None:
+        self._slices = slices
+        self._clock = clock
+        self._lock = threading.Lock()  # held while `registry` is replaced, never while a port is called
+        self.registry = DriverRegistry()
+        """What is known now; a value, to be read without a lock."""
+
+    def start(self) -> None:
+        """Begin without drivers; the slices of all drivers are due to be deleted (kubelet-dra.md 11)."""
+        with self._lock:
+            self.registry = DriverRegistry(wipes={None: Wipe(self._clock())})
+
+    def apply(self, event: DriverEvent) -> tuple[DriverRegistry, DriverRegistry]:
+        """Take an event: what was known before it, and what is known after it.
+
+        Raises:
+            DriverAlreadyRegisteredError: an instance registers at an endpoint where its driver is registered.
+        """
+        with self._lock:
+            before = self.registry
+            self.registry = before.apply(event, self._clock())
+            return before, self.registry
+
+    def choose(self, driver: DriverName) -> InstanceId:
+        """The instance that is called.
+
+        Raises:
+            DriverNotRegisteredError: there is none.
+        """
+        return self.registry.choose(driver)
+
+    def wipe_slices(self) -> dict[DriverName | None, SliceError]:
+        """Delete the slices whose time has come; what failed, by driver. None stands for all drivers."""
+        if self._slices is None:
+            return {}
+        failed: dict[DriverName | None, SliceError] = {}
+        for driver in self.registry.due(self._clock()):
+            wipe = self._begin(driver)
+            if wipe is None:
+                continue
+            try:
+                self._slices.delete(driver)
+            except SliceError as error:
+                _log.error("%s; it is tried again", error)
+                failed[driver] = error
+                self._fail(driver, wipe)
+        return failed
+
+    def _begin(self, driver: DriverName | None) -> Wipe | None:
+        """Take a wipe that is still due."""
+        with self._lock:
+            wipe = self.registry.wipes.get(driver) if driver in self.registry.due(self._clock()) else None
+            self.registry = self.registry.wiped(driver)
+            return wipe
+
+    def _fail(self, driver: DriverName | None, wipe: Wipe) -> None:
+        with self._lock:
+            registry = self.registry
+            if driver is None or not registry.is_connected(driver):
+                wipes = {**registry.wipes, driver: wipe.after_failure(self._clock())}
+                self.registry = evolve(registry, wipes=wipes)

@@ -1,0 +1,70 @@
+"""The health of the devices of drivers, in memory and in its store.
+
+Law: what drivers report counts even if it cannot be saved, because the file only bridges a restart.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from devicecore.domain.dra.health import HealthCache, HealthNews, ReportedHealth
+from devicecore.domain.dra.health_file import decode, encode
+from devicecore.domain.dra.model import DriverName
+from devicecore.domain.errors import CheckpointError, StoreError
+from devicecore.ports.store import CheckpointStore
+
+_log = logging.getLogger(__name__)
+
+
+class HealthRecord:
+    """Owns the health cache and its store. `wall_clock` returns nanoseconds since 1970."""
+
+    def __init__(self, store: CheckpointStore | None, wall_clock: Callable[[], int]) -> None:
+        self._store = store
+        self._wall_clock = wall_clock
+        self._lock = threading.Lock()  # held while the store is called, so that no older health is saved last
+        self.cache = HealthCache()
+        """What is known now; a value, to be read without a lock."""
+
+    @property
+    def now(self) -> int:
+        """Nanoseconds since 1970."""
+        return self._wall_clock()
+
+    def start(self) -> None:
+        """Begin with the health that was saved. A file that cannot be used counts as empty, as in a kubelet."""
+        with self._lock:
+            self.cache = self._read()
+
+    def report(self, driver: DriverName, devices: Sequence[ReportedHealth]) -> HealthNews:
+        """Take a report. It is saved if it says something new."""
+        with self._lock:
+            news = self.cache.report(driver, devices, self.now)
+            self.cache = news.cache
+            if news.changed:
+                self._save()
+        return news
+
+    def clear(self, driver: DriverName) -> None:
+        """Forget the health of a driver's devices."""
+        with self._lock:
+            self.cache = self.cache.cleared(driver)
+            self._save()
+
+    def _save(self) -> None:
+        if self._store is None:
+            return
+        try:
+            self._store.save(encode(self.cache))
+        except (StoreError, CheckpointError) as error:
+            _log.error("%s; the health of devices is saved with the next report", error)
+
+    def _read(self) -> HealthCache:
+        if self._store is None:
+            return HealthCache()
+        try:
+            blob = self._store.load()
+            return HealthCache() if blob is None else decode(blob)
+        except (StoreError, CheckpointError) as error:
+            _log.error("%s; the health of devices is not restored", error)
+            return HealthCache()

@@ -1,0 +1,287 @@
+"""The object that a program holds: it starts and stops the parts, and hears events."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from devicecore.domain.dra import devices, health
+from devicecore.domain.dra.claims import ClaimCache
+from devicecore.domain.dra.devices import DynamicResource
+from devicecore.domain.dra.drivers import DriverEvent, DriverRegistry, HealthReported, has_stopped_reporting
+from devicecore.domain.dra.errors import DraStoppedError, PrepareError, SliceError, UnprepareError
+from devicecore.domain.dra.health import ClaimHealth, ClaimHealthChanged, HealthCache
+from devicecore.domain.dra.lookup import claim_keys
+from devicecore.domain.dra.model import DraPod, DriverName
+from devicecore.domain.errors import DeviceCoreError
+from devicecore.domain.model import PodUid
+from devicecore.dra_manager.driver_list import DriverList
+from devicecore.dra_manager.health_record import HealthRecord
+from devicecore.dra_manager.preparation import Preparation, PreparedPod
+from devicecore.dra_manager.release import Release
+from devicecore.dra_manager.saved_claims import DraRun, RestoredClaims, SavedClaims
+from devicecore.dra_manager.turns import ClaimTurns
+from devicecore.ports.claims import ClaimSource
+from devicecore.ports.dra_metrics import DraMetrics
+from devicecore.ports.dra_observer import DraObserver
+from devicecore.ports.drivers import DriverTransport
+from devicecore.ports.pods import PodSource
+from devicecore.ports.slices import ResourceSlices
+from devicecore.ports.store import CheckpointStore
+
+_log = logging.getLogger(__name__)
+
+RECONCILE_PERIOD = 60.0
+"""Seconds between two releases of the claims of pods that are gone."""
+
+
+class DraManager:
+    """Prepares claims for pods, and remembers which pod uses which: the kubelet's DRA manager.
+
+    Thread-safe. Use it as a context manager, or call `start` and `stop`.
+
+    Args:
+        transport: the way to the drivers.
+        claims: where ResourceClaims are read.
+        store: where the file of claims is kept.
+        pods: which pods are active; without it, `reconcile` releases nothing.
+        slices: deletes ResourceSlices of drivers that are gone; without it, none are deleted.
+        health_store: where the health of devices is kept; without it, a restart forgets it.
+        metrics: measures `prepare` and `unprepare`.
+        observers: are notified of the health of claimed devices.
+        refuse_suspicious: whether `prepare` fails if a driver answers devices that were not allocated, requests that
+            the claim does not have, or malformed CDI names. A kubelet takes them.
+        clock: monotonic seconds.
+        wall_clock: nanoseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        transport: DriverTransport,
+        claims: ClaimSource,
+        store: CheckpointStore,
+        *,
+        pods: PodSource | None = None,
+        slices: ResourceSlices | None = None,
+        health_store: CheckpointStore | None = None,
+        metrics: DraMetrics | None = None,
+        observers: Iterable[DraObserver] = (),
+        refuse_suspicious: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._transport = transport
+        self._pods = pods
+        self._metrics = metrics
+        self._clock = clock
+        self._observers = tuple(observers)
+        self._turns = ClaimTurns()
+        self._saved = SavedClaims(store)
+        self._drivers = DriverList(slices, clock)
+        self._health = HealthRecord(health_store, wall_clock)
+        self._preparation = Preparation(
+            self._saved, self._turns, self._drivers, transport, claims, refuse_suspicious=refuse_suspicious
+        )
+        self._release = Release(self._saved, self._turns, self._drivers, transport)
+        self._starting = threading.Lock()  # held while it starts or stops
+        self._run: DraRun | None = None
+        self._next_reconcile = 0.0
+        self.restored = RestoredClaims()
+        """What was found in the store at the last start."""
+
+    # --- start and stop -----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Restore the claims that were saved, then take registrations (kubelet-dra.md 0).
+
+        A file that cannot be used is set aside, and `restored` tells. Starting twice is once; after a stop it is a
+        restart. No driver is known after a start: they register again.
+
+        Raises:
+            StoreError: the file cannot be used, and it cannot be set aside.
+            SetUpError: the transport cannot start.
+        """
+        with self._starting:
+            if self._run:
+                return
+            run = DraRun()
+            try:
+                self.restored = self._saved.start(run)
+                self._health.start()
+                self._drivers.start()
+                self._next_reconcile = self._clock()
+                self._run = run
+                self._transport.start(partial(self._on_event, run))
+            except BaseException:
+                self._stop()
+                raise
+
+    def stop(self) -> None:
+        """Disconnect all drivers. What was answered is saved already. Stopping twice is no error.
+
+        Calls that are under way fail when their driver has answered, because nothing is saved any more.
+        """
+        with self._starting:
+            self._stop()
+
+    def _stop(self) -> None:
+        self._run = None
+        self._saved.stop()
+        self._transport.stop()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # --- what is known, as values -------------------------------------------------------------------------------------
+
+    @property
+    def claims(self) -> ClaimCache:
+        """The claims that pods of this node use."""
+        return self._saved.cache
+
+    @property
+    def drivers(self) -> DriverRegistry:
+        """The drivers that are registered."""
+        return self._drivers.registry
+
+    @property
+    def health(self) -> HealthCache:
+        """What drivers have reported of the health of their devices."""
+        return self._health.cache
+
+    # --- pods ---------------------------------------------------------------------------------------------------------
+
+    def prepare(self, pod: DraPod) -> PreparedPod:
+        """Prepare the claims of a pod, before its first container starts (kubelet: `PrepareResources`).
+
+        A claim that is prepared for another pod is not prepared again. On return everything is saved.
+
+        Raises:
+            PrepareError: a claim is not prepared. Trying again is safe; the pod uses the claims until `unprepare`.
+        """
+        with self._measured("PrepareResources"):
+            try:
+                with self._turns.of([pod.uid], "prepare"):
+                    return self._preparation.prepare(pod)
+            except DeviceCoreError as error:
+                raise PrepareError(error) from error
+
+    def unprepare(self, pod: DraPod) -> None:
+        """Release the claims of a pod, after its last container has ended (kubelet: `UnprepareResources`).
+
+        Drivers are called for the claims that no other pod uses.
+
+        Raises:
+            UnprepareError: a claim is not released, and the pod still uses it. Trying again is safe.
+        """
+        with self._measured("UnprepareResources"):
+            try:
+                with self._turns.of([pod.uid], "unprepare"):
+                    self._release.release(pod.uid, claim_keys(pod))
+            except DeviceCoreError as error:
+                raise UnprepareError(error) from error
+
+    def claim_devices(self, pod: DraPod, container: str) -> tuple[str, ...]:
+        """The CDI names for a container, before each of its starts (kubelet: `GetResources`). Nothing is called.
+
+        Raises:
+            KeyError: the pod has no such container.
+            ClaimInfoError: the container names a claim that no pod has asked to prepare.
+            DraError: an entry of the pod means no claim.
+        """
+        return devices.cdi_ids(self.claims, pod, pod.container(container))
+
+    def dynamic_resources(self, pod: DraPod, container: str) -> tuple[DynamicResource, ...]:
+        """The claims of a container as the pod-resources API shows them (kubelet: `GetContainerClaimInfos`).
+
+        Raises:
+            KeyError: the pod has no such container.
+            ClaimInformationError: the container names a claim that no pod has asked to prepare.
+            DraError: an entry of the pod means no claim.
+        """
+        return devices.dynamic_resources(self.claims, pod, pod.container(container))
+
+    def allocated_resources_status(self, pod: DraPod) -> dict[str, tuple[ClaimHealth, ...]]:
+        """The health of claimed devices by container (kubelet: `UpdateAllocatedResourcesStatus`)."""
+        return health.allocated_resources_status(self.claims, self.health, pod, self._health.now)
+
+    def might_need_unprepare(self, pod: PodUid) -> bool:
+        """Whether a claim still has the pod, so that its end is not complete."""
+        return any(pod in claim.pods for claim in self.claims.claims.values())
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Do what is due: delete slices of drivers that are gone, release claims of pods that are gone.
+
+        Call it every 10 seconds. It takes as long as the drivers and the API server that it calls. What fails is logged
+        and due again.
+        """
+        if self._run is None:
+            return
+        self.wipe_slices()
+        now = self._clock()
+        if now >= self._next_reconcile:
+            self._next_reconcile = now + RECONCILE_PERIOD
+            self.reconcile()
+
+    def reconcile(self) -> dict[PodUid | None, DeviceCoreError]:
+        """Release the claims of pods that are not active, and claims that no pod uses (kubelet-dra.md 7).
+
+        Nothing is released before all sources of pods are ready. What failed is returned by pod, None standing for
+        claims that no pod uses, and it is logged.
+        """
+        if self._run is None or self._pods is None or not self._pods.sources_ready():
+            return {}
+        # Before asking which pods are active: a pod that enters a claim after this is not looked at.
+        cache = self.claims
+        gone: list[PodUid | None] = [*sorted(cache.pods - frozenset(self._pods.active_pods()))]
+        return self._release.release_all([*gone, None] if cache.unused() else gone)
+
+    def wipe_slices(self) -> dict[DriverName | None, SliceError]:
+        """Delete the ResourceSlices whose time has come (kubelet-dra.md 11).
+
+        What failed is returned by driver, None standing for all drivers, and it is tried again later.
+        """
+        return self._drivers.wipe_slices() if self._run else {}
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def _on_event(self, run: DraRun, event: DriverEvent) -> None:
+        if self._run is not run:
+            raise DraStoppedError
+        driver = event.instance.driver
+        before, after = self._drivers.apply(event)
+        if has_stopped_reporting(before, after, event):
+            self._health.clear(driver)
+        elif isinstance(event, HealthReported) and after.is_registered(event.instance):
+            news = self._health.report(driver, event.devices)
+            if pods := health.pods_with_news(news, self.claims):
+                self._notify(ClaimHealthChanged(driver, pods))
+
+    def _notify(self, notification: ClaimHealthChanged) -> None:
+        for observer in self._observers:
+            try:
+                observer(notification)
+            except Exception:  # noqa: BLE001 - an observer's mistake must not end the driver's stream
+                _log.exception("%r failed on %s", observer, notification)
+
+    @contextmanager
+    def _measured(self, operation: str) -> Iterator[None]:
+        began, failed = self._clock(), True
+        try:
+            yield
+            failed = False
+        finally:
+            if self._metrics:
+                self._metrics.dra_operation(operation, self._clock() - began, failed=failed)

@@ -1,0 +1,132 @@
+"""Prepare the claims of a pod.
+
+Law: a pod's claims are in the store with the pod before a driver is called, and with their devices before the caller is
+answered. No lock is held while a driver or the API server is called; other pods wait only for the claims that a driver
+is being called for.
+"""
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+
+from attrs import frozen
+
+from devicecore.domain.dra.answers import PREPARE, suspicions
+from devicecore.domain.dra.errors import (
+    ClaimFailedError,
+    ClaimSourceError,
+    DraStoppedError,
+    FetchClaimError,
+)
+from devicecore.domain.dra.lookup import claim_name, pod_claims
+from devicecore.domain.dra.model import ClaimKey, DraPod, ResourceClaim
+from devicecore.domain.dra.preparing import (
+    AskDriver,
+    advance,
+    check_claim,
+    enter,
+    give_up,
+    still_to_prepare,
+    store_answer,
+)
+from devicecore.domain.text import foreign_text
+from devicecore.dra_manager.driver_list import DriverList
+from devicecore.dra_manager.saved_claims import DraRun, SavedClaims
+from devicecore.dra_manager.turns import ClaimTurns
+from devicecore.ports.claims import ClaimSource
+from devicecore.ports.drivers import DriverTransport
+
+_log = logging.getLogger(__name__)
+
+
+@frozen
+class PreparedPod:
+    """The claims of a pod that are prepared, and what is odd about the answers of drivers, one sentence each."""
+
+    claims: tuple[ClaimKey, ...] = ()
+    suspicions: tuple[str, ...] = ()
+
+
+class Preparation:
+    """The use case, without state of its own."""
+
+    def __init__(
+        self,
+        claims: SavedClaims,
+        turns: ClaimTurns,
+        drivers: DriverList,
+        transport: DriverTransport,
+        source: ClaimSource,
+        *,
+        refuse_suspicious: bool,
+    ) -> None:
+        self._claims = claims
+        self._turns = turns
+        self._drivers = drivers
+        self._transport = transport
+        self._source = source
+        self._refuse_suspicious = refuse_suspicious
+
+    def prepare(self, pod: DraPod) -> PreparedPod:
+        """Prepare all claims of a pod, each once. The caller has the pod's turn.
+
+        Raises:
+            DeviceCoreError: a claim is not prepared, in the kubelet's sentence without its prefix.
+        """
+        run = self._claims.run()
+        claims = self._checked(pod)
+        entered = self._claims.save(run, "cache", lambda cache: enter(cache, pod.uid, claims.values()))
+        if entered.error:
+            raise entered.error
+        found: list[str] = []
+        keys = tuple(claims)
+        try:
+            while ask := self._claims.note(run, lambda cache: advance(cache, keys)).ask:
+                found += self._ask(run, ask, claims)
+        except BaseException:
+            with suppress(DraStoppedError):
+                self._claims.note(run, lambda cache: give_up(cache, keys))
+            raise
+        return PreparedPod(keys, tuple(found))
+
+    def _checked(self, pod: DraPod) -> dict[ClaimKey, ResourceClaim]:
+        """The claims of a pod as the API server has them now, checked, in the pod's order."""
+        claims: dict[ClaimKey, ResourceClaim] = {}
+        for entry in pod_claims(pod):
+            name = claim_name(pod, entry)
+            if name is None:
+                continue
+            key = pod.key(name)
+            if key not in claims:
+                claims[key] = self._fetch(key)
+            check_claim(pod, entry, claims[key], self._drivers.registry)
+        return claims
+
+    def _fetch(self, key: ClaimKey) -> ResourceClaim:
+        try:
+            return self._source.get(key)
+        except ClaimSourceError as error:
+            raise FetchClaimError(key.name, error.cause) from error
+
+    def _ask(self, run: DraRun, ask: AskDriver, claims: dict[ClaimKey, ResourceClaim]) -> Sequence[str]:
+        """Ask a driver what other pods have not asked it meanwhile; what is odd about its answer."""
+        with self._turns.of(ask.keys, "prepare"):
+            left = still_to_prepare(self._claims.cache, ask)
+            if left is None:
+                return ()
+            instance = self._drivers.choose(left.driver)
+            answer = self._transport.prepare(instance, left.claims)
+            found: list[str] = []
+            for claim in left.claims:
+                allocation = claims[claim.key].allocation or ()
+                result = answer.get(claim.uid)
+                odd = suspicions(left.driver, allocation, result.devices) if result else ()
+                if odd and self._refuse_suspicious:
+                    raise ClaimFailedError(PREPARE, claim.key.name, "; ".join(odd))
+                found += odd
+            stored = self._claims.save(run, "state", lambda cache: store_answer(cache, left, answer))
+        for sentence in found:
+            _log.warning("%s", foreign_text(sentence))
+        if stored.error:
+            raise stored.error
+        return found

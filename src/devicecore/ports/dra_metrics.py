@@ -1,0 +1,13 @@
+"""Count what a kubelet counts of dynamic resource allocation."""
+
+from typing import Protocol
+
+
+class DraMetrics(Protocol):
+    """Takes measurements. It never blocks and never raises."""
+
+    def dra_operation(self, operation: str, seconds: float, *, failed: bool) -> None:
+        """One operation of a pod took `seconds` (`dra_operations_duration_seconds`).
+
+        `operation` is `PrepareResources` or `UnprepareResources`.
+        """

@@ -1,0 +1,19 @@
+"""Delete the ResourceSlices of drivers that are gone."""
+
+from typing import Protocol
+
+from devicecore.domain.dra.model import DriverName
+
+
+class ResourceSlices(Protocol):
+    """The ResourceSlices of this node. Drivers write them; the manager only deletes them."""
+
+    def delete(self, driver: DriverName | None) -> None:
+        """Delete the slices of this node that `driver` has written; None means every driver.
+
+        Slices of other nodes, and slices without a node, stay. If there is none, nothing is deleted. Every call ends
+        within a finite time.
+
+        Raises:
+            SliceError: the slices could not be deleted, or not all of them.
+        """

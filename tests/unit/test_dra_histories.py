@@ -1,0 +1,321 @@
+"""Recorded histories of a kubelet's DRA manager, replayed through `DraManager` with in-memory adapters.
+
+A history may come out otherwise only for one of the reasons in docs/dra.md, from the step on where it first shows:
+
+* N1: the kubelet appends answers. What it lists twice is compared once; an older answer is not compared.
+* N3: a pod releases a claim that it does not use. The rest of the history is not compared.
+* N5: the kubelet's file is behind its memory. At such a step the file may lack what was answered, and have the pod.
+* N6: a pod that names a claim twice fails. The rest of the history is not compared.
+* N12: in pod resources, a device also lists the CDI names of those before it. They are left out.
+* N13: a driver has acknowledged a release, or left one unanswered, and is asked to prepare the claim again.
+
+Each reason is recognised from what the recording itself shows, so that it excuses nothing else.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from devicecore.domain.dra.answers import PREPARE, UNPREPARE
+from devicecore.domain.dra.claims import ClaimInfo
+from devicecore.domain.dra.lookup import claim_keys
+from devicecore.domain.dra.model import ClaimKey, ClaimUid, DriverName, PreparedDevice
+from devicecore.domain.dra.objects import pod_of
+from devicecore.domain.model import PodUid
+from tests import recorded
+from tests.dra_histories import Replay
+
+Json = Any  # recorded data, whose shape the comparison itself checks
+
+HISTORIES = list(recorded.lines("dra/histories*.jsonl"))
+HEALTH = list(recorded.lines("dra/health*.jsonl"))
+
+# Where the histories of this repository come out otherwise for the rest of the history: the step and the reason.
+DIFFERENT = {
+    "20261121-0003": (21, "N6"),
+    "20261121-0004": (6, "N6"),
+    "20261121-0007": (7, "N6"),
+    "20261121-0008": (6, "N6"),
+    "20261121-0009": (20, "N6"),
+    "20261121-0013": (7, "N6"),
+    "20261121-0017": (28, "N3"),
+    "20261121-0023": (7, "N6"),
+    "20261121-0024": (12, "N3"),
+    "20261121-0026": (7, "N6"),
+    "20261121-0031": (31, "N6"),
+    "20261121-0038": (25, "N6"),
+    "20261121-0040": (7, "N6"),
+    "20261121-0048": (7, "N6"),
+    "20261121-0050": (7, "N6"),
+    "20261121-0052": (28, "N6"),
+    "20261121-0054": (17, "N6"),
+    "20261121-0056": (7, "N6"),
+    "20261121-0057": (34, "N3"),
+    "20261121-0061": (7, "N6"),
+    "20261121-0062": (23, "N3"),
+    "20261121-0066": (25, "N6"),
+    "20261121-0072": (6, "N6"),
+    "20261121-0074": (17, "N3"),
+    "20261121-0075": (14, "N6"),
+    "20261121-0087": (12, "N6"),
+    "20261121-0089": (5, "N6"),
+    "20261121-0098": (13, "N3"),
+    "20261121-0103": (20, "N6"),
+    "20261121-0136": (30, "N6"),
+    "20261121-0168": (26, "N3"),
+    "20261121-0185": (6, "N6"),
+    "20261121-0186": (7, "N6"),
+    "20261121-0188": (11, "N6"),
+    "20261121-0201": (6, "N6"),
+    "20261121-0222": (6, "N6"),
+    "20261121-0232": (6, "N6"),
+}
+
+ARE_OURS = len(HISTORIES) == 180  # other recordings have other differences, for the same reasons
+
+FOREIGN = ("transport:", "unknown service", "json:")  # where texts of Go's libraries begin
+
+
+class Comparison:
+    """One history: what the recording shows so far, and why the rest is not compared, if it is not."""
+
+    def __init__(self) -> None:
+        self.replay = Replay()
+        self.before: dict[ClaimKey, ClaimInfo] = {}  # as the kubelet's file had it
+        self.answered: dict[tuple[str, str], list[set[PreparedDevice]]] = {}  # by claim UID and driver
+        self.has_repeated = False  # an answer had equal devices
+        self.released: dict[str, set[str]] = {}  # claim UIDs that drivers have released, or may have
+        self.different: str | None = None
+
+    def play(self, step: Json) -> None:
+        """Play a step, and compare it.
+
+        Raises:
+            AssertionError: it came out otherwise, for no reason that is known.
+        """
+        expect = step["expect"]
+        outcome = self.replay.play(step)
+        self.different = self._reason(step)
+        if self.different is None:
+            self._compare(step, outcome)
+        self._learn(expect)
+
+    def _reason(self, step: Json) -> str | None:
+        """Why this step and those after it come out otherwise."""
+        if any(
+            len({claim["uid"] for claim in call["claims"]}) < len(call["claims"]) for call in step["expect"]["calls"]
+        ):
+            return "N6"
+        if step["op"] == "unprepare" and self._takes_a_claim_away(step):
+            return "N3"
+        if step["op"] == "prepare" and step["expect"]["ok"]:
+            again = {call[4] for call in self.replay.calls if call[3] == PREPARE}
+            asked = {uid for claims in again for _, _, uid in claims}
+            recorded_ = {claim["uid"] for call in step["expect"]["calls"] for claim in call["claims"]}
+            if asked - recorded_ and all(self.released.get(uid) for uid in asked - recorded_):
+                return "N13"
+        return None
+
+    def _takes_a_claim_away(self, step: Json) -> bool:
+        """Whether the kubelet releases, or tries to release, a claim that another pod uses."""
+        pod = pod_of(self.replay.manifests[step["pod"]])
+        called = {claim["name"] for call in step["expect"]["calls"] for claim in call["claims"]}
+        error = step["expect"].get("error", "")
+        if not error.endswith("is not registered"):
+            return any(self.before[key].pods - {pod.uid} for key in self.before if key.name in called)
+        tried = claim_keys(pod)
+        return any(
+            self.before[key].pods and pod.uid not in self.before[key].pods for key in tried if key in self.before
+        )
+
+    def _compare(self, step: Json, outcome: Json) -> None:
+        expect = step["expect"]
+        assert outcome["ok"] == expect["ok"], outcome.get("error")
+        assert own_text(outcome.get("error", "")) == own_text(expect.get("error", ""))
+        assert outcome["calls"] == sorted(map(call_of, expect["calls"]))
+        if "state" in expect:
+            self._compare_states(expect, dict(outcome["state"].claims))
+            assert outcome["prepared"] == sorted(expect["prepared"] or ())
+        for name, container in expect.get("containers", {}).items():
+            self._compare_containers(outcome["containers"][name], container)
+        for key in ("value", "logged_error", "applied", "updates"):
+            assert outcome.get(key) == expect.get(key)
+        if "dynamic_resources" in expect:
+            listed = [own_ids(resource) for resource in expect["dynamic_resources"] or ()]
+            self._compare_lists(outcome["dynamic_resources"], listed)
+        if "allocatedResourcesStatus" in expect:
+            assert statuses(outcome["allocatedResourcesStatus"]) == statuses(expect["allocatedResourcesStatus"])
+
+    def _compare_states(self, expect: Json, ours: dict[ClaimKey, ClaimInfo]) -> None:
+        theirs = state_of(expect["state"])
+        assert ours.keys() == theirs.keys()
+        for key, claim in ours.items():
+            other = theirs[key]
+            assert (claim.uid, claim.drivers.keys()) == (other.uid, other.drivers.keys())
+            is_behind = not expect["memory_is_state"]  # N5
+            assert claim.pods == other.pods or (is_behind and claim.pods < other.pods)
+            for driver, devices in claim.drivers.items():
+                former = other.drivers[driver]
+                if devices != former and not (is_behind and devices == self._last_answer(expect, claim, driver)):
+                    self._is_last_answer(claim, driver, expect, devices or (), former or ())
+
+    def _is_last_answer(
+        self,
+        claim: ClaimInfo,
+        driver: DriverName,
+        expect: Json,
+        ours: tuple[PreparedDevice, ...],
+        theirs: tuple[PreparedDevice, ...],
+    ) -> None:
+        """N1: what the kubelet has besides was answered before."""
+        answers = self.answered.get((claim.uid, driver), [])
+        before = set().union(*answers)
+        last = self._last_answer(expect, claim, driver)
+        assert set(ours) == set(last if last is not None else answers[-1])
+        assert set(theirs) - set(ours) <= before
+
+    def _last_answer(self, expect: Json, claim: ClaimInfo, driver: DriverName) -> tuple[PreparedDevice, ...] | None:
+        """What the driver answers for the claim in this step, if it does."""
+        for call in expect["calls"]:
+            answer = call.get("answer") or {}
+            if call["driver"] == driver and call["method"] == PREPARE and claim.uid in answer:
+                return tuple(dict.fromkeys(answered_devices(call, claim.uid))) or None
+        return None
+
+    def _compare_containers(self, ours: Json, theirs: Json) -> None:
+        assert (ours["ok"], ours.get("error")) == (theirs["ok"], theirs.get("error"))
+        if theirs["ok"] and ours["cdi"] != (theirs["cdi"] or []):
+            self._compare_lists(ours["cdi"], theirs["cdi"])
+
+    def _compare_lists(self, ours: Json, theirs: Json) -> None:
+        """Lists that are equal, or would be if no driver had answered twice (N1)."""
+        if ours == theirs:
+            return
+        assert self.has_repeated or any(len(answers) > 1 for answers in self.answered.values())
+        mine, other = flat(ours), flat(theirs)
+        stale = flat_ids(device for answers in self.answered.values() for answer in answers for device in answer)
+        assert set(mine) <= set(other)
+        assert {item for item in other if item not in mine} <= stale
+
+    def _learn(self, expect: Json) -> None:
+        """Keep what drivers answered, and what the kubelet saved."""
+        for call in expect["calls"]:
+            for uid, result in (call.get("answer") or {}).items():
+                if call["method"] == PREPARE and not (result or {}).get("error"):
+                    devices = answered_devices(call, uid)
+                    self.answered.setdefault((uid, call["driver"]), []).append(set(devices))
+                    self.has_repeated |= len(set(devices)) < len(devices)
+                    self.released.pop(uid, None)
+                if call["method"] == UNPREPARE and not (result or {}).get("error"):
+                    self.released.setdefault(uid, set()).add(call["driver"])
+            if call["method"] == UNPREPARE and call.get("answer") is None:
+                for claim in call["claims"]:
+                    self.released.setdefault(claim["uid"], set()).add(call["driver"])
+        if "state" in expect:
+            self.before = state_of(expect["state"])
+            here = {claim.uid for claim in self.before.values()}
+            self.answered = {key: value for key, value in self.answered.items() if key[0] in here}
+
+
+def own_text(error: str) -> str:
+    """The part of an error's text that is not that of a Go library."""
+    for foreign in FOREIGN:
+        error = error.partition(foreign)[0]
+    return error
+
+
+def call_of(call: Json) -> Json:
+    claims = sorted((claim["namespace"], claim["name"], claim["uid"]) for claim in call["claims"])
+    return call["driver"], call["instance"], call["version"], call["method"], tuple(claims)
+
+
+def state_of(state: Json) -> dict[ClaimKey, ClaimInfo]:
+    """The claims of the kubelet's file, equal devices once (N1)."""
+    claims: dict[ClaimKey, ClaimInfo] = {}
+    for row in state["claims"] or ():
+        key = ClaimKey(row["Namespace"], row["ClaimName"])
+        drivers: dict[DriverName, tuple[PreparedDevice, ...] | None] = {
+            driver: None if listed["Devices"] is None else tuple(dict.fromkeys(map(saved_device, listed["Devices"])))
+            for driver, listed in (row["DriverState"] or {}).items()
+        }
+        claims[key] = ClaimInfo(key, ClaimUid(row["ClaimUID"]), frozenset(map(PodUid, row["PodUIDs"])), drivers)
+    return claims
+
+
+def saved_device(row: Json) -> PreparedDevice:
+    requests, ids = row["RequestNames"], row["CDIDeviceIDs"]
+    return device_of(row["PoolName"], row["DeviceName"], row["ShareID"], requests, ids)
+
+
+def answered_devices(call: Json, uid: str) -> tuple[PreparedDevice, ...]:
+    """The devices of a driver's answer; `v1beta1` has no share ids."""
+    return tuple(
+        device_of(
+            row.get("pool", ""),
+            row.get("device", ""),
+            row.get("share_id") if call["version"] == "v1" else None,
+            row.get("requests"),
+            row.get("cdi"),
+        )
+        for row in (call["answer"][uid] or {}).get("devices") or ()
+    )
+
+
+def device_of(pool: str, device: str, share: str | None, requests: Json, ids: Json) -> PreparedDevice:
+    return PreparedDevice(pool, device, share, tuple(requests or ()) or None, tuple(ids or ()) or None)
+
+
+def own_ids(resource: Json) -> Json:
+    """A resource of pod resources whose devices list their own CDI names only (N12)."""
+    assert resource.keys() == {"claim", "namespace", "resources"}
+    before: dict[str, int] = {}
+    rows = []
+    for row in resource["resources"] or ():
+        ids = row.get("cdi") or []
+        rows.append({**row, "cdi": ids[before.get(row["driver"], 0) :]})
+        before[row["driver"]] = len(ids)
+    return {**resource, "resources": rows}
+
+
+def flat(listed: Json) -> list[str]:
+    """CDI names of a list of them, or of pod resources."""
+    return [id_ for item in listed for id_ in (_ids(item) if isinstance(item, dict) else [item])]
+
+
+def _ids(resource: Json) -> Iterator[str]:
+    for row in resource["resources"]:
+        yield from row["cdi"]
+
+
+def flat_ids(devices: Iterator[PreparedDevice]) -> set[str]:
+    return {id_ for device in devices for id_ in device.cdi_ids or ()}
+
+
+def statuses(containers: Json) -> Json:
+    """The status of containers, in order."""
+    return {name: sorted(rows, key=lambda row: str(row["name"])) for name, rows in containers.items() if rows}
+
+
+@pytest.mark.parametrize("history", HISTORIES, ids=[history["id"] for history in HISTORIES])
+def test_a_history_of_claims_comes_out_as_on_a_kubelet(history: Json) -> None:
+    """Every step of every recorded history has the recorded outcome, or a reason of the list above."""
+    comparison = Comparison()
+    for number, step in enumerate(history["steps"]):
+        try:
+            comparison.play(step)
+        except Exception as error:
+            error.add_note(f"step {number}: {step['op']}")
+            raise
+        if comparison.different:
+            assert not ARE_OURS or DIFFERENT.get(history["id"]) == (number, comparison.different)
+            return
+    assert not ARE_OURS or history["id"] not in DIFFERENT
+
+
+@pytest.mark.parametrize("history", HEALTH, ids=[history["id"] for history in HEALTH])
+def test_a_history_of_health_comes_out_as_on_a_kubelet(history: Json) -> None:
+    comparison = Comparison()
+    for step in history["steps"]:
+        comparison.play(step)
+        assert comparison.different is None
