@@ -86,7 +86,7 @@ class PrometheusMetrics:
     """
 
     def __init__(self, state: Callable[[], NodeState] | None = None) -> None:
-        self.registry = CollectorRegistry()
+        self.registry: CollectorRegistry = CollectorRegistry()
         self._state = state
         self._lock = threading.Lock()  # held while the fields below change
         self._calls: OrderedDict[str, _Calls] = OrderedDict()  # by resource, the least recently used first

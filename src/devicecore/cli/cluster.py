@@ -40,10 +40,12 @@ class Cluster:
     def __init__(self, native: Mapping[str, NodeJson]) -> None:
         with undisturbed():
             self._directory = short_directory()
-        self.root = Path(self._directory.name)
-        self.log = self.root / "log"
+        self.root: Path = Path(self._directory.name)
+        self.log: Path = self.root / "log"
         self._changed = threading.Condition()
-        self.kubelets = tuple(ClusterNode(name, self.root, node, self._ring) for name, node in native.items())
+        self.kubelets: tuple[ClusterNode, ...] = tuple(
+            ClusterNode(name, self.root, node, self._ring) for name, node in native.items()
+        )
         self.plugins: list[SimulatedPluginProcess] = []
 
     def __enter__(self) -> Self:
@@ -117,13 +119,13 @@ class ClusterNode:
 
     def __init__(self, name: str, root: Path, native: NodeJson, ring: Callable[[], None]) -> None:
         self.name = name
-        self.directory = root / name
-        self.checkpoint = self.directory / CHECKPOINT_NAME
+        self.directory: Path = root / name
+        self.checkpoint: Path = self.directory / CHECKPOINT_NAME
         self.pods: list[Pod] = []
         self._status = root / f"{name}.json"
         self._status.write_text(json.dumps(native))
         self._ring = ring
-        self.manager = self._new_manager()
+        self.manager: DeviceManager = self._new_manager()
 
     def _new_manager(self) -> DeviceManager:
         return DeviceManager(
@@ -213,7 +215,7 @@ class SimulatedPluginProcess:
     def __init__(self, directory: Path, resource: ResourceName, log: Path, ring: Callable[[], None]) -> None:
         self.directory = directory
         self.resource = resource
-        self.arguments = ("plugin", "simulated", "--resource", resource, "--count", "10")
+        self.arguments: tuple[str, ...] = ("plugin", "simulated", "--resource", resource, "--count", "10")
         command = (sys.executable, "-m", "devicecore", *self.arguments, "--socket-dir", str(directory), "--commands")
         with log.open("a") as output:
             self._process = subprocess.Popen(  # noqa: S603 - we are our own

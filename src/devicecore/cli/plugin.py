@@ -6,9 +6,9 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from devicecore.plugins.simulated import SimulatedPlugin
 
 _log = logging.getLogger(__name__)
+
+Command = TypeVar("Command", bound=Callable[..., object])
 
 _NUMBER = re.compile("[0-9]{1,9}")
 ENDING = {signal.SIGINT, signal.SIGTERM}
@@ -30,13 +32,15 @@ def numbers(context: click.Context, option: click.Parameter, text: str) -> tuple
     return tuple(map(int, words))
 
 
-socket_dir_option = click.option(
-    "--socket-dir",
-    default="/var/lib/kubelet/device-plugins",
-    show_default=True,
-    metavar="DIR",
-    help="Where the kubelet's socket is, and the plugin's will be.",
-)
+def socket_dir_option(command: Command) -> Command:
+    """Add the option `--socket-dir`."""
+    return click.option(
+        "--socket-dir",
+        default="/var/lib/kubelet/device-plugins",
+        show_default=True,
+        metavar="DIR",
+        help="Where the kubelet's socket is, and the plugin's will be.",
+    )(command)
 
 
 @click.group()

@@ -64,11 +64,11 @@ class PluginConnection:
 
     def __init__(self, path: str, ring: Callable[[], None]) -> None:
         self.path = path
-        self.options = deviceplugin.DevicePluginOptions()
-        self.opened = 0.0
+        self.options: deviceplugin.DevicePluginOptions = deviceplugin.DevicePluginOptions()
+        self.opened: float = 0.0
         self.lists: list[deviceplugin.ListAndWatchResponse] = []
         self.list_times: list[float] = []
-        self.ended = ""
+        self.ended: str = ""
         """Why the stream of lists has ended; empty while it has not."""
         self._ring = ring
         self._channel = grpc.insecure_channel(target(path), options=channel_options(_UNLIMITED))

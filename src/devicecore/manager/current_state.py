@@ -25,7 +25,7 @@ class CurrentState:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: set[SimpleQueue[None]] = set()
-        self.value = NodeState()
+        self.value: NodeState = NodeState()
         """The state now. Only `begin` and `replace` write it."""
         self.run: Run | None = None
         """The run now, None outside of one. Only `begin` and `end` write it."""

@@ -109,7 +109,7 @@ class DeviceManager:
         self._start: OpenCall | None = None
         self._run: Run | None = None  # the last one, from the very beginning of its start
         self._events: dict[int, OpenCall] = {}  # under way, by thread
-        self.restored = Restored()
+        self.restored: Restored = Restored()
         """What was found in the store at the last start."""
 
     def __repr__(self) -> str:

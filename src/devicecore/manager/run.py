@@ -15,7 +15,7 @@ class Run:
 
     def __init__(self) -> None:
         self.is_stopped = False
-        self.is_restored = threading.Event()
+        self.is_restored: threading.Event = threading.Event()
         self._process = os.getpid()
 
     def check_process(self) -> None:

@@ -49,7 +49,7 @@ class Saver:
         self._requests: SimpleQueue[_Done | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._thread_lock = threading.Lock()
-        self.is_behind = False
+        self.is_behind: bool = False
         """Whether something is to be saved that is not saved yet."""
 
     def begin(self, run: Run, value: NodeState, extra: ExtraFields) -> None:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from devicecore.domain.container_options import ContainerAllocateResponse
-from devicecore.domain.model import MAX_DEVICE_ID_LENGTH, Device, DeviceId, resource_name
+from devicecore.domain.model import MAX_DEVICE_ID_LENGTH, Device, DeviceId, ResourceName, resource_name
 from devicecore.plugins.responses import environment_list, refuse_unknown
 from devicecore.ports.plugin import DevicePlugin
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class DirectoryPlugin(DevicePlugin):
@@ -40,8 +40,8 @@ class DirectoryPlugin(DevicePlugin):
         *,
         poll_interval: float = 0.5,
     ) -> None:
-        self.resource = resource_name(resource)
-        self.path = Path(path)
+        self.resource: ResourceName = resource_name(resource)
+        self.path: Path = Path(path)
         self._answer = answer or (lambda devices: environment_list(devices, "DEVICES"))
         self._poll_interval = poll_interval
         self._left_out: set[str] = set()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from attrs import evolve
 
 from devicecore.domain.container_options import ContainerAllocateResponse
-from devicecore.domain.model import Device, DeviceId, Health, NumaNode, resource_name
+from devicecore.domain.model import Device, DeviceId, Health, NumaNode, ResourceName, resource_name
 from devicecore.plugins.responses import environment_list, refuse_unknown
 from devicecore.ports.plugin import DevicePlugin
 
@@ -33,8 +33,10 @@ class SimulatedPlugin(DevicePlugin):
     def __init__(
         self, resource: str | None = None, devices: Iterable[Device] | None = None, variable: str | None = None
     ) -> None:
-        self.resource = resource_name(os.environ.get(RESOURCE_VARIABLE, "") if resource is None else resource)
-        self.variable = variable or f"NVIDIA_VISIBLE_DEVICES/{self.resource}"
+        self.resource: ResourceName = resource_name(
+            os.environ.get(RESOURCE_VARIABLE, "") if resource is None else resource
+        )
+        self.variable: str = variable or f"NVIDIA_VISIBLE_DEVICES/{self.resource}"
         listed = simulated_devices(self.resource, 10) if devices is None else tuple(devices)
         self._devices = {device.id: device for device in listed}
         self._subscribers: list[Callable[[], None]] = []

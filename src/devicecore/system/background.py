@@ -14,7 +14,7 @@ from typing import NoReturn
 FIRST_PAUSE, MAX_PAUSE = 0.5, 60.0
 """Seconds before a task that ended is started again."""
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 def bounded_backoff(failures: int, first: float, longest: float) -> float:

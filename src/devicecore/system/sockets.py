@@ -17,7 +17,7 @@ from typing import NamedTuple
 from devicecore.domain.errors import DirectoryError, SocketPathTooLongError
 from devicecore.domain.text import foreign_text
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 MAX_SOCKET_PATH = 107
 """Bytes: sun_path has 108, and one is for the NUL."""

@@ -24,7 +24,7 @@ from devicecore.domain.errors import (
     StoreError,
 )
 from devicecore.domain.events import Event, PluginLost, RegistrationRequested
-from devicecore.domain.model import Device, DeviceId, PluginId, Receipt, ResourceName
+from devicecore.domain.model import Device, DeviceId, PluginId, PluginOptions, Receipt, ResourceName
 from devicecore.ports.plugin import DevicePlugin
 from devicecore.ports.sink import NodeStatusSink
 from devicecore.ports.store import CheckpointStore
@@ -250,7 +250,7 @@ class Gate:
     """
 
     def __init__(self, timeout: float = 60.0, *, after: bool = False) -> None:
-        self.reached = threading.Event()
+        self.reached: threading.Event = threading.Event()
         self._released = threading.Event()
         self._timeout = timeout
         self._after = after
@@ -510,7 +510,7 @@ class FaultyPlugin(DevicePlugin):
         timeout: float = CALL_LIMIT,
     ) -> None:
         self.resource: ResourceName = plugin.resource
-        self.options = plugin.options
+        self.options: PluginOptions = plugin.options
         self._plugin = plugin
         self._script = script
         self._clock = ManualClock() if clock is None else clock

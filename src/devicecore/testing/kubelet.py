@@ -148,8 +148,8 @@ class BaseKubelet(ABC):
 
     def __init__(self, *, topology: Topology | None = None, timeout: float = DEFAULT_TIMEOUT) -> None:
         self.timeout = timeout
-        self.sink = MemorySink()
-        self.record = Recording()
+        self.sink: MemorySink = MemorySink()
+        self.record: Recording = Recording()
         self._topology = topology or Topology()
         self._passed = 0.0
         self._numbers = itertools.count(1)
@@ -158,7 +158,7 @@ class BaseKubelet(ABC):
         self._log = _LastWarnings()
         self._cleanup = ExitStack()
         self._running = False
-        self.manager = self._new_manager(wipe=True)
+        self.manager: DeviceManager = self._new_manager(wipe=True)
 
     # --- start and stop -----------------------------------------------------------------------------------------------
 
@@ -483,7 +483,7 @@ class Kubelet(BaseKubelet):
         timeout: float = DEFAULT_TIMEOUT,
     ) -> None:
         self._temporary = None if directory is not None else short_directory()
-        self.directory = Path(self._temporary.name if directory is None else directory)  # type: ignore[union-attr]  # a temporary directory was made
+        self.directory: Path = Path(self._temporary.name if directory is None else directory)  # type: ignore[union-attr]  # a temporary directory was made
         self._grpc: GrpcUnixTransport | None = None
         super().__init__(topology=topology, timeout=timeout)
 

@@ -113,7 +113,9 @@ class PluginProcess:
     ) -> None:
         where = str(directory)
         socket = str(Path(where) / "kubelet.sock")
-        self.command = tuple(os.fspath(word).replace("{dir}", where).replace("{socket}", socket) for word in command)
+        self.command: tuple[str, ...] = tuple(
+            os.fspath(word).replace("{dir}", where).replace("{socket}", socket) for word in command
+        )
         self._changed = changed
         self._lines: deque[str] = deque(maxlen=_LINES_KEPT)
         self._changes = threading.Condition()

@@ -35,9 +35,9 @@ from devicecore.domain.topology import NumaMask, Policy, Scope, Topology, Topolo
 
 try:
     from hypothesis import strategies as st
-except ModuleNotFoundError as error:
-    message = f"{error}: install the extra `testing`: pip install 'devicecore[testing]'"
-    raise ModuleNotFoundError(message, name=error.name) from None
+except ModuleNotFoundError as _error:
+    _message = f"{_error}: install the extra `testing`: pip install 'devicecore[testing]'"
+    raise ModuleNotFoundError(_message, name=_error.name) from None
 
 RESOURCES = (ResourceName("example.com/gpu"), ResourceName("example.com/rdma"))
 """The default resources."""

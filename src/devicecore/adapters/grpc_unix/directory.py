@@ -25,7 +25,7 @@ from devicecore.system.sockets import (
 
 LOCK_NAME = ".devicecore.lock"
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class SocketDirectory:
@@ -35,7 +35,7 @@ class SocketDirectory:
         self.path = path
         self._allow_shared = allow_shared
         self._wipe = wipe
-        self.socket = str(path / socket_name)
+        self.socket: str = str(path / socket_name)
         self._lock_path = path / LOCK_NAME
         self._lock: int | None = None
 

@@ -23,7 +23,7 @@ MAX_PENDING = 16  # registrations at one socket that have not been answered by i
 _NEARLY_FULL = 0.8  # of a message
 _MANY_BUCKETS = 1000
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 @frozen

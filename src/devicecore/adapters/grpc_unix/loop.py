@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar
 Result = TypeVar("Result")
 Close = Callable[[], Awaitable[None]]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class LoopStoppedError(Exception):

@@ -38,7 +38,7 @@ REGISTER_TIMEOUT = 15.0  # seconds; a kubelet may take 10 to dial back
 LONGEST_BACKOFF = 16  # times the poll interval
 STOP_GRACE = 1.0  # seconds for calls in flight
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 @frozen

@@ -24,7 +24,7 @@ from devicecore.wire.conversion import from_devices, from_options, from_response
 Context = grpc.aio.ServicerContext[Any, Any]
 Result = TypeVar("Result")
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class PluginService:

@@ -53,7 +53,7 @@ _MANY_MISSED = 1000
 Notify = Callable[[Callable[[], Event]], Awaitable[None]]
 """Build an event and pass it to the listener, both in a worker thread. Only `PluginRegistered` can be refused."""
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class RegistrationServer:

@@ -42,7 +42,7 @@ Response = TypeVar("Response", bound=Message)
 _LISTENER_THREADS = 8
 _LISTENER_THREAD_NAME = "devicecore-listener"
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class GrpcUnixTransport:

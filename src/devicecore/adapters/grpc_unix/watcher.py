@@ -38,7 +38,7 @@ NOTIFY_TIMEOUT = 5.0  # seconds
 FIRST_PAUSE, MAX_PAUSE = 0.5, 120.0  # seconds before trying a socket again
 _SHORT_RUN = 10.0  # seconds; a plugin that is lost sooner has failed once more
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class RegisteredPlugin(Protocol):

@@ -47,7 +47,7 @@ class PodsFile:
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             reason = foreign_text(str(error) or type(error).__name__)
             _log.warning("%s cannot be read, so no earlier pod is known: %s", path, reason)
-        self.ran = frozenset(self._running)
+        self.ran: frozenset[PodUid] = frozenset(self._running)
 
     def mark_running(self, pod: PodUid) -> None:
         """Remember that a pod runs."""

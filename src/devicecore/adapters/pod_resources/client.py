@@ -48,7 +48,7 @@ class PodResourcesClient:
     def __init__(
         self, socket: str | os.PathLike[str] = "/var/lib/kubelet/pod-resources/kubelet.sock", *, timeout: float = 10.0
     ) -> None:
-        self.socket = str(socket)
+        self.socket: str = str(socket)
         self._timeout = timeout
         self._channel = grpc.insecure_channel(
             target(str(Path(socket).absolute())), options=channel_options(_MAX_ANSWER)

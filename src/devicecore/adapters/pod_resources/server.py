@@ -74,7 +74,7 @@ class PodResourcesServer:
         burst: int = BURST,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.socket = Path(socket).absolute()
+        self.socket: Path = Path(socket).absolute()
         self._look = look
         self._sweep = sweep
         self._observe = observe

@@ -65,7 +65,7 @@ class Probe(DevicePlugin):
     options = BOTH_OPTIONS
 
     def __init__(self, resource: str = GPU, listed: Sequence[Device] = DEVICES) -> None:
-        self.resource = ResourceName(resource)  # not parsed: transports must refuse some of these names
+        self.resource: ResourceName = ResourceName(resource)  # not parsed: transports must refuse some of these names
         self.calls: list[tuple[object, ...]] = []
         self.prefers: Sequence[str] = ()
         self.answers: ContainerAllocateResponse | None = ANSWER
