@@ -34,9 +34,13 @@ lint: $(VENV)/.dev ## style: ruff
 	@echo "== ruff format --check"
 	@$(BIN)/ruff format --check --quiet
 
-types: $(VENV)/.dev ## types: mypy, strict
+types: $(VENV)/.dev ## types: mypy, strict; and pyright on what users see
 	@echo "== mypy"
 	@$(BIN)/mypy
+	@echo "== pyright"
+	@$(BIN)/pyright --pythonpath $(BIN)/python tests/typing >$(VENV)/pyright.txt || { cat $(VENV)/pyright.txt; exit 1; }
+	@# Not from here: beside src/, pyright does not find the installed package.
+	@cd $(VENV) && PATH="$$PWD/bin:$$PATH" bin/pyright --verifytypes devicecore --ignoreexternal >pyright.txt || { cat pyright.txt; exit 1; }
 
 imports: $(VENV)/.dev ## layers: import-linter
 	@echo "== import-linter"
