@@ -35,7 +35,7 @@ class FileStore:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, max_bytes: int = MAX_CHECKPOINT_BYTES) -> None:
-        self.path = Path(path)
+        self.path: Path = Path(path)
         self._max_bytes = max_bytes
         self._file = DurableFile(self.path, 0o600)
         self._lock = threading.Lock()
@@ -103,7 +103,7 @@ class JsonFileSink:
     """The node's status in a JSON file `{"capacity": {...}, "allocatable": {...}}`, to which others may add."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path: Path = Path(path)
         self._file = DurableFile(self.path, 0o644)
         self._lock = threading.Lock()
 

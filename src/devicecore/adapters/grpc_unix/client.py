@@ -45,7 +45,7 @@ class PluginClient:
         """Which socket file the connection leads to; None until there is one."""
         self.introduced: asyncio.Future[DeviceCoreError | None] = asyncio.get_running_loop().create_future()
         """Set when the registration has ended: None if it succeeded, else why not."""
-        self.asked_again_at = float("-inf")
+        self.asked_again_at: float = float("-inf")
         """Loop time of the last Register call that found this instance alive."""
         self._limits = limits
         self._channel: grpc.aio.Channel | None = None

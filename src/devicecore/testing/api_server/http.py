@@ -89,6 +89,7 @@ class Handler(BaseHTTPRequestHandler):
     wbufsize = -1  # an answer in one packet, ...
     disable_nagle_algorithm = True  # ... at once: otherwise each takes 44 ms
     server: HttpServer
+    close_connection: bool
 
     def do_GET(self) -> None:
         """Read objects, or watch them."""

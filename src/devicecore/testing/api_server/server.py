@@ -51,7 +51,7 @@ class LocalApiServer:
         bookmark_seconds: float = 60.0,
         serves_watch_list: bool = True,
     ) -> None:
-        self.store = ObjectStore() if clock is None else ObjectStore(clock=clock)
+        self.store: ObjectStore = ObjectStore() if clock is None else ObjectStore(clock=clock)
         self.versions: Mapping[str, tuple[str, ...]] = {"": ("v1",), RESOURCE_GROUP: resource_versions}
         self.bearer = bearer
         self.forbidden: set[str] = set()
@@ -63,7 +63,7 @@ class LocalApiServer:
         self.watch_seconds = watch_seconds
         self.bookmark_seconds = bookmark_seconds
         self.serves_watch_list = serves_watch_list
-        self.watch_generation = 0
+        self.watch_generation: int = 0
         self._tls = tls
         self._cues: list[list[Any]] = []  # of cue and how many requests it was met by
         self._lock = threading.Lock()
