@@ -46,7 +46,7 @@ imports: $(VENV)/.dev ## layers: import-linter
 	@echo "== import-linter"
 	@$(BIN)/lint-imports --no-logo
 
-# What is worth nothing if half tested: nobody's average may hide one of them.
+# These must be covered each on its own, because an average would hide a part that is not.
 FULLY_TESTED := domain/* ports/* manager.py
 
 unit: $(VENV)/.dev ## tests, with the examples in README.md and docs/, and their branch coverage
