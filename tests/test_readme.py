@@ -1,6 +1,7 @@
 """The README says what its examples print."""
 
 import re
+import tomllib
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -21,3 +22,9 @@ def test_the_examples_of_the_readme_print_what_it_says() -> None:
 def test_the_first_example_shows_a_variable_that_a_shell_can_use() -> None:
     variables = re.findall(r"# \{'([^']+)': 'gpu-0,gpu-1'\}", README.read_text(encoding="utf-8"))
     assert [re.fullmatch(r"[A-Z_][A-Z0-9_]*", name) is not None for name in variables] == [True]
+
+
+def test_the_readme_lists_each_extra() -> None:
+    project = tomllib.loads((README.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    table = README.read_text(encoding="utf-8").partition("| extra |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == sorted(project["optional-dependencies"])
