@@ -47,7 +47,7 @@ TESTING = ANY | names("attrs .domain .ports .manager .plugins .system .wire .ada
 # The longest name that fits a module decides. Whatever stands here, a module may import from its own layer, and an
 # adapter only from itself.
 LAYERS = {
-    "devicecore": Layer(PURE | names("importlib .domain .ports .manager")),
+    "devicecore": Layer(PURE | names("importlib logging .domain .ports .manager")),
     "devicecore.__main__": Layer(names("sys .cli")),
     "devicecore.domain": Layer(PURE | names("attrs")),
     "devicecore.domain.checkpoint": Layer(PURE | names("attrs cattrs fnv_hash_fast orjson")),

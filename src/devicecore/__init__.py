@@ -6,6 +6,7 @@ is first used, and none of them needs gRPC or protobuf.
 """
 
 from importlib import import_module
+from logging import NullHandler, getLogger
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -97,6 +98,8 @@ __all__ = [
     "Verdict",
     "resource_name",
 ]
+
+getLogger(__name__).addHandler(NullHandler())  # what is logged, and where to, the program decides
 
 _HOMES = {
     "AdmissionError": "domain.errors",

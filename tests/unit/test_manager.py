@@ -1,7 +1,9 @@
-"""What a device manager does when something goes wrong, and what it says."""
+"""What a device manager does when something goes wrong, and the errors that it raises."""
 
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from devicecore import (
     DeviceManager,
     DevicePlugin,
     Health,
+    NodeState,
     NotReady,
     NumaNode,
     PluginOptions,
@@ -33,6 +36,7 @@ from devicecore.adapters.memory import MemoryMetrics, MemoryPods, MemorySink, Me
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, decode, encode
 from devicecore.domain.errors import (
+    ContainerNotFoundError,
     CorruptCheckpointError,
     EndpointNotFoundError,
     InvalidLimitError,
@@ -63,15 +67,15 @@ def a_pod(name: str, count: int = 1, resource: str = GPU) -> Pod:
     return Pod(PodUid(name), containers=(Container("main", {resource: count, "cpu": 2}),))
 
 
-def test_an_unknown_extended_resource_passes_and_is_named() -> None:
-    """Native resources are nobody's question; extended ones that nobody serves are named with their container."""
+def test_an_unknown_extended_resource_is_admitted_and_reported() -> None:
+    """Native resources are left to the kubelet. Unknown extended ones are reported with their container."""
     with DeviceManager(MemoryTransport(), MemoryStore(), MemorySink()) as manager:
         pod = a_pod("p", 1, "other.com/fpga")
         assert manager.admit(pod) == Admitted(pod, unhandled=(("main", resource_name("other.com/fpga")),))
 
 
 def test_a_full_disk_refuses_the_pod_and_changes_nothing() -> None:
-    """What cannot be made durable is not given away."""
+    """An allocation that cannot be saved is not made."""
     store, transport, script = MemoryStore(), MemoryTransport(), Script()
     with DeviceManager(transport, FaultyStore(store, script), MemorySink()) as manager:
         transport.connect(gpus())
@@ -85,8 +89,8 @@ def test_a_full_disk_refuses_the_pod_and_changes_nothing() -> None:
         assert isinstance(manager.admit(a_pod("p")), Admitted)
 
 
-def test_health_is_believed_although_it_cannot_be_saved() -> None:
-    """A full disk does not hide an unhealthy device, and the next save catches up."""
+def test_health_counts_although_it_cannot_be_saved() -> None:
+    """A full disk does not hide an unhealthy device, and the next save includes it."""
     store, transport, script = MemoryStore(), MemoryTransport(), Script()
     with DeviceManager(transport, FaultyStore(store, script), MemorySink()) as manager:
         plugin = gpus()
@@ -100,8 +104,8 @@ def test_health_is_believed_although_it_cannot_be_saved() -> None:
         assert decode(store.blob).data.registered_devices == {GPU: ("gpu-1", "gpu-2", "gpu-3")}
 
 
-def test_what_a_sink_did_not_take_is_published_later() -> None:
-    """While the sink is away nothing is lost: it hears of the newest state, and of what was removed."""
+def test_what_a_sink_refused_is_published_later() -> None:
+    """Later the sink gets the newest status, and every resource removed since the last one."""
     now = [0.0]
     sink, transport, script = MemorySink(), MemoryTransport(), Script()
     faulty = FaultySink(sink, script)
@@ -120,7 +124,7 @@ def test_what_a_sink_did_not_take_is_published_later() -> None:
 
 
 def test_a_corrupt_checkpoint_is_set_aside_and_reported() -> None:
-    """Nothing is restored from it, nothing overwrites it, and `restored` says what, why and where."""
+    """Nothing is restored from it and nothing overwrites it. `restored` says what, why and where."""
     blob = b'{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":1}'
     store = MemoryStore(blob)
     transport = MemoryTransport()
@@ -133,17 +137,27 @@ def test_a_corrupt_checkpoint_is_set_aside_and_reported() -> None:
         assert manager.restored.set_aside == "aside[0]"
 
 
-def test_a_checkpoint_that_can_neither_be_read_nor_set_aside_keeps_a_manager_from_starting(tmp_path: Path) -> None:
-    """It says both, what was wrong with it and why it is still there."""
+def test_a_checkpoint_that_cannot_be_read_or_set_aside_prevents_a_start(tmp_path: Path) -> None:
+    """The error says both: what is wrong with it, and why it is still there."""
     both = r"^failed to set aside .*in_directory keeps a checkpoint in one\..*failed to read .*Is a directory$"
     with pytest.raises(StoreError, match=both):
         DeviceManager(MemoryTransport(), FileStore(tmp_path), MemorySink()).start()
 
 
-def test_one_uid_is_not_a_collection_of_pods() -> None:
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("pod-1", r"^evict takes the uids of several pods: evict\(\['pod-1'\]\)$"),
+        ([a_pod("p")], r"^evict takes the uids of pods: expected evict\(\[pod\.uid\]\), got Pod$"),
+        (a_pod("p"), r"^evict takes the uids of several pods: expected evict\(\[pod\.uid\]\), got Pod$"),
+        ([1], r"^evict takes the uids of pods: expected a str, got int$"),
+    ],
+    ids=["a uid", "a list of pods", "a pod", "a number"],
+)
+def test_evict_says_what_is_wrong_with_its_argument(argument: Iterable[PodUid], message: str) -> None:
     manager = DeviceManager(MemoryTransport(), MemoryStore(), MemorySink())
-    with manager, pytest.raises(TypeError, match=r"evict\(\['pod-1'\]\)"):
-        manager.evict("pod-1")  # type: ignore[arg-type]  # what somebody without mypy does
+    with manager, pytest.raises(TypeError, match=message):
+        manager.evict(argument)
 
 
 def test_an_entry_whose_receipt_cannot_be_read_is_skipped_and_reported() -> None:
@@ -160,7 +174,7 @@ def test_an_entry_whose_receipt_cannot_be_read_is_skipped_and_reported() -> None
 
 
 def test_a_pod_is_not_ready_until_the_plugin_is_back() -> None:
-    """After a restart the verdict is neither yes nor no, and names the resource that is waited for."""
+    """After a restart the verdict is neither yes nor no. It names the resource that is missing."""
     store, transport = MemoryStore(), MemoryTransport()
     with DeviceManager(transport, store, MemorySink()) as manager:
         transport.connect(gpus())
@@ -175,8 +189,8 @@ def test_a_pod_is_not_ready_until_the_plugin_is_back() -> None:
         assert isinstance(manager.admit(a_pod("q")), Admitted)
 
 
-def test_a_pod_is_not_ready_while_its_plugin_has_registered_but_not_reported() -> None:
-    """Between Register and the first list a pod does not slip through without its devices."""
+def test_a_pod_is_not_ready_between_registration_and_first_list() -> None:
+    """A pod is not admitted without its devices in that time."""
 
     class Shy(SimulatedPlugin):
         def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
@@ -193,7 +207,7 @@ def test_a_pod_is_not_ready_while_its_plugin_has_registered_but_not_reported() -
 
 
 def test_an_answer_that_comes_after_the_budget_is_not_taken() -> None:
-    """However late the plugin is, the pod is refused and nothing is in use."""
+    """The pod is refused and nothing is in use, however late the plugin answers."""
 
     class Slow(SimulatedPlugin):
         def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
@@ -213,8 +227,8 @@ def test_an_answer_that_comes_after_the_budget_is_not_taken() -> None:
         assert (manager.state.ledger, store.blob) == (before.ledger, blob)
 
 
-def test_an_init_container_that_has_ended_is_not_asked_for_again() -> None:
-    """After a restart, a pod whose app container runs is admitted although its plugin is not back (#138446)."""
+def test_an_init_container_that_has_ended_needs_no_plugin() -> None:
+    """After a restart, a pod whose app container runs is admitted without its plugin (kubernetes#138446)."""
     init, main = Container("init", {GPU: 1}), Container("main", {GPU: 1})
     pod = Pod(PodUid("p"), init_containers=(init,), containers=(main,))
     store, transport = MemoryStore(), MemoryTransport()
@@ -229,8 +243,8 @@ def test_an_init_container_that_has_ended_is_not_asked_for_again() -> None:
         assert isinstance(manager.admit(pod), NotReady)
 
 
-def test_a_plugin_that_reports_nothing_healthy_is_a_no() -> None:
-    """Not reported yet and all unhealthy are told apart."""
+def test_a_plugin_without_healthy_devices_is_a_refusal() -> None:
+    """A resource without a list is `NotReady`; one whose devices are all unhealthy is refused."""
     store, transport = MemoryStore(), MemoryTransport()
     with DeviceManager(transport, store, MemorySink()) as manager:
         transport.connect(SimulatedPlugin(GPU, simulated_devices("gpu", 1, unhealthy=[0])))
@@ -274,7 +288,7 @@ class Fussy(DevicePlugin):
 
 
 def test_a_failing_preference_refuses_the_pod() -> None:
-    """The sentence is the kubelet's, with the plugin's own words."""
+    """The error is the kubelet's sentence with the plugin's text."""
     transport = MemoryTransport()
     with DeviceManager(transport, MemoryStore(), MemorySink()) as manager:
         transport.connect(Fussy(PluginOptions(get_preferred_allocation_available=True)))
@@ -285,7 +299,7 @@ def test_a_failing_preference_refuses_the_pod() -> None:
 
 
 def test_a_start_that_the_plugin_refuses_gives_no_options() -> None:
-    """PreStartContainer comes before the settings, for a container that has devices."""
+    """PreStartContainer is called before the options are read."""
     transport = MemoryTransport()
     with DeviceManager(transport, MemoryStore(), MemorySink()) as manager:
         transport.connect(Fussy(PluginOptions(pre_start_required=True)))
@@ -298,8 +312,8 @@ def test_a_start_that_the_plugin_refuses_gives_no_options() -> None:
             manager.start_container(a_pod("p"), "main")
 
 
-def test_a_container_of_an_active_pod_gets_at_its_start_what_it_missed() -> None:
-    """A pod that came before its plugin is given devices when its container starts (kubelet.md 7.1)."""
+def test_a_container_gets_what_it_missed_when_it_starts() -> None:
+    """An active pod that came before its plugin gets devices at the start (kubelet.md 7.1)."""
     transport, pods = MemoryTransport(), MemoryPods(active={PodUid("p")})
     with DeviceManager(transport, MemoryStore(), MemorySink(), pods=pods) as manager:
         assert manager.admit(a_pod("p")) == Admitted(a_pod("p"), unhandled=(("main", GPU),))
@@ -311,7 +325,7 @@ def test_a_container_of_an_active_pod_gets_at_its_start_what_it_missed() -> None
 
 
 def test_after_a_restart_a_start_does_not_wait_for_the_plugin() -> None:
-    """Before the plugin is back its options are unknown, and a kubelet goes on (kubelet.md 7.2)."""
+    """Before the plugin is back its options are unknown, and a kubelet continues (kubelet.md 7.2)."""
     now = [0.0]
     store, transport = MemoryStore(), MemoryTransport()
     with DeviceManager(transport, store, MemorySink()) as manager:
@@ -327,8 +341,8 @@ def test_after_a_restart_a_start_does_not_wait_for_the_plugin() -> None:
             manager.start_container(a_pod("p"), "main")
 
 
-def test_a_dead_plugin_answers_nothing() -> None:
-    """Devices whose plugin wants to hear of starts cannot start without it."""
+def test_a_lost_plugin_that_requires_pre_start_prevents_a_start() -> None:
+    """The container needs a call that no plugin answers."""
     transport = MemoryTransport()
     with DeviceManager(transport, MemoryStore(), MemorySink()) as manager:
         connection = transport.connect(Fussy(PluginOptions(pre_start_required=True)))
@@ -342,7 +356,7 @@ def test_a_dead_plugin_answers_nothing() -> None:
 
 
 def test_conflicting_answers_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Two plugins that want one variable to differ: the first wins, and the log says so."""
+    """Two plugins set one variable to different values. The first value is kept, and the conflict is logged."""
     transport = MemoryTransport()
     with DeviceManager(transport, MemoryStore(), MemorySink()) as manager:
         transport.connect(SimulatedPlugin(GPU, simulated_devices("gpu", 1), "DEVICES"))
@@ -356,7 +370,7 @@ def test_conflicting_answers_are_logged(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_bad_registrations_are_refused_with_a_sentence() -> None:
-    """A name no kubelet takes, a socket that is served already, a manager that is not there."""
+    """An invalid name, a socket that is in use, a manager that is not started."""
     transport = MemoryTransport()
     with pytest.raises(PluginStoppedError):
         transport.connect(gpus())
@@ -377,8 +391,8 @@ def test_bad_registrations_are_refused_with_a_sentence() -> None:
 
 
 @pytest.mark.parametrize(("policy", "fails"), [(Policy.NONE, False), (Policy.RESTRICTED, True)])
-def test_an_admission_is_measured_and_fails_only_where_there_is_a_policy(policy: Policy, *, fails: bool) -> None:
-    """A kubelet counts errors of the topology manager, and without a policy it has none to make."""
+def test_an_admission_counts_as_failed_only_under_a_policy(policy: Policy, *, fails: bool) -> None:
+    """A kubelet counts errors of the topology manager. Without a policy there are none."""
     metrics = MemoryMetrics()
     topology = Topology((NumaNode(0),), policy)
     transport, times = MemoryTransport(), iter(range(100))
@@ -404,7 +418,7 @@ def test_an_admission_is_measured_and_fails_only_where_there_is_a_policy(policy:
     ],
 )
 def test_the_topology_policy_decides(scope: Scope, policy: Policy, count: int, admitted: bool) -> None:
-    """Two devices on each of two nodes: three never fit on one node."""
+    """With two devices on each of two NUMA nodes, three never fit on one."""
     transport = MemoryTransport()
     topology = Topology((NumaNode(0), NumaNode(1)), policy, scope)
     with DeviceManager(transport, MemoryStore(), MemorySink(), topology=topology) as manager:
@@ -418,8 +432,8 @@ def test_the_topology_policy_decides(scope: Scope, policy: Policy, count: int, a
             assert len(verdict.devices("main")[GPU]) == count  # type: ignore[union-attr]  # a NotReady fails above
 
 
-def test_a_refusal_for_its_numa_nodes_names_the_container() -> None:
-    """The container whose hints do not fit is the one that failed, not the one before it."""
+def test_a_topology_refusal_names_its_container() -> None:
+    """The refusal names the container whose hints do not fit, not the one before it."""
     transport = MemoryTransport()
     topology = Topology((NumaNode(0), NumaNode(1)), Policy.SINGLE_NUMA_NODE)
     with DeviceManager(transport, MemoryStore(), MemorySink(), topology=topology) as manager:
@@ -429,8 +443,8 @@ def test_a_refusal_for_its_numa_nodes_names_the_container() -> None:
         assert [verdict.container for verdict in (first, second) if isinstance(verdict, Refused)] == ["main", "b"]
 
 
-def test_a_refusal_says_what_a_kubelet_puts_into_the_pods_status() -> None:
-    """Reason and message (kubelet.md 5.1)."""
+def test_a_refusal_has_the_reason_and_message_of_a_kubelet() -> None:
+    """A kubelet writes both into the status of the pod (kubelet.md 5.1)."""
     topology = Topology((NumaNode(0), NumaNode(1)), Policy.SINGLE_NUMA_NODE)
     transport = MemoryTransport()
     with DeviceManager(transport, MemoryStore(), MemorySink(), topology=topology) as manager:
@@ -447,8 +461,8 @@ def test_a_refusal_says_what_a_kubelet_puts_into_the_pods_status() -> None:
     assert ill.message == f"Allocate failed due to {ill.error}, which is unexpected"
 
 
-def test_containers_that_come_one_by_one_share_what_was_settled_for_their_pod() -> None:
-    """With the scope `pod`, until the pod is gone: what it then gets is settled anew."""
+def test_containers_admitted_one_by_one_share_the_affinity_of_their_pod() -> None:
+    """This is so with the scope `pod`. When the pod is gone, its affinity is chosen anew."""
     transport = MemoryTransport()
     topology = Topology((NumaNode(0), NumaNode(1)), Policy.SINGLE_NUMA_NODE, Scope.POD)
     pod = Pod(PodUid("p"), containers=(Container("a", {GPU: 1}), Container("b", {GPU: 1})))
@@ -464,14 +478,14 @@ def test_containers_that_come_one_by_one_share_what_was_settled_for_their_pod() 
 
 
 @pytest.mark.parametrize("limit", ["1", 1.5, -1, None])
-def test_a_limit_that_is_no_count_is_no_container(limit: int) -> None:
-    """A request for -1 devices would be granted, one for "1" would break in the middle of an admission."""
+def test_a_limit_must_be_a_count(limit: int) -> None:
+    """A request for -1 devices would be granted, and one for "1" would fail in the middle of an admission."""
     with pytest.raises(InvalidLimitError) as refused:
         Container("main", {GPU: limit})
     assert str(refused.value) == f"the limit of {GPU} is {limit!r}: it must be a whole number, at least 0"
 
 
-def test_an_affinity_for_no_node_at_all_is_not_the_lack_of_one() -> None:
+def test_an_empty_affinity_differs_from_no_affinity() -> None:
     """Devices without topology are then as good as any, and those with one come first, as in a kubelet."""
     devices = [Device(DeviceId("a")), Device(DeviceId("b"), topology=(NumaNode(0),))]
     transport = MemoryTransport()
@@ -482,8 +496,8 @@ def test_an_affinity_for_no_node_at_all_is_not_the_lack_of_one() -> None:
         assert list(verdict.devices("main")[GPU]) == ["b"]
 
 
-def test_what_a_plugin_said_is_remembered_while_its_devices_are_held() -> None:
-    """Its grace period over, a container still holds devices of the nodes and the health that were last listed."""
+def test_topology_and_health_outlast_the_grace_period() -> None:
+    """A container still holds devices with the NUMA nodes and the health that were listed last."""
     now = 0.0
     transport = MemoryTransport()
     topology = Topology((NumaNode(0), NumaNode(1)))
@@ -507,8 +521,8 @@ def test_what_a_plugin_said_is_remembered_while_its_devices_are_held() -> None:
         assert status.devices == {"gpu-1": Health.UNHEALTHY, "gpu-3": Health.HEALTHY}
 
 
-def test_devices_come_from_the_nodes_that_everybody_agrees_on() -> None:
-    """A CPU manager that wants node 1 gets devices of node 1."""
+def test_devices_come_from_the_numa_nodes_of_all_hint_providers() -> None:
+    """If a CPU manager prefers NUMA node 1, the devices are from NUMA node 1."""
 
     class CpuManager:
         def topology_hints(self, pod: Pod, container: Container | None) -> Hints:
@@ -530,7 +544,7 @@ def test_devices_come_from_the_nodes_that_everybody_agrees_on() -> None:
 
 
 def test_pods_that_vanish_while_sources_are_not_ready_keep_their_devices() -> None:
-    """A missing pod means nothing before every source has delivered once."""
+    """Before every source has delivered once, a pod that is not listed may still exist."""
     transport, pods = MemoryTransport(), MemoryPods(active={PodUid("p")}, running={ContainerKey(PodUid("p"), "main")})
     with DeviceManager(transport, MemoryStore(), MemorySink(), pods=pods) as manager:
         transport.connect(gpus())
@@ -544,7 +558,7 @@ def test_pods_that_vanish_while_sources_are_not_ready_keep_their_devices() -> No
         assert list(manager.state.ledger.allocations) == []
 
 
-def test_a_pod_source_may_evict_whom_it_finds_gone_while_it_is_asked() -> None:
+def test_a_pod_source_may_call_evict_while_it_is_asked() -> None:
     class Source(MemoryPods):
         def active_pods(self) -> tuple[PodUid, ...]:
             if not self.active:
@@ -565,7 +579,7 @@ def test_a_pod_source_may_evict_whom_it_finds_gone_while_it_is_asked() -> None:
         assert not manager.state.ledger.allocations
 
 
-def test_starting_twice_is_once_and_stopping_twice_too() -> None:
+def test_a_second_start_and_a_second_stop_do_nothing() -> None:
     """A second start does not read the checkpoint again."""
     store, transport = MemoryStore(), MemoryTransport()
     manager = DeviceManager(transport, store, MemorySink())
@@ -578,17 +592,83 @@ def test_starting_twice_is_once_and_stopping_twice_too() -> None:
 
 
 def test_a_wait_that_times_out_says_so() -> None:
-    """Waiting ends with a sentence."""
+    """The error says how long the wait was."""
     with DeviceManager(MemoryTransport(), MemoryStore(), MemorySink()) as manager:
         assert manager.wait_for(lambda node: not node.knows(GPU), timeout=0) is manager.state
         with pytest.raises(TimeoutError, match="condition not met within 0 s"):
             manager.wait_for(lambda node: node.knows(GPU), timeout=0)
 
 
-def test_a_question_about_a_container_that_is_not_there_is_an_error_of_the_caller() -> None:
-    """Names are not guessed."""
+@pytest.mark.parametrize("method", ["allocate", "options", "start_container", "topology_hints"])
+def test_an_unknown_container_is_named_with_those_that_exist(method: str) -> None:
     with DeviceManager(MemoryTransport(), MemoryStore(), MemorySink()) as manager:
-        with pytest.raises(KeyError, match="sidecar"):
-            manager.allocate(a_pod("p"), "sidecar")
-        with pytest.raises(KeyError, match="sidecar"):
-            manager.start_container(a_pod("p"), "sidecar")
+        with pytest.raises(ContainerNotFoundError) as error:
+            getattr(manager, method)(a_pod("p"), "misspelt")
+        assert "misspelt" in str(error.value)
+        assert "main" in str(error.value)
+
+
+def test_looking_changes_nothing() -> None:
+    """`status`, `options` and `topology_hints` call no plugin, save nothing and publish nothing."""
+    now = 0.0
+    store, sink, transport, pods = MemoryStore(), MemorySink(), MemoryTransport(), MemoryPods(active={PodUid("p")})
+    manager = DeviceManager(transport, store, sink, pods=pods, clock=lambda: now)
+    with manager:
+        connection = transport.connect(Fussy(PluginOptions(pre_start_required=True)))
+        manager.admit(a_pod("p"))
+        connection.disconnect()
+        pods.active.clear()
+        now = 301.0
+        state, blob, published = manager.state, store.blob, len(sink.published)
+        assert manager.status.capacity == {GPU: 2}
+        options = manager.options(a_pod("p"), "main")
+        assert options is not None
+        assert options.envs == {"N": "1"}
+        assert manager.options(a_pod("q"), "main") is None
+        manager.topology_hints(a_pod("p"))
+        assert (manager.state, store.blob, len(sink.published)) == (state, blob, published)
+        assert manager.tick().removed == (GPU,)
+
+
+def test_a_condition_may_call_the_manager() -> None:
+    """It is evaluated without a lock. Under the state lock it would hang every thread."""
+    manager = DeviceManager(MemoryTransport(), MemoryStore(), MemorySink())
+
+    def condition(_: NodeState) -> bool:
+        manager.evict([PodUid("p")])
+        return isinstance(manager.admit(Pod(PodUid("q"))), Admitted)
+
+    with manager:
+        waiting = threading.Thread(target=manager.wait_for, args=(condition, 60), daemon=True)
+        waiting.start()
+        waiting.join(60)
+        assert not waiting.is_alive()
+
+
+def test_what_could_not_be_saved_is_saved_by_the_next_tick() -> None:
+    store, transport, script = MemoryStore(), MemoryTransport(), Script()
+    with DeviceManager(transport, FaultyStore(store, script), MemorySink()) as manager:
+        script.always("save", DISK_FULL)
+        transport.connect(gpus())
+        assert store.blob is None
+        script.clear()
+        manager.tick()
+        assert store.blob is not None
+
+
+def test_the_repr_is_a_line_with_counts() -> None:
+    transport = MemoryTransport()
+    manager = DeviceManager(transport, MemoryStore(), MemorySink())
+    with manager:
+        transport.connect(gpus(5000))
+        manager.admit(a_pod("p", 3))
+        running = "<DeviceManager running: 1 resource, 5000 devices, 1 pod with devices>"
+        assert repr(manager) == running
+    assert repr(manager) == running.replace("running", "stopped")
+
+
+def test_the_library_logs_nothing_unless_the_program_asks_for_it() -> None:
+    """Without a handler of the program, Python would print warnings to stderr."""
+    script = "import devicecore, logging; logging.getLogger('devicecore.manager').error('not to be seen')"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stderr == ""

@@ -114,10 +114,11 @@ class DeviceManager:
 
     def __repr__(self) -> str:
         inventory, ledger = self.state.inventory, self.state.ledger
-        devices = sum(inventory.status().capacity.values())
         return (
-            f"<DeviceManager {'running' if self._state.run else 'stopped'}: {len(inventory.resources)} resources, "
-            f"{devices} devices, {len(ledger.allocations)} pods with devices>"
+            f"<DeviceManager {'running' if self._state.run else 'stopped'}: "
+            f"{_count(len(inventory.resources), 'resource')}, "
+            f"{_count(sum(inventory.status().capacity.values()), 'device')}, "
+            f"{_count(len(ledger.allocations), 'pod')} with devices>"
         )
 
     # --- starting and stopping ----------------------------------------------------------------------------------------
@@ -247,7 +248,7 @@ class DeviceManager:
         """What a container must be given for the devices that it has; None if it has none. Nothing is changed.
 
         Raises:
-            KeyError: the pod has no such container.
+            ContainerNotFoundError: the pod has no such container. It is a KeyError.
             UnreadableReceiptError: a plugin's answer cannot be read.
         """
         key = pod.key(pod.container(container))
@@ -263,7 +264,7 @@ class DeviceManager:
         admission.
 
         Raises:
-            KeyError: the pod has no such container.
+            ContainerNotFoundError: the pod has no such container. It is a KeyError.
         """
         return self._affinities.hints(pod, None if container is None else pod.container(container))
 
@@ -298,7 +299,7 @@ class DeviceManager:
         With the scope `pod`, what was chosen for the first container of the pod holds for those after it.
 
         Raises:
-            KeyError: the pod has no such container.
+            ContainerNotFoundError: the pod has no such container. It is a KeyError.
             ManagerNotStartedError: the manager was never started.
             CalledFromInsideError: it is called from inside an admission of the same pod, or from inside the store.
             ForkedError: this process is a fork of the one in which the manager was started.
@@ -314,7 +315,7 @@ class DeviceManager:
         7.1).
 
         Raises:
-            KeyError: the pod has no such container.
+            ContainerNotFoundError: the pod has no such container. It is a KeyError.
             NoDevicesAllocatedError: a plugin requires to be told of the start of a container without its devices.
             PluginError: a plugin does not answer, or its answer cannot be read.
             AdmissionError: the container missed its allocation, and cannot have it now.
@@ -415,9 +416,16 @@ class DeviceManager:
             self._notifier.notify(changed_health(event.plugin.resource, old, new, after.ledger))
 
 
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def _uids(pods: Iterable[object]) -> tuple[PodUid, ...]:
-    if isinstance(pods, str):  # whose letters would be pods that do not exist
+    if isinstance(pods, str):  # each letter would be a pod
         message = f"evict takes the uids of several pods: evict([{pods!r}])"
+        raise TypeError(message)
+    if isinstance(pods, Pod):
+        message = "evict takes the uids of several pods: expected evict([pod.uid]), got Pod"
         raise TypeError(message)
     uids = []
     for uid in pods:
