@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from devicecore import DeviceSpec, Health, Mount, conformance
+from devicecore import DeviceSpec, Health, Mount
+from devicecore.conformance import Verdict
+from devicecore.conformance.device_plugin import Settings, run
 from devicecore.testing.kubelet import Kubelet
 from devicecore.testing.process import PluginProcess
 
@@ -58,9 +60,9 @@ def test_it_passes_every_check(stubs: Path, monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setenv("PYTHONPATH", str(stubs))
     sick = tmp_path / "provoke.sh"
     sick.write_text('touch "$DEVICE_PLUGIN_PATH/bad"\n')
-    settings = conformance.Settings(resource=NPU, restarting=0.3, away=0.5, refusing=0.5, provoke_health=f"sh {sick}")
-    report = conformance.run([sys.executable, PLUGIN], settings=settings)
-    assert [(result.check.name, result.came) for result in report.results if result.failed] == []
-    assert (report.resource, report.devices) == (NPU, 4)
-    skipped = {result.check.name for result in report.results if result.verdict is conformance.Verdict.SKIPPED}
+    settings = Settings(resource=NPU, restarting=0.3, away=0.5, refusing=0.5, provoke_health=f"sh {sick}")
+    report = run([sys.executable, PLUGIN], settings=settings)
+    assert [(result.name, result.actual) for result in report.failures] == []
+    assert report.subject == f"{NPU}, 4 devices"
+    skipped = {result.name for result in report.results if result.verdict is Verdict.SKIPPED}
     assert skipped == {"answers-pre-start-container", "answers-notify-registration-status"}

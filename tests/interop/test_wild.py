@@ -1,4 +1,4 @@
-"""Plugins with the habits of those in the wild, put to the checks: what kubelets put up with is no failure."""
+"""The checks on plugins with habits of well-known plugins: a check does not fail for what kubelets accept."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from devicecore import conformance
-from devicecore.conformance import CHECKS, Report, Settings, Verdict
+from devicecore.conformance import Report, Verdict
+from devicecore.conformance.device_plugin import CHECKS, Settings, run
 
 PLUGIN = Path(__file__).with_name("wild_plugin.py")
-QUICK = Settings(timeout=5, restarting=0.3, away=0.5, refusing=0.3, returning=30)
+QUICK = Settings(timeout=5, restarting=0.3, away=0.5, refusing=0.3, returning=30, noticing=30)
 
-# The resource under test, and what fails; never a must-check.
+# The resource under test, and the checks that fail. None of them has severity must.
 HABITS = {
     "nvidia": (
         "nvidia.com/gpu.shared",
@@ -23,52 +23,52 @@ HABITS = {
     "fatal": ("vendor.example/qat", {"mounts-the-same-again", "stays-up", "removes-its-socket"}),
     "several": ("vendor.example/kind-1", {"mounts-the-same-again", "removes-its-socket"}),
     "empty": ("vendor.example/none", {"removes-its-socket"}),
-    "alpha": ("", {"serves-before-it-registers", "stays-up"}),
+    "alpha": ("", {"serves-before-it-registers"}),
 }
 
 
 @pytest.fixture(scope="module")
 def reports(stubs: Path) -> Iterator[Mapping[str, Report]]:
-    """What came of each; they are waiting most of the time, so they do it together."""
+    """The report of each habit. The runs wait most of the time, so they share it."""
 
-    def run(habit: str) -> Report:
+    def run_habit(habit: str) -> Report:
         settings = evolve(QUICK, resource=HABITS[habit][0])
-        # One of them waits for a new kubelet.sock and for nothing else, and would be waited for in vain.
+        # One of them only notices a new kubelet.sock, so this check would wait until its timeout.
         checks = [check for check in CHECKS if habit != "nvidia" or check.name != "returns-after-its-stream-is-cut"]
-        return conformance.run([sys.executable, PLUGIN, habit, "{dir}"], settings=settings, checks=checks)
+        return run([sys.executable, PLUGIN, habit, "{dir}"], settings=settings, checks=checks)
 
     with pytest.MonkeyPatch.context() as patched, ThreadPoolExecutor(len(HABITS)) as pool:
         patched.setenv("PYTHONPATH", str(stubs))
-        yield dict(zip(HABITS, pool.map(run, HABITS), strict=True))
+        yield dict(zip(HABITS, pool.map(run_habit, HABITS), strict=True))
 
 
 @pytest.mark.parametrize("habit", HABITS)
 def test_a_habit_fails_only_what_it_should(habit: str, reports: Mapping[str, Report]) -> None:
     report = reports[habit]
-    came = {result.check.name: result.came for result in report.results if result.failed}
-    assert came.keys() == HABITS[habit][1], came
-    assert report.passed == (habit != "alpha"), came
+    actual = {result.name: result.actual for result in report.results if result.failed}
+    assert actual.keys() == HABITS[habit][1], actual
+    assert report.passed == (habit != "alpha"), actual
 
 
-def test_of_several_resources_the_others_are_named(reports: Mapping[str, Report]) -> None:
-    assert reports["several"].others == ("vendor.example/kind-0", "vendor.example/kind-2")
+def test_the_other_resources_of_a_plugin_are_named(reports: Mapping[str, Report]) -> None:
+    assert reports["several"].facts["others"] == ["vendor.example/kind-0", "vendor.example/kind-2"]
 
 
 def test_devices_of_several_containers_are_no_fault(reports: Mapping[str, Report]) -> None:
-    assert reports["nvidia"].result("gives-each-device-its-own-nodes").came == "none has: 4 devices share 2 nodes"
+    assert reports["nvidia"].result("gives-each-device-its-own-nodes").actual == "none has: 4 devices share 2 nodes"
 
 
-def test_who_exits_with_its_kubelet_is_started_again(reports: Mapping[str, Report]) -> None:
-    came = reports["fatal"].result("returns-after-its-stream-is-cut").came
-    assert "exited early with status 2, last output: panic: the kubelet has gone" in came
+def test_a_plugin_that_exits_with_its_kubelet_is_started_again(reports: Mapping[str, Report]) -> None:
+    actual = reports["fatal"].result("returns-after-its-stream-is-cut").actual
+    assert "exited early with status 2, last output: panic: the kubelet has gone" in actual
 
 
-def test_who_has_nothing_is_asked_for_nothing(reports: Mapping[str, Report]) -> None:
+def test_a_plugin_without_devices_gets_no_allocate(reports: Mapping[str, Report]) -> None:
     report = reports["empty"]
-    assert (report.devices, report.result("allocates-each-device").verdict) == (0, Verdict.SKIPPED)
+    assert (report.facts["devices"], report.result("allocates-each-device").verdict) == (0, Verdict.SKIPPED)
 
 
-def test_who_speaks_another_version_is_told_so(reports: Mapping[str, Report]) -> None:
-    came = reports["alpha"].result("serves-before-it-registers").came
-    assert "but /deviceplugin.Registration/Register was called, which is no method of this API" in came
-    assert "last output: cannot register: StatusCode.UNIMPLEMENTED" in came
+def test_a_call_of_another_api_is_named(reports: Mapping[str, Report]) -> None:
+    actual = reports["alpha"].result("serves-before-it-registers").actual
+    assert "but /deviceplugin.Registration/Register was called, which is no method of this API" in actual
+    assert "last output: cannot register: StatusCode.UNIMPLEMENTED" in actual

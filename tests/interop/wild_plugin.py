@@ -79,7 +79,7 @@ class Server(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # made by pr
         ctx.abort(grpc.StatusCode.UNIMPLEMENTED, "method PreStartContainer not implemented")
 
     def serve(self) -> None:
-        """Take the socket, whoever had it."""
+        """Serve the socket, even if another process had it."""
         path = f"{DIR}/{self.endpoint}"
         if self.server is not None:
             self.server.stop(None).wait(0.5)  # else Python ends it later, and with it what lies at its path by then

@@ -1,24 +1,26 @@
-"""The faulty plugins, and which check finds each."""
+"""The faulty plugins, and which checks fail on each."""
 
 import sys
 from pathlib import Path
 
 from attrs import evolve
 
-from devicecore import conformance
-from devicecore.conformance import CHECKS, Check, Settings, Severity
+from devicecore.conformance import Check, Report, Severity
+from devicecore.conformance.device_plugin import CHECKS, PluginUnderTest, Settings, run
 
 PLUGIN = Path(__file__).with_name("faulty_plugin.py")
-QUICK = Settings(first=60, timeout=30, returning=30, restarting=0.1, away=0.8, refusing=0.5)
-# For faults that show by something that does not come; it is the only thing that is waited for so shortly.
+QUICK = Settings(first=60, timeout=30, returning=30, noticing=30, restarting=0.1, away=0.8, refusing=0.5)
+# Faults that show because something does not happen. Only that wait is so short.
 SHORT = {
     "never-registers": evolve(QUICK, first=0.8),
     "registers-first": evolve(QUICK, timeout=0.8),
     "silent": evolve(QUICK, timeout=0.8),
     "never-sick": evolve(QUICK, timeout=2),
+    "adds-a-device": evolve(QUICK, timeout=2),
+    "loses-a-later-change": evolve(QUICK, timeout=2),
     "never-returns": evolve(QUICK, returning=0.8),
-    "watches-its-socket": evolve(QUICK, returning=0.8),
-    "watches-files": evolve(QUICK, returning=0.8),
+    "watches-its-socket": evolve(QUICK, noticing=0.8),
+    "watches-files": evolve(QUICK, noticing=0.8),
     "gives-up": evolve(QUICK, returning=0.8, away=1.5),
     "finds-its-socket": evolve(QUICK, returning=0.8),
     "ignores-sigterm": evolve(QUICK, grace=0.8),
@@ -26,11 +28,12 @@ SHORT = {
 
 BY_NAME = {check.name: check for check in CHECKS}
 NAMES = list(BY_NAME)
-LIFE = NAMES[NAMES.index("returns-after-the-directory-is-emptied") : NAMES.index("stays-up")]
-"""The checks about the kubelet's life."""
-CALM = [name for name in NAMES if name not in {*LIFE, "keeps-its-stream-open"}]
+RESTARTS = NAMES[NAMES.index("keeps-its-stream-open") : NAMES.index("stays-up")]
+"""The checks that restart the kubelet or the plugin, or change the health of a device."""
+CALM = [name for name in NAMES if name not in RESTARTS]
+HEALTH = ["reports-health-after-a-kubelet-restart", "reports-a-change-of-health"]
 
-# The fault; the checks that fail on it; the checks that are made, where that is not all that leave the kubelet alone.
+# The fault; the checks that fail on it; the checks to make.
 FAULTS: list[tuple[str, str, list[str]]] = [
     ("never-registers", "serves-before-it-registers", CALM),
     ("registers-first", "serves-before-it-registers", CALM[:7]),
@@ -52,6 +55,9 @@ FAULTS: list[tuple[str, str, list[str]]] = [
     ("repeats", "answers-each-of-two-containers", CALM),
     ("dies", "survives-a-request-for-no-devices stays-up", CALM),
     ("knows-everything", "refuses-an-unknown-device", CALM),
+    ("empty-answer", "refuses-an-unknown-device", CALM),
+    ("no-answer", "", CALM),
+    ("relative-path", "gives-absolute-paths", CALM),
     ("by-position", "gives-nodes-by-id", CALM),
     ("shares-a-node", "gives-each-device-its-own-nodes", CALM),
     ("once-only", "allocates-again-in-the-same-way", ["allocates-again-in-the-same-way"]),
@@ -62,38 +68,44 @@ FAULTS: list[tuple[str, str, list[str]]] = [
     ("prefers-the-taken", "prefers-only-what-is-available", CALM),
     ("prefers-at-will", "prefers-what-it-must-include", CALM),
     ("no-pre-start", "answers-pre-start-container", CALM),
-    ("never-sick", "reports-a-change-of-health", CALM),
     ("ignores-sigterm", "ends-on-sigterm", CALM),
     ("leaves-its-socket", "removes-its-socket", CALM),
 ]
-# Those that show in what a plugin does when its kubelet goes.
-LIFE_FAULTS: list[tuple[str, str, list[str]]] = [
+# Faults and habits that show when the kubelet or the plugin restarts, or when a device's health changes.
+RESTART_FAULTS: list[tuple[str, str, list[str]]] = [
     ("short-stream", "keeps-its-stream-open", ["serves-before-it-registers", "keeps-its-stream-open"]),
-    ("never-returns", "returns-after-the-directory-is-emptied", LIFE[:1]),
-    ("watches-its-socket", "returns-after-kubelet-sock-is-recreated", LIFE[1:2]),
-    ("watches-files", "returns-after-its-stream-is-cut", LIFE[2:3]),
-    ("gives-up", "returns-to-a-kubelet-that-was-away", LIFE[3:4]),
-    ("spins", "is-quiet-while-the-kubelet-is-away", LIFE[3:5]),
-    ("floods", "is-patient-with-a-kubelet-that-refuses", LIFE[5:]),
+    ("never-returns", "returns-after-the-directory-is-emptied", RESTARTS[1:2]),
+    ("watches-its-socket", "returns-after-kubelet-sock-is-recreated", RESTARTS[2:3]),
+    ("watches-files", "returns-after-its-stream-is-cut", RESTARTS[3:4]),
+    ("gives-up", "returns-to-a-kubelet-that-was-away", RESTARTS[4:5]),
+    ("spins", "is-quiet-while-the-kubelet-is-away", RESTARTS[4:6]),
+    ("floods", "is-patient-with-a-kubelet-that-refuses", ["is-patient-with-a-kubelet-that-refuses"]),
+    ("slow-to-return", "", ["is-patient-with-a-kubelet-that-refuses", "starts-where-it-was-killed"]),
     ("finds-its-socket", "starts-where-it-was-killed", ["starts-where-it-was-killed"]),
-    ("exits", "stays-up", [*LIFE[:4], "stays-up"]),
+    ("start-second", "", ["is-patient-with-a-kubelet-that-refuses", "starts-where-it-was-killed", *NAMES[-3:]]),
+    ("never-sick", " ".join(HEALTH), HEALTH),
+    ("adds-a-device", " ".join(HEALTH), HEALTH),
+    ("loses-a-later-change", HEALTH[0], HEALTH),
+    ("dies-of-a-later-change", f"{HEALTH[0]} stays-up", [*HEALTH, "stays-up"]),
+    ("hides-while-sick", "", [*RESTARTS, *NAMES[-3:]]),
+    ("exits", "stays-up", [*RESTARTS[1:5], "stays-up"]),
 ]
 
 
-def put_to_the_checks(fault: str, names: list[str], settings: Settings, place: Path) -> conformance.Report:
-    """Run the checks called `names` over a plugin with `fault`, and always the first, which waits for it."""
-    checks: list[Check] = [BY_NAME[name] for name in dict.fromkeys([NAMES[0], *names])]
-    provoked = evolve(settings, provoke_health=f"touch {place}/sick")
+def run_checks_on(fault: str, names: list[str], settings: Settings, directory: Path) -> Report:
+    """Run the checks with these names, and always the first, on a plugin with this fault."""
+    checks: list[Check[PluginUnderTest]] = [BY_NAME[name] for name in NAMES if name in {NAMES[0], *names}]
+    provoked = evolve(settings, provoke_health=f"touch {directory}/sick")
     command: list[str | Path] = [sys.executable, PLUGIN, "{dir}", fault]
     registry = fault.startswith("watched")
-    return conformance.run(command, settings=provoked, directory=place, registry=registry, checks=checks)
+    return run(command, settings=provoked, directory=directory, registry=registry, checks=checks)
 
 
-def check_that_it_is_found(fault: str, failing: str, names: list[str], place: Path) -> None:
-    """See that the checks that must fail do, that no other does, and that the report says what came."""
-    report = put_to_the_checks(fault, names, SHORT.get(fault, QUICK), place)
-    failed = {result.check.name: result.came for result in report.results if result.failed}
-    assert set(failed) == set(failing.split()), [(it.check.name, it.came) for it in report.results]
-    assert all(came for came in failed.values())
+def assert_found(fault: str, failing: str, names: list[str], directory: Path) -> None:
+    """Assert that exactly these checks fail, with a sentence about what happened."""
+    report = run_checks_on(fault, names, SHORT.get(fault, QUICK), directory)
+    failed = {result.name: result.actual for result in report.failures}
+    assert set(failed) == set(failing.split()), [(it.name, it.actual) for it in report.results]
+    assert all(failed.values())
     severities = [BY_NAME[name].severity for name in failing.split()]
     assert report.passed == (Severity.MUST not in severities)

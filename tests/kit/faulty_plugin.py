@@ -1,6 +1,7 @@
-"""A device plugin by the book, but for the one fault that its second argument names: `faulty_plugin.py DIR [FAULT]`.
+"""A correct device plugin, except for the one fault in its second argument: `faulty_plugin.py DIR [FAULT]`.
 
-It is written against the wire, as a stranger's plugin would be, and has nothing of `serve_plugin`.
+It is written with protobuf messages and gRPC, as other people's plugins are, and uses nothing of `serve_plugin`. Some
+values of FAULT are no faults but habits of correct plugins: start-second, hides-while-sick, slow-to-return.
 """
 
 import os
@@ -23,19 +24,20 @@ DIRECTORY = Path(sys.argv[1])
 FAULT = sys.argv[2] if len(sys.argv) > 2 else ""
 RESOURCE = "chip" if FAULT == "bad-name" else "example.com/chip"
 KUBELET = DIRECTORY / "kubelet.sock"
-SOCKET = DIRECTORY / "chip.sock"
+SOCKET = DIRECTORY / (f"dp.{int(time.time())}" if FAULT == "start-second" else "chip.sock")
 SICK = DIRECTORY / "sick"
-LOOK = 0.02  # seconds
+POLL_INTERVAL = 0.02  # seconds
 
-Request = Any  # one of the API's requests, which a sloppy plugin does not tell apart
+Request = Any  # one of the requests of the API
 OPTIONS = {"pre_start_required": True, "get_preferred_allocation_available": True}
 numbers = count()
 taken: set[str] = set()
+UNKNOWN_ANSWERS = {"knows-everything": (), "no-answer": (), "empty-answer": (api.ContainerAllocateResponse(),)}
 over = threading.Event()
 
 
 def devices() -> list[api.Device]:
-    """The chips there are."""
+    """Return the list of devices."""
     ids = ["c0", "c1", "c2"]
     health = "Healthy"
     match FAULT:
@@ -49,9 +51,12 @@ def devices() -> list[api.Device]:
             ids += [f"{number:060}" for number in range(70_000)]
         case _:
             pass
+    is_sick = SICK.exists()
+    if is_sick and FAULT == "adds-a-device":
+        ids.append("c3")
     listed = [api.Device(ID=id_, health="Healthy") for id_ in ids]
     listed[-1].health = health
-    if SICK.exists() and FAULT != "never-sick":
+    if is_sick and FAULT not in {"never-sick", "adds-a-device"}:
         listed[0].health = "Unhealthy"
     return listed
 
@@ -75,22 +80,26 @@ class Plugin:
     def lists(self, _: object, context: grpc.ServicerContext) -> Iterator[api.ListAndWatchResponse]:
         ended = threading.Event()
         if not context.add_callback(ended.set):
-            ended.set()  # so soon
+            ended.set()  # the stream had ended before
         self.streams += 1
         began = time.monotonic()
         sent = None
         try:
-            while not ended.wait(LOOK) and not over.is_set():
+            while not ended.wait(POLL_INTERVAL) and not over.is_set():
                 if FAULT == "short-stream" and time.monotonic() - began > 0.3:
                     return
                 now = SICK.exists()
+                if now and sent is False and self.streams > 1 and FAULT == "dies-of-a-later-change":
+                    os._exit(2)
+                if now and self.streams > 1 and FAULT == "loses-a-later-change":
+                    continue
                 if now != sent and FAULT != "silent":
                     sent = now
                     yield api.ListAndWatchResponse(devices=devices())
-        finally:  # grpc does not always come back for more
+        finally:  # gRPC does not always resume a generator
             self.dropped = not over.is_set()
 
-    def allocate(self, request: Request, context: grpc.ServicerContext) -> api.AllocateResponse:
+    def allocate(self, request: Request, context: grpc.ServicerContext) -> api.AllocateResponse:  # noqa: C901 - faults
         answer = api.AllocateResponse()
         for container in request.container_requests:
             ids = list(container.devices_ids)
@@ -106,9 +115,12 @@ class Plugin:
                 case _:
                     pass
             taken.update(ids)
-            if FAULT != "knows-everything" and not {device.ID for device in devices()}.issuperset(ids):
+            known = {device.ID for device in devices()}.issuperset(ids)
+            if not known and FAULT not in UNKNOWN_ANSWERS:
                 refuse(context, f"unknown device in {ids}")
-            if FAULT == "one-per-device" and len(ids) > 1:
+            if not known and FAULT != "knows-everything":
+                answer.container_responses.extend(UNKNOWN_ANSWERS[FAULT])
+            elif FAULT == "one-per-device" and len(ids) > 1:
                 answer.container_responses.extend(self.given([id_]) for id_ in ids)
             elif FAULT == "repeats" and answer.container_responses:
                 answer.container_responses.append(answer.container_responses[0])
@@ -128,16 +140,21 @@ class Plugin:
             case _:
                 pass
         paths = ["/dev/chipctl", *(f"/dev/chip{node}" for node in nodes)]
+        if FAULT == "relative-path":
+            paths[0] = "dev/chipctl"
         shown = f"/run/{next(numbers)}" if FAULT == "forgets" else "/run/chip"
         return api.ContainerAllocateResponse(
             envs={"CHIPS": ",".join(ids)},
-            devices=[api.DeviceSpec(host_path=path, container_path=path, permissions="rw") for path in paths],
+            devices=[
+                api.DeviceSpec(host_path=path, container_path=f"/{path.lstrip('/')}", permissions="rw")
+                for path in paths
+            ],
             mounts=[api.Mount(host_path=shown, container_path="/run/chip", read_only=True)],
         )
 
     def preferred(self, request: Request, context: grpc.ServicerContext) -> api.PreferredAllocationResponse:
         if FAULT == "prefers-nothing":
-            context.abort(grpc.StatusCode.INTERNAL, "they are all the same to me")
+            context.abort(grpc.StatusCode.INTERNAL, "no preference")
         answer = api.PreferredAllocationResponse()
         for container in request.container_requests:
             must = [] if FAULT == "prefers-at-will" else list(container.must_include_deviceIDs)
@@ -160,7 +177,7 @@ class Plugin:
 
     def told(self, _: object, context: grpc.ServicerContext) -> pluginregistration.RegistrationStatusResponse:
         if FAULT == "watched-deaf":
-            refuse(context, "I do not want to know")
+            refuse(context, "not interested")
         return pluginregistration.RegistrationStatusResponse()
 
     def serve(self) -> grpc.Server:
@@ -194,7 +211,7 @@ class Plugin:
 
 
 def register() -> grpc.StatusCode:
-    """Call Register; what came of it."""
+    """Call Register; return the status."""
     options = {} if FAULT == "other-options" else OPTIONS
     request = api.RegisterRequest(
         version="v1alpha1" if FAULT == "old-version" else "v1beta1",
@@ -222,11 +239,18 @@ def identity(path: Path) -> tuple[int, int] | None:
     return found.st_ino, found.st_mtime_ns
 
 
-def watch(plugin: Plugin) -> None:  # noqa: C901 - faults are exceptions, each of them one
-    """Serve, register, and do so again whenever that is called for."""
+def waits_before_return() -> bool:
+    """Whether a habit keeps the plugin from registering again now."""
+    if FAULT == "slow-to-return":
+        over.wait(1.0)
+    return FAULT == "hides-while-sick" and SICK.exists() and not over.wait(POLL_INTERVAL)
+
+
+def watch(plugin: Plugin) -> None:  # noqa: C901 - every fault is a branch
+    """Serve and register, and again after each restart of the kubelet."""
     server = None if FAULT == "registers-first" else plugin.serve()
     registered_with = None
-    came = grpc.StatusCode.OK
+    status = grpc.StatusCode.OK
     retry_at = 0.0
     while not over.is_set():
         kubelet = identity(KUBELET)
@@ -234,37 +258,39 @@ def watch(plugin: Plugin) -> None:  # noqa: C901 - faults are exceptions, each o
             os._exit(1)
         if FAULT == "never-returns" and registered_with:
             break
-        dropped = plugin.dropped and FAULT not in {"watches-files", "watches-its-socket"}
+        dropped = plugin.dropped and FAULT not in {"watches-files", "watches-its-socket", "slow-to-return"}
         gone = server is not None and identity(SOCKET) is None
         anew = kubelet != registered_with and not (FAULT == "watches-its-socket" and registered_with and not gone)
+        if registered_with and kubelet != registered_with and waits_before_return():
+            continue
         if kubelet and FAULT != "never-registers" and (dropped or gone or anew) and time.monotonic() >= retry_at:
             if gone and server is not None:
                 server.stop(None).wait()
                 server = plugin.serve()
             plugin.dropped = False
-            came = register()
-            registered_with = kubelet if came is grpc.StatusCode.OK else None
+            status = register()
+            registered_with = kubelet if status is grpc.StatusCode.OK else None
             retry_at = 0.0 if registered_with else time.monotonic() + 0.3
             if server is None and registered_with:
                 server = plugin.serve()
-        away = came is grpc.StatusCode.UNAVAILABLE
+        away = status is grpc.StatusCode.UNAVAILABLE
         if FAULT == "gives-up" and away:
             break
-        if FAULT == "floods" and came is grpc.StatusCode.UNKNOWN:
+        if FAULT == "floods" and status is grpc.StatusCode.UNKNOWN:
             retry_at = 0.0
         elif not (FAULT == "spins" and away):
-            over.wait(LOOK)
+            over.wait(POLL_INTERVAL)
     over.wait()
     if server is not None:
         server.stop(0.2).wait()
 
 
 def wait_to_be_found(plugin: Plugin) -> None:
-    """Serve, and make the socket anew when the stream has ended, for no kubelet asks twice."""
+    """Serve, and make a new socket when the stream has ended, because a kubelet asks every socket once."""
     SOCKET.unlink(missing_ok=True)
     while not over.is_set():
         server = plugin.serve()
-        while not plugin.dropped and not over.wait(LOOK):
+        while not plugin.dropped and not over.wait(POLL_INTERVAL):
             pass
         plugin.dropped = False
         server.stop(0.2).wait()
@@ -278,7 +304,7 @@ def end(*_: object) -> None:
 
 
 if __name__ == "__main__":
-    if FAULT == "finds-its-socket" and SOCKET.exists():
+    if FAULT in {"finds-its-socket", "start-second"} and SOCKET.exists():
         sys.exit("bind: address already in use")
     signal.signal(signal.SIGTERM, end)
     print(f"chips on {SOCKET}, fault: {FAULT or 'none'}", flush=True)  # noqa: T201 - a plugin's log

@@ -1,10 +1,10 @@
-"""What `serve_plugin` serves passes every check, whether it registers or waits to be found."""
+"""What `serve_plugin` serves passes every check, with Register and with the plugin watcher."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from devicecore import conformance
 from devicecore.conformance import Report, Verdict
+from devicecore.conformance.device_plugin import run
 from tests.kit.faults import QUICK
 
 OURS = """
@@ -19,16 +19,16 @@ run_plugin(plugin, **{sys.argv[1]: sys.argv[2]})
 """
 
 
-def put_to_the_checks(way: str) -> Report:
-    command = [sys.executable, "-c", OURS, way, "{dir}"]
-    return conformance.run(command, settings=QUICK, registry=way == "registry")
+def run_checks_on(argument: str) -> Report:
+    command = [sys.executable, "-c", OURS, argument, "{dir}"]
+    return run(command, settings=QUICK, registry=argument == "registry")
 
 
-def test_ours_pass_everything() -> None:
-    with ThreadPoolExecutor() as both:  # they are waiting most of the time
-        registering, waiting = both.map(put_to_the_checks, ("directory", "registry"))
-    for report in (registering, waiting):
-        assert {result.check.name: result.came for result in report.results if result.failed} == {}
-        assert (report.resource, report.devices) == ("example.com/gpu", 10)
+def test_our_plugins_pass_every_check() -> None:
+    with ThreadPoolExecutor() as both:  # both wait most of the time
+        registering, watched = both.map(run_checks_on, ("directory", "registry"))
+    for report in (registering, watched):
+        assert {result.name: result.actual for result in report.failures} == {}
+        assert report.subject == "example.com/gpu, 10 devices"
     # Simulated devices have no device nodes, no preferences, and nothing provokes their health.
-    assert sum(result.verdict is Verdict.SKIPPED for result in waiting.results) == 7
+    assert sum(result.verdict is Verdict.SKIPPED for result in watched.results) == 9

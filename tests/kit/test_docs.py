@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from devicecore.conformance import CHECKS
+from devicecore.conformance.device_plugin import CHECKS, Settings
+from tests.kit.faults import RESTARTS
 
-HERE = Path(__file__).parent
-GUIDE = (HERE.parent.parent / "docs" / "test-your-plugin.md").read_text(encoding="utf-8")
+GUIDE = (Path(__file__).parents[2] / "docs" / "test-your-plugin.md").read_text(encoding="utf-8")
 SHELL = re.compile(r"<!-- shell: (\w+) -->\n```console\n\$ (.+)\n((?:.+\n)*)```")
-SLOW = [check.name for check in CHECKS if check.name.startswith(("returns-", "is-", "keeps-", "starts-"))]
-QUICK = " ".join(f"--skip={name}" for name in SLOW)
+QUICK = " ".join(f"--skip={name}" for name in RESTARTS)
 QUICK_BUT_ONE = QUICK.replace("--skip=returns-after-the-directory-is-emptied ", "")
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
@@ -27,7 +26,6 @@ def test_a_command_prints_what_the_guide_shows(name: str, status: int, sooner: s
         ["/bin/sh", "-c", command.replace("conformance --", f"conformance {sooner} --")],
         capture_output=True,
         text=True,
-        cwd=HERE,
         env={**os.environ, "PATH": path},
         check=False,
         timeout=120,
@@ -42,3 +40,20 @@ def test_the_tests_in_the_guide_pass(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-pno:cacheprovider", "-pno:hypothesispytest", "-pno:pytest_cov"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
     assert "3 passed" in ran.stdout, ran.stdout
+
+
+def test_the_guide_and_the_settings_have_the_same_seconds() -> None:
+    settings = Settings()
+    assert f"{settings.first:g} seconds for that, or those of `--starting`" in " ".join(GUIDE.split())
+    for option, seconds in (
+        ("returning", settings.returning),
+        ("noticing", settings.noticing),
+        ("grace", settings.grace),
+    ):
+        assert f"{seconds:g} seconds (`--{option}`)" in " ".join(GUIDE.split())
+
+
+def test_the_guide_names_only_checks_that_exist() -> None:
+    named = set(re.findall(r"--(?:skip|only) ([a-z][a-z-]+)", GUIDE))
+    assert named <= {check.name for check in CHECKS}
+    assert named

@@ -1,12 +1,10 @@
-"""The checks of `devicecore conformance`: what is expected of a device plugin, whatever it is written in.
+"""Conformance checks: what Kubernetes expects of a device plugin, tested against a running one in any language.
 
-`checks` has every check, each with its severity and the sentence of the API it follows from; `run` puts a plugin to
-them. Like all that talks gRPC, this package is imported by those who need it and not by `devicecore.testing`.
+`model`, `runner` and `reports` know checks, results and reports of anything. `device_plugin` has the checks for device
+plugins and runs them. It needs gRPC, so neither this package nor `devicecore.testing` imports it.
 """
 
-from devicecore.conformance.checks import CHECKS
-from devicecore.conformance.model import Check, Report, Result, Severity, Verdict, check
-from devicecore.conformance.runner import run
-from devicecore.conformance.subject import Settings, Subject
+from devicecore.conformance.model import Abort, Check, Failure, Report, Result, Severity, Skip, Verdict, check
+from devicecore.conformance.runner import run_checks
 
-__all__ = ["CHECKS", "Check", "Report", "Result", "Settings", "Severity", "Subject", "Verdict", "check", "run"]
+__all__ = ["Abort", "Check", "Failure", "Report", "Result", "Severity", "Skip", "Verdict", "check", "run_checks"]

@@ -1,71 +1,74 @@
-"""What a check is, and what comes of it.
+"""Checks, their results, and reports, independent of what is checked.
 
-Law: a check says what it does, what it expects and why, before it looks; what came is said in a sentence.
+Law: every check says what it does, what it expects and why. Its result says in one sentence what happened.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
-from attrs import frozen
+from attrs import field, frozen
 
-if TYPE_CHECKING:
-    from devicecore.conformance.subject import Subject
+Subject = TypeVar("Subject")
+"""What is checked, such as a running device plugin, with the methods that the checks need."""
 
 
 class Severity(Enum):
-    """How much a failure means."""
+    """What a failure of a check means."""
 
     MUST = "must"
-    """A kubelet cannot work with it, or containers get what is not theirs. A run with such a failure has failed."""
+    """Kubernetes cannot work with it, or containers get devices of others. A run with such a failure has failed."""
     SHOULD = "should"
-    """It works, until something goes wrong that does go wrong on real nodes."""
+    """It works until something happens that does happen on real nodes."""
     INFO = "info"
     """Good to know."""
 
 
 class Verdict(Enum):
-    """What came of a check."""
+    """How a check ended."""
 
     PASSED = "passed"
     FAILED = "failed"
     SKIPPED = "skipped"
 
 
-class Failure(Exception):  # noqa: N818 - it is a finding, not an error
-    """Something else came than was expected; its text says what."""
+class Failure(Exception):  # noqa: N818 - it is a result of a check, not an error of this program
+    """Raised by a check that failed. The text says what happened instead of what was expected."""
 
 
-class Skip(Exception):  # noqa: N818 - it is no error
-    """There is nothing to check; its text says why."""
+class Abort(Failure):
+    """Raised by a check that failed in a way that makes all later checks impossible."""
 
 
-Look = Callable[["Subject"], str]
-"""Looks at a plugin, and says what it saw; raises `Failure` or `Skip`."""
+class Skip(Exception):  # noqa: N818 - it is a result of a check, not an error of this program
+    """Raised by a check that cannot be made. The text says why."""
 
 
 @frozen
-class Check:
-    """One thing that is expected of a plugin."""
+class Check(Generic[Subject]):
+    """One expectation.
+
+    Attributes:
+        name: words joined by hyphens, unique in its suite.
+        severity: what a failure means.
+        done: a sentence about what the check does.
+        expected: what should happen.
+        clause: the rule from which that follows, with its source.
+        look: makes the check; returns a sentence about what happened, or raises `Failure`, `Abort` or `Skip`.
+    """
 
     name: str
     severity: Severity
     done: str
     expected: str
     clause: str
-    look: Look
+    look: Callable[[Subject], str]
 
 
-def check(severity: Severity, *, expected: str, clause: str) -> Callable[[Look], Check]:
-    """Make a check of a function: its name is the check's, its docstring says what is done.
+def check(severity: Severity, *, expected: str, clause: str) -> Callable[[Callable[[Subject], str]], Check[Subject]]:
+    """Return a decorator that makes a `Check` of a function: its name is the check's name, its docstring is `done`."""
 
-    Args:
-        severity: how much a failure means.
-        expected: what should come.
-        clause: the sentence of the API from which that follows.
-    """
-
-    def make(look: Look) -> Check:
+    def make(look: Callable[[Subject], str]) -> Check[Subject]:
         name = look.__name__.replace("_", "-")
         return Check(name, severity, look.__doc__ or name, expected, clause, look)
 
@@ -74,42 +77,69 @@ def check(severity: Severity, *, expected: str, clause: str) -> Callable[[Look],
 
 @frozen
 class Result:
-    """What came of one check. `seconds` is how long it took."""
+    """The result of one check. `actual` is what happened, in one printable line. `seconds` is the duration."""
 
-    check: Check
+    name: str
+    severity: Severity
     verdict: Verdict
-    came: str
+    done: str
+    expected: str
+    actual: str
+    clause: str
     seconds: float
 
     @property
     def failed(self) -> bool:
-        """Whether something else came than was expected."""
+        """Whether the check failed."""
         return self.verdict is Verdict.FAILED
 
 
-@frozen
+@frozen(kw_only=True)
 class Report:
-    """What came of all checks. `others` are resources that registered too, `output` is the end of what was printed."""
+    """The results of a run.
 
-    resource: str
-    others: tuple[str, ...]
-    devices: int
+    Attributes:
+        subject: what was checked, in a few words.
+        facts: more about it, for programs: values that JSON can hold.
+        notes: sentences for the reader of the report.
+        results: of every check, in order.
+        not_made: why the checks after a failed one could not be made; empty if all were made.
+        cannot_run: whether the subject could not be run at all, so that the results say nothing about it.
+        seconds: the duration of the run.
+        output: the end of what the subject printed.
+    """
+
+    subject: str
+    facts: Mapping[str, object] = field(factory=dict)
+    notes: tuple[str, ...] = ()
     results: tuple[Result, ...]
+    not_made: str = ""
+    cannot_run: bool = False
     seconds: float
-    output: str
+    output: str = ""
 
     @property
     def passed(self) -> bool:
         """Whether no must-check failed."""
-        return not any(result.failed and result.check.severity is Severity.MUST for result in self.results)
+        return not any(result.severity is Severity.MUST for result in self.failures)
+
+    @property
+    def failures(self) -> tuple[Result, ...]:
+        """The results of the checks that failed."""
+        return tuple(result for result in self.results if result.failed)
 
     def result(self, name: str) -> Result:
-        """The result of the check called `name`.
+        """Return the result of the check with this name.
 
         Raises:
-            KeyError: it was not made.
+            KeyError: there is no such result.
         """
         for result in self.results:
-            if result.check.name == name:
+            if result.name == name:
                 return result
         raise KeyError(name)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 device`, `2 devices`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

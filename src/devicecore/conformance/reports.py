@@ -1,75 +1,68 @@
-"""A report for people, for programs, and for CI systems.
+"""A report as text for people, as JSON for programs, and as JUnit XML for CI systems.
 
-Law: all three say the same.
+Law: all three have the same results.
 """
 
 from collections.abc import Iterator
 from xml.etree import ElementTree as ET
 
-from devicecore.conformance.model import Report, Result, Severity, Verdict
+from attrs import fields
 
-_WORDS = {Verdict.PASSED: "ok", Verdict.FAILED: "FAIL", Verdict.SKIPPED: "skip"}
-_CONTROL = {code: "\N{REPLACEMENT CHARACTER}" for code in range(32) if chr(code) not in "\t\n\r"}
+from devicecore.conformance.model import Report, Result, Severity, Verdict, counted
+from devicecore.domain.text import foreign_text
 
-
-def line(result: Result) -> str:
-    """One line for one result."""
-    check = result.check
-    return f"{_WORDS[result.verdict]:<4}  {check.severity.value:<6}  {check.name:<40}  {_one_line(result.came)}"
+WORDS = {Verdict.PASSED: "ok", Verdict.FAILED: "FAIL", Verdict.SKIPPED: "skip"}
+"""How a result begins."""
 
 
-def explanation(result: Result) -> Iterator[str]:
-    """What somebody needs who wants to do something about a failure, line by line."""
-    check = result.check
-    yield f"{check.name} ({check.severity.value})"
-    yield f"  done:      {check.done}"
-    yield f"  expected:  {check.expected}"
-    yield f"  came:      {_one_line(result.came)}"
-    yield f"  because:   {check.clause}"
+def head(result: Result) -> str:
+    """Return the beginning of a result's line: verdict, severity and name."""
+    return f"{WORDS[result.verdict]:<4}  {result.severity.value:<6}  {result.name:<40}"
+
+
+def explanation(result: Result) -> Iterator[tuple[str, str]]:
+    """Yield what the author of the subject needs to know about a failure, as pairs of label and text."""
+    yield "done:", result.done
+    yield "expected:", result.expected
+    yield "actual:", result.actual
+    yield "because:", result.clause
 
 
 def summary(report: Report) -> str:
-    """The end of the report, in a sentence."""
+    """Return the last line of the report."""
     count = dict.fromkeys(Verdict, 0)
     for result in report.results:
         count[result.verdict] += 1
-    musts = sum(result.failed and result.check.severity is Severity.MUST for result in report.results)
-    failed = f"{count[Verdict.FAILED]} failed ({musts} of them must-checks)" if count[Verdict.FAILED] else "none failed"
-    others = f"; not tested, but with --resource: {', '.join(report.others)}" if report.others else ""
-    return (
-        f"{report.resource or 'no resource'}, {report.devices} devices: {count[Verdict.PASSED]} checks passed, "
-        f"{failed}, {count[Verdict.SKIPPED]} skipped, in {report.seconds:.1f} seconds{others}"
-    )
+    musts = sum(result.severity is Severity.MUST for result in report.failures)
+    failed = f"{count[Verdict.FAILED]} failed ({musts} of severity must)" if report.failures else "none failed"
+    passed, skipped = counted(count[Verdict.PASSED], "check"), count[Verdict.SKIPPED]
+    first = f"{report.subject}: {passed} passed, {failed}, {skipped} skipped, in {report.seconds:.1f} seconds"
+    return "; ".join([first, *report.notes])
 
 
 def as_document(report: Report) -> dict[str, object]:
-    """The report as JSON can hold it."""
+    """Return the report as values that JSON can hold."""
     return {
-        "resource": report.resource,
-        "others": list(report.others),
-        "devices": report.devices,
+        "subject": report.subject,
+        **report.facts,
         "passed": report.passed,
+        "not_made": report.not_made,
+        "notes": list(report.notes),
         "seconds": round(report.seconds, 3),
-        "checks": [
-            {
-                "name": result.check.name,
-                "severity": result.check.severity.value,
-                "verdict": result.verdict.value,
-                "done": result.check.done,
-                "expected": result.check.expected,
-                "came": result.came,
-                "clause": result.check.clause,
-                "seconds": round(result.seconds, 3),
-            }
-            for result in report.results
-        ],
+        "checks": [_as_document(result) for result in report.results],
         "output": report.output,
     }
 
 
+def _as_document(result: Result) -> dict[str, object]:
+    document = {field.name: getattr(result, field.name) for field in fields(Result)}
+    document |= {"severity": result.severity.value, "verdict": result.verdict.value}
+    return {**document, "seconds": round(result.seconds, 3)}
+
+
 def as_junit(report: Report) -> str:
-    """The report as JUnit XML. A should- or info-check that fails is `skipped` there: it fails no build."""
-    failures = [result for result in report.results if result.failed and result.check.severity is Severity.MUST]
+    """Return the report as JUnit XML. A failed should- or info-check is `skipped` there, because it fails no build."""
+    failures = [result for result in report.failures if result.severity is Severity.MUST]
     skipped = sum(result.verdict is not Verdict.PASSED for result in report.results) - len(failures)
     suite = ET.Element(
         "testsuite",
@@ -81,30 +74,22 @@ def as_junit(report: Report) -> str:
         time=f"{report.seconds:.3f}",
     )
     for result in report.results:
-        check = result.check
         case = ET.SubElement(
             suite,
             "testcase",
-            classname=f"conformance.{check.severity.value}",
-            name=check.name,
+            classname=f"conformance.{result.severity.value}",
+            name=result.name,
             time=f"{result.seconds:.3f}",
         )
         if result in failures:
-            failure = ET.SubElement(case, "failure", message=_printable(_one_line(result.came)))
-            failure.text = _printable("\n".join(explanation(result)))
+            failure = ET.SubElement(case, "failure", message=result.actual)
+            failure.text = "\n".join(f"{label:<9} {text}" for label, text in explanation(result))
         elif result.verdict is not Verdict.PASSED:
-            prefix = f"{check.severity.value}, failed: " if result.failed else ""
-            ET.SubElement(case, "skipped", message=_printable(prefix + _one_line(result.came)))
-    ET.SubElement(suite, "system-out").text = _printable(report.output)
+            prefix = f"{result.severity.value}, failed: " if result.failed else ""
+            ET.SubElement(case, "skipped", message=prefix + result.actual)
+    # XML cannot hold control characters, not even escaped.
+    ET.SubElement(suite, "system-out").text = "\n".join(map(foreign_text, report.output.splitlines()))
     suites = ET.Element("testsuites")
     suites.append(suite)
     ET.indent(suites)
     return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def _one_line(text: str) -> str:
-    return " | ".join(part.strip() for part in text.splitlines() if part.strip())
-
-
-def _printable(text: str) -> str:
-    return text.translate(_CONTROL)  # XML has no way to write these

@@ -21,6 +21,7 @@ from devicecore.domain.errors import DeviceCoreError
 
 _LINES_KEPT = 1000
 _LINES_SHOWN = 15
+_MAX_LINE = 65_536  # bytes; a longer line is kept in parts
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -262,7 +263,7 @@ class PluginProcess:
 
     def _read(self, pipe: IO[bytes]) -> None:
         with pipe:
-            for line in pipe:
+            while line := pipe.readline(_MAX_LINE):
                 with self._changes:
                     self._lines.append(line.decode(errors="replace").rstrip("\r\n"))
                     self._changes.notify_all()

@@ -1,6 +1,6 @@
-"""A kubelet's end of the wire with no device manager behind it: it sees what a plugin says before anybody corrects it.
+"""A kubelet's side of the device plugin API without a device manager: it sees exactly what a plugin sends.
 
-Law: it does what a kubelet does, in the order in which a kubelet does it, and remembers all of it.
+Law: it makes the calls of a kubelet in the order of a kubelet, and records everything.
 """
 
 import os
@@ -8,6 +8,7 @@ import posixpath
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -19,23 +20,27 @@ from attrs import define, field, frozen
 from google.protobuf.message import Message
 
 from devicecore.adapters.grpc_unix import rpc
+from devicecore.conformance.model import Failure
 from devicecore.domain.errors import InvalidEndpointError, InvalidResourceNameError, UnsupportedVersionError
 from devicecore.domain.model import is_extended_resource
+from devicecore.domain.text import foreign_text
 from devicecore.system.grpc_settings import channel_options, target
-from devicecore.system.sockets import MAX_SOCKET_PATH
+from devicecore.system.sockets import MAX_SOCKET_PATH, OwnedSocket
 from devicecore.wire import deviceplugin
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
 
-
-_UNLIMITED = -1
+_MAX_MESSAGE = (
+    64 * 1024 * 1024
+)  # bytes; more than a kubelet accepts, so that a check can measure a list that is too long
+_MAX_LISTS = 8  # kept of one stream; a list may have megabytes
+_MAX_NAMES = 100  # kept of resources and methods that a plugin makes up
 _HANDLERS = 16
-_UNBORN = ".dc.sock"  # where kubelet.sock is bound before it is shown; not longer than its name
 
 
 @frozen
-class CallFailedError(Exception):
+class CallFailedError(Failure):
     """A call to the plugin failed. `code` is gRPC's name of the status."""
 
     method: str
@@ -43,12 +48,22 @@ class CallFailedError(Exception):
     details: str
 
     def __str__(self) -> str:
-        return f"{self.method} failed with {self.code}: {self.details or 'no reason is given'}"
+        return f"{self.method} failed with {self.code}: {self.details or 'no reason was given'}"
 
 
 @define
 class Registration:
-    """One call of Register. `problem` is why a kubelet refuses it, `stage` where it found that; both empty if not."""
+    """One registration of a plugin.
+
+    Attributes:
+        request: the request, or for a plugin watcher the same facts.
+        at: when it came, in seconds of `time.monotonic`.
+        stage: where a kubelet found a problem; empty if it found none.
+        problem: why a kubelet refuses the plugin; empty if it does not.
+        reached_after: seconds until the plugin's socket accepted a connection.
+        connection: to the plugin; None if there was none.
+        answered: whether the registration succeeded and the plugin was told so.
+    """
 
     request: deviceplugin.RegisterRequest
     at: float
@@ -60,32 +75,50 @@ class Registration:
 
 
 class PluginConnection:
-    """The kubelet's connection to one plugin instance."""
+    """The kubelet's connection to one plugin instance. `wake` is called after every event."""
 
-    def __init__(self, path: str, ring: Callable[[], None]) -> None:
+    def __init__(self, path: str, wake: Callable[[], None]) -> None:
         self.path = path
         self.options: deviceplugin.DevicePluginOptions = deviceplugin.DevicePluginOptions()
         self.opened: float = 0.0
-        self.lists: list[deviceplugin.ListAndWatchResponse] = []
-        self.list_times: list[float] = []
+        """When ListAndWatch was called, in seconds of `time.monotonic`."""
+        self.first_list_at: float = 0.0
+        self.list_count: int = 0
+        self.largest_list: int = 0
+        """Bytes of the largest list."""
         self.ended: str = ""
-        """Why the stream of lists has ended; empty while it has not."""
-        self._ring = ring
-        self._channel = grpc.insecure_channel(target(path), options=channel_options(_UNLIMITED))
+        """Why the stream of lists has ended; empty while it is open."""
+        self._lists: deque[deviceplugin.ListAndWatchResponse] = deque(maxlen=_MAX_LISTS)
+        self._wake = wake
+        self._channel = grpc.insecure_channel(target(path), options=channel_options(_MAX_MESSAGE))
         self._stream: Any = None
         self._reader: threading.Thread | None = None
         self._lock = threading.Lock()
         self._closed = False
 
+    @property
+    def last_list(self) -> deviceplugin.ListAndWatchResponse:
+        """The last list.
+
+        Raises:
+            IndexError: there was none.
+        """
+        return self._lists[-1]
+
+    def lists_after(self, number: int) -> list[deviceplugin.ListAndWatchResponse]:
+        """Return the lists after the first `number`, at most the last eight."""
+        lists = list(self._lists)
+        return lists[len(lists) - min(len(lists), self.list_count - number) :]
+
     def dial(self, timeout: float) -> bool:
-        """Whether the plugin can be reached."""
-        with suppress(grpc.FutureTimeoutError, ValueError):  # the latter if it has been closed meanwhile
+        """Return whether the plugin's socket accepts a connection and speaks gRPC within `timeout` seconds."""
+        with suppress(grpc.FutureTimeoutError, ValueError):  # the latter if the channel was closed meanwhile
             grpc.channel_ready_future(self._channel).result(timeout)
             return True
         return False
 
     def why_not(self) -> str:
-        """What is the matter with a socket that cannot be reached."""
+        """Return why the plugin's socket cannot be reached."""
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(1)
             try:
@@ -93,28 +126,29 @@ class PluginConnection:
             except FileNotFoundError:
                 return f"there is no {self.path}"
             except ConnectionRefusedError:
-                return f"nobody listens on {self.path}"
+                return f"no process listens on {self.path}"
             except OSError as error:
                 return f"{self.path} cannot be connected to: {error.strerror or error}"
-        return f"who listens on {self.path} does not speak gRPC, or does not answer"
+        return f"the process listening on {self.path} does not speak gRPC or does not answer"
 
     def call(self, method: rpc.Method[Request, Response], request: Request, timeout: float) -> Response:
         """Call the plugin.
 
         Raises:
-            CallFailedError: it answers with an error, or not at all.
+            CallFailedError: it answered with an error, or not within `timeout` seconds.
         """
         try:
             stub = self._channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
             answer: Response = stub(request, timeout=timeout)
         except grpc.RpcError as error:
-            raise CallFailedError(method.name, error.code().name, error.details() or "") from None
-        except ValueError:  # the channel has been closed meanwhile
-            raise CallFailedError(method.name, "CANCELLED", "the kubelet has gone") from None
+            details = foreign_text(error.details() or "")
+            raise CallFailedError(method.name, error.code().name, details) from None
+        except ValueError:  # the channel was closed meanwhile
+            raise CallFailedError(method.name, "CANCELLED", "the kubelet has closed the connection") from None
         return answer
 
     def follow(self) -> None:
-        """Begin to read the plugin's lists; one that is closed does not."""
+        """Call ListAndWatch and read the lists in a thread; do nothing on a closed connection."""
         with self._lock:
             if self._closed:
                 return
@@ -129,11 +163,11 @@ class PluginConnection:
             self._reader.start()
 
     def close(self) -> None:
-        """Cut the connection. Twice is no error."""
+        """Cut the connection. A second call does nothing."""
         with self._lock:
             self._closed = True
             if self._reader is None:
-                self.ended = "it was cut before it began"
+                self.ended = "the kubelet closed the connection before ListAndWatch"
         if self._stream is not None:
             self._stream.cancel()
         self._channel.close()
@@ -144,43 +178,56 @@ class PluginConnection:
         ended = "the plugin ended it"
         try:
             for message in self._stream:
-                self.list_times.append(time.monotonic())
-                self.lists.append(message)
-                self._ring()
+                self._lists.append(message)
+                self.first_list_at = self.first_list_at or time.monotonic()
+                self.largest_list = max(self.largest_list, message.ByteSize())
+                self.list_count += 1
+                self._wake()
         except grpc.RpcError as error:
-            ended = f"{error.code().name}: {error.details()}"
+            ended = f"{error.code().name}: {foreign_text(error.details() or '')}"
         self.ended = ended
-        self._ring()
+        self._wake()
 
 
 @define
-class Peer:
-    """Serves Registration in `directory`, and dials back, for one resource: the first that registers, if not given."""
+class BareKubelet:
+    """Serves Registration in `directory` and connects to the plugins of one resource.
+
+    Attributes:
+        directory: the socket directory.
+        wake: called after every event.
+        dial_timeout: seconds for a connection to a plugin and for every answer to it.
+        resource: the resource under test; if empty, the first that registers.
+        refusal: if not empty, every registration is refused with this text.
+        registrations: all registrations of the resource under test.
+        others: other resources that have registered.
+        unknown_methods: methods that were called and that do not belong to this API.
+    """
 
     directory: Path
-    ring: Callable[[], None]
+    wake: Callable[[], None]
     dial_timeout: float
     resource: str = ""
     refusal: str = ""
-    """If set, what every call of Register is told."""
     registrations: list[Registration] = field(factory=list)
     others: set[str] = field(factory=set)
-    """Other resources that have registered."""
-    strange: set[str] = field(factory=set)
-    """Methods that were called and that no kubelet has."""
-    watches: ClassVar[bool] = False
-    """Whether it looks for plugins, rather than waiting for them to register."""
+    unknown_methods: set[str] = field(factory=set)
+    is_watcher: ClassVar[bool] = False
+    """Whether it looks for the sockets of plugins, instead of waiting for calls of Register."""
+    attempt: ClassVar[str] = "call of Register"
+    """What a plugin does in order to register."""
+    attempts: ClassVar[str] = "calls of Register"
     _server: grpc.Server | None = None
     _lock: threading.Lock = field(factory=threading.Lock)
 
     @property
     def socket(self) -> Path:
-        """Where plugins register."""
+        """The socket at which plugins register."""
         return self.directory / "kubelet.sock"
 
     @property
     def connection(self) -> PluginConnection | None:
-        """The connection to the instance that registered last, if it is still open."""
+        """The connection to the instance that registered last; None if it is closed."""
         for registration in reversed(self.registrations):
             if registration.answered and registration.connection is not None:
                 return registration.connection if not registration.connection.ended else None
@@ -188,26 +235,29 @@ class Peer:
 
     @property
     def silence(self) -> str:
-        """What has happened as long as nobody has registered."""
-        heard = [f"only {', '.join(sorted(self.others))} did"] if self.others else []
-        heard += [f"but {method} was called, which is no method of this API" for method in sorted(self.strange)]
-        return ", ".join([f"nobody called Register for {self.resource or 'any resource'}", *heard])
+        """What has happened while the resource under test did not register."""
+        parts = [f"no plugin called Register for {self.resource or 'any resource'}"]
+        parts += [f"only {', '.join(sorted(self.others))} registered"] if self.others else []
+        parts += [f"{method} was called, which is no method of this API" for method in sorted(self.unknown_methods)]
+        return ", but ".join(parts)
+
+    @property
+    def was_called(self) -> bool:
+        """Whether any plugin has made any call, or for a watcher, has answered."""
+        return bool(self.registrations or self.others or self.unknown_methods)
 
     def serve(self) -> None:
-        """Start to serve; what lies at the socket's place is deleted."""
-        self.socket.unlink(missing_ok=True)
-        self._server = grpc.server(ThreadPoolExecutor(_HANDLERS, thread_name_prefix="conformance"))
-        self._server.add_generic_rpc_handlers((_Methods(self._register, self.strange),))
-        # grpc deletes what it has bound when it stops; a kubelet that dies leaves its socket where it is.
-        unborn = self.directory / _UNBORN
-        unborn.unlink(missing_ok=True)
-        self._server.add_insecure_port(target(str(unborn)))
-        self._server.start()
-        os.link(unborn, self.socket)
-        unborn.unlink()
+        """Serve kubelet.sock. A socket at that path is replaced."""
+        server = grpc.server(ThreadPoolExecutor(_HANDLERS, thread_name_prefix="conformance"))
+        server.add_generic_rpc_handlers((_Methods(self._register, self._note_unknown),))
+        # gRPC deletes the path that it has bound; a kubelet that dies leaves kubelet.sock behind.
+        with OwnedSocket(str(self.socket)).binding() as private:
+            server.add_insecure_port(target(private))
+            server.start()
+        self._server = server
 
     def leave(self) -> None:
-        """Cut every connection and stop serving; kubelet.sock stays, and nobody listens. Twice is no error."""
+        """Stop serving and cut every connection. kubelet.sock stays, without a listener. A second call does nothing."""
         if self._server is not None:
             self._server.stop(None).wait()
             self._server = None
@@ -216,14 +266,18 @@ class Peer:
                 registration.connection.close()
 
     def wipe(self) -> None:
-        """Delete all sockets, kubelet.sock too, as a kubelet does when it starts."""
+        """Delete all sockets including kubelet.sock, as a kubelet does when it starts."""
         for entry in tuple(self.directory.iterdir()):
             if entry.is_socket():
                 entry.unlink(missing_ok=True)
 
-    def plugin_sockets(self) -> list[str]:
-        """The names of all sockets in the directory but the kubelet's."""
-        return [entry.name for entry in self.directory.iterdir() if entry.is_socket() and entry != self.socket]
+    def plugin_sockets(self) -> list[Path]:
+        """Return the paths of all sockets in the directory except the kubelet's."""
+        return [entry for entry in self.directory.iterdir() if entry.is_socket() and entry != self.socket]
+
+    def _note_unknown(self, method: str) -> None:
+        if len(self.unknown_methods) < _MAX_NAMES:
+            self.unknown_methods.add(foreign_text(method))
 
     def _register(self, request: deviceplugin.RegisterRequest, context: grpc.ServicerContext) -> deviceplugin.Empty:
         registration = Registration(request, time.monotonic())
@@ -231,32 +285,33 @@ class Peer:
             return deviceplugin.Empty()
         registration.stage, registration.problem = self._judge(registration)
         if registration.problem:
-            self.ring()
+            self.wake()
             context.abort(grpc.StatusCode.UNKNOWN, registration.problem)
 
         def has_been_answered() -> None:
             registration.answered = True
-            self.ring()
+            self.wake()
 
-        # Whoever goes on from here may stop this server, and the plugin must not wait for an answer then.
+        # The next check may stop this server, so the plugin must have its answer before the checks go on.
         if not context.add_callback(has_been_answered):
             has_been_answered()
         return deviceplugin.Empty()
 
     def _note(self, registration: Registration) -> bool:
-        """Remember it; whether it is of the resource under test."""
+        """Record the registration; return whether it is one of the resource under test."""
         resource = registration.request.resource_name
         with self._lock:
             if not self.refusal:
                 self.resource = self.resource or resource
             if resource != self.resource:
-                self.others.add(resource)
+                if len(self.others) < _MAX_NAMES:
+                    self.others.add(foreign_text(resource))
                 return False
             self.registrations.append(registration)
         return True
 
     def _judge(self, registration: Registration) -> tuple[str, str]:
-        """What a kubelet objects to, and at which stage; connect to the plugin if there is nothing."""
+        """Connect to the plugin; return the stage and the problem if a kubelet refuses it, else two empty texts."""
         request = registration.request
         if self.refusal:
             return "refused", self.refusal
@@ -269,11 +324,11 @@ class Peer:
         return self._connect(registration)
 
     def _connect(self, registration: Registration) -> tuple[str, str]:
-        connection = registration.connection = PluginConnection(self.path(registration.request.endpoint), self.ring)
+        connection = registration.connection = PluginConnection(self.path(registration.request.endpoint), self.wake)
         began = time.monotonic()
         if not connection.dial(self.dial_timeout):
             connection.close()
-            return "dial", f"failed to dial device plugin for {self.dial_timeout:g} seconds: {connection.why_not()}"
+            return "dial", f"failed to dial device plugin within {self.dial_timeout:g} seconds: {connection.why_not()}"
         registration.reached_after = time.monotonic() - began
         try:
             connection.options = connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), self.dial_timeout)
@@ -284,11 +339,11 @@ class Peer:
         return "", ""
 
     def path(self, endpoint: str) -> str:
-        """Where a kubelet looks for the plugin's socket."""
+        """Return the path at which a kubelet expects the plugin's socket."""
         return posixpath.normpath(f"{self.directory}/{endpoint}")
 
     def endpoint_problem(self, endpoint: str) -> str:
-        """Why `endpoint` cannot be the name of a plugin's socket; empty if it can."""
+        """Return why `endpoint` cannot be the name of a plugin's socket; empty if it can."""
         path = self.path(endpoint)
         if endpoint.startswith("/") or path == str(self.directory):
             return f"it is not the name of a file in the socket directory; a kubelet looks for it at {path}"
@@ -296,36 +351,36 @@ class Peer:
 
 
 def path_problem(path: str) -> str:
-    """Why `path` cannot be that of a socket; empty if it can."""
+    """Return why `path` cannot be the path of a socket; empty if it can."""
     length = len(os.fsencode(path))
     if length > MAX_SOCKET_PATH:
-        return f"its path has {length} bytes, more than the {MAX_SOCKET_PATH} a unix socket can have"
+        return f"its path has {length} bytes; a unix socket can have {MAX_SOCKET_PATH}"
     return ""
 
 
 class _Methods(grpc.GenericRpcHandler):
-    """Register, and an ear for what else is called."""
+    """Handles Register, and notes calls of other methods."""
 
     def __init__(
         self,
         register: Callable[[deviceplugin.RegisterRequest, grpc.ServicerContext], deviceplugin.Empty],
-        strange: set[str],
+        note_unknown: Callable[[str], None],
     ) -> None:
         self._handler = grpc.unary_unary_rpc_method_handler(
             register, deviceplugin.RegisterRequest.FromString, deviceplugin.Empty.SerializeToString
         )
-        self._strange = strange
+        self._note_unknown = note_unknown
 
     def service(self, details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any] | None":
-        """The handler of a method; None if there is none, which grpc answers with UNIMPLEMENTED."""
+        """Return the handler of a method, or None, which gRPC answers with UNIMPLEMENTED."""
         if details.method == rpc.REGISTER.path:
             return self._handler
-        self._strange.add(details.method)
+        self._note_unknown(details.method)
         return None
 
 
 def allocate_request(containers: Sequence[Sequence[str]]) -> deviceplugin.AllocateRequest:
-    """Ask for the devices of each container."""
+    """Return a request for the devices of each container."""
     return deviceplugin.AllocateRequest(
         container_requests=[deviceplugin.ContainerAllocateRequest(devices_ids=ids) for ids in containers]
     )

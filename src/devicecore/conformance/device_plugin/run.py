@@ -1,0 +1,113 @@
+"""Runs the checks over a device plugin.
+
+Law: after a run, the plugin's process has ended and its directory has no lock and no kubelet.sock of the run.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from devicecore.adapters.grpc_unix.directory import SocketDirectory
+from devicecore.conformance.device_plugin.checks import CHECKS
+from devicecore.conformance.device_plugin.kubelet import BareKubelet
+from devicecore.conformance.device_plugin.plugin import PluginUnderTest, Settings
+from devicecore.conformance.device_plugin.watcher import WatchingKubelet
+from devicecore.conformance.model import Check, Report, Result, counted
+from devicecore.conformance.runner import run_checks
+from devicecore.domain.text import foreign_text
+from devicecore.system.temporary import short_directory
+from devicecore.testing.process import PluginProcess
+
+
+def run(
+    command: Sequence[str | os.PathLike[str]] | None = None,
+    *,
+    settings: Settings | None = None,
+    directory: str | os.PathLike[str] | None = None,
+    allow_shared_directory: bool = False,
+    registry: bool = False,
+    checks: Iterable[Check[PluginUnderTest]] = CHECKS,
+    on_ready: Callable[[Path], None] = lambda _: None,
+    on_result: Callable[[Result], None] = lambda _: None,
+) -> Report:
+    """Run checks over a device plugin and return the report.
+
+    Args:
+        command: starts the plugin. `{dir}` and `{socket}` in it are replaced by the socket directory and by the
+            kubelet's socket. Without a command, the user starts the plugin.
+        settings: how to test it.
+        directory: where the plugin looks for kubelet.sock; by default a new directory. It is made if it is missing.
+            All sockets in it are deleted.
+        allow_shared_directory: accept a directory of any owner and mode.
+        registry: the plugin does not call Register; it waits in the directory for the kubelet's plugin watcher. No
+            socket in the directory is deleted then.
+        checks: the checks to make, in this order.
+        on_ready: called with the directory when plugins can register there.
+        on_result: called with each result, except those of checks that were not made.
+
+    Raises:
+        SetUpError: the directory cannot be used, for example because a kubelet serves it.
+        CannotRunError: the program does not exist or may not be run.
+    """
+    if directory is None:
+        with short_directory() as temporary:
+            return run(
+                command,
+                settings=settings,
+                directory=temporary,
+                registry=registry,
+                checks=checks,
+                on_ready=on_ready,
+                on_result=on_result,
+            )
+    settings = settings or Settings()
+    place = Path(directory).absolute()
+    changed = threading.Condition()
+
+    def wake() -> None:
+        with changed:
+            changed.notify_all()
+
+    def start() -> PluginProcess:
+        return PluginProcess(command or (), place, changed=wake)
+
+    claim = SocketDirectory(place, "kubelet.sock", allow_shared=allow_shared_directory, wipe=not registry)
+    claim.claim()
+    kubelet = (WatchingKubelet if registry else BareKubelet)(place, wake, settings.timeout, settings.resource)
+    plugin = PluginUnderTest(kubelet, start if command else None, settings, changed)
+    began = time.monotonic()
+    try:
+        kubelet.serve()
+        on_ready(place)
+        plugin.start()
+        results, not_made = run_checks(checks, plugin, on_result=on_result, after_failure=plugin.settle)
+    finally:
+        plugin.stop()
+        kubelet.leave()
+        kubelet.wipe()
+        claim.release()
+    return _report(plugin, results, not_made, time.monotonic() - began)
+
+
+def _report(plugin: PluginUnderTest, results: tuple[Result, ...], not_made: str, seconds: float) -> Report:
+    kubelet = plugin.kubelet
+    resource = foreign_text(kubelet.resource)
+    devices = len(plugin.first_devices or ())
+    others = sorted(kubelet.others)
+    notes = []
+    if others:
+        notes.append(f"not tested (name one with --resource): {', '.join(others)}")
+    if plugin.settings.provoke_health and not plugin.settings.undo_health:
+        notes.append("the provoked change of health was not undone (no --undo-health)")
+    return Report(
+        subject=f"{resource}, {counted(devices, 'device')}" if resource else "no resource",
+        facts={"resource": resource, "devices": devices, "others": others},
+        notes=tuple(notes),
+        results=results,
+        not_made=not_made,
+        cannot_run=bool(plugin.exits) and not kubelet.was_called,
+        seconds=seconds,
+        output=plugin.output,
+    )

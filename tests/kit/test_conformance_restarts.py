@@ -1,0 +1,56 @@
+"""The checks that restart the kubelet or the plugin, on plugins with faults; and plugins that pass all checks."""
+
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from devicecore.conformance import Report, Verdict
+from devicecore.conformance.device_plugin import CHECKS
+from tests.kit.faults import HEALTH, NAMES, QUICK, RESTART_FAULTS, assert_found, run_checks_on
+
+
+@pytest.mark.parametrize(("fault", "failing", "names"), RESTART_FAULTS, ids=[fault for fault, _, _ in RESTART_FAULTS])
+def test_a_fault_is_found(fault: str, failing: str, names: list[str], short_path: Path) -> None:
+    assert_found(fault, failing, names, short_path)
+
+
+def test_a_plugin_without_fault_passes_everything(short_path: Path) -> None:
+    report = run_checks_on("", NAMES, QUICK, short_path)
+    assert not_passed(report).keys() == {"answers-notify-registration-status"}
+    assert (report.subject, len(report.results)) == ("example.com/chip, 3 devices", len(CHECKS))
+    assert report.notes == ("the provoked change of health was not undone (no --undo-health)",)
+    assert list(short_path.iterdir()) == [short_path / "sick"]
+
+
+def test_a_plugin_without_fault_that_is_found_by_the_watcher_passes_everything(short_path: Path) -> None:
+    report = run_checks_on("watched", NAMES, QUICK, short_path)
+    assert not_passed(report) == {}
+    assert (report.subject, len(report.results)) == ("example.com/chip, 3 devices", len(CHECKS))
+
+
+def test_a_socket_of_another_type_is_named(short_path: Path) -> None:
+    report = run_checks_on("watched-as-another", NAMES[:1], evolve(QUICK, first=3), short_path)
+    assert "is a socket of type 'CSIPlugin', expected 'DevicePlugin'" in report.results[0].actual
+
+
+def test_a_kubelet_that_refuses_needs_a_call_to_refuse(short_path: Path) -> None:
+    report = run_checks_on("slow-to-return", ["is-patient-with-a-kubelet-that-refuses"], QUICK, short_path)
+    result = report.results[-1]
+    assert result.verdict is Verdict.SKIPPED
+    assert result.actual == "0 calls of Register in 0.5 seconds, so there was nothing to refuse"
+
+
+def test_a_change_of_health_can_be_undone(short_path: Path) -> None:
+    """Without the undo command, the second check would find the change in the first list of the new process."""
+    settings = evolve(QUICK, timeout=2, undo_health=f"rm {short_path}/sick")
+    report = run_checks_on("loses-a-later-change", HEALTH, settings, short_path)
+    assert report.result(HEALTH[0]).failed
+    assert report.result(HEALTH[1]).actual == "c0 is Unhealthy"
+    assert report.notes == ()
+    assert list(short_path.iterdir()) == []
+
+
+def not_passed(report: Report) -> dict[str, str]:
+    """Return what happened in the checks that did not pass."""
+    return {result.name: result.actual for result in report.results if result.verdict is not Verdict.PASSED}
