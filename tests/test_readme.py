@@ -28,3 +28,12 @@ def test_the_readme_lists_each_extra() -> None:
     project = tomllib.loads((README.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     table = README.read_text(encoding="utf-8").partition("| extra |")[2].partition("\n\n")[0]
     assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == sorted(project["optional-dependencies"])
+
+
+def test_each_guide_is_reached_from_the_readme() -> None:
+    """The simulation is for those who change devicecore: CONTRIBUTING.md leads to it."""
+    pages = (README, README.parent / "CONTRIBUTING.md")
+    linked = {
+        link for page in pages for link in re.findall(r"\]\((docs/[\w-]+\.md)\)", page.read_text(encoding="utf-8"))
+    }
+    assert {f"docs/{guide.name}" for guide in README.parent.glob("docs/*.md")} - linked == set()
