@@ -41,10 +41,9 @@ def verify(*, as_json: bool, files: tuple[str, ...]) -> int:
 
     $ devicecore checkpoint verify --json /backup/*/kubelet_internal_checkpoint
     """
-    from attrs import asdict
-
     from devicecore.domain.checkpoint import FileVerdict, judge
     from devicecore.domain.errors import StoreError
+    from devicecore.system.json_values import to_json
 
     status = 0
     findings = []
@@ -56,7 +55,7 @@ def verify(*, as_json: bool, files: tuple[str, ...]) -> int:
             complain("devicecore checkpoint verify", str(error))
             status = _UNUSABLE
     if as_json:
-        print_json([{"file": file, **asdict(found), "verdict": found.verdict.value} for file, found in findings])
+        print_json([{"file": file, **to_json(found)} for file, found in findings])
     else:
         for file, found in findings:
             click.echo(printable(f"{file}: {_sentence(found)}"))

@@ -1,0 +1,76 @@
+"""Values as JSON, and JSON as values: for reports, `--json` and state files.
+
+Law: `from_json(to_json(value), type(value)) == value` for frozen attrs values of numbers, texts, bytes and enums, and
+of tuples and mappings of them. What another program wrote is checked: it becomes a value or an error with a sentence.
+"""
+
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from pathlib import PurePath
+from typing import Any, TypeVar
+
+from attrs import has
+from cattrs import BaseValidationError, transform_error
+from cattrs.gen import make_dict_structure_fn
+from cattrs.preconf.json import make_converter
+from cattrs.v import format_exception
+
+from devicecore.domain.text import foreign_text
+
+T = TypeVar("T")
+
+_CONVERTER = make_converter(detailed_validation=True)
+_CONVERTER.register_unstructure_hook_func(lambda cls: _is_subclass(cls, AbstractSet), list)
+_CONVERTER.register_unstructure_hook_func(lambda cls: _is_subclass(cls, PurePath | BaseException), str)
+
+
+def to_json(value: object) -> Any:  # noqa: ANN401 - JSON has no better type
+    """`value` as objects that `json.dumps` takes; sets keep their order, errors become their text."""
+    return _CONVERTER.unstructure(value)
+
+
+def from_json(document: object, cls: type[T]) -> T:
+    """The value of type `cls` that a parsed JSON document describes.
+
+    Raises:
+        ValueError: the document describes no such value. The text names the place and what was expected.
+    """
+    try:
+        return _CONVERTER.structure(document, cls)
+    except (BaseValidationError, TypeError, ValueError) as error:
+        problem = foreign_text("; ".join(transform_error(error, format_exception=_sentence)), 300)
+        raise ValueError(problem) from None
+
+
+def _is_subclass(cls: object, expected: object) -> bool:
+    return isinstance(cls, type) and issubclass(cls, expected)  # type: ignore[arg-type]  # a class, or a union of them
+
+
+def _plain(value: object, cls: type[T]) -> T:
+    """JSON's own types are not converted: "1" is no number, and true is no 1."""
+    if type(value) is cls or (cls is float and type(value) is int):
+        return value  # type: ignore[return-value]  # its type was compared
+    message = f"expected {cls.__name__}, got {value!r:.60}"
+    raise ValueError(message)
+
+
+def _object(cls: type[T]) -> Callable[[object, type[T]], T]:
+    structure = make_dict_structure_fn(cls, _CONVERTER, _cattrs_forbid_extra_keys=True)
+
+    def structured(value: object, cls: type[T]) -> T:
+        if not isinstance(value, Mapping):
+            message = f"expected an object, got {value!r:.60}"
+            raise TypeError(message)
+        return structure(value, cls)
+
+    return structured
+
+
+def _sentence(error: BaseException, cls: type | None) -> str:
+    # A KeyError is a missing field; only cattrs knows how to say it.
+    return str(error) if isinstance(error, TypeError | ValueError) else format_exception(error, cls)
+
+
+for _type in (bool, float, int, str):
+    _CONVERTER.register_structure_hook(_type, _plain)
+_CONVERTER.register_structure_hook_factory(has, _object)
