@@ -209,9 +209,10 @@ class Comparison:
                     self.released.pop(uid, None)
                 if call["method"] == UNPREPARE and not (result or {}).get("error"):
                     self.released.setdefault(uid, set()).add(call["driver"])
-            if call["method"] == UNPREPARE and call.get("answer") is None:
+            if call["method"] == UNPREPARE:
                 for claim in call["claims"]:
-                    self.released.setdefault(claim["uid"], set()).add(call["driver"])
+                    if claim["uid"] not in (call.get("answer") or {}):
+                        self.released.setdefault(claim["uid"], set()).add(call["driver"])
         if "state" in expect:
             self.before = state_of(expect["state"])
             here = {claim.uid for claim in self.before.values()}

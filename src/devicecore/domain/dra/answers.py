@@ -51,7 +51,10 @@ class CheckedDevices:
 
 @frozen
 class CheckedRelease:
-    """The claims that a driver has released, those that it has not, and the error of its answer."""
+    """The claims that a driver has released, those that it says it has not, and the error of its answer.
+
+    A claim that the answer leaves out is in neither list: some drivers answer only for claims that failed.
+    """
 
     released: tuple[ClaimKey, ...] = ()
     kept: tuple[ClaimKey, ...] = ()
@@ -67,8 +70,10 @@ def check_prepared(asked: Sequence[ClaimRef], answer: Mapping[ClaimUid, PrepareR
 def check_unprepared(asked: Sequence[ClaimRef], answer: Mapping[ClaimUid, UnprepareResult]) -> CheckedRelease:
     """What is good of an answer to NodeUnprepareResources."""
     _, error = _check(UNPREPARE, asked, answer)
-    released = tuple(claim.key for claim in asked if claim.uid in answer and not answer[claim.uid].error)
-    return CheckedRelease(released, tuple(claim.key for claim in asked if claim.key not in released), error)
+    answered = [claim for claim in asked if claim.uid in answer]
+    released = tuple(claim.key for claim in answered if not answer[claim.uid].error)
+    kept = tuple(claim.key for claim in answered if answer[claim.uid].error)
+    return CheckedRelease(released, kept, error)
 
 
 def _check(

@@ -1,0 +1,102 @@
+"""The laws of the DRA manager with a fault at every call to a port, one after another."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.simulation.dra.world import FAULTS, Action, Fault, run
+
+SCENARIOS: dict[str, list[Action]] = {
+    "one pod": [("prepare", "first"), ("prepare", "first"), ("unprepare", "first")],
+    "two pods of one claim": [
+        ("prepare", "first"),
+        ("prepare", "second"),
+        ("unprepare", "first"),
+        ("prepare", "third"),
+        ("unprepare", "second"),
+        ("unprepare", "third"),
+    ],
+    "a restart between": [
+        ("prepare", "first"),
+        ("restart",),
+        ("prepare", "second"),
+        ("unprepare", "first"),
+        ("orderly_restart",),
+        ("unprepare", "second"),
+    ],
+    "pods that vanish": [
+        ("prepare", "first"),
+        ("prepare", "third"),
+        ("vanish", "first"),
+        ("reconcile",),
+        ("vanish", "third"),
+        ("restart",),
+        ("reconcile",),
+    ],
+    "a release that is tried again": [
+        ("prepare", "first"),
+        ("unprepare", "first"),
+        ("unprepare", "first"),
+        ("prepare", "second"),
+        ("prepare", "third"),
+    ],
+    "a claim that is replaced": [
+        ("prepare", "third"),
+        ("replace_claim", "one"),
+        ("prepare", "first"),
+        ("unprepare", "third"),
+        ("prepare", "first"),
+    ],
+    "drivers that restart": [
+        ("prepare", "first"),
+        ("driver_restarts", "a.example.com"),
+        ("prepare", "third"),
+        ("unprepare", "first"),
+        ("driver_restarts", "b.example.com"),
+        ("unprepare", "third"),
+    ],
+}
+
+BESIDE: list[Action] = [
+    ("prepare", "first"),
+    ("prepare", "second"),
+    ("prepare", "third"),
+    ("unprepare", "first"),
+    ("unprepare", "third"),
+    ("reconcile",),
+]
+
+
+def places(actions: list[Action]) -> Iterator[tuple[int, int, str]]:
+    """Each call to a port that a scenario makes if nothing fails: action, number of the call, port."""
+    for number, calls in enumerate(run(actions, {})):
+        for call, port in enumerate(calls):
+            yield number, call, port
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_laws_hold_with_a_fault_at_every_call(name: str) -> None:
+    actions = SCENARIOS[name]
+    for number, call, port in places(actions):
+        for kind in FAULTS[port]:
+            run(actions, {number: [Fault(call, kind)]})
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_laws_hold_with_another_action_beside_every_call(name: str) -> None:
+    actions = SCENARIOS[name]
+    for number, call, port in places(actions):
+        for action in BESIDE if port != "disk" else ():
+            if action[1:] != actions[number][1:]:  # a kubelet prepares and releases one pod one after the other
+                run(actions, {number: [Fault(call, "beside", action)]})
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_laws_hold_with_two_faults_of_drivers_in_a_row(name: str) -> None:
+    """The second fault is in the action after the first one."""
+    actions = SCENARIOS[name]
+    drivers = [(number, call) for number, call, port in places(actions) if port == "driver"]
+    for number, call in drivers:
+        for kind in ("error", "silent, done", "missing", "power cut after"):
+            for again in ("error", "silent, not done", "power cut before"):
+                run(actions, {number: [Fault(call, kind)], number + 1: [Fault(1, again), Fault(2, again)]})

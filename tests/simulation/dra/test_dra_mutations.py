@@ -1,0 +1,267 @@
+"""Takes out one protection at a time, and shows that the world notices.
+
+Many of the mutations are what a kubelet does, or what somebody might write who does not know why the code is as it is.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from attrs import evolve, frozen
+
+from devicecore.domain.dra import preparing, releasing
+from devicecore.domain.dra.claims import ClaimCache
+from devicecore.domain.dra.model import ClaimKey, DraPod
+from devicecore.domain.dra.preparing import AskDriver, Changed
+from devicecore.domain.dra.releasing import Doubt, Leaving
+from devicecore.domain.errors import StoreError
+from devicecore.domain.model import PodUid
+from devicecore.dra_manager import preparation, release
+from devicecore.dra_manager.preparation import Preparation
+from devicecore.dra_manager.saved_claims import SavedClaims
+from tests.simulation.dra.test_dra_faults import BESIDE, SCENARIOS, places
+from tests.simulation.dra.world import FAULTS, Fault, WatchedTurns, run
+
+Patch = pytest.MonkeyPatch
+Anything = Any  # what the real function takes, and the mutation hands on
+
+
+@frozen
+class Mutation:
+    """One protection less, the law that rests on it, and the scenario in which it shows."""
+
+    take_out: Callable[[Patch], None]
+    law: str
+    scenario: str
+
+    def __repr__(self) -> str:
+        return self.take_out.__name__
+
+
+MUTATIONS: list[Mutation] = []
+
+
+def breaks(law: str, scenario: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+    """Have the world look for it."""
+
+    def register(take_out: Callable[[Patch], None]) -> Callable[[Patch], None]:
+        MUTATIONS.append(Mutation(take_out, law, scenario))
+        return take_out
+
+    return register
+
+
+# --- what is saved, and when ------------------------------------------------------------------------------------------
+
+
+def _not_saving(patch: Patch, what_is_not: str) -> None:
+    save = SavedClaims.save
+
+    def saving(self: SavedClaims, run_: Anything, what: str, change: Anything) -> Anything:
+        return self.note(run_, change) if what == what_is_not else save(self, run_, what, change)
+
+    patch.setattr(SavedClaims, "save", saving)
+
+
+@breaks("M2 entered before called", "one pod")
+def drivers_are_called_before_the_pod_is_saved(patch: Patch) -> None:
+    _not_saving(patch, "cache")
+
+
+@breaks("M10 the file is the cache", "one pod")
+def answers_are_not_saved(patch: Patch) -> None:
+    """kubernetes#140471: a kubelet saves them with the next write."""
+    _not_saving(patch, "state")
+
+
+@breaks("M10 the file is the cache", "one pod")
+def what_cannot_be_saved_is_kept_in_memory(patch: Patch) -> None:
+    save = SavedClaims.save
+
+    def saving(self: SavedClaims, run_: Anything, what: str, change: Anything) -> Anything:
+        store = self._store
+
+        class Forgiving:
+            def save(self, blob: bytes) -> None:
+                try:
+                    store.save(blob)
+                except StoreError:
+                    return
+
+        self._store = Forgiving()  # type: ignore[assignment]  # only `save` is called
+        try:
+            return save(self, run_, what, change)
+        finally:
+            self._store = store
+
+    patch.setattr(SavedClaims, "save", saving)
+
+
+@breaks("M8 a failed check changes nothing", "two pods of one claim")
+def pods_are_entered_before_all_claims_are_checked(patch: Patch) -> None:
+    checked = Preparation._checked  # noqa: SLF001 - what is taken out is inside
+
+    def entering(self: Preparation, pod: DraPod) -> Anything:
+        saved, source = self._claims, self._source
+        for entry in pod.claims:
+            claim = source.get(pod.key(entry.name))
+            saved.save(saved.run(), "cache", lambda cache, claim=claim: preparing.enter(cache, pod.uid, [claim]))  # type: ignore[misc]  # mypy does not see the default
+        return checked(self, pod)
+
+    patch.setattr(Preparation, "_checked", entering)
+
+
+# --- preparing --------------------------------------------------------------------------------------------------------
+
+
+@breaks("each device once", "a restart between")
+def answers_are_appended(patch: Patch) -> None:
+    """kubernetes#140471, #141335."""
+    store_answer = preparing.store_answer
+
+    def appending(cache: ClaimCache, ask: AskDriver, answer: Anything) -> Changed:
+        changed = store_answer(cache, ask, answer)
+        claims = [
+            evolve(
+                claim,
+                drivers={
+                    **claim.drivers,
+                    ask.driver: (cache.claims[claim.key].drivers[ask.driver] or ()) + (claim.drivers[ask.driver] or ()),
+                },
+            )
+            for claim in changed.cache.present(ask.keys)
+        ]
+        return evolve(changed, cache=changed.cache.put(*claims))
+
+    patch.setattr(preparation, "store_answer", appending)
+
+
+@breaks("has two calls at once", "two pods of one claim")
+def nobody_waits_for_a_turn(patch: Patch) -> None:
+    """Two pods of one claim that start together both call the driver, as in a kubelet."""
+
+    @contextmanager
+    def at_once(_self: Anything, _keys: Collection[Anything], _method: str) -> Iterator[None]:
+        yield
+
+    patch.setattr(WatchedTurns, "of", at_once)
+
+
+@breaks("M6 calls only with cause", "two pods of one claim")
+def after_waiting_a_driver_is_asked_again(patch: Patch) -> None:
+    patch.setattr(preparation, "still_to_prepare", lambda _cache, ask: ask)
+
+
+@breaks("which a.example.com has not prepared", "a release that is tried again")
+def a_claim_that_may_be_released_is_used(patch: Patch) -> None:
+    doubt = releasing.doubt
+    patch.setattr(release, "doubt", lambda cache, pod, ask: evolve(doubt(cache, pod, ask), cache=cache))
+
+
+# --- releasing --------------------------------------------------------------------------------------------------------
+
+
+@breaks("is released while", "a claim that is replaced")
+def any_pod_releases_a_claim_that_one_pod_uses(patch: Patch) -> None:
+    """kubernetes#140212."""
+    leave = releasing.leave
+
+    def leaving(cache: ClaimCache, pod: PodUid | None, keys: Sequence[ClaimKey]) -> Leaving:
+        found = leave(cache, pod, keys)
+        alone = tuple(claim.key for claim in cache.present(keys) if len(claim.pods) == 1)
+        for claim in cache.present(alone):
+            found = evolve(found, cache=found.cache.put(evolve(claim, pods=frozenset({pod or PodUid("")}))))
+        return evolve(found, last=tuple(dict.fromkeys((*found.last, *alone))))
+
+    patch.setattr(release, "leave", leaving)
+
+
+@breaks("M1 prepared and then without devices", "one pod")
+def a_claim_is_forgotten_although_another_pod_has_entered(patch: Patch) -> None:
+    """kubernetes#140527."""
+    remove = releasing.remove
+
+    def removing(cache: ClaimCache, pod: PodUid | None, keys: Collection[ClaimKey], released: Anything) -> Changed:
+        return Changed(remove(cache, pod, keys, released).cache.without(frozenset(keys)))
+
+    patch.setattr(release, "remove", removing)
+
+
+@breaks("M6 calls only with cause", "one pod")
+def drivers_release_a_claim_that_another_pod_has_entered(patch: Patch) -> None:
+    def asking(cache: ClaimCache, pod: PodUid | None, ask: AskDriver) -> Doubt:
+        return evolve(releasing.doubt(cache, pod, ask), ask=ask)
+
+    def next_of_all(
+        cache: ClaimCache, _pod: Anything, keys: Iterable[ClaimKey], released: Mapping[Any, Any]
+    ) -> Anything:
+        for claim in cache.present(keys):
+            for driver in sorted(set(claim.drivers) - released.get(claim.key, frozenset())):
+                return AskDriver(driver, (claim.ref,))
+        return None
+
+    patch.setattr(release, "doubt", asking)
+    patch.setattr(release, "next_to_release", next_of_all)
+
+
+@breaks("M3 forgotten after called", "one pod")
+def claims_are_forgotten_without_asking_all_drivers(patch: Patch) -> None:
+    next_to_release = releasing.next_to_release
+
+    def first_only(cache: ClaimCache, pod: Anything, keys: Sequence[ClaimKey], released: Mapping[Any, Any]) -> Anything:
+        return None if released else next_to_release(cache, pod, keys, released)
+
+    def removing(cache: ClaimCache, _pod: Anything, keys: Collection[ClaimKey], _released: Anything) -> Changed:
+        return Changed(cache.without(frozenset(keys)))
+
+    patch.setattr(release, "next_to_release", first_only)
+    patch.setattr(release, "remove", removing)
+
+
+@breaks("M16 no claim is left", "pods that vanish")
+def pods_that_are_gone_are_not_looked_for(patch: Patch) -> None:
+    patch.setattr("devicecore.dra_manager.manager.DraManager.reconcile", lambda _self: {})
+
+
+@breaks("M14 exactly one sample per call", "one pod")
+def failures_are_counted_as_successes(patch: Patch) -> None:
+    """As in kubelets before 1.36."""
+    measure = "devicecore.adapters.memory_dra.MemoryDraMetrics.dra_operation"
+    patch.setattr(measure, lambda self, name, seconds, *, failed: self.operations.append((name, seconds, not failed)))
+
+
+# --- looking for them -------------------------------------------------------------------------------------------------
+
+
+def plays(scenario: str) -> Iterator[Callable[[], object]]:
+    """A scenario without a fault, with each fault, and with each action beside it."""
+    actions = SCENARIOS[scenario]
+    yield lambda: run(actions, {})
+    found = list(places(actions))
+    for number, call, port in found:
+        for kind in FAULTS[port]:
+            fault = Fault(call, kind)
+            yield lambda number=number, fault=fault: run(actions, {number: [fault]})  # type: ignore[misc]  # mypy does not see the defaults
+        for action in BESIDE if port != "disk" else ():
+            if action[1:] != actions[number][1:]:
+                fault = Fault(call, "beside", action)
+                yield lambda number=number, fault=fault: run(actions, {number: [fault]})  # type: ignore[misc]  # as above
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=repr)
+def test_a_protection_that_is_taken_out_is_missed(mutation: Mutation, monkeypatch: Patch) -> None:
+    todo = plays(mutation.scenario)
+    mutation.take_out(monkeypatch)
+    noticed: list[str] = []
+    try:
+        for play in todo:
+            try:
+                play()
+            except AssertionError as broken:
+                noticed.append(str(broken))
+                if mutation.law in noticed[-1]:
+                    return
+    except AssertionError as broken:  # the scenario as it is, played to find its calls
+        noticed.append(str(broken))
+    assert any(mutation.law in law for law in noticed), noticed[:3]
