@@ -1,0 +1,649 @@
+"""The DRA manager where the recordings do not look: what happens at once, restarts, files, time and health."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+import pytest
+from attrs import define, evolve, field
+
+from devicecore.adapters.memory import MemoryPods, MemoryStore
+from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverInstance, MemoryDriverTransport, MemorySlices
+from devicecore.domain.dra.answers import PrepareResult, UnprepareResult
+from devicecore.domain.dra.claims import ClaimCache, ClaimPhase
+from devicecore.domain.dra.errors import (
+    ClaimFailedError,
+    DraStoppedError,
+    DriverAlreadyRegisteredError,
+    DriverCallError,
+    DriverNotRegisteredError,
+    PrepareError,
+    SaveClaimsError,
+    SliceError,
+    UnprepareError,
+    UnsupportedServicesError,
+)
+from devicecore.domain.dra.health import SECOND, ClaimHealthChanged, DraHealth, ReportedHealth
+from devicecore.domain.dra.model import (
+    AllocatedDevice,
+    ClaimKey,
+    ClaimRef,
+    ClaimUid,
+    ContainerClaim,
+    DraContainer,
+    DraPod,
+    DriverName,
+    PodClaim,
+    PreparedDevice,
+    ResourceClaim,
+)
+from devicecore.domain.dra.state_file import ClaimEntry, decode, encode
+from devicecore.domain.errors import CalledFromInsideError, CorruptCheckpointError, StoreError
+from devicecore.domain.model import PodUid
+from devicecore.dra_manager import DraManager
+from devicecore.ports.dra_driver import DraDriver
+
+GPU, NIC = DriverName("gpu.example.com"), DriverName("nic.example.com")
+SECONDS = 10.0  # for what comes at once
+
+
+class Driver(DraDriver):
+    """Answers at once, unless a gate is closed; its calls are noted."""
+
+    def __init__(self, name: DriverName = GPU) -> None:
+        self.name = name
+        self.calls: list[tuple[str, tuple[str, ...]]] = []
+        self.is_called = threading.Event()
+        self.gate = threading.Event()
+        self.gate.set()
+        self.devices: tuple[PreparedDevice, ...] | None = None
+
+    def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
+        self._note("prepare", claims)
+        return {claim.uid: PrepareResult(self.devices or self._device(claim)) for claim in claims}
+
+    def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
+        self._note("unprepare", claims)
+        return {claim.uid: UnprepareResult() for claim in claims}
+
+    def _note(self, method: str, claims: Sequence[ClaimRef]) -> None:
+        self.calls.append((method, tuple(claim.key.name for claim in claims)))
+        self.is_called.set()
+        assert self.gate.wait(SECONDS)
+
+    def _device(self, claim: ClaimRef) -> tuple[PreparedDevice, ...]:
+        return (PreparedDevice("pool", f"{claim.key.name}-0", None, ("r",), (f"{self.name}/dev={claim.uid}",)),)
+
+
+class Store(MemoryStore):
+    """A store that can be waited for."""
+
+    def __init__(self, blob: bytes | None = None) -> None:
+        super().__init__(blob)
+        self._saved = threading.Condition()
+
+    def save(self, blob: bytes) -> None:
+        with self._saved:
+            super().save(blob)
+            self._saved.notify_all()
+
+    def wait_for(self, condition: Callable[[ClaimCache], bool]) -> None:
+        """Wait until a file that fulfils `condition` is saved."""
+        with self._saved:
+            assert self._saved.wait_for(lambda: self.blob is not None and condition(decode(self.blob).cache), SECONDS)
+
+
+def users(claim: str, *pods: str) -> Callable[[ClaimCache], bool]:
+    """Whether these pods use a claim."""
+    return lambda cache: cache.claims[ClaimKey("default", claim)].pods == set(pods)
+
+
+@define
+class Node:
+    """A manager with adapters in memory, and a clock that stands."""
+
+    store: Store = field(factory=Store)
+    health_store: MemoryStore = field(factory=MemoryStore)
+    claims: MemoryClaims = field(factory=MemoryClaims)
+    pods: MemoryPods = field(factory=MemoryPods)
+    slices: MemorySlices = field(factory=MemorySlices)
+    transport: MemoryDriverTransport = field(factory=MemoryDriverTransport)
+    now: float = 1_000.0
+    heard: list[ClaimHealthChanged] = field(factory=list)
+
+    def manager(self, *, refuse_suspicious: bool = False) -> DraManager:
+        self.transport = MemoryDriverTransport()
+        manager = DraManager(
+            self.transport,
+            self.claims,
+            self.store,
+            pods=self.pods,
+            slices=self.slices,
+            health_store=self.health_store,
+            observers=[self.heard.append],
+            refuse_suspicious=refuse_suspicious,
+            clock=lambda: self.now,
+            wall_clock=lambda: int(self.now * SECOND),
+        )
+        manager.start()
+        return manager
+
+    def claim(self, name: str, *pods: str, drivers: Sequence[DriverName] = (GPU,), uid: str = "") -> ResourceClaim:
+        results = tuple(AllocatedDevice(driver, "pool", f"{name}-0", "r") for driver in drivers)
+        claim = ResourceClaim(
+            ClaimKey("default", name), ClaimUid(uid or f"uid-of-{name}"), "", results, frozenset(pods)
+        )
+        self.claims.put(claim)
+        return claim
+
+
+def pod(name: str, *claims: str) -> DraPod:
+    container = DraContainer("main", tuple(ContainerClaim(claim) for claim in claims))
+    return DraPod(PodUid(name), name, claims=tuple(PodClaim(claim, claim) for claim in claims), containers=(container,))
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+@pytest.fixture
+def pool() -> "Pool":
+    return Pool()
+
+
+class Pool:
+    """Calls in threads of their own."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(8)
+
+    def call(self, function: Callable[..., object], *args: object) -> "Future[object]":
+        return self._threads.submit(function, *args)
+
+
+def done(*futures: "Future[object]") -> None:
+    finished, waiting = wait(futures, SECONDS)
+    assert not waiting
+    for future in finished:
+        future.result()
+
+
+# --- two things at once -----------------------------------------------------------------------------------------------
+
+
+def test_two_pods_of_one_claim_that_start_together_call_the_driver_once(node: Node, pool: Pool) -> None:
+    """A kubelet calls it twice, and has the devices twice."""
+    manager, driver = node.manager(), Driver()
+    node.transport.register(driver)
+    node.claim("shared", "a", "b")
+    driver.gate.clear()
+    first = pool.call(manager.prepare, pod("a", "shared"))
+    assert driver.is_called.wait(SECONDS)
+    second = pool.call(manager.prepare, pod("b", "shared"))
+    node.store.wait_for(users("shared", "a", "b"))  # which the second pod enters before it waits
+    driver.gate.set()
+    done(first, second)
+    assert driver.calls == [("prepare", ("shared",))]
+    assert manager.claim_devices(pod("b", "shared"), "main") == ("gpu.example.com/dev=uid-of-shared",)
+
+
+def test_a_claim_that_a_pod_enters_while_it_is_released_stays(node: Node, pool: Pool) -> None:
+    """A kubelet deletes it under the pod (kubernetes#140527)."""
+    manager, driver = node.manager(), Driver()
+    node.transport.register(driver)
+    node.claim("shared", "a", "b")
+    manager.prepare(pod("a", "shared"))
+    driver.is_called.clear()
+    driver.gate.clear()
+    release = pool.call(manager.unprepare, pod("a", "shared"))
+    assert driver.is_called.wait(SECONDS)
+    enter = pool.call(manager.prepare, pod("b", "shared"))
+    node.store.wait_for(users("shared", "a", "b"))
+    driver.gate.set()
+    done(release, enter)
+    assert [method for method, _ in driver.calls] == ["prepare", "unprepare", "prepare"]
+    assert manager.claims.claims[ClaimKey("default", "shared")].pods == {"b"}
+    assert manager.claim_devices(pod("b", "shared"), "main")
+
+
+def test_a_driver_that_hangs_delays_no_other_pod(node: Node, pool: Pool) -> None:
+    manager, hanging, other = node.manager(), Driver(GPU), Driver(NIC)
+    node.transport.register(hanging)
+    node.transport.register(other)
+    node.claim("slow", "a", drivers=[GPU])
+    node.claim("quick", "a", "b", drivers=[NIC])
+    hanging.gate.clear()
+    stuck = pool.call(manager.prepare, pod("a", "slow", "quick"))
+    assert hanging.is_called.wait(SECONDS)
+    # The pod that hangs is in the claim `quick` too, and has not asked for it yet.
+    done(pool.call(manager.prepare, pod("b", "quick")))
+    assert manager.claim_devices(pod("b", "quick"), "main")
+    done(pool.call(manager.unprepare, pod("b", "quick")))
+    assert not stuck.done()
+    hanging.gate.set()
+    done(stuck)
+    assert other.calls == [("prepare", ("quick",))]
+
+
+def test_a_driver_that_hangs_delays_no_release_of_others(node: Node, pool: Pool) -> None:
+    manager, hanging, other = node.manager(), Driver(GPU), Driver(NIC)
+    node.transport.register(hanging)
+    node.transport.register(other)
+    node.claim("slow", "a", drivers=[GPU])
+    node.claim("quick", "b", drivers=[NIC])
+    manager.prepare(pod("a", "slow"))
+    manager.prepare(pod("b", "quick"))
+    hanging.gate.clear()
+    other.is_called.clear()
+    reconcile = pool.call(manager.reconcile)
+    assert other.is_called.wait(SECONDS)
+    node.store.wait_for(lambda cache: ClaimKey("default", "quick") not in cache.claims)
+    assert not reconcile.done()
+    hanging.gate.set()
+    done(reconcile)
+    assert not manager.claims.claims
+
+
+def test_a_pod_that_is_being_prepared_is_not_released_beside_it(node: Node, pool: Pool) -> None:
+    manager, driver = node.manager(), Driver()
+    node.transport.register(driver)
+    node.claim("claim", "a")
+    driver.gate.clear()
+    prepare = pool.call(manager.prepare, pod("a", "claim"))
+    assert driver.is_called.wait(SECONDS)
+    assert manager.reconcile() == {}
+    driver.gate.set()
+    done(prepare)
+    assert driver.calls == [("prepare", ("claim",))]
+
+
+def test_a_driver_that_calls_the_manager_for_its_own_claim_is_refused(node: Node) -> None:
+    manager = node.manager()
+
+    class Calling(Driver):
+        def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
+            with pytest.raises(PrepareError) as refused:
+                manager.prepare(pod("b", "shared"))
+            assert isinstance(refused.value.cause, CalledFromInsideError)
+            return super().prepare(claims)
+
+    node.transport.register(Calling())
+    node.claim("shared", "a", "b")
+    manager.prepare(pod("a", "shared"))
+
+
+# --- restarts and files -----------------------------------------------------------------------------------------------
+
+
+def test_a_restart_asks_again_and_has_each_device_once(node: Node) -> None:
+    """A kubelet has it twice (kubernetes#140471)."""
+    driver = Driver()
+    node.manager()
+    node.claim("shared", "a", "b")
+    for user in ("a", "b"):
+        manager = node.manager()
+        node.transport.register(driver)
+        manager.prepare(pod(user, "shared"))
+    assert [method for method, _ in driver.calls] == ["prepare", "prepare"]
+    assert manager.claim_devices(pod("b", "shared"), "main") == ("gpu.example.com/dev=uid-of-shared",)
+    manager.unprepare(pod("a", "shared"))
+    manager.unprepare(pod("b", "shared"))
+    assert [method for method, _ in driver.calls] == ["prepare", "prepare", "unprepare"]
+
+
+def test_after_a_restart_a_pod_that_runs_on_has_its_devices(node: Node) -> None:
+    manager = node.manager()
+    node.transport.register(Driver())
+    node.claim("claim", "a")
+    manager.prepare(pod("a", "claim"))
+    assert node.manager().claim_devices(pod("a", "claim"), "main") == ("gpu.example.com/dev=uid-of-claim",)
+
+
+def test_an_answer_after_a_stop_is_not_saved(node: Node, pool: Pool) -> None:
+    manager, driver = node.manager(), Driver()
+    node.transport.register(driver)
+    node.claim("claim", "a")
+    driver.gate.clear()
+    prepare = pool.call(manager.prepare, pod("a", "claim"))
+    assert driver.is_called.wait(SECONDS)
+    manager.stop()
+    before = node.store.blob
+    driver.gate.set()
+    with pytest.raises(PrepareError) as failed:
+        prepare.result(SECONDS)
+    assert isinstance(failed.value.cause, DraStoppedError)
+    assert node.store.blob == before
+
+
+def test_an_answer_from_the_run_before_is_not_saved_in_this_one(node: Node, pool: Pool) -> None:
+    manager, driver = node.manager(), Driver()
+    node.transport.register(driver)
+    node.claim("claim", "a")
+    driver.gate.clear()
+    prepare = pool.call(manager.prepare, pod("a", "claim"))
+    assert driver.is_called.wait(SECONDS)
+    manager.stop()
+    manager.start()
+    driver.gate.set()
+    with pytest.raises(PrepareError, match="the DRA manager is not running"):
+        prepare.result(SECONDS)
+    assert manager.claims.claims[ClaimKey("default", "claim")].drivers == {GPU: None}
+
+
+def test_starting_and_stopping_twice_is_once(node: Node) -> None:
+    manager = node.manager()
+    node.transport.register(Driver())
+    node.claim("claim", "a")
+    manager.prepare(pod("a", "claim"))
+    manager.start()
+    assert manager.claims.claims[ClaimKey("default", "claim")].phase is ClaimPhase.PREPARED
+    manager.stop()
+    manager.stop()
+    with pytest.raises(UnprepareError, match="unprepare dynamic resources: the DRA manager is not running"):
+        manager.unprepare(pod("a", "claim"))
+    assert manager.reconcile() == {}
+    assert manager.wipe_slices() == {}
+    manager.tick()
+
+
+def test_a_file_that_cannot_be_used_is_set_aside_and_reported(node: Node) -> None:
+    """A kubelet does not start (kubernetes#123552)."""
+    node.store.blob = b'{"Data":"x","Checksum":1}'
+    manager = node.manager()
+    assert isinstance(manager.restored.problem, CorruptCheckpointError)
+    assert manager.restored.set_aside == "aside[0]"
+    assert node.store.aside == [b'{"Data":"x","Checksum":1}']
+    assert not manager.claims.claims
+
+
+def test_what_was_found_at_the_start_is_reported(node: Node) -> None:
+    entry = ClaimEntry("uid", "claim", "default", ("a",), {GPU: None})
+    node.store.blob = encode([entry, evolve(entry, name="other", pods=("b",))])
+    assert node.manager().restored.claims == 2
+
+
+def test_a_file_that_can_be_neither_used_nor_set_aside_fails_the_start(node: Node) -> None:
+    class Broken(Store):
+        def set_aside(self) -> str | None:
+            raise StoreError("dra_manager_state", "set aside", "read-only file system")
+
+    node.store = Broken(b"x")
+    with pytest.raises(StoreError, match="read-only file system"):
+        node.manager()
+
+
+def test_a_full_disk_fails_a_pod_before_a_driver_is_called(node: Node) -> None:
+    class Full(Store):
+        def save(self, blob: bytes) -> None:
+            raise StoreError("dra_manager_state", "write", "no space left on device")
+
+    node.store = Full()
+    manager, driver = node.manager(), Driver()
+    node.transport.register(driver)
+    node.claim("claim", "a")
+    with pytest.raises(PrepareError) as failed:
+        manager.prepare(pod("a", "claim"))
+    assert isinstance(failed.value.cause, SaveClaimsError)
+    assert str(failed.value) == (
+        "prepare dynamic resources: checkpoint ResourceClaim cache: "
+        "could not save checkpoint dra_manager_state: no space left on device"
+    )
+    assert driver.calls == []
+    assert not manager.claims.claims
+
+
+def test_a_claim_that_no_pod_uses_is_released(node: Node) -> None:
+    """A kubelet keeps it for ever."""
+    node.store.blob = encode([ClaimEntry("uid", "claim", "default", (), {GPU: None})])
+    manager, driver = node.manager(), Driver()
+    node.transport.register(driver)
+    assert manager.reconcile() == {}
+    assert driver.calls == [("unprepare", ("claim",))]
+    assert node.store.blob is not None
+    assert decode(node.store.blob).entries == ()
+
+
+def test_nothing_is_released_before_all_pods_are_known(node: Node) -> None:
+    manager, driver = node.manager(), Driver()
+    node.transport.register(driver)
+    node.claim("claim", "a")
+    manager.prepare(pod("a", "claim"))
+    node.pods.ready = False
+    manager.reconcile()
+    assert driver.calls == [("prepare", ("claim",))]
+
+
+def test_a_release_that_fails_is_returned_and_tried_again(node: Node) -> None:
+    manager, driver = node.manager(), Driver()
+    instance = node.transport.register(driver)
+    node.claim("claim", "a")
+    manager.prepare(pod("a", "claim"))
+    instance.remove()
+    failed = manager.reconcile()
+    assert isinstance(failed[PodUid("a")], DriverNotRegisteredError)
+    node.transport.register(driver)
+    node.now += 60
+    manager.tick()
+    assert not manager.claims.claims
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_device_that_is_not_allocated_is_reported(node: Node) -> None:
+    manager, driver = node.manager(), Driver()
+    driver.devices = (PreparedDevice("pool", "other", None, ("s",), ("no name",)),)
+    node.transport.register(driver)
+    node.claim("claim", "a")
+    assert manager.prepare(pod("a", "claim")).suspicions == (
+        "gpu.example.com answered device 'pool'/'other', which is not allocated to the claim",
+        "gpu.example.com answered device 'pool'/'other' with the CDI name 'no name': expected vendor/class=device",
+        "gpu.example.com answered device 'pool'/'other' for the request 's', which the claim does not have",
+    )
+    assert manager.claim_devices(pod("a", "claim"), "main") == ("no name",)
+
+
+def test_a_device_that_is_not_allocated_is_refused_if_that_is_wanted(node: Node) -> None:
+    manager, driver = node.manager(refuse_suspicious=True), Driver()
+    driver.devices = (PreparedDevice("pool", "other"),)
+    node.transport.register(driver)
+    node.claim("claim", "a")
+    with pytest.raises(PrepareError) as refused:
+        manager.prepare(pod("a", "claim"))
+    assert isinstance(refused.value.cause, ClaimFailedError)
+    assert manager.claims.claims[ClaimKey("default", "claim")].drivers == {GPU: None}
+    driver.devices = None
+    assert manager.prepare(pod("a", "claim")).suspicions == ()
+
+
+# --- drivers and slices -----------------------------------------------------------------------------------------------
+
+
+def test_a_call_goes_to_the_newest_connected_instance(node: Node) -> None:
+    manager = node.manager()
+    drivers = [Driver() for _ in range(3)]
+    instances: list[MemoryDriverInstance] = [node.transport.register(driver) for driver in drivers]
+    node.claim("claim", "a")
+    instances[2].disconnect()
+    manager.prepare(pod("a", "claim"))
+    assert [len(driver.calls) for driver in drivers] == [0, 1, 0]
+    for instance in instances:
+        instance.disconnect()
+    with pytest.raises(UnprepareError, match="Unavailable desc = connection error"):
+        manager.unprepare(pod("a", "claim"))
+    instances[1].remove()
+    instances[2].remove()
+    instances[0].connect()
+    manager.unprepare(pod("a", "claim"))
+    assert [len(driver.calls) for driver in drivers] == [1, 1, 0]
+
+
+def test_an_endpoint_is_registered_once(node: Node) -> None:
+    node.manager()
+    node.transport.register(Driver(), "/run/dra.sock")
+    with pytest.raises(DriverAlreadyRegisteredError):
+        node.transport.register(Driver(), "/run/dra.sock")
+    node.transport.register(Driver(NIC), "/run/dra.sock")
+
+
+def test_a_driver_without_a_known_service_is_refused(node: Node) -> None:
+    node.manager()
+    with pytest.raises(UnsupportedServicesError, match=r'\(\["1\.0\.0" "v2"\]\) are supported'):
+        node.transport.register(Driver(), services=["1.0.0", "v2"])
+    with pytest.raises(UnsupportedServicesError, match="empty list of supported gRPC services"):
+        node.transport.register(Driver(), services=[])
+
+
+def test_the_driver_chooses_the_service_and_v1beta1_has_no_share_ids(node: Node) -> None:
+    manager, driver = node.manager(), Driver()
+    driver.devices = (PreparedDevice("pool", "claim-0", "share", ("r",), ()),)
+    instance = node.transport.register(driver, services=["v2.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAPlugin"])
+    node.claim("claim", "a")
+    manager.prepare(pod("a", "claim"))
+    assert instance.id.service == "v1beta1.DRAPlugin"
+    (resource,) = manager.dynamic_resources(pod("a", "claim"), "main")
+    assert [device.share_id for _, device in resource.devices] == [None]
+
+
+def test_slices_of_all_drivers_are_deleted_at_the_start(node: Node) -> None:
+    node.slices.publish(GPU, ["s"])
+    manager = node.manager()
+    assert node.slices.slices == {GPU: {"s"}}
+    manager.tick()
+    assert node.slices.slices == {}
+    node.slices.publish(GPU, ["s"])
+    manager.tick()
+    assert node.slices.slices == {GPU: {"s"}}
+
+
+def test_slices_are_deleted_30_seconds_after_the_last_connection(node: Node) -> None:
+    manager = node.manager()
+    manager.tick()
+    first, second = node.transport.register(Driver()), node.transport.register(Driver())
+    node.transport.register(Driver(NIC))
+    node.slices.publish(GPU, ["g"])
+    node.slices.publish(NIC, ["n"])
+    first.disconnect()
+    node.now += 100
+    manager.tick()
+    second.disconnect()
+    node.now += 29
+    manager.tick()
+    assert node.slices.slices == {GPU: {"g"}, NIC: {"n"}}
+    node.now += 1
+    manager.tick()
+    assert node.slices.slices == {NIC: {"n"}}
+
+
+def test_slices_of_a_driver_that_is_back_within_30_seconds_stay(node: Node) -> None:
+    manager = node.manager()
+    manager.tick()
+    instance = node.transport.register(Driver())
+    node.slices.publish(GPU, ["g"])
+    instance.remove()
+    node.now += 29
+    node.transport.register(Driver())
+    node.now += 100
+    manager.tick()
+    assert node.slices.slices == {GPU: {"g"}}
+
+
+def test_a_deletion_of_slices_that_fails_is_tried_again_for_ever(node: Node) -> None:
+    """A kubelet gives up after nine tries."""
+
+    class Away(MemorySlices):
+        tries: int = 0
+
+        def delete(self, driver: DriverName | None) -> None:
+            self.tries += 1
+            raise SliceError("connection refused")
+
+    node.slices = away = Away()
+    manager = node.manager()
+    waits = []
+    for _ in range(14):
+        assert set(manager.wipe_slices()) == {None}
+        (wipe,) = manager.drivers.wipes.values()
+        waits.append(wipe.due - node.now)
+        node.now = wipe.due - 0.5
+        assert manager.wipe_slices() == {}
+        node.now = wipe.due
+    assert waits[:9] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+    assert set(waits[9:]) == {300}
+    assert away.tries == 14
+
+
+# --- health -----------------------------------------------------------------------------------------------------------
+
+
+def healthy(device: str = "claim-0", limit: int = 0, message: str = "") -> ReportedHealth:
+    return ReportedHealth("pool", device, DraHealth.HEALTHY, limit, message)
+
+
+def test_the_health_of_claimed_devices_is_told(node: Node) -> None:
+    manager = node.manager()
+    instance = node.transport.register(Driver())
+    node.claim("claim", "a", "b")
+    manager.prepare(pod("a", "claim"))
+    manager.prepare(pod("b", "claim"))
+    instance.report(healthy(), healthy("other"))
+    instance.report(healthy())
+    assert [(change.driver, change.pods) for change in node.heard] == [(GPU, ("a", "b"))]
+    (status,) = manager.allocated_resources_status(pod("a", "claim"))["main"]
+    assert status.resources[0].health is DraHealth.HEALTHY
+    node.now += 31
+    (status,) = manager.allocated_resources_status(pod("a", "claim"))["main"]
+    assert status.resources[0].health is DraHealth.UNKNOWN
+
+
+def test_health_survives_a_restart_and_a_bad_file_is_no_health(node: Node) -> None:
+    node.manager()
+    node.transport.register(Driver()).report(healthy(limit=100, message="fine"))
+    node.now += 50
+    manager = node.manager()
+    assert manager.health.health(GPU, "pool", "claim-0", int(node.now * SECOND)) == (DraHealth.HEALTHY, "fine")
+    node.health_store.blob = b"[]"
+    assert not node.manager().health.drivers
+
+
+def test_health_stays_while_another_instance_reports(node: Node) -> None:
+    """A kubelet forgets it (kubernetes#140818)."""
+    manager = node.manager()
+    old, new = node.transport.register(Driver()), node.transport.register(Driver())
+    old.report(healthy())
+    new.report(healthy())
+    old.end_health()
+    assert GPU in manager.health.drivers
+    new.remove()
+    assert GPU not in manager.health.drivers
+
+
+def test_an_observer_that_fails_changes_nothing(node: Node) -> None:
+    def failing(_: ClaimHealthChanged) -> None:
+        raise RuntimeError("no")
+
+    manager = DraManager(MemoryDriverTransport(), node.claims, node.store, observers=[failing, node.heard.append])
+    with manager:
+        transport = manager._transport  # noqa: SLF001 - the transport of this manager
+        assert isinstance(transport, MemoryDriverTransport)
+        instance = transport.register(Driver())
+        node.claim("claim", "a")
+        manager.prepare(pod("a", "claim"))
+        instance.report(healthy())
+    assert len(node.heard) == 1
+
+
+def test_a_driver_error_keeps_its_code(node: Node) -> None:
+    class Busy(Driver):
+        def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
+            raise DriverCallError("NodePrepareResources", "ResourceExhausted", "busy")
+
+    manager = node.manager()
+    node.transport.register(Busy())
+    node.claim("claim", "a")
+    with pytest.raises(PrepareError) as failed:
+        manager.prepare(pod("a", "claim"))
+    assert str(failed.value) == (
+        "prepare dynamic resources: NodePrepareResources: rpc error: code = ResourceExhausted desc = busy"
+    )
