@@ -71,7 +71,7 @@ storm: $(VENV)/.dev ## the tests of reliability in full: 10,000 registrations, 1
 	@STORM=1 $(BIN)/pytest --quiet --override-ini=faulthandler_timeout=1800 tests/reliability
 
 FUZZ_SECONDS ?= 600
-FUZZ_TARGETS ?= checkpoint wire manifest pods_file
+FUZZ_TARGETS ?= checkpoint wire manifest pods_file kubeconfig api_answer
 
 fuzz: $(VENV)/.dev ## look for input that breaks us, for FUZZ_SECONDS (600); atheris needs Python 3.11 to 3.13
 	@$(BIN)/python -c "import atheris" 2>/dev/null || $(PIP) install atheris==3.0.0

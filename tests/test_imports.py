@@ -61,7 +61,7 @@ LAYERS = {
     "devicecore.system.documents": Layer(ANY | names("attrs yaml .domain")),
     "devicecore.adapters": Layer(ADAPTER),
     "devicecore.adapters.grpc_unix": Layer(ADAPTER | names("google grpc")),
-    "devicecore.adapters.kube_api": Layer(ADAPTER | names("httpx2 lightkube")),
+    "devicecore.adapters.kube_api": Layer(ADAPTER | names("httpcore2 httpx2 lightkube")),
     "devicecore.adapters.manifests": Layer(ADAPTER | names("yaml")),
     "devicecore.adapters.pod_resources": Layer(ADAPTER | names("google grpc")),
     "devicecore.adapters.prometheus": Layer(ADAPTER | names("prometheus_client")),

@@ -1,6 +1,7 @@
 """A small kube-apiserver: Nodes over HTTP, with the three kinds of patches on real JSON, and faults on cue.
 
-What it knows: GET of `nodes/NAME` and `nodes/NAME/status`, PATCH of `nodes/NAME/status`; resource versions and
+What it knows: GET of `nodes/NAME` and `nodes/NAME/status`, a watch of one node, PATCH of `nodes/NAME/status`; resource
+versions and
 conflicts; who owns which field of the status (`metadata.managedFields`), for lists as a whole; bearer tokens; which
 verbs are forbidden; quantities written the way an API server writes them ("4000" becomes "4k").
 """
@@ -13,8 +14,9 @@ import ssl
 import sys
 import tempfile
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
@@ -42,6 +44,11 @@ class Request:
     query: Mapping[str, str] = field(factory=dict)
     headers: Mapping[str, str] = field(factory=dict)
     body: Json = None
+
+    @property
+    def is_watch(self) -> bool:
+        """Whether it asks for events."""
+        return self.query.get("watch") == "true"
 
 
 @frozen
@@ -72,7 +79,14 @@ class Meanwhile:
     action: Callable[[], object]
 
 
-Cue = Answer | Drop | Hang | Meanwhile
+@frozen
+class Stream:
+    """These bytes instead of the right answer, with status 200, sent as they are made."""
+
+    parts: Iterable[bytes]
+
+
+Cue = Answer | Drop | Hang | Meanwhile | Stream
 
 
 class Refusal(Exception):  # noqa: N818 - the API server's word for it is Status
@@ -107,12 +121,14 @@ class ApiServer:
         self.bearer = bearer
         self.forbidden: set[str] = set()
         self.requests: list[Request] = []
+        self.watches: list[Request] = []
+        self._events: list[tuple[int, str, Json]] = []  # of all watches: version, type and node
         self.bugs: list[BaseException | None] = []
         self._secure = secure
         self._mutual = mutual
         self._nodes: dict[str, Json] = {}
         self._version = 1000
-        self._cues: dict[str, deque[Cue]] = {"GET": deque(), "PATCH": deque()}
+        self._cues: dict[str, deque[Cue]] = {"GET": deque(), "PATCH": deque(), "WATCH": deque()}
         self._changed = threading.Condition()
         self._released = threading.Event()
         self._http: _HttpServer | None = None
@@ -135,8 +151,10 @@ class ApiServer:
             self._http = None
 
     def release(self) -> None:
-        """End all that hangs."""
-        self._released.set()
+        """End all that hangs, and all watches."""
+        with self._changed:
+            self._released.set()
+            self._changed.notify_all()
 
     def __enter__(self) -> Self:
         self.start()
@@ -191,7 +209,16 @@ class ApiServer:
     def delete_node(self, name: str) -> None:
         """Delete a Node."""
         with self._changed:
-            del self._nodes[name]
+            self._version += 1
+            node = self._nodes.pop(name)
+            self._note("DELETED", {**node, "metadata": {**node["metadata"], "resourceVersion": str(self._version)}})
+
+    def forget_events(self) -> None:
+        """Forget what has happened: a watch from an earlier version ends with 410 Gone."""
+        with self._changed:
+            self._version += 1
+            self._events = [(self._version, "FORGOTTEN", None)]
+            self._changed.notify_all()
 
     def node(self, name: str) -> Json:
         """A Node as it is now."""
@@ -237,9 +264,9 @@ class ApiServer:
     def next_cue(self, request: Request) -> Cue | None:
         """Note a request; what to do with it, None for the usual."""
         with self._changed:
-            self.requests.append(request)
+            (self.watches if request.is_watch else self.requests).append(request)
             self._changed.notify_all()
-            cues = self._cues[request.method]
+            cues = self._cues["WATCH" if request.is_watch else request.method]
             return cues.popleft() if cues else None
 
     def hang(self) -> None:
@@ -257,12 +284,7 @@ class ApiServer:
                 raise Refusal(404, "NotFound", "the server could not find the requested resource")
             case matched:
                 kind, name, status = matched.groups(default="")
-        resource = kind + status
-        if self.bearer is not None and request.headers.get("Authorization") != f"Bearer {self.bearer}":
-            raise Refusal(401, "Unauthorized", "Unauthorized")
-        if f"{request.method.lower()} {resource}" in self.forbidden:
-            message = f'nodes "{name}" is forbidden: User "tests" cannot {request.method.lower()} resource "{resource}"'
-            raise Refusal(403, "Forbidden", message)
+        self._check_access(request, request.method.lower(), kind + status, name)
         with self._changed:
             if name not in self._nodes:
                 raise Refusal(404, "NotFound", f'nodes "{name}" not found')
@@ -271,6 +293,50 @@ class ApiServer:
                     raise Refusal(405, "MethodNotAllowed", "these tests patch nothing but the status")
                 self._patched(self._nodes[name], request)
             return copy.deepcopy(self._nodes[name])
+
+    def _check_access(self, request: Request, verb: str, resource: str, name: str) -> None:
+        if self.bearer is not None and request.headers.get("Authorization") != f"Bearer {self.bearer}":
+            raise Refusal(401, "Unauthorized", "Unauthorized")
+        if f"{verb} {resource}" in self.forbidden:
+            message = f'nodes "{name}" is forbidden: User "tests" cannot {verb} resource "{resource}"'
+            raise Refusal(403, "Forbidden", message)
+
+    def watch(self, request: Request) -> Iterator[Json]:
+        """The events of one node: first, without a version, the node as it is; then until time or server end.
+
+        Raises:
+            Refusal: the caller may not watch.
+        """
+        name = request.query.get("fieldSelector", "").removeprefix("metadata.name=")
+        self._check_access(request, "watch", "nodes", name)
+        end = time.monotonic() + float(request.query.get("timeoutSeconds", "300"))
+        return self._watch(name, int(request.query.get("resourceVersion", "0")), end)
+
+    def _watch(self, name: str, since: int, end: float) -> Iterator[Json]:
+        if not since:
+            with self._changed:
+                since, node = self._version, copy.deepcopy(self._nodes.get(name))
+            if node is not None:
+                yield {"type": "ADDED", "object": node}
+        while True:
+            with self._changed:
+                news = [event for event in self._events if event[0] > since]
+                since = self._version
+            for _, kind, node in news:
+                if kind == "FORGOTTEN":
+                    yield {"type": "ERROR", "object": Refusal(410, "Expired", "too old resource version").status}
+                    return
+                if node["metadata"]["name"] == name:
+                    yield {"type": kind, "object": node}
+            with self._changed:
+                seconds = end - time.monotonic()
+                if seconds <= 0 or self._released.is_set():
+                    return
+                self._changed.wait_for(lambda: self._version > since or self._released.is_set(), seconds)  # noqa: B023 - called at once
+
+    def _note(self, kind: str, node: Json) -> None:
+        self._events.append((self._version, kind, copy.deepcopy(node)))
+        self._changed.notify_all()
 
     def _patched(self, node: Json, request: Request) -> None:
         manager = request.query.get("fieldManager") or request.headers.get("User-Agent", "unknown").partition("/")[0]
@@ -341,7 +407,7 @@ class ApiServer:
         self._version += 1
         metadata |= {"resourceVersion": str(self._version), "managedFields": managed}
         self._nodes[metadata["name"]] = node
-        self._changed.notify_all()
+        self._note("MODIFIED" if before else "ADDED", node)
 
 
 # --- the three kinds of patches ---------------------------------------------------------------------------------------
@@ -578,14 +644,38 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             case Meanwhile(action):
                 action()
+            case Stream(parts):
+                self._stream(parts)
+                return
             case None:
                 pass
         try:
-            node = api.answer(request)
+            if request.is_watch:
+                self._stream_events(api.watch(request))
+            else:
+                self._send(200, api.answer(request), {})
         except Refusal as refusal:
             self._send(refusal.code, refusal.status, {})
-        else:
-            self._send(200, node, {})
+
+    def _stream_events(self, events: Iterator[Json]) -> None:
+        self._stream(json.dumps(event).encode() + b"\n" for event in events)
+
+    def _stream(self, parts: Iterable[bytes]) -> None:
+        self._begin_stream()
+        for part in parts:
+            self._chunk(part)
+        self._chunk(b"")
+
+    def _begin_stream(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.flush()
+
+    def _chunk(self, data: bytes) -> None:
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        self.wfile.flush()
 
     def _send(self, status: int, said: Json, extra: Mapping[str, str]) -> None:
         text = isinstance(said, str)

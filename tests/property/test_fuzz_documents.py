@@ -1,4 +1,4 @@
-"""Whatever a manifest or a state file holds, it becomes values or an error; what was written is read again."""
+"""Whatever manifests, state files, kubeconfigs and API answers hold, it becomes values or an error."""
 
 import json
 from typing import Any
@@ -51,3 +51,34 @@ def test_every_manifest_is_pods_or_one_line(text: str) -> None:
 @example(b'{"boot": "boot", "files": {}, "running": ["v"]}\n"w"\n"x')
 def test_every_state_file_is_used_or_ignored(blob: bytes) -> None:
     fuzz_targets.pods_file(blob)
+
+
+NODE_KEYS = ["metadata", "status", "capacity", "allocatable", "name", "resourceVersion", "managedFields", "manager"]
+node_keys = st.sampled_from([*NODE_KEYS, "fieldsV1", "operation", "subresource", "f:status", "f:capacity"])
+node_parts = st.recursive(
+    data | st.sampled_from(["devicecore", "Apply", "status", "4k", "1e3", "9" * 300]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(node_keys, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(node_keys, node_parts, max_size=4))
+@example({"metadata": {"name": "a", "resourceVersion": "1"}, "status": {"capacity": {"acme.io/gpu": "1e999999999"}}})
+def test_every_answer_is_a_node_or_one_line(answer: dict[str, Any]) -> None:
+    fuzz_targets.api_answer(json.dumps(answer).encode())
+
+
+KUBECONFIG_KEYS = ["clusters", "users", "contexts", "current-context", "name", "cluster", "user", "context", "server"]
+kubeconfig_keys = st.sampled_from(
+    [*KUBECONFIG_KEYS, "exec", "token", "as", "apiVersion", "command", "proxy-url", "env"]
+)
+kubeconfig_parts = st.recursive(
+    st.sampled_from(["a", "http://a", "https://[", "http://a:b", "http://\x00", "", 1, None, True]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(kubeconfig_keys, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(kubeconfig_keys, kubeconfig_parts, max_size=5).map(json.dumps) | texts)
+def test_every_kubeconfig_is_used_or_refused(text: str) -> None:
+    fuzz_targets.kubeconfig(text.encode())

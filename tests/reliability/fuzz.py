@@ -100,11 +100,42 @@ def pods_file_seeds() -> Iterator[bytes]:
     yield b'{\n "boot": "",\n "files": {},\n "running": []\n}\n'
 
 
+def kubeconfig_seeds() -> Iterator[bytes]:
+    """A kubeconfig with every field that is read."""
+    cluster = {"server": "https://127.0.0.1", "tls-server-name": "x", "proxy-url": "http://y"}
+    program = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "x",
+        "args": ["y"],
+        "env": [{"name": "a", "value": "b"}],
+        "provideClusterInfo": True,
+    }
+    for user in ({"token": "t", "as": "a", "as-uid": "u"}, {"username": "u", "password": "p"}, {"exec": program}):
+        config = {
+            "clusters": [{"name": "c", "cluster": cluster}],
+            "users": [{"name": "u", "user": user}],
+            "contexts": [{"name": "d", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "d",
+        }
+        yield json.dumps(config).encode()
+
+
+def api_answer_seeds() -> Iterator[bytes]:
+    """A node with and without a status."""
+    fields: dict[str, Any] = {"f:status": {"f:capacity": {"f:acme.io/gpu": {}}}}
+    entry = {"manager": "devicecore", "operation": "Apply", "subresource": "status", "fieldsV1": fields}
+    metadata = {"name": "a", "resourceVersion": "1", "managedFields": [entry]}
+    yield json.dumps({"metadata": metadata, "status": {"capacity": {"acme.io/gpu": "4k"}, "allocatable": {}}}).encode()
+    yield b'{"metadata": {"name": "a", "resourceVersion": "1"}}'
+
+
 SEEDS = {
     "checkpoint": checkpoint_seeds,
     "wire": wire_seeds,
     "manifest": manifest_seeds,
     "pods_file": pods_file_seeds,
+    "kubeconfig": kubeconfig_seeds,
+    "api_answer": api_answer_seeds,
 }
 
 

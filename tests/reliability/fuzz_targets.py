@@ -3,6 +3,8 @@
 Law: bytes from outside become a value or an error of ours; any other exception is a bug.
 """
 
+import json
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
@@ -10,8 +12,12 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from devicecore.adapters.grpc_unix.limits import ListCheck
+from devicecore.adapters.kube_api import ApiAccessError, PatchStrategy
+from devicecore.adapters.kube_api.kubeconfig import load
+from devicecore.adapters.kube_api.patches import NodeObject, Wanted, changes, render
 from devicecore.adapters.manifests import ManifestError, read_pods
 from devicecore.adapters.manifests.pods_file import PodsFile
+from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.checkpoint import checkpoint_of, decode, encode, judge, restore
 from devicecore.domain.errors import CheckpointError, DeviceCoreError, UnreadableReceiptError
 from devicecore.domain.events import DevicesReported, PluginLost, PluginRegistered
@@ -78,6 +84,31 @@ def pods_file(data: bytes) -> None:
         before.keep({"a": "b"}, before.ran)
         before.mark_running(PodUid("u"))
         assert PodsFile(path, "boot").ran == {*before.ran, "u"}
+
+
+def kubeconfig(data: bytes) -> None:
+    """A kubeconfig is used or refused in one printable line; reading it runs nothing."""
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "kubeconfig"
+        path.write_bytes(data)
+        try:
+            load(path, None, directory)
+        except ApiAccessError as refusal:
+            assert str(refusal).isprintable()  # noqa: PT017 - as above
+
+
+def api_answer(data: bytes) -> None:
+    """What an API server answers is a node, whose patches name only our keys, or one printable line."""
+    try:
+        node = NodeObject.parse(json.loads(data))
+    except (ValueError, RecursionError):
+        return
+    node.leftovers("devicecore")
+    wanted = Wanted().updated(NodeStatus({RESOURCE: 4}, {RESOURCE: 3}), 0)
+    for strategy in PatchStrategy:
+        with suppress(ValueError):  # other fields were applied
+            _, body = render(strategy, changes(wanted, node), wanted, node, "devicecore")
+            json.dumps(body)
 
 
 def receipt(data: bytes) -> None:

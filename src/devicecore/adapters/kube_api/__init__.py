@@ -4,9 +4,8 @@ Laws: The sink never changes a key that no published status has named. It sends 
 older ones. `publish` never waits for the network. Needs the extra `kubernetes`.
 """
 
-from lightkube.config.kubeconfig import SERVICE_ACCOUNT
-
-from devicecore.adapters.kube_api.access import ApiAccessError, NodeNameError
+from devicecore.adapters.kube_api.access import NodeNameError
+from devicecore.adapters.kube_api.kubeconfig import SERVICE_ACCOUNT, ApiAccessError
 from devicecore.adapters.kube_api.patches import PatchStrategy
 from devicecore.adapters.kube_api.sink import Backoff, KubeApiSink
 

@@ -1,63 +1,61 @@
-"""The way to an API server: credentials, requests, and what can go wrong with them in words.
+"""Requests to an API server for one node, and what can go wrong with them in words.
 
-Law: whatever a file, the network or the server does, it ends as the node or as a `Problem`.
+Law: Whatever a file, a program, the network or the server does, a request ends as the node or as a `Problem`.
 """
 
 import re
 import ssl
-from base64 import b64decode
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
-from os import PathLike
-from typing import Any
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, TypeVar
 
-import httpx2  # lightkube's HTTP client: its timeouts and its errors are part of lightkube's interface
-from attrs import frozen
+import httpcore2
+import httpx2  # lightkube's HTTP client: its errors are part of lightkube's interface
+from attrs import define, field, frozen
 from lightkube import Client, KubeConfig
-from lightkube.config.kubeconfig import SingleConfig
-from lightkube.config.models import User
+from lightkube.config.models import Cluster, User
+from lightkube.core.exceptions import ApiError
 from lightkube.core.resource import ApiInfo, GlobalResource, GlobalSubResource, ResourceDef
 from lightkube.types import PatchType
 
+from devicecore.adapters.kube_api.http import MAX_ANSWER, MAX_WATCH, AnswerTooLargeError, Transport
+from devicecore.adapters.kube_api.kubeconfig import ApiConnection, add_certificate, load
 from devicecore.adapters.kube_api.patches import Json, NodeObject
+from devicecore.adapters.kube_api.program import run
 from devicecore.domain.errors import DeviceCoreError, SetUpError
+from devicecore.domain.text import foreign_text
 
-_LONGEST_PAUSE = 3600.0  # seconds that a Retry-After can ask for
-_LONGEST_MESSAGE = 300  # characters of an answer that are repeated in a sentence
-_EXEC_VERSIONS = tuple(f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1"))
+T = TypeVar("T")
 
-
-@frozen
-class ApiAccessError(SetUpError):
-    """There is no way to the API server: the kubeconfig or the service account is missing or cannot be used."""
-
-    source: str
-    cause: str
-
-    def __str__(self) -> str:
-        return f"cannot use {self.source}: {self.cause}"
+_MAX_PAUSE = 3600.0  # seconds that a Retry-After can ask for
+_MAX_MESSAGE = 300  # characters of an answer that are repeated in a sentence
+_WATCH_SECONDS = 240  # after which the server ends a watch; it is begun anew then
 
 
 @frozen
 class NodeNameError(SetUpError, ValueError):
     """A name that no Node object can have."""
 
-    name: str
+    name: str = field(converter=foreign_text)
 
     def __str__(self) -> str:
-        return f"{self.name!r} cannot be the name of a node: it is made of a-z, 0-9, '-' and '.'"
+        return f"expected the name of a node, made of a-z, 0-9, '-' and '.', got {self.name!r}"
 
 
 @frozen
 class Problem(Exception):  # noqa: N818 - it never leaves this adapter
-    """Why the node does not show what is wanted.
+    """Why the node does not show what it should.
 
-    `kind` tells one problem from another when there may be many of each. `pause` is how long the server wants to be
-    left alone, in seconds. `is_stale` says that the node is no longer the one that was read.
+    Attributes:
+        kind: problems of the same kind are logged once in a row.
+        cause: one sentence.
+        pause: seconds for which the server asked not to be called.
+        is_stale: whether the node may have changed since it was read.
     """
 
     kind: object
-    cause: str
+    cause: str = field(converter=foreign_text)
     pause: float = 0.0
     is_stale: bool = False
 
@@ -67,159 +65,224 @@ class Problem(Exception):  # noqa: N818 - it never leaves this adapter
 
 @frozen
 class Access:
-    """Where the API server is, and who we are to it."""
+    """Where to find the API server and credentials, and how long to wait for them.
 
-    kubeconfig: str | PathLike[str] | None
+    Attributes:
+        kubeconfig: the file; None for the service account and then the usual files.
+        context: the context of the kubeconfig; None for the current one.
+        service_account: the directory of the pod's service account.
+        timeout: seconds for a request with its whole answer.
+        program_timeout: seconds for a program that gives credentials.
+    """
+
+    kubeconfig: Any
     context: str | None
-    service_account: str | PathLike[str]
+    service_account: Any
     timeout: float
+    program_timeout: float
 
-    def connect(self) -> Client:
-        """A client with the credentials as they are now; it connects with its first request.
+    def connection(self) -> ApiConnection:
+        """Read the files.
 
         Raises:
             ApiAccessError: they are missing or cannot be used.
         """
-        try:
-            if self.kubeconfig is None:
-                config = KubeConfig.from_env(service_account=self.service_account)
-            else:
-                config = KubeConfig.from_file(self.kubeconfig)
-            chosen = config.get(self.context)
-            _check_address(chosen.cluster.server if chosen else "")
-            if chosen and chosen.user:
-                _complete(chosen, chosen.user)
-            return Client(chosen, timeout=httpx2.Timeout(self.timeout))
-        except Exception as error:
-            raise ApiAccessError(self._source, _reason(error)) from error
-
-    @property
-    def _source(self) -> str:
-        if self.kubeconfig is not None:
-            return f"kubeconfig {str(self.kubeconfig)!r}"
-        return f"the service account in {str(self.service_account)!r}, $KUBECONFIG or ~/.kube/config"
+        return load(self.kubeconfig, self.context, self.service_account)
 
 
+@define
 class ApiServer:
-    """Reads and patches one node. Not thread-safe, but for `stopped`: once it is set, no further request is begun."""
+    """Reads, patches and watches one node. One thread uses it; any thread may call `stop`.
 
-    def __init__(self, node: str, access: Access, field_manager: str) -> None:
-        self._node = node
-        self._access = access
-        self._field_manager = field_manager
-        self._client: Client | None = None
-        self.stopped = False
+    Attributes:
+        node: the node's name.
+        access: how to get there.
+        field_manager: the name that the API server notes for what is written.
+    """
+
+    node: str
+    access: Access
+    field_manager: str
+    is_watch: bool = False
+    stopped: bool = field(default=False, init=False)
+    _client: Client | None = field(default=None, init=False)
+    _transport: Transport | None = field(default=None, init=False)
 
     def read(self) -> NodeObject:
-        """The node as it is.
+        """Return the node as it is.
 
         Raises:
-            Problem: it did not come.
+            Problem: there is no answer, or not a node.
         """
-        return self._ask("get nodes", lambda client: client.get(_Node, self._node))
+        return self._ask("get nodes", lambda client: NodeObject.parse(client.get(_Node, self.node)))
 
     def write(self, kind: PatchType, body: Json) -> NodeObject:
-        """The node after a patch of its status.
+        """Patch the node's status and return the node.
 
         Raises:
-            Problem: it was refused, or nobody knows what became of it.
+            Problem: the patch is refused, or its result is not known.
         """
         return self._ask(
             "patch nodes/status",
-            lambda client: client.patch(
-                _NodeStatus,
-                self._node,
-                body,
-                patch_type=kind,
-                field_manager=self._field_manager,
-                force=kind is PatchType.APPLY,
+            lambda client: NodeObject.parse(
+                client.patch(
+                    _NodeStatus,
+                    self.node,
+                    body,
+                    patch_type=kind,
+                    field_manager=self.field_manager,
+                    force=kind is PatchType.APPLY,
+                )
             ),
         )
 
-    def disconnect(self) -> None:
-        """Let go of the connection; the next request makes a new one, with the credentials as they are then."""
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+    def watch(self, since: str) -> Iterator[tuple[str, NodeObject]]:
+        """Yield what becomes of the node after version `since`, until the server ends the watch after some minutes.
 
-    def _ask(self, permission: str, request: Callable[[Client], Json]) -> NodeObject:
-        if self.stopped:
-            raise Problem(kind="stopped", cause="it was closed meanwhile")
+        If `since` is empty, the first event is the node as it is.
+
+        Yields:
+            `ADDED`, `MODIFIED` or `DELETED`, and the node.
+
+        Raises:
+            Problem: the server refuses, the connection fails, or the versions since then are no longer known.
+        """
+        fields: dict[str, Any] = {"metadata.name": self.node}
+
+        def begin(client: Client) -> Iterator[tuple[str, Any]]:
+            return client.watch(_Node, fields=fields, server_timeout=_WATCH_SECONDS, resource_version=since or None)
+
+        events = self._ask("watch nodes", begin)
+        while True:
+            try:
+                kind, node = next(events)
+                parsed = NodeObject.parse(node)
+            except _WatchEndedError:
+                return
+            except Exception as error:
+                self.disconnect()
+                raise _problem(error, self.node, "watch nodes") from error
+            yield kind, parsed
+
+    def stop(self) -> None:
+        """End the request that is under way, and begin no further one."""
+        self.stopped = True
+        transport = self._transport
+        if transport is not None:
+            transport.cut()
+
+    def disconnect(self) -> None:
+        """Close the connection. The next request makes a new one, with the credentials as they are then."""
+        client, self._client, self._transport = self._client, None, None
+        if client is not None:
+            client.close()
+
+    def _ask(self, permission: str, request: Callable[[Client], T]) -> T:
+        is_new = self._client is None
         try:
-            self._client = self._client or self._access.connect()
-            return NodeObject.parse(request(self._client))
+            return self._try(permission, request)
+        except Problem as problem:
+            if problem.kind != HTTPStatus.UNAUTHORIZED or is_new:
+                raise
+            return self._try(permission, request)  # the credentials have expired: these are new ones
+
+    def _try(self, permission: str, request: Callable[[Client], T]) -> T:
+        if self.stopped:
+            raise Problem(kind="stopped", cause="the sink was closed")
+        try:
+            return request(self._client or self._connect())
         except Exception as error:
-            problem = _problem(error, self._node, permission)
+            problem = _problem(error, self.node, permission)
             if not isinstance(problem.kind, int) or problem.kind == HTTPStatus.UNAUTHORIZED:
-                self.disconnect()  # the next try is with new credentials, on a new connection
+                self.disconnect()
             raise problem from error
 
+    def _connect(self) -> Client:
+        connection = self.access.connection()
+        context, headers = connection.tls(), {**connection.headers, "User-Agent": f"devicecore/{_version()}"}
+        token = connection.token() if connection.token else None
+        if connection.program is not None and token is None:
+            given = run(connection.program, self.access.program_timeout, lambda: self.stopped)
+            token = given.token
+            if given.certificate and given.key:
+                add_certificate(context, given.certificate, given.key)
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        transport_type, seconds, limit = Transport, self.access.timeout, MAX_ANSWER
+        if self.is_watch:
+            transport_type, seconds, limit = _WatchTransport, seconds + _WATCH_SECONDS, MAX_WATCH
+        self._transport = transport_type(
+            context, seconds, headers, server_name=connection.server_name, proxy=connection.proxy, limit=limit
+        )
+        if self.stopped:  # `stop` may have come before there was a transport
+            self._transport.cut()
+        # Encryption and credentials are the transport's: lightkube knows neither deadlines nor all fields.
+        config = KubeConfig.from_one(cluster=Cluster(server=connection.server, insecure=True), user=User())
+        self._client = Client(config, transport=self._transport, trust_env=False)
+        return self._client
 
-# Not lightkube's own classes: those check every field of a node, these leave alone what is none of our business.
+
+class _WatchEndedError(Exception):
+    """The server has ended the watch, as it was asked to."""
+
+
+class _WatchTransport(Transport):
+    """For one watch: lightkube would begin the next one itself, at once and without end."""
+
+    _is_used = False
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        if self._is_used:
+            self._is_used = False
+            raise _WatchEndedError
+        self._is_used = True
+        return super().handle_request(request)
+
+
+# Not lightkube's own classes, which check every field of a node.
 
 _NODE = ResourceDef("", "v1", "Node")
 
 
+@frozen
+class _Metadata:
+    resourceVersion: str | None  # noqa: N815 - as lightkube reads it
+
+
 class _Node(GlobalResource, dict[str, Any]):
-    _api_info = ApiInfo(_NODE, plural="nodes", verbs=["get"])
+    _api_info = ApiInfo(_NODE, plural="nodes", verbs=["get", "list", "watch"])
+
+    @property
+    def metadata(self) -> _Metadata:
+        """The part of the node that lightkube reads in a watch."""
+        metadata = self.get("metadata")
+        return _Metadata(metadata.get("resourceVersion") if isinstance(metadata, dict) else None)
 
 
 class _NodeStatus(GlobalSubResource, dict[str, Any]):
     _api_info = ApiInfo(_NODE, plural="nodes", verbs=["patch"], parent=_NODE, action="status")
 
 
+def _version() -> str:
+    try:
+        return version("devicecore")
+    except PackageNotFoundError:
+        return "unknown"
+
+
 # --- what went wrong, in words ----------------------------------------------------------------------------------------
-
-
-def _check_address(url: str) -> None:
-    if not re.match(r"https?://[^/]", url):
-        problem = f"its server {url!r} is no http:// or https:// address"
-        raise ValueError(problem)
-
-
-def _complete(config: SingleConfig, user: User) -> None:
-    """Do what lightkube leaves undone, and refuse now what it would refuse with the first request, or nameless."""
-    for name, data in {
-        "certificate-authority-data": config.cluster.certificate_auth_data,
-        "client-certificate-data": user.client_cert_data,
-        "client-key-data": user.client_key_data,
-    }.items():
-        try:
-            b64decode(data or "")
-        except ValueError as error:
-            problem = f"{name} is not base64: {error}"
-            raise ValueError(problem) from error
-    if user.token_file:
-        user.token_file = str(config.abs_file(user.token_file))
-    if user.exec:
-        if user.exec.apiVersion not in _EXEC_VERSIONS:
-            problem = f"exec: {user.exec.apiVersion!r} is none of {', '.join(_EXEC_VERSIONS)}"
-            raise ValueError(problem)
-        user.exec.apiVersion = _EXEC_VERSIONS[1]  # as far as tokens go, v1 is the same, but lightkube does not know it
-
-
-def _reason(error: Exception) -> str:
-    """Why credentials cannot be used: lightkube lets most errors of a broken file through."""
-    said = " ".join(str(error).split())
-    match error:
-        case FileNotFoundError(filename=None) | ssl.SSLError():
-            return f"a certificate or key that it names cannot be read: {said}"
-        case KeyError():
-            return f"{said} is missing"
-        case AttributeError() | TypeError():
-            return f"it does not hold what it should: {said}"
-        case _:
-            return said or type(error).__name__
 
 
 def _problem(error: Exception, node: str, permission: str) -> Problem:
     """Why there is no node."""
     for cause in _chain(error):
         match cause:
-            case httpx2.HTTPStatusError(response=response):  # lightkube fails over one that holds no proper Status
+            case httpx2.HTTPStatusError(response=httpx2.Response() as response):  # lightkube may fail to read a Status
                 return _refusal(response, node, permission)
+            case ApiError(status=status):  # an event of a watch
+                return Problem(status.code, f"the watch ended with status {status.code}: {_line(status.message)}")
             case ssl.SSLCertVerificationError(verify_message=why):
-                return Problem("TLS", f"the API server's certificate is not to be trusted: {why}")
+                return Problem("TLS", f"the API server's certificate is not trusted: {why}")
             case ssl.SSLError(reason=why):
                 return Problem("TLS", f"no TLS connection: {why or cause}")
             case _:
@@ -230,47 +293,59 @@ def _problem(error: Exception, node: str, permission: str) -> Problem:
 def _failure(error: Exception) -> str:
     """Why there is no answer."""
     match error:
-        case httpx2.TimeoutException():
-            return "no answer in time"
-        case httpx2.TransportError():
-            return f"no connection: {str(error) or type(error).__name__}"
-        case DeviceCoreError() | ValueError():
-            return str(error)
-        case _:  # a token file, or the program that makes tokens, has gone
-            return f"{_reason(error)} ({type(error).__name__})"
+        case httpcore2.TimeoutException():
+            return "no complete answer in time"
+        case httpcore2.NetworkError() | httpcore2.ProtocolError() | httpcore2.ProxyError():
+            return f"no connection: {_line(str(error)) or type(error).__name__}"
+        case AnswerTooLargeError() | DeviceCoreError() | ValueError():
+            return _line(str(error))
+        case _:
+            return f"{_line(str(error))} ({type(error).__name__})"
 
 
 def _refusal(response: httpx2.Response, node: str, permission: str) -> Problem:
-    status, said = response.status_code, _message(response)
+    status = response.status_code
+    try:
+        message = _message(response)
+    except Exception as error:  # noqa: BLE001 - the body failed, and the status says more
+        message = _failure(error)
     sentences = {
-        401: "unauthorized: the credentials are not known, or have expired",
-        403: f"forbidden: this takes the permission to {permission!r}",
+        401: "unauthorized: the API server does not know the credentials, or they have expired",
+        403: f"forbidden: the permission to {permission!r} is missing",
         404: f"there is no node {node!r}",
         409: "others keep changing the node",
+        422: "the patch is refused as invalid or by a policy",
         429: "too many requests",
     }
-    pause = re.fullmatch(r"\s*(\d{1,9})\s*", response.headers.get("Retry-After", ""))
+    pause = re.fullmatch(r"\s*([0-9]{1,9})\s*", response.headers.get("Retry-After", ""))
     return Problem(
         status,
-        f"{sentences.get(status, f'HTTP status {status}')} ({said})",
-        pause=min(float(pause[1]), _LONGEST_PAUSE) if pause else 0.0,
-        # A JSON patch that removes what has just gone is invalid before it is a conflict.
+        f"{sentences.get(status, f'HTTP status {status}')} ({message})",
+        pause=min(float(pause[1]), _MAX_PAUSE) if pause else 0.0,
+        # A JSON patch that removes what was removed before is invalid, and not a conflict.
         is_stale=status in {HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY},
     )
 
 
 def _message(response: httpx2.Response) -> str:
-    """What the server said of it."""
+    """What the server gives as its reason."""
+    response.read()
     try:
         body = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         body = None
-    said = body.get("message") if isinstance(body, dict) else None
-    return " ".join(str(said or response.text or response.reason_phrase).split())[:_LONGEST_MESSAGE]
+    message = body.get("message") if isinstance(body, dict) else None
+    return foreign_text(_line(str(message or response.text or response.reason_phrase)), _MAX_MESSAGE)
+
+
+def _line(text: str | None) -> str:
+    return " ".join((text or "").split())
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
     """An error, and those that led to it."""
-    while error is not None:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
         yield error
         error = error.__cause__ or error.__context__

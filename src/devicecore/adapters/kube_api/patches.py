@@ -1,11 +1,11 @@
-"""What a Node object is to show, what it shows, and the three ways to write the difference down.
+"""What a Node object must show, what it shows, and three ways to write the difference.
 
-Law: a patch names keys that are ours and no others; and it carries the version of the node it was made for, so that
-it is refused where that is no longer the one there is.
+Laws: A patch names only keys that a status named or that this field manager wrote in an earlier run. It carries the
+version of the node that it was made for, so the API server refuses it if the node has changed since.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
 from typing import Any
 
@@ -14,25 +14,31 @@ from lightkube.types import PatchType
 from lightkube.utils.quantity import parse_quantity
 
 from devicecore.domain.capacity import NodeStatus
-from devicecore.domain.model import ResourceName
+from devicecore.domain.model import ResourceName, is_extended_resource
 
-Json = Any  # what an API server sends, until it is a `NodeObject`; and what it is sent
+Json = Any  # what an API server sends and receives
 
 Counts = Mapping[ResourceName, int | None]
-"""How many of each resource; None where the key is to go."""
+"""How many of each resource; None if the key must be removed."""
 
 Changes = Mapping[str, Mapping[ResourceName, str | None]]
-"""What to write into each map of the status that needs it; None where the key is to go."""
+"""What to write into each map of the status; None if the key must be removed."""
+
+Path = tuple[str, ...]
+"""The way to a field, such as `("status", "capacity", "example.com/gpu")`."""
+
+MAX_QUANTITY_LENGTH = 200
+"""Characters of a quantity. A longer one takes long to compute and is not ours."""
 
 SECTIONS = ("capacity", "allocatable")
 """The maps of a node's status in which resources are counted."""
 
 
 class PatchStrategy(Enum):
-    """How a change is written. All bring about the same; they differ in who then owns a key (`metadata.managedFields`).
+    """How a change is written. The result is the same; the owners in `metadata.managedFields` differ.
 
-    With the first two it is whoever wrote last. With server-side apply it is the field manager until it no longer
-    applies the key, and whoever else applies another value is told of the conflict.
+    With the first two, the last writer of a key owns it. With server-side apply, the field manager owns its keys until
+    it no longer applies them, and another writer that applies a different value gets a conflict.
     """
 
     JSON_PATCH = "json-patch"
@@ -42,19 +48,24 @@ class PatchStrategy(Enum):
 
 @frozen
 class Wanted:
-    """What the node is to show, for every key that is ours."""
+    """What the node must show, for each key that is ours."""
 
     capacity: Counts = field(factory=dict)
     allocatable: Counts = field(factory=dict)
 
-    def updated(self, status: NodeStatus, removed: Iterable[ResourceName], gone: int | None) -> "Wanted":
-        """What is wanted after another status; `gone` is what becomes of `removed`."""
-        left = dict.fromkeys(removed, gone)
+    def updated(self, status: NodeStatus, gone: int | None) -> "Wanted":
+        """What is wanted after another status; `gone` is the count of its removed resources, None to remove the key."""
+        left = dict.fromkeys(status.removed, gone)
         return evolve(
             self,
             capacity={**self.capacity, **left, **status.capacity},
             allocatable={**self.allocatable, **left, **status.allocatable},
         )
+
+    def with_leftovers(self, leftovers: Mapping[str, Collection[ResourceName]], gone: int | None) -> "Wanted":
+        """What is wanted if an earlier run wrote these keys as well; a key that a status named stays as it is."""
+        capacity, allocatable = (dict.fromkeys(leftovers[section], gone) for section in SECTIONS)
+        return evolve(self, capacity={**capacity, **self.capacity}, allocatable={**allocatable, **self.allocatable})
 
     @property
     def sections(self) -> Iterator[tuple[str, Counts]]:
@@ -64,46 +75,66 @@ class Wanted:
 
 @frozen
 class NodeObject:
-    """A Node as an API server sent it, as far as it concerns us.
+    """A Node as an API server sent it, reduced to what this adapter uses.
 
-    `held` are the maps of its status, those that are there; None if it has no status. `applied` are, by field manager,
-    the paths in the status that it has applied.
+    Attributes:
+        name: its name.
+        version: its `resourceVersion`.
+        held: the maps of its status that exist; None if it has no status.
+        applied: the paths in the status that each field manager has applied.
+        written: the paths in the status that each field manager has applied or written otherwise.
     """
 
     name: str
     version: str
     held: Mapping[str, Mapping[str, Json]] | None
-    applied: Mapping[str, tuple[tuple[str, ...], ...]]
+    applied: Mapping[str, tuple[Path, ...]]
+    written: Mapping[str, tuple[Path, ...]]
 
     @classmethod
     def parse(cls, sent: Json) -> "NodeObject":
         """Read a Node.
 
         Raises:
-            ValueError: it is none.
+            ValueError: it is not a Node.
         """
         try:
             metadata, status = sent["metadata"], sent.get("status")
-            applied = {
-                str(entry["manager"]): tuple(_paths(entry.get("fieldsV1") or {}))
-                for entry in metadata.get("managedFields") or ()
-                if (entry.get("operation"), entry.get("subresource")) == ("Apply", "status")
-            }
+            applied: dict[str, tuple[Path, ...]] = {}
+            written: dict[str, tuple[Path, ...]] = {}
+            for entry in metadata.get("managedFields") or ():
+                if entry.get("subresource") == "status":
+                    manager, paths = str(entry["manager"]), tuple(_paths(entry.get("fieldsV1") or {}))
+                    written[manager] = (*written.get(manager, ()), *paths)
+                    if entry.get("operation") == "Apply":
+                        applied[manager] = paths
             held = None
             if status is not None:
                 held = {name: dict(status[name]) for name in SECTIONS if status.get(name) is not None}
-            return cls(str(metadata["name"]), str(metadata["resourceVersion"]), held, applied)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            problem = f"what answers there sent no Node: {type(error).__name__} {error}"
+            return cls(str(metadata["name"]), str(metadata["resourceVersion"]), held, applied, written)
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            problem = f"expected a Node, got an answer with {type(error).__name__} {error}"
             raise ValueError(problem) from error
 
+    def leftovers(self, field_manager: str) -> dict[str, list[ResourceName]]:
+        """The extended resources that a field manager has written and that are still there, by map of the status."""
+        paths = set(self.written.get(field_manager, ()))
+        return {
+            section: [
+                ResourceName(name)
+                for name in sorted(self.counts(section))
+                if ("status", section, name) in paths and is_extended_resource(name)
+            ]
+            for section in SECTIONS
+        }
+
     def counts(self, section: str) -> Mapping[str, Json]:
-        """One map of the status, empty if there is none."""
+        """One map of the status, empty if it does not exist."""
         return (self.held or {}).get(section, {})
 
 
 def changes(wanted: Wanted, node: NodeObject) -> Changes:
-    """What the node lacks; only the maps and the keys in which it lacks anything."""
+    """The difference between what is wanted and what the node shows; empty if there is none."""
     needed: dict[str, dict[ResourceName, str | None]] = {}
     for section, counts in wanted.sections:
         held = node.counts(section)
@@ -116,10 +147,12 @@ def changes(wanted: Wanted, node: NodeObject) -> Changes:
 
 
 def equals(quantity: object, count: int) -> bool:
-    """Whether a Kubernetes quantity such as "4", "4k" or "2Ki" is that number: one is as good as the other."""
+    """Whether a Kubernetes quantity such as "4", "4k" or "2Ki" is that number."""
     text = str(quantity)
     if text == str(count):
         return True
+    if len(text) > MAX_QUANTITY_LENGTH:
+        return False
     try:
         return parse_quantity(re.sub(r"E(?=[-+]?\d)", "e", text)) == count  # 4E3 is one too; lightkube reads 4e3 only
     except ValueError:
@@ -129,10 +162,10 @@ def equals(quantity: object, count: int) -> bool:
 def render(
     strategy: PatchStrategy, needed: Changes, wanted: Wanted, node: NodeObject, field_manager: str
 ) -> tuple[PatchType, Json]:
-    """The patch that brings `needed` into `node`, so that it shows what is `wanted`.
+    """The patch that writes `needed` into `node`, so that it shows what is `wanted`.
 
     Raises:
-        ValueError: `field_manager` has applied fields that are none of our business, and that we would delete.
+        ValueError: `field_manager` has applied other fields, which this patch would delete.
     """
     match strategy:
         case PatchStrategy.JSON_PATCH:
@@ -165,11 +198,11 @@ def _json_patch(needed: Changes, node: NodeObject) -> Json:
 
 
 def _apply_patch(wanted: Wanted, node: NodeObject, field_manager: str) -> Json:
-    """All that we apply: what is wanted, and what an earlier run has applied, which left out would be deleted."""
+    """Everything that we apply: what is wanted, and what an earlier run applied, because what is omitted is deleted."""
     applied = node.applied.get(field_manager, ())
     foreign = sorted(".".join(path) for path in applied if path[0] != "status" or not {*path[1:2]} <= {*SECTIONS})
     if foreign:
-        problem = f"field manager {field_manager!r} has also applied {', '.join(foreign)}: choose another one"
+        problem = f"field manager {field_manager!r} has also applied {', '.join(foreign)}; choose another one"
         raise ValueError(problem)
     status: dict[str, dict[str, Json]] = {}
     for section, counts in wanted.sections:
@@ -185,8 +218,8 @@ def _apply_patch(wanted: Wanted, node: NodeObject, field_manager: str) -> Json:
     return {**applied_now, "status": status} if status else applied_now
 
 
-def _paths(fields: Json, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The paths in a `fieldsV1`; of lists only that they are there."""
+def _paths(fields: Json, above: Path = ()) -> Iterator[Path]:
+    """The paths in a `fieldsV1`, without those inside lists."""
     for key, below in fields.items():
         if key.startswith("f:"):
             path = (*above, key.removeprefix("f:"))

@@ -1,60 +1,74 @@
-"""The thread that brings a node's status to an API server, and never gives up."""
+"""The threads that publish a node's status on an API server and repair it.
+
+Law: Whatever goes wrong, the sink tries again with the newest state, and `problem` says why the node does not show it.
+"""
 
 import logging
 import random
 import re
 import threading
-from collections.abc import Iterable
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
 from os import PathLike
 from types import TracebackType
 from typing import Self
 
-from attrs import frozen
-from lightkube.config.kubeconfig import SERVICE_ACCOUNT
+from attrs import evolve, frozen
 
 from devicecore.adapters.kube_api.access import Access, ApiServer, NodeNameError, Problem
-from devicecore.adapters.kube_api.patches import PatchStrategy, Wanted, changes, render
+from devicecore.adapters.kube_api.kubeconfig import SERVICE_ACCOUNT
+from devicecore.adapters.kube_api.patches import NodeObject, PatchStrategy, Wanted, changes, render
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import SinkError
 from devicecore.domain.model import ResourceName
+from devicecore.system.background import SupervisedThread
 
 _log = logging.getLogger(__name__)
 
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_READS = 4  # of the node in one attempt: others write to it too, and mostly the second time it fits
+_MAX_PATCHES = 4  # in one attempt: others write to the node too, and usually the second patch is accepted
 
 
 @frozen
 class Backoff:
-    """How long to wait between attempts: `first` seconds, then twice as long each time, up to `longest`."""
+    """How long to wait between attempts: `first` seconds, then twice as long each time, up to `maximum`."""
 
     first: float = 0.5
-    longest: float = 30.0
+    maximum: float = 30.0
 
     def delay(self, failures: int, luck: float) -> float:
-        """Seconds after so many failures in a row. `luck`, from 0 to 1, keeps a thousand nodes from coming at once."""
-        return min(self.longest, self.first * 2.0 ** min(failures - 1, 60)) * (0.5 + luck / 2)
+        """Seconds after so many failures in a row; `luck`, from 0 to 1, spreads the attempts of many nodes."""
+        return min(self.maximum, self.first * 2.0 ** min(failures - 1, 60)) * (0.5 + luck / 2)
 
 
 class KubeApiSink:
     """Publishes a node's device resources in the status of its Node object.
 
-    A thread of its own does the work. Whatever goes wrong, it tries again after a while, with what was published last;
-    what is wrong is said once in the log, and in `problem`. Thread-safe. Close it, or use it as a context manager.
+    A thread publishes what `publish` was given last, and tries again after a failure. Another thread watches the Node:
+    if somebody deletes and recreates it or overwrites a value, it is repaired within seconds. Thread-safe. Close the
+    sink, or use it as a context manager.
 
     Args:
         node: the name of the Node object, which need not exist yet.
-        kubeconfig: where the API server is, and who we are. Without it: the service account of the pod we run in, then
-            `$KUBECONFIG`, then `~/.kube/config`. It is read again when credentials have expired.
-        context: which context of the kubeconfig, if not its current one.
+        kubeconfig: the kubeconfig. Without it: the service account of the pod that this process runs in, then the files
+            of `$KUBECONFIG`, then `~/.kube/config`. It is read again when credentials have expired.
+        context: the context of the kubeconfig, if not its current one.
         strategy: how changes are written.
-        keep_removed: keep a removed resource with 0, as a kubelet does; otherwise delete it.
-        leftovers: resources that an earlier run may have left on the node: taken for removed until a status names them.
-        field_manager: who we are in `metadata.managedFields`. Nobody else may apply under this name.
-        timeout: seconds after which a connection, or an answer on it, is given up.
+        keep_removed: keep a removed resource with 0, as a kubelet does; otherwise delete its key.
+        beside_kubelet: whether a kubelet also writes this Node's status. A kubelet overwrites the allocatable of these
+            resources with their capacity, so both get the number of healthy devices.
+        leftovers: further resources that an earlier run may have published. Resources that `field_manager` has written
+            are found in the Node and count as removed until a status names them.
+        field_manager: our name in `metadata.managedFields`. No other writer of this Node may use it.
+        timeout: seconds for a request with its whole answer.
+        program_timeout: seconds for a program that gives credentials.
         backoff: how long to wait after a failure.
-        resync: seconds after which to see whether the node still shows what was published.
+        resync: seconds after which the Node is compared even if the watch shows no change.
+        patches_per_second: patches in any second; what is published meanwhile is combined into the next one.
         service_account: the directory of the pod's service account.
+        clock: monotonic seconds, for the limit on patches.
 
     Raises:
         ApiAccessError: there are no credentials, or they cannot be used.
@@ -69,80 +83,105 @@ class KubeApiSink:
         context: str | None = None,
         strategy: PatchStrategy = PatchStrategy.JSON_PATCH,
         keep_removed: bool = True,
+        beside_kubelet: bool = False,
         leftovers: Iterable[ResourceName] = (),
         field_manager: str = "devicecore",
         timeout: float = 10.0,
+        program_timeout: float = 30.0,
         backoff: Backoff = Backoff(),
         resync: float = 300.0,
+        patches_per_second: int = 2,
         service_account: str | PathLike[str] = SERVICE_ACCOUNT,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not _NODE_NAME.fullmatch(node):
             raise NodeNameError(node)
-        access = Access(kubeconfig, context, service_account, timeout)
-        with access.connect() as client:  # nothing is sent: it is now that whoever made a mistake wants to hear of it
-            self._name = f"node {node} at {client.config.cluster.server}"
+        access = Access(kubeconfig, context, service_account, timeout, program_timeout)
+        self._name = f"node {node} at {access.connection().server}"  # files are read now, so that errors are raised
         self._server = ApiServer(node, access, field_manager)
-        # Not applying a key deletes it only if nobody else has ever written it: what is left takes a second patch.
-        self._strategies = (strategy, PatchStrategy.STRATEGIC_MERGE) if strategy is PatchStrategy.APPLY else (strategy,)
+        self._watched = ApiServer(node, access, field_manager, is_watch=True)
+        # Apply deletes only keys that nobody else has ever written: the others take a second patch.
+        is_apply = strategy is PatchStrategy.APPLY
+        self._strategies = (strategy, PatchStrategy.STRATEGIC_MERGE) if is_apply else (strategy,)
         self._field_manager = field_manager
         self._gone = 0 if keep_removed else None
-        self._leftovers = tuple(leftovers)
+        self._beside_kubelet = beside_kubelet
         self._backoff = backoff
         self._resync = resync
-        self._state = threading.Condition()  # held while the fields below change, never while the server is asked
-        self._wanted = Wanted()
-        self._published = Wanted()
+        self._patches = _Window(patches_per_second, clock)
+        self._condition = threading.Condition()  # held while the fields below change, never during a request
+        self._wanted = Wanted().updated(NodeStatus(removed=tuple(leftovers)), self._gone)
+        self._published: Wanted | None = self._wanted  # None until the Node was read after the first `publish`
+        self._version: str | None = None  # of the Node when it was last seen; empty if it does not exist
+        self._last_seen: NodeObject | None = None  # by the watch, since the publishing thread began to read
+        self._must_compare = self._is_missing = False
         self._problem: SinkError | None = None
         self._closing = False
-        self._thread: threading.Thread | None = None
+        self._has_looked_for_leftovers = False  # used by the publishing thread only
+        self._publisher: threading.Thread | None = None
+        self._watcher = SupervisedThread("devicecore-kube-api-watch", self._watch)
 
     def publish(self, status: NodeStatus) -> None:
-        """Have `status` brought to the API server: at once, or as soon as it can be.
+        """Have `status` published as soon as possible. This never waits for the network.
 
         Raises:
             SinkError: this sink is closed.
         """
-        with self._state:
+        if self._beside_kubelet:
+            capacity = {name: status.allocatable.get(name, count) for name, count in status.capacity.items()}
+            status = evolve(status, capacity=capacity)
+        with self._condition:
             if self._closing:
                 raise SinkError(self._name, "this sink is closed")
-            self._wanted = self._wanted.updated(status, (*self._leftovers, *status.removed), self._gone)
-            self._leftovers = ()
-            self._state.notify_all()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="devicecore-kube-api", daemon=True)
-                self._thread.start()
+            self._wanted = self._wanted.updated(status, self._gone)
+            self._condition.notify_all()
+            if self._publisher is None:
+                self._published = None
+                self._publisher = threading.Thread(target=self._work, name="devicecore-kube-api", daemon=True)
+                self._publisher.start()
+                self._watcher.start()
 
     @property
     def problem(self) -> SinkError | None:
-        """Why the node does not show what was published; None if nothing is known to be wrong."""
+        """Why the node does not show what was published; None if no problem is known."""
         return self._problem
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the node shows all that was published, as far as is known."""
+        with self._condition:
+            return self._published == self._wanted
 
     def wait_until_published(self, timeout: float) -> None:
         """Wait until the node shows all that was published.
 
         Raises:
-            SinkError: it does not, `timeout` seconds later; and why.
+            SinkError: it does not after `timeout` seconds, and why.
         """
-        with self._state:
-            if not self._state.wait_for(lambda: self._published == self._wanted, timeout):
-                raise self._problem or SinkError(self._name, f"no answer within {timeout:g} seconds")
+        with self._condition:
+            if not self._condition.wait_for(lambda: self._published == self._wanted, timeout):
+                raise self._problem or SinkError(self._name, f"no answer within {timeout:g} s")
 
     def close(self, timeout: float = 5.0) -> None:
         """Stop, after a last attempt if something is not published yet. Closing twice is no error.
 
-        After `timeout` seconds it returns in any case, and no further request is begun.
+        After `timeout` seconds, the request that is under way is ended, and no further one is begun.
         """
-        with self._state:
+        with self._condition:
             self._closing = True
-            self._state.notify_all()
-            thread, self._thread = self._thread, None
+            self._condition.notify_all()
+            thread, self._publisher = self._publisher, None
         if thread is None:
             return
+        end = time.monotonic() + timeout
+        self._watched.stop()
         thread.join(timeout)
-        self._server.stopped = True
-        with self._state:
+        problem = self._problem
+        self._server.stop()
+        self._watcher.stop(max(0.1, end - time.monotonic()))
+        with self._condition:
             if self._published != self._wanted:
-                _log.error("closed before all was published: %s", self._problem or f"no answer from {self._name}")
+                _log.error("closed before all was published: %s", problem or f"no answer from {self._name}")
 
     def __enter__(self) -> Self:
         return self
@@ -152,77 +191,171 @@ class KubeApiSink:
     ) -> None:
         self.close()
 
-    # --- the thread ---------------------------------------------------------------------------------------------------
+    # --- the thread that publishes ------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         failures, pause = 0, 0.0
         last: Problem | None = None
-        while attempt := self._wait(failures, pause):
-            wanted, is_last = attempt
+        while self._wait(failures, pause):
+            is_last = self._closing
             try:
-                self._reconcile(wanted)
-            except Exception as error:  # noqa: BLE001 - a thread that ends is noticed by nobody
+                wanted, node = self._reconcile()
+            except Exception as error:  # noqa: BLE001 - nobody would notice the end of this thread
                 problem = (
                     error if isinstance(error, Problem) else Problem(type(error), f"a bug in devicecore: {error!r}")
                 )
                 failures += 1
                 pause = max(self._backoff.delay(failures, random.random()), problem.pause)  # noqa: S311 - no secret
                 if last is None or last.kind != problem.kind:
-                    self._say(problem, bug=None if problem is error else error)
-                with self._state:
-                    self._problem = SinkError(self._name, problem.cause)
+                    self._report(problem, bug=None if problem is error else error)
                 last = problem
+                self._failed(problem)
             else:
                 failures, last = 0, None
-                self._succeeded(wanted)
+                self._succeeded(wanted, node)
             if is_last:
                 break
         self._server.disconnect()
 
-    def _wait(self, failures: int, pause: float) -> tuple[Wanted, bool] | None:
-        """Wait for work: what to bring about, and whether this is the last attempt. None if there is nothing left."""
-        with self._state:
-            if failures:  # what is published meanwhile waits as well: a server in trouble is not asked the more for it
-                self._state.wait_for(lambda: self._closing, pause)
+    def _wait(self, failures: int, pause: float) -> bool:
+        """Wait for work; return False if the sink is closed and everything is published."""
+        with self._condition:
+            if failures:  # a server in trouble does not get more requests because more is published
+                self._condition.wait_for(lambda: self._closing or (self._is_missing and self._must_compare), pause)
             else:
-                self._state.wait_for(lambda: self._closing or self._published != self._wanted, self._resync)
-            if self._closing and self._published == self._wanted:
-                return None
-            return self._wanted, self._closing
+                self._condition.wait_for(
+                    lambda: self._closing or self._must_compare or self._published != self._wanted, self._resync
+                )
+            self._must_compare = False
+            return not self._closing or self._published != self._wanted
 
-    def _reconcile(self, wanted: Wanted) -> None:
-        for left in reversed(range(_READS)):
+    def _reconcile(self) -> tuple[Wanted, NodeObject]:
+        """Make the node show what is wanted; return what that was, and the node."""
+        with self._condition:
+            self._last_seen = None
+        node = self._server.read()
+        for left in reversed(range(_MAX_PATCHES)):
             try:
-                self._reconcile_once(wanted)
+                return self._patch(node)
             except Problem as problem:
                 if not (problem.is_stale and left):
                     raise
-            else:
-                return
+                before, node = node, self._server.read()
+                if problem.kind == HTTPStatus.UNPROCESSABLE_ENTITY and node.version == before.version:
+                    raise  # nobody has changed the node: a policy denies the patch
+        message = "unreachable: the last attempt returns or raises"
+        raise AssertionError(message)
 
-    def _reconcile_once(self, wanted: Wanted) -> None:
-        node = self._server.read()
+    def _patch(self, node: NodeObject) -> tuple[Wanted, NodeObject]:
+        wanted = self._newest(node)
         for strategy in self._strategies:
+            if not changes(wanted, node):
+                return wanted, node
+            self._wait_for_turn()
+            wanted = self._newest(node)
             needed = changes(wanted, node)
             if not needed:
-                return
+                return wanted, node
             try:
                 kind, body = render(strategy, needed, wanted, node, self._field_manager)
             except ValueError as error:
                 raise Problem(kind="field manager", cause=str(error)) from error
             node = self._server.write(kind, body)
         if changes(wanted, node):
-            cause = "it took the patch, but does not show it: does a webhook change it?"
+            cause = "the API server accepted the patch, but the node does not show it: does a webhook change it?"
             raise Problem(kind="ignored", cause=cause)
+        return wanted, node
 
-    def _say(self, problem: Problem, bug: Exception | None) -> None:
-        if not self._closing:  # else `close` has the last word
+    def _newest(self, node: NodeObject) -> Wanted:
+        """What is wanted now. The first time, this includes what an earlier run left on the node."""
+        with self._condition:
+            if not self._has_looked_for_leftovers:
+                self._has_looked_for_leftovers = True
+                self._wanted = self._wanted.with_leftovers(node.leftovers(self._field_manager), self._gone)
+            return self._wanted
+
+    def _wait_for_turn(self) -> None:
+        """Wait until another patch is allowed; a sink that is closing does not wait."""
+        with self._condition:
+            while not self._closing and (seconds := self._patches.take()):
+                self._condition.wait(seconds)
+
+    def _report(self, problem: Problem, bug: Exception | None) -> None:
+        if not self._closing:  # `close` reports what is left
             error = SinkError(self._name, problem.cause)
-            _log.error("%s; it is tried again until it succeeds", error, exc_info=bug)
+            _log.error("%s; the sink tries again until it succeeds", error, exc_info=bug)
 
-    def _succeeded(self, wanted: Wanted) -> None:
-        with self._state:
+    def _failed(self, problem: Problem) -> None:
+        with self._condition:
+            self._problem = SinkError(self._name, problem.cause)
+            self._is_missing = problem.kind == HTTPStatus.NOT_FOUND
+            if self._is_missing:
+                self._published = None
+                self._version = self._version or ""
+            self._condition.notify_all()
+
+    def _succeeded(self, wanted: Wanted, node: NodeObject) -> None:
+        with self._condition:
             if self._problem:
                 _log.warning("the status of %s is published again", self._name)
-            self._published, self._problem = wanted, None
-            self._state.notify_all()
+            self._published, self._problem, self._version = wanted, None, node.version
+            self._is_missing = False
+            seen = self._last_seen
+            self._must_compare |= seen is not None and seen.version != node.version and bool(changes(wanted, seen))
+            self._condition.notify_all()
+
+    # --- the thread that watches --------------------------------------------------------------------------------------
+
+    def _watch(self, stopping: threading.Event) -> None:
+        """Have the node compared when somebody else has changed it."""
+        failures, last = 0, None
+        while not stopping.is_set():
+            with self._condition:
+                self._condition.wait_for(lambda: self._closing or self._version is not None)
+                version = self._version or ""
+            try:
+                for kind, node in self._watched.watch(version):
+                    self._seen(kind, node)
+                    failures, last = 0, None
+            except Problem as problem:
+                failures += 1
+                if problem.kind != last and not self._closing:
+                    seconds = f"{self._backoff.maximum:g} s"
+                    _log.warning("cannot watch %s, so it is compared every %s: %s", self._name, seconds, problem)
+                last = problem.kind
+                self._lost_track()
+            stopping.wait(self._backoff.delay(failures + 1, random.random()))  # noqa: S311 - no secret
+        self._watched.disconnect()
+
+    def _seen(self, kind: str, node: NodeObject) -> None:
+        with self._condition:
+            self._version, self._last_seen = node.version, node
+            # While something is being published, its own patch is seen; `_succeeded` decides about other changes.
+            is_wrong = self._published == self._wanted and changes(self._wanted, node)
+            if kind == "DELETED" or self._is_missing or is_wrong:
+                self._must_compare = True
+                self._condition.notify_all()
+
+    def _lost_track(self) -> None:
+        """Compare the node and then watch from its version: what happened meanwhile is not known."""
+        with self._condition:
+            self._version = "" if self._is_missing else None
+            self._must_compare = True
+            self._condition.notify_all()
+
+
+class _Window:
+    """Allows so many patches in any second. The caller holds a lock."""
+
+    def __init__(self, per_second: int, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._taken: deque[float] = deque([float("-inf")] * per_second, maxlen=per_second)
+
+    def take(self) -> float:
+        """Take one and return 0; if none is left, return the seconds until one is."""
+        now = self._clock()
+        left = self._taken[0] + 1.0 - now
+        if left > 0:
+            return left
+        self._taken.append(now)
+        return 0.0

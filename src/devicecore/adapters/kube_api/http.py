@@ -1,0 +1,217 @@
+"""HTTP to an API server, within limits.
+
+Law: A request ends at its deadline, however slowly the server sends, and no answer is larger than allowed.
+"""
+
+import socket
+import ssl
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import httpcore2  # what httpx2 is made of: only here can a whole answer have a deadline
+import httpx2
+
+MAX_ANSWER = 8 * 1024 * 1024
+"""Bytes of an answer. A Node has some 30 KiB, and an API server stores objects of at most 1.5 MiB."""
+
+MAX_WATCH = 64 * 1024 * 1024
+"""Bytes of one watch, which is then begun anew."""
+
+_SocketOption = Any  # as in httpcore2
+
+
+class AnswerTooLargeError(Exception):
+    """The server sent more than is read."""
+
+
+class Budget:
+    """What one request may still use: seconds and bytes."""
+
+    def __init__(self) -> None:
+        self._deadline = 0.0
+        self._bytes = 0
+        self._limit = 0
+
+    def begin(self, seconds: float, limit: int) -> None:
+        """Begin a request that may take so many seconds, and whose answer may have `limit` bytes."""
+        self._deadline, self._bytes, self._limit = time.monotonic() + seconds, 0, limit
+
+    def seconds_left(self) -> float:
+        """The seconds that are left.
+
+        Raises:
+            ReadTimeout: none are left.
+        """
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise httpcore2.ReadTimeout
+        return left
+
+    def count(self, received: bytes) -> bytes:
+        """Count bytes and return them.
+
+        Raises:
+            AnswerTooLargeError: these are too many.
+        """
+        self._bytes += len(received)
+        if self._bytes > self._limit:
+            message = f"the answer has more than {self._limit} bytes"
+            raise AnswerTooLargeError(message)
+        return received
+
+
+class _Stream(httpcore2.NetworkStream):
+    """A connection whose reads and writes use up a budget; `copy` is a copy of its descriptor, to end it with."""
+
+    def __init__(self, stream: httpcore2.NetworkStream, budget: Budget, copy: socket.socket) -> None:
+        self._stream = stream
+        self._budget = budget
+        self._copy = copy
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ARG002 - the budget decides
+        return self._budget.count(self._stream.read(max_bytes, self._budget.seconds_left()))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ARG002 - the budget decides
+        self._stream.write(buffer, self._budget.seconds_left())
+
+    def close(self) -> None:
+        self._stream.close()
+        self._copy.close()
+
+    def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,  # noqa: ARG002 - the budget decides
+    ) -> httpcore2.NetworkStream:
+        try:
+            secure = self._stream.start_tls(ssl_context, server_hostname, self._budget.seconds_left())
+        except BaseException:
+            self.close()
+            raise
+        return _Stream(secure, self._budget, self._copy)
+
+    def get_extra_info(self, info: str) -> Any:  # noqa: ANN401 - as in the base class
+        return self._stream.get_extra_info(info)
+
+
+class _Backend(httpcore2.SyncBackend):
+    """Opens such connections, and can cut them from another thread."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._copies: list[socket.socket] = []
+        self._is_cut = False
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ARG002 - the budget decides
+        local_address: str | None = None,
+        socket_options: Iterable[_SocketOption] | None = None,
+    ) -> httpcore2.NetworkStream:
+        stream = super().connect_tcp(host, port, self._budget.seconds_left(), local_address, socket_options)
+        copy = stream.get_extra_info("socket").dup()  # to shut the connection down, also after TLS has taken it over
+        self._copies = [*(one for one in self._copies if one.fileno() >= 0), copy]
+        connection = _Stream(stream, self._budget, copy)
+        if self._is_cut:
+            connection.close()
+            raise httpcore2.ConnectError
+        return connection
+
+    def cut(self) -> None:
+        """End all connections, also those that are being made."""
+        self._is_cut = True
+        for copy in self._copies:
+            with suppress(OSError):  # it has been closed
+                copy.shutdown(socket.SHUT_RDWR)
+
+
+class _Body(httpx2.SyncByteStream):
+    def __init__(self, content: Iterable[bytes]) -> None:
+        self._content = content
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self._content
+
+    def close(self) -> None:
+        close = getattr(self._content, "close", None)
+        if close is not None:
+            close()
+
+
+class Transport(httpx2.BaseTransport):
+    """Sends requests to one server. One thread uses it at a time; only `cut` may be called from another.
+
+    Args:
+        context: how to encrypt.
+        timeout: seconds for a request and its whole answer.
+        headers: added to every request.
+        server_name: the name that the server's certificate must have, if it is not the name in the URL.
+        proxy: the URL of an HTTP proxy.
+        limit: bytes of an answer.
+    """
+
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        timeout: float,
+        headers: Mapping[str, str],
+        *,
+        server_name: str | None = None,
+        proxy: str | None = None,
+        limit: int = MAX_ANSWER,
+    ) -> None:
+        self._budget = Budget()
+        self._backend = _Backend(self._budget)
+        self._timeout = timeout
+        self._limit = limit
+        # Compressed answers are not asked for, because a small one can become a very large one.
+        self._headers = {**headers, "Accept-Encoding": "identity"}
+        self._extensions = {"sni_hostname": server_name} if server_name else {}
+        self._pool = httpcore2.ConnectionPool(
+            ssl_context=context,
+            proxy=_proxy(proxy) if proxy else None,
+            network_backend=self._backend,
+            max_connections=1,
+        )
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request; the deadline also holds for reading the answer."""
+        self._budget.begin(self._timeout, self._limit)
+        request.headers.update(self._headers)
+        answer = self._pool.handle_request(
+            httpcore2.Request(
+                method=request.method,
+                url=httpcore2.URL(
+                    scheme=request.url.raw_scheme,
+                    host=request.url.raw_host,
+                    port=request.url.port,
+                    target=request.url.raw_path,
+                ),
+                headers=request.headers.raw,
+                content=request.read(),
+                extensions=self._extensions,
+            )
+        )
+        headers = [(name, value) for name, value in answer.headers if name.lower() != b"content-encoding"]
+        assert isinstance(answer.stream, Iterable)  # noqa: S101 - for mypy: a synchronous pool has synchronous streams
+        return httpx2.Response(answer.status, headers=headers, stream=_Body(answer.stream))
+
+    def cut(self) -> None:
+        """End the request that is under way. Any thread may call this."""
+        self._backend.cut()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._pool.close()
+
+
+def _proxy(url: str) -> httpcore2.Proxy:
+    parsed = httpx2.URL(url)
+    target = httpcore2.URL(scheme=parsed.raw_scheme, host=parsed.raw_host, port=parsed.port, target=b"/")
+    credentials = (parsed.username, parsed.password) if parsed.username else None
+    return httpcore2.Proxy(target, auth=credentials)

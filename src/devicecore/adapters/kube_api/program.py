@@ -1,0 +1,114 @@
+"""Runs a program that gives credentials (`exec` in a kubeconfig).
+
+Law: The program ends: by itself, or because it took too long, printed too much or is no longer needed.
+"""
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import IO
+
+from attrs import field, frozen
+
+from devicecore.adapters.kube_api.kubeconfig import CredentialError, Program
+
+_MAX_OUTPUT = 1024 * 1024  # bytes
+_INTERVAL = 0.2  # seconds between two looks whether the program is still needed
+
+
+@frozen
+class Credentials:
+    """What a program gave: a token, a certificate with its key in PEM format, or both."""
+
+    token: str | None = field(default=None, repr=False)
+    certificate: bytes | None = None
+    key: bytes | None = field(default=None, repr=False)
+
+
+def run(program: Program, timeout: float, is_stopped: Callable[[], bool]) -> Credentials:
+    """Run a program and read what it gives.
+
+    Args:
+        program: what to run.
+        timeout: seconds after which the program is killed.
+        is_stopped: whether its answer is no longer needed, so that it is killed at once.
+
+    Raises:
+        CredentialError: the program fails, or gives no credentials.
+    """
+    name = f"exec program {program.command[0]!r}"
+    spec: dict[str, object] = {"interactive": False}
+    if program.cluster is not None:
+        spec["cluster"] = program.cluster
+    told = json.dumps({"apiVersion": program.version, "kind": "ExecCredential", "spec": spec})
+    environment = {**os.environ, **program.environment, "KUBERNETES_EXEC_INFO": told}
+    try:
+        process = subprocess.Popen(  # noqa: S603 - the kubeconfig says so
+            program.command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # so that it is killed with the programs that it has started
+        )
+    except (OSError, ValueError) as error:
+        raise CredentialError(name, f"cannot be run: {getattr(error, 'strerror', None) or error}") from error
+    with process:
+        try:
+            output, errors = _output(process, name, time.monotonic() + timeout, is_stopped)
+            process.wait(timeout)
+        except subprocess.TimeoutExpired as error:
+            raise CredentialError(name, f"did not end within {timeout:g} s and was killed") from error
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode:
+        said = " ".join(errors.decode(errors="replace").split()) or "it printed no reason"
+        raise CredentialError(name, f"ended with status {process.returncode}: {said}")
+    return _parse(output, name)
+
+
+def _output(
+    process: subprocess.Popen[bytes], name: str, deadline: float, is_stopped: Callable[[], bool]
+) -> tuple[bytes, bytes]:
+    """What the process prints until it closes both streams."""
+    printed: dict[IO[bytes] | None, bytes] = {process.stdout: b"", process.stderr: b""}
+    with selectors.DefaultSelector() as selector:
+        for stream in printed:
+            selector.register(stream, selectors.EVENT_READ)  # type: ignore[arg-type]  # both are pipes
+        while selector.get_map():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise subprocess.TimeoutExpired(process.args, deadline)
+            if is_stopped():
+                raise CredentialError(name, "was killed because the sink was closed")
+            for key, _ in selector.select(min(left, _INTERVAL)):
+                data = os.read(key.fd, _MAX_OUTPUT)
+                printed[key.fileobj] += data  # type: ignore[index]  # what was registered
+                if not data:
+                    selector.unregister(key.fileobj)
+                if len(printed[key.fileobj]) > _MAX_OUTPUT:  # type: ignore[index]  # as above
+                    raise CredentialError(name, f"printed more than {_MAX_OUTPUT} bytes and was killed")
+    return printed[process.stdout], printed[process.stderr]
+
+
+def _parse(output: bytes, name: str) -> Credentials:
+    try:
+        status = json.loads(output)["status"]
+        parts = [status.get(part) for part in ("token", "clientCertificateData", "clientKeyData")]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise CredentialError(name, f"expected an ExecCredential with a status, got {reason}") from error
+    if not all(part is None or (isinstance(part, str) and part.isascii()) for part in parts):
+        raise CredentialError(name, "expected credentials that are ASCII texts")
+    token, certificate, key = parts
+    if token and not token.isprintable():
+        raise CredentialError(name, "expected a token of printable characters")
+    if not token and not (certificate and key):
+        raise CredentialError(name, "expected a token, or a certificate with its key, got neither")
+    return Credentials(token, certificate and certificate.encode(), key and key.encode())
