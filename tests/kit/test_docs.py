@@ -11,7 +11,9 @@ import pytest
 from devicecore.conformance.device_plugin import CHECKS, Settings
 from tests.kit.faults import RESTARTS
 
-GUIDE = (Path(__file__).parents[2] / "docs" / "test-your-plugin.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+GUIDES = ("test-your-plugin", "faults", "write-an-adapter", "write-a-plugin")
+GUIDE = (DOCS / "test-your-plugin.md").read_text(encoding="utf-8")
 SHELL = re.compile(r"<!-- shell: (\w+) -->\n```console\n\$ (.+)\n((?:.+\n)*)```")
 QUICK = " ".join(f"--skip={name}" for name in RESTARTS)
 QUICK_BUT_ONE = QUICK.replace("--skip=returns-after-the-directory-is-emptied ", "")
@@ -40,6 +42,21 @@ def test_the_tests_in_the_guide_pass(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-pno:cacheprovider", "-pno:hypothesispytest", "-pno:pytest_cov"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
     assert "3 passed" in ran.stdout, ran.stdout
+
+
+def test_the_guides_pass_mypy_with_its_defaults(tmp_path: Path) -> None:
+    """As a reader has them who copies every block of a guide into one file."""
+    for name in GUIDES:
+        blocks = PYTHON.findall((DOCS / f"{name}.md").read_text(encoding="utf-8"))
+        (tmp_path / f"{name.replace('-', '_')}.py").write_text("\n".join(blocks))
+    command = [sys.executable, "-m", "mypy", "--config-file=", f"--cache-dir={tmp_path}/cache", str(tmp_path)]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
+    assert ran.stdout == f"Success: no issues found in {len(GUIDES)} source files\n"
+
+
+def test_the_guides_import_nothing_from_the_tests() -> None:
+    texts = [(DOCS / f"{name}.md").read_text(encoding="utf-8") for name in GUIDES]
+    assert [text for text in texts if re.search(r"^(from|import) tests\b", text, re.MULTILINE)] == []
 
 
 def test_the_guide_and_the_settings_have_the_same_seconds() -> None:
