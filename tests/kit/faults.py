@@ -15,9 +15,9 @@ SHORT = {
     "never-registers": evolve(QUICK, first=0.8),
     "registers-first": evolve(QUICK, timeout=0.8),
     "silent": evolve(QUICK, timeout=0.8),
-    "never-sick": evolve(QUICK, timeout=2),
-    "adds-a-device": evolve(QUICK, timeout=2),
-    "loses-a-later-change": evolve(QUICK, timeout=2),
+    "never-sick": evolve(QUICK, timeout=1),
+    "adds-a-device": evolve(QUICK, timeout=1),
+    "loses-a-later-change": evolve(QUICK, timeout=1),
     "never-returns": evolve(QUICK, returning=0.8),
     "watches-its-socket": evolve(QUICK, noticing=0.8),
     "watches-files": evolve(QUICK, noticing=0.8),
@@ -87,7 +87,7 @@ RESTART_FAULTS: list[tuple[str, str, list[str]]] = [
     ("adds-a-device", " ".join(HEALTH), HEALTH),
     ("loses-a-later-change", HEALTH[0], HEALTH),
     ("dies-of-a-later-change", f"{HEALTH[0]} stays-up", [*HEALTH, "stays-up"]),
-    ("hides-while-sick", "", [*RESTARTS, *NAMES[-3:]]),
+    ("hides-while-sick", "", ["returns-after-the-directory-is-emptied", *HEALTH, *NAMES[-3:]]),
     ("exits", "stays-up", [*RESTARTS[1:5], "stays-up"]),
 ]
 
