@@ -1,4 +1,4 @@
-"""What plugins that are not ours are made of."""
+"""Fixtures for device plugins that do not use devicecore."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ PROTO = Path(__file__).parent.parent.parent / "src" / "devicecore" / "wire" / "p
 
 @pytest.fixture(scope="session")
 def stubs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What protoc makes of the API's file."""
+    """The modules that protoc generates from the API."""
     pytest.importorskip("grpc_tools")
     made = tmp_path_factory.mktemp("stubs")
     options = [f"--proto_path={PROTO}", f"--python_out={made}", f"--grpc_python_out={made}"]

@@ -21,7 +21,7 @@ def stranger(plugin_process: Callable[..., PluginProcess], stubs: Path) -> Plugi
     return plugin_process(sys.executable, PLUGIN, environment={"PYTHONPATH": str(stubs)})
 
 
-def test_it_is_listed_and_gives_its_devices_away(kubelet: Kubelet, stranger: PluginProcess) -> None:
+def test_its_devices_are_listed_and_allocated(kubelet: Kubelet, stranger: PluginProcess) -> None:
     assert [device.id for device in kubelet.wait_for_resource(NPU)] == ["n0", "n1", "n2", "n3"]
     pod = kubelet.admit({NPU: 2})
     assert pod.devices(NPU) == ("n0", "n1")
@@ -34,7 +34,7 @@ def test_it_is_listed_and_gives_its_devices_away(kubelet: Kubelet, stranger: Plu
     assert "allocate" in stranger.output
 
 
-def test_a_sick_device_is_not_given_away(kubelet: Kubelet, stranger: PluginProcess) -> None:
+def test_an_unhealthy_device_is_not_allocated(kubelet: Kubelet, stranger: PluginProcess) -> None:
     kubelet.wait_for_counts(NPU, 4)
     (kubelet.directory / "bad").touch()
     kubelet.wait_for_device(NPU, "n1", Health.UNHEALTHY)
@@ -44,7 +44,9 @@ def test_a_sick_device_is_not_given_away(kubelet: Kubelet, stranger: PluginProce
 
 
 @pytest.mark.parametrize("wipe", [True, False])
-def test_it_comes_back_to_its_pods(kubelet: Kubelet, stranger: PluginProcess, *, wipe: bool) -> None:
+def test_it_registers_again_and_pods_keep_their_devices(
+    kubelet: Kubelet, stranger: PluginProcess, *, wipe: bool
+) -> None:
     kubelet.wait_for_resource(NPU)
     pod = kubelet.admit({NPU: 1})
     kubelet.restart(wipe=wipe)

@@ -175,7 +175,7 @@ class Plugin:
         kind = "CSIPlugin" if FAULT == "watched-as-another" else "DevicePlugin"
         return pluginregistration.PluginInfo(type=kind, name=RESOURCE, supported_versions=["v1alpha1", "v1beta1"])
 
-    def told(self, _: object, context: grpc.ServicerContext) -> pluginregistration.RegistrationStatusResponse:
+    def notified(self, _: object, context: grpc.ServicerContext) -> pluginregistration.RegistrationStatusResponse:
         if FAULT == "watched-deaf":
             refuse(context, "not interested")
         return pluginregistration.RegistrationStatusResponse()
@@ -200,7 +200,7 @@ class Plugin:
             watched: dict[str, Any] = {
                 "GetInfo": grpc.unary_unary_rpc_method_handler(self.info, None, lambda it: it.SerializeToString()),
                 "NotifyRegistrationStatus": grpc.unary_unary_rpc_method_handler(
-                    self.told, None, lambda it: it.SerializeToString()
+                    self.notified, None, lambda it: it.SerializeToString()
                 ),
             }
             service = "pluginregistration.Registration"

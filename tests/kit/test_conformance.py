@@ -3,7 +3,10 @@
 Faults that need restarts are in a file of their own, so that two workers share the time.
 """
 
+import ctypes
+import os
 import socket
+import struct
 import sys
 from pathlib import Path
 
@@ -11,7 +14,7 @@ import pytest
 
 from devicecore.conformance import Verdict
 from devicecore.conformance.device_plugin import CHECKS, Settings, run
-from devicecore.conformance.device_plugin.kubelet import PluginConnection
+from devicecore.conformance.device_plugin.kubelet import BareKubelet, PluginConnection
 from tests.kit.faults import (
     BY_NAME,
     CALM,
@@ -77,6 +80,27 @@ def test_texts_for_the_plugin_watcher_do_not_mention_register(short_path: Path) 
     assert actual.startswith(f"no socket in {short_path} is that of a device plugin, for 0 seconds; ")
     expected = [BY_NAME[name].expected for name in CALM if "options" not in name]
     assert [text for text in expected if "Register" in text] == []
+
+
+def test_a_new_kubelet_sock_is_a_created_file(short_path: Path) -> None:
+    """inotify(7) reports a created file, as with a real kubelet, and not one that was moved into place."""
+    created, moved_to = 0x100, 0x80
+    libc = ctypes.CDLL(None, use_errno=True)
+    watcher = libc.inotify_init()
+    assert libc.inotify_add_watch(watcher, bytes(short_path), created | moved_to) >= 0
+    kubelet = BareKubelet(short_path, lambda: None, 1.0)
+    try:
+        kubelet.serve()
+        events = os.read(watcher, 4096)
+    finally:
+        kubelet.leave()
+        os.close(watcher)
+    masks = {}
+    while events:
+        _, mask, _, length = struct.unpack_from("iIII", events)
+        masks[events[16 : 16 + length].rstrip(b"\0").decode()] = mask
+        events = events[16 + length :]
+    assert masks["kubelet.sock"] == created
 
 
 def test_a_shell_that_does_not_pass_on_the_signal_is_named() -> None:
