@@ -1,23 +1,14 @@
 """`devicecore kubelet`: what it is told, what it says, and how it ends."""
 
 import json
-import re
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
-from devicecore.adapters.manifests import ManifestError, ManifestPods
-from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
-from devicecore.adapters.pod_resources import list_pods
-from devicecore.cli.kubelet_view import render
-from devicecore.cli.standin import PodState, StandIn, State
-from devicecore.domain.model import Container, PluginOptions, Pod, PodUid
-from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -44,8 +35,12 @@ def busy_port() -> Iterator[int]:
         pytest.param("", "Missing option '--root'.", id="no root"),
         pytest.param("--root {root}/missing", "Directory '{root}/missing' does not exist.", id="missing root"),
         pytest.param("--root {root} --manifests {root}/no", "Directory '{root}/no' does not exist.", id="no manifests"),
-        pytest.param("--root {root} --numa-nodes 0,x", "'0,x' is not a list of numbers such as 0,1.", id="numa nodes"),
-        pytest.param("--root {root} --numa-nodes 1,1", "each node once, and at least one.", id="numa node twice"),
+        pytest.param(
+            "--root {root} --numa-nodes 0,x", "'0,x' is not a list of numbers such as 0,1 or 0-3.", id="numa nodes"
+        ),
+        pytest.param(
+            "--root {root} --numa-nodes 1,1", "name at least one node, and each node once.", id="numa node twice"
+        ),
         pytest.param("--root {root} --topology-manager-policy best", "'best' is not one of 'none', ", id="policy"),
         pytest.param("--root {root} --topology-manager-scope all", "'all' is not one of 'container', ", id="scope"),
         pytest.param("--root {root} --metrics-port {port}", "cannot serve metrics on 127.0.0.1:{port}: ", id="port"),
@@ -137,99 +132,3 @@ def test_once_is_a_negative_finding_when_a_pod_does_not_run(devicecore: Run, roo
 def test_once_on_a_node_that_waits_for_nothing_is_good_however_short_the_wait(devicecore: Run, root: Path) -> None:
     run = devicecore("kubelet", "--root", str(root), "--manifests", str(root / "pods"), "--once", "--wait", "0")
     assert (run.returncode, "settled" in run.stderr) == (0, False)
-
-
-def test_what_is_waited_for_is_said_by_name(tmp_path: Path) -> None:
-    (tmp_path / "train.yaml").write_text(
-        "{apiVersion: v1, kind: Pod, metadata: {name: t}, spec: {containers: [{name: m}]}}"
-    )
-    transport, store = MemoryTransport(), MemoryStore()
-    with DeviceManager(transport, store, MemorySink()) as manager:
-        transport.connect(SimulatedPlugin(GPU, simulated_devices("gpu", 2)))
-        manager.admit(Pod(PodUid("u"), name="p", containers=(Container("main", {GPU: 1}),)))
-    with DeviceManager(MemoryTransport(), store, MemorySink()) as manager:
-        standin = StandIn(manager, ManifestPods(tmp_path, tmp_path.parent / "pods.json"))
-        awaited = f"the plugin of {GPU}, which was there before"
-        assert standin.state().waits_for == (awaited, "the manifests, which have not been read")
-        while len(standin.state().waits_for) > 1:
-            standin.turn()
-        assert standin.state().waits_for == (awaited,)
-        standin.stop()
-
-
-def settle(standin: StandIn) -> None:
-    while not standin.state().settled:
-        standin.turn()
-
-
-def test_a_pod_whose_containers_cannot_start_has_its_devices_and_is_listed_with_them(tmp_path: Path) -> None:
-    class Stubborn(SimulatedPlugin):
-        options = PluginOptions(pre_start_required=True)
-        refuses = True
-
-        def pre_start_container(self, devices: object) -> None:
-            if self.refuses:
-                raise ValueError("not today")
-
-    (tmp_path / "train.yaml").write_text(
-        "{apiVersion: v1, kind: Pod, metadata: {name: train},\n"
-        f"spec: {{containers: [{{name: main, resources: {{limits: {{{GPU}: 1}}}}}}]}}}}"
-    )
-    transport, plugin = MemoryTransport(), Stubborn(GPU, simulated_devices("gpu", 2))
-    with DeviceManager(transport, MemoryStore(), MemorySink()) as manager:
-        transport.connect(plugin)
-        standin = StandIn(manager, ManifestPods(tmp_path, tmp_path.parent / "pods.json"))
-        settle(standin)
-        (pod,) = standin.state().pods
-        assert pod.phase == "Pending"
-        assert re.fullmatch("container main cannot start: .* not today", pod.reason)
-        (listed,) = list_pods(standin.snapshot()).pod_resources
-        assert [list(device.device_ids) for device in listed.containers[0].devices] == [["gpu-0"]]
-        plugin.refuses = False
-        standin.turn(anew=True)
-        settle(standin)
-        assert standin.all_is_well
-        standin.stop()
-
-
-# --- the view ---------------------------------------------------------------------------------------------------------
-
-
-def rendered(state: State, *events: str) -> str:
-    console = Console(width=100, record=True, file=None, quiet=False, force_terminal=False)
-    with console.capture() as capture:
-        console.print(render(state, "node-1", events))
-    return capture.get()
-
-
-def test_the_view_shows_devices_owners_health_pods_problems_and_events() -> None:
-    transport = MemoryTransport()
-    with DeviceManager(transport, MemoryStore(), MemorySink()) as manager:
-        assert "no plugin has registered yet" in rendered(State(manager.state))
-        plugin = SimulatedPlugin(GPU, simulated_devices("gpu", 6, numa_nodes=[0, 1], unhealthy=[5]))
-        connection = transport.connect(plugin)
-        transport.connect(SimulatedPlugin("acme.io/many", simulated_devices("m", 200)))
-        transport.connect(SimulatedPlugin("acme.io/none", ()))
-        pod = Pod(PodUid("u"), name="train", containers=(Container("main", {GPU: 2}), Container("idle")))
-        late = Pod(PodUid("v"), name="late")
-        manager.admit(pod)
-        pods = (PodState(pod, "Running", ""), PodState(late, "Pending", "no \x1b[31mroom"))
-        problems = (ManifestError("bad.yaml", 3, "spec", "no"),)
-        text = rendered(State(manager.state, pods, problems), "something happened")
-        for shown in (
-            "devices of node-1",
-            "■ □ □",
-            "■ □ ✗",
-            "72 more",
-            "acme.io/gpu: gpu-0, gpu-1",
-            "no devices",
-            "Pending: no \\x1b[31mroom",
-            "bad.yaml:3: spec: no",
-            "something happened",
-        ):
-            assert shown in text, text
-        plugin.set_devices(())
-        connection.disconnect()
-        gone = rendered(State(manager.state, pods))
-        assert "no plugin" in gone
-        assert "? ?" in gone

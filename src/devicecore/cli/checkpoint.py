@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from devicecore.cli.output import complain, json_option, print_json, print_pairs, printable
+from devicecore.cli.output import complain, json_option, print_json, print_pairs
+from devicecore.domain.text import foreign_text
 
 if TYPE_CHECKING:
     from devicecore.domain.checkpoint import CheckpointData, Finding, PodDevicesEntry
@@ -58,7 +59,7 @@ def verify(*, as_json: bool, files: tuple[str, ...]) -> int:
         print_json([{"file": file, **to_json(found)} for file, found in findings])
     else:
         for file, found in findings:
-            click.echo(printable(f"{file}: {_sentence(found)}"))
+            click.echo(foreign_text(f"{file}: {_sentence(found)}"))
     return status or (_NEGATIVE if any(found.verdict is not FileVerdict.OK for _, found in findings) else 0)
 
 
@@ -83,7 +84,7 @@ def show(*, as_json: bool, file: str) -> int:
     if as_json:
         print_json(_document(file, found, data))
     elif readable:
-        click.echo(printable(f"{file}: {found.verdict.value} {_facts(found)}"))
+        click.echo(foreign_text(f"{file}: {found.verdict.value} {_facts(found)}"))
         _print(found, data)
     if found.verdict is FileVerdict.OK:
         return 0

@@ -215,7 +215,10 @@ class SimulatedPluginProcess:
     def __init__(self, directory: Path, resource: ResourceName, log: Path, ring: Callable[[], None]) -> None:
         self.directory = directory
         self.resource = resource
-        self.arguments: tuple[str, ...] = ("plugin", "simulated", "--resource", resource, "--count", "10")
+        self.arguments: tuple[str, ...] = (
+            *("plugin", "simulated", "--resource", resource),
+            *("--prefix", resource, "--count", "10"),
+        )
         command = (sys.executable, "-m", "devicecore", *self.arguments, "--socket-dir", str(directory), "--commands")
         with log.open("a") as output:
             self._process = subprocess.Popen(  # noqa: S603 - we are our own

@@ -1,6 +1,6 @@
 """What commands print: text for people, one JSON document for programs.
 
-Law: a file's content cannot play tricks on a terminal, and what is not read on one has neither colour nor folds.
+Law: a file's content cannot play tricks on a terminal, and output that is not for a terminal has no colours.
 """
 
 import json
@@ -10,20 +10,29 @@ import textwrap
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, ParamSpec, TextIO, TypeVar
 
+from devicecore.domain.text import foreign_text
+
 if TYPE_CHECKING:
     from rich.console import Console
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+MAX_SENTENCE = 4_000
+"""Characters of what a command complains about."""
+
+MAX_VALUE = 1_000_000
+"""Characters of one value in a listing, such as the devices of a container."""
+
 _UNFOLDED = sys.maxsize  # columns
-_LEAST_WIDTH = 20  # on a terminal that is too narrow for anything
+_MIN_WIDTH = 20  # columns of a value, however narrow the terminal is
+_WIDTH = 100  # columns of a listing where there is no terminal
 _PIECE = re.compile(r"[^\s,=]*[\s,=]+|[^\s,=]+")
 
 
-def complain(who: str, sentence: str) -> None:
-    """Say on stderr what is wrong."""
-    sys.stderr.write(f"{who}: {printable(sentence)}\n")
+def complain(command: str, sentence: str) -> None:
+    """Print on stderr what is wrong."""
+    sys.stderr.write(f"{command}: {foreign_text(sentence, MAX_SENTENCE)}\n")
 
 
 def print_json(document: object) -> None:
@@ -38,19 +47,12 @@ def json_option(function: Callable[P, R]) -> Callable[P, R]:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead.")(function)
 
 
-def printable(text: str) -> str:
-    """`text` with everything that is not a visible character escaped as Python does."""
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
-
-
 def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
-    """Print a title and, below it, names with their values in a column of their own."""
-    console = console_on(sys.stdout)
-    known = [(printable(name), printable(value)) for name, value in pairs]
+    """Print a title and, below it, names with their values in a column of their own, folded to the width."""
+    console = console_on(sys.stdout, _WIDTH)
+    known = [(foreign_text(name), foreign_text(value, MAX_VALUE)) for name, value in pairs]
     indent = max((len(name) for name, _ in known), default=0) + 4
-    console.print(printable(title), style="bold", soft_wrap=True)
+    console.print(foreign_text(title), style="bold", soft_wrap=True)
     for name, value in known:
         text = textwrap.indent(fold(value, console.width - indent), " " * indent)
         console.print(f"  {name}{text[len(name) + 2 :]}", soft_wrap=True)
@@ -58,7 +60,7 @@ def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
 
 def fold(text: str, width: int) -> str:
     """Break `text` into lines of at most `width`: after a comma, a space or a `=` if there is one, else anywhere."""
-    width = max(width, _LEAST_WIDTH)
+    width = max(width, _MIN_WIDTH)
     if len(text) <= width:
         return text
     lines = [""]
@@ -71,9 +73,9 @@ def fold(text: str, width: int) -> str:
 
 
 def console_on(file: TextIO, unfolded: int = _UNFOLDED) -> "Console":
-    """A console that prints what it is told as it is told, in colour on terminals that have it.
+    """A console that prints text as it is, in colour on terminals that have it.
 
-    `unfolded` is how many columns there are where there is no terminal.
+    `unfolded` is the number of columns if `file` is no terminal.
     """
     from rich.console import Console
 

@@ -1,51 +1,104 @@
-"""`devicecore plugin`: play a device plugin, for a kubelet or for whoever tests one."""
+"""`devicecore plugin`: play a device plugin, for a real kubelet, for `devicecore kubelet`, or for a test."""
 
 import logging
-import os
-import re
-import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import click
+from attrs import frozen
+
+from devicecore.cli.options import numbers
+from devicecore.cli.signals import Signals
 
 if TYPE_CHECKING:
+    from devicecore.adapters.grpc_unix import ServedPlugin
     from devicecore.plugins.simulated import SimulatedPlugin
+    from devicecore.ports.plugin import DevicePlugin
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+END_WITHIN = 10.0
+"""Seconds after SIGTERM or SIGINT at which the process ends, whatever hangs."""
+
+_DEFAULT_DIRECTORY = "/var/lib/kubelet/device-plugins"
 
 _log = logging.getLogger(__name__)
 
-Command = TypeVar("Command", bound=Callable[..., object])
 
-_NUMBER = re.compile("[0-9]{1,9}")
-ENDING = {signal.SIGINT, signal.SIGTERM}
+@frozen
+class Place:
+    """Where a plugin puts its socket, and where the kubelet's is."""
+
+    directory: str
+    kubelet_socket: str
+
+    def serve(
+        self, plugin: "DevicePlugin", *, endpoint: str | None = None, registry: str | None = None
+    ) -> "ServedPlugin":
+        """Serve `plugin` here; if the directory does not exist yet, wait for it in the background."""
+        from devicecore.adapters.grpc_unix import serve_plugin
+
+        return serve_plugin(
+            plugin,
+            self.directory,
+            registry=registry,
+            endpoint=endpoint,
+            kubelet_socket=self.kubelet_socket,
+            wait_for_directory=True,
+        )
 
 
-def numbers(context: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:
-    """Read whole numbers, separated by commas."""
-    words = [word.strip() for word in text.split(",")] if text else []
-    if not all(_NUMBER.fullmatch(word) for word in words):
-        message = f"{text!r} is not a list of numbers such as 0,1."
-        raise click.BadParameter(message, context, option)
-    return tuple(map(int, words))
-
-
-def socket_dir_option(command: Command) -> Command:
-    """Add the option `--socket-dir`."""
-    return click.option(
+def place_options(function: Callable[P, R]) -> Callable[P, R]:
+    """Give a command `--socket-dir` and `--kubelet-socket`, and its function the two arguments of `place_of`."""
+    socket_dir = click.option(
         "--socket-dir",
-        default="/var/lib/kubelet/device-plugins",
-        show_default=True,
+        envvar="DEVICE_PLUGIN_PATH",
         metavar="DIR",
-        help="Where the kubelet's socket is, and the plugin's will be.",
-    )(command)
+        help="Where the plugin's socket will be, or $DEVICE_PLUGIN_PATH; by default where the kubelet's socket is, "
+        f"else {_DEFAULT_DIRECTORY}.",
+    )
+    kubelet_socket = click.option(
+        "--kubelet-socket",
+        envvar="KUBELET_SOCKET",
+        metavar="PATH",
+        help="The kubelet's socket, or $KUBELET_SOCKET; by default kubelet.sock in --socket-dir.",
+    )
+    return socket_dir(kubelet_socket(function))
+
+
+def place_of(context: click.Context, socket_dir: str | None, kubelet_socket: str | None) -> Place:
+    """The place that options and environment name. A directory on the command line counts more than the environment."""
+    from_environment = click.core.ParameterSource.ENVIRONMENT
+    if context.get_parameter_source("kubelet_socket") is from_environment and (
+        socket_dir and context.get_parameter_source("socket_dir") is not from_environment
+    ):
+        kubelet_socket = None
+    directory = socket_dir or (str(Path(kubelet_socket).parent) if kubelet_socket else _DEFAULT_DIRECTORY)
+    return Place(directory, str(Path(kubelet_socket).absolute()) if kubelet_socket else "kubelet.sock")
+
+
+def log_to_stderr() -> None:
+    """Log lines with the time on standard error."""
+    from devicecore.cli.kubelet.screen import LineHandler
+
+    stderr = sys.stderr
+
+    def write(line: str) -> None:
+        stderr.write(f"{line}\n")
+        stderr.flush()
+
+    logging.basicConfig(level=logging.INFO, handlers=[LineHandler(write)])
 
 
 @click.group()
 def plugin() -> None:
     """Play a device plugin.
+
+    Offer devices that do not exist, or files, to a kubelet: to a real one, or to `devicecore kubelet`.
 
     $ devicecore plugin simulated --resource example.com/gpu
     """
@@ -54,25 +107,38 @@ def plugin() -> None:
 @plugin.command()
 @click.option("--resource", required=True, envvar="resourcename", help="Extended resource name, or $resourcename.")
 @click.option("--count", type=click.IntRange(min=0), default=10, show_default=True, help="How many devices.")
-@socket_dir_option
-@click.option("--endpoint", metavar="NAME", help="The plugin's socket in it; by default made of the resource.")
+@click.option("--prefix", metavar="TEXT", help="How device ids begin; by default the resource's name after the slash.")
+@place_options
+@click.option("--endpoint", metavar="NAME", help="The name of the plugin's socket; by default made of the resource.")
 @click.option(
-    "--numa-nodes", metavar="N,N", default="", callback=numbers, help="Attach the devices to these NUMA nodes in turn."
+    "--numa-nodes",
+    metavar="N,N-N",
+    default="",
+    callback=numbers,
+    help="NUMA nodes of the devices, in turn.",
 )
 @click.option(
-    "--unhealthy", metavar="N,N", default="", callback=numbers, help="Which devices are unhealthy at first, by number."
+    "--unhealthy",
+    metavar="N,N-N",
+    default="",
+    callback=numbers,
+    help="Devices that are unhealthy at first, by number.",
 )
 @click.option(
     "--variable",
     metavar="NAME",
-    help="Where a container finds its devices; by default NVIDIA_VISIBLE_DEVICES/RESOURCE.",
+    help="The environment variable that lists a container's devices; by default NVIDIA_VISIBLE_DEVICES/RESOURCE.",
 )
 @click.option("--commands", is_flag=True, help="Obey lines on standard input.")
+@click.pass_context
 def simulated(
+    context: click.Context,
     *,
     resource: str,
     count: int,
-    socket_dir: str,
+    prefix: str | None,
+    socket_dir: str | None,
+    kubelet_socket: str | None,
     endpoint: str | None,
     numa_nodes: tuple[int, ...],
     unhealthy: tuple[int, ...],
@@ -81,63 +147,80 @@ def simulated(
 ) -> int:
     """Offer devices that do not exist to a kubelet.
 
-    The devices of example.com/gpu are example.com/gpu-0, example.com/gpu-1, and so on. Where there is no kubelet yet,
-    the plugin waits; when the kubelet restarts, it registers again. SIGTERM or SIGINT ends it.
+    The devices of example.com/gpu are gpu-0, gpu-1, and so on. If there is no kubelet yet, or not even its directory,
+    the plugin waits; when the kubelet restarts, the plugin registers again. SIGTERM or Ctrl-C ends it.
 
     $ devicecore plugin simulated --resource example.com/gpu --count 4 --unhealthy 3
 
-    With --commands, lines on standard input change devices: `unhealthy example.com/gpu-3`, or `healthy 3` for short.
-    The plugin ends with its input, and so with the program that started it.
+    With --commands, lines on standard input change devices: `unhealthy gpu-3`, or `healthy 3` for short. The plugin
+    ends when its standard input ends, and so with the program that started it.
     """
-    from devicecore.adapters.grpc_unix import serve_plugin
     from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 
+    place = place_of(context, socket_dir, kubelet_socket)
     if missing := [number for number in unhealthy if number >= count]:
-        message = f"--unhealthy {missing[0]}: there are only {count} devices, numbered from 0."
+        message = f"--unhealthy {missing[0]}: there {_are(count)}, numbered from 0."
         raise click.UsageError(message)
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
-    devices = simulated_devices(resource, count, numa_nodes=numa_nodes, unhealthy=unhealthy)
+    names = prefix or resource.rpartition("/")[2]
+    devices = simulated_devices(names, count, numa_nodes=numa_nodes, unhealthy=unhealthy)
+    log_to_stderr()
     offered = SimulatedPlugin(resource, devices, variable)
-    with ending_signals_held(), serve_plugin(offered, socket_dir, endpoint=endpoint) as served:
-        _log.info("serving %d devices of %s on %s", count, resource, served.socket)
+    with Signals(grace=END_WITHIN) as signals, place.serve(offered, endpoint=endpoint) as served:
+        _log.info("serving %s of %s on %s", _counted(count), resource, served.socket)
         if commands:
-            threading.Thread(target=_obey_standard_input, args=(offered,), daemon=True).start()
-        ended_by = signal.sigwait(ENDING)
-        _log.info("ended by %s", signal.Signals(ended_by).name)
+            reader = _Commands(offered, names, signals)
+            threading.Thread(target=reader.run, name="devicecore-commands", daemon=True).start()
+        signals.wait_for_end()
+        _log.info("%s", signals.ended_by)
     return 0
 
 
-@contextmanager
-def ending_signals_held() -> Iterator[None]:
-    """Let SIGTERM and SIGINT wait until somebody waits for them: every thread started in here inherits that."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+@frozen
+class _Commands:
+    """Obeys lines on standard input."""
+
+    plugin: "SimulatedPlugin"
+    prefix: str
+    signals: Signals
+
+    def run(self) -> None:
+        """Obey until the input ends; then so does the process."""
+        # A buffered reader would be locked while it waits, and Python waits for that lock when it exits.
+        with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as lines:
+            for line in lines:
+                if words := line.decode(errors="replace").split():
+                    _log.info("%s", self._obey(words))
+        self.signals.end("ended because standard input has ended")
+
+    def _obey(self, words: list[str]) -> str:
+        """Do what a line says; the sentence that says what was done."""
+        from devicecore.domain.model import Health
+
+        match words:
+            case ["healthy" | "unhealthy" as wanted, device]:
+                ids = [known.id for known in self.plugin.devices()]
+                id_ = next((id_ for id_ in self._meant(device) if id_ in ids), None)
+                if id_ is None:
+                    return f"there is no device {self._meant(device)[-1]}: {_known(ids)}"
+                self.plugin.set_health(id_, Health(wanted.capitalize()))
+                return f"{id_} is {wanted}"
+            case _:
+                return f"expected `healthy ID` or `unhealthy ID`, got {' '.join(words)!r}"
+
+    def _meant(self, device: str) -> list[str]:
+        """The ids that a word may mean: itself, without the resource's domain, or by number."""
+        return [device, device.rpartition("/")[2], *([f"{self.prefix}-{device}"] if device.isdigit() else [])]
 
 
-def _obey_standard_input(plugin: "SimulatedPlugin") -> None:
-    # A buffered reader would be locked while it waits, and Python waits for that lock when it exits.
-    with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as lines:
-        for line in lines:
-            if words := line.decode(errors="replace").split():
-                _log.info("%s", _obey(plugin, words))
-    os.kill(os.getpid(), signal.SIGTERM)  # the process as a whole, where the main thread waits for it
+def _known(ids: Sequence[str]) -> str:
+    if not ids:
+        return "there are no devices"
+    return f"the only device is {ids[0]}" if len(ids) == 1 else f"the {len(ids)} devices are {ids[0]} to {ids[-1]}"
 
 
-def _obey(plugin: "SimulatedPlugin", words: list[str]) -> str:
-    """Do what a line says; what came of it."""
-    from devicecore.domain.errors import DeviceRefusedError
-    from devicecore.domain.model import Health
+def _counted(count: int) -> str:
+    return "1 device" if count == 1 else f"{count} devices"
 
-    match words:
-        case ["healthy" | "unhealthy" as wanted, device]:
-            name = f"{plugin.resource}-{device}" if device.isdigit() else device
-            try:
-                plugin.set_health(name, Health(wanted.capitalize()))
-            except DeviceRefusedError as error:
-                return str(error)
-            return f"{name} is {wanted}"
-        case _:
-            return f"no command: {' '.join(words)!r}; there are `healthy ID` and `unhealthy ID`"
+
+def _are(count: int) -> str:
+    return "is only 1 device" if count == 1 else f"are only {count} devices"

@@ -1,65 +1,78 @@
 """`devicecore plugin directory`: every file below a folder is a device."""
 
 import logging
-import signal
-import sys
+from typing import TYPE_CHECKING
 
 import click
 
-from devicecore.cli.plugin import ENDING, ending_signals_held, socket_dir_option
+from devicecore.cli.plugin import END_WITHIN, log_to_stderr, place_of, place_options
+from devicecore.cli.signals import Signals
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from devicecore.domain.container_options import ContainerAllocateResponse
+    from devicecore.domain.model import DeviceId
 
 _log = logging.getLogger(__name__)
 
 
 @click.command()
 @click.option("--resource", required=True, help="Extended resource name.")
-@socket_dir_option
+@place_options
 @click.option(
     "--registry",
     metavar="DIR",
-    help="Put the socket here instead, for the kubelet's plugin watcher (its plugins_registry).",
+    help="Put the plugin's socket here instead, where a kubelet looks for plugins (its plugins_registry).",
 )
-@click.option("--endpoint", metavar="NAME", help="The plugin's socket; by default made of the resource.")
+@click.option("--endpoint", metavar="NAME", help="The name of the plugin's socket; by default made of the resource.")
 @click.option(
-    "--variable", default="DEVICES", show_default=True, metavar="NAME", help="Where a container finds its devices."
+    "--variable",
+    default="DEVICES",
+    show_default=True,
+    metavar="NAME",
+    help="The environment variable that lists a container's devices.",
 )
 @click.option("--mount", metavar="DIR", help="Mount the files into containers, read-only, in this directory.")
 @click.argument("path", type=click.Path(file_okay=False))
+@click.pass_context
 def directory(
+    context: click.Context,
     *,
     resource: str,
-    socket_dir: str,
+    socket_dir: str | None,
+    kubelet_socket: str | None,
     registry: str | None,
     endpoint: str | None,
     variable: str,
     mount: str | None,
     path: str,
 ) -> int:
-    """Offer the files below PATH to a kubelet: each is a device.
+    """Offer the files below PATH to a kubelet: each file is a device.
 
-    A file that appears or goes is reported within a second. SIGTERM or SIGINT ends it.
+    A new or deleted file is reported within a second. If there is no kubelet yet, or not even its directory, the plugin
+    waits. SIGTERM or Ctrl-C ends it.
 
     $ devicecore plugin directory --resource example.com/gopher /etc/gophers
     """
     import os
-    from collections.abc import Sequence
 
-    from devicecore.adapters.grpc_unix import serve_plugin
-    from devicecore.domain.container_options import ContainerAllocateResponse
-    from devicecore.domain.model import DeviceId
     from devicecore.plugins import responses
     from devicecore.plugins.directory import DirectoryPlugin
 
-    def answer(devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
+    def answer(devices: "Sequence[DeviceId]") -> "ContainerAllocateResponse":
         listed = responses.environment_list(devices, variable)
         if mount is None:
             return listed
         return responses.together(listed, responses.mounts(devices, os.path.abspath(path), mount))  # noqa: PTH100 - as typed, links kept
 
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
+    place = place_of(context, socket_dir, kubelet_socket)
+    log_to_stderr()
     offered = DirectoryPlugin(resource, path, answer)
-    with ending_signals_held(), serve_plugin(offered, socket_dir, registry=registry, endpoint=endpoint) as served:
-        _log.info("serving %d files below %s as %s on %s", len(offered.devices()), path, resource, served.socket)
-        ended_by = signal.sigwait(ENDING)
-        _log.info("ended by %s", signal.Signals(ended_by).name)
+    with Signals(grace=END_WITHIN) as signals, place.serve(offered, endpoint=endpoint, registry=registry) as served:
+        count = len(offered.devices())
+        files = "1 file" if count == 1 else f"{count} files"
+        _log.info("serving %s below %s as %s on %s", files, path, resource, served.socket)
+        signals.wait_for_end()
+        _log.info("%s", signals.ended_by)
     return 0

@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.text import Text
 
 from devicecore.cli.cluster import Cluster
-from devicecore.cli.output import fold, printable
+from devicecore.cli.output import fold
 from devicecore.domain.errors import DeviceCoreError
+from devicecore.domain.text import foreign_text
 
 Record = dict[str, object]
 """A step as JSON: `name`, `title`, `ok`, `checks` that came out, what was told; else `what`, `expected`, `came`."""
@@ -52,7 +53,7 @@ class Stage:
         if not self._silent:
             for line in text.splitlines():
                 self.print(
-                    *(_INDENT + folded for folded in fold(printable(line), self._width).splitlines()), style=style
+                    *(_INDENT + folded for folded in fold(foreign_text(line), self._width).splitlines()), style=style
                 )
 
     def show_both(self, left: str, right: str) -> None:

@@ -36,7 +36,12 @@ from devicecore.wire.conversion import from_options
 KUBELET_DIRECTORY = "/var/lib/kubelet/device-plugins"
 REGISTER_TIMEOUT = 15.0  # seconds; a kubelet may take 10 to dial back
 LONGEST_BACKOFF = 16  # times the poll interval
+MAX_LIST_BYTES = 4 * 1024 * 1024
+"""The longest list of devices that a kubelet reads: gRPC's default for a message."""
+
 STOP_GRACE = 1.0  # seconds for calls in flight
+
+_MISSING = "there is no such directory: a kubelet makes it"
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -67,6 +72,7 @@ def serve_plugin(
     kubelet_socket: str = "kubelet.sock",
     poll_interval: float = 1.0,
     max_message_bytes: int = 4 * 1024 * 1024,
+    wait_for_directory: bool = False,
 ) -> "ServedPlugin":
     """Serve `plugin` on the socket `endpoint` in `directory`, and keep it registered there, until stopped.
 
@@ -76,6 +82,9 @@ def serve_plugin(
     With `registry`, usually `/var/lib/kubelet/plugins_registry`, the socket is made there instead, for the kubelet's
     plugin watcher: the kubelet finds the plugin, asks who it is, and says whether it took it. `directory` and
     `kubelet_socket` do not matter then.
+
+    With `wait_for_directory`, a directory that does not exist yet is waited for, as a plugin has to that starts before
+    the kubelet.
 
     Raises:
         InvalidEndpointError: `endpoint` is not the bare name of a file, or is the kubelet's socket.
@@ -91,6 +100,7 @@ def serve_plugin(
         str(path / kubelet_socket) if registry is None else None,
         poll_interval,
         max_message_bytes,
+        wait_for_directory=wait_for_directory,
     )
     served.start()
     return served
@@ -105,12 +115,12 @@ def run_plugin(
 ) -> signal.Signals:
     """Serve `plugin` as a program of its own does: until SIGTERM or SIGINT comes; which. See `serve_plugin`.
 
-    Only the main thread can call this.
+    Only the main thread can call this. If the directory does not exist yet, this waits for it, and says so in the log.
 
     Raises:
         InvalidEndpointError: `endpoint` is not the bare name of a file, or is the kubelet's socket.
         SocketPathTooLongError: `directory` and `endpoint` make too long a path.
-        DirectoryError: `directory` is none, or no socket can be made in it.
+        DirectoryError: `directory` is a file, or no socket can be made in it.
     """
     came: list[int] = []
     ended = threading.Event()
@@ -121,7 +131,7 @@ def run_plugin(
 
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        with serve_plugin(plugin, directory, registry=registry, endpoint=endpoint):
+        with serve_plugin(plugin, directory, registry=registry, endpoint=endpoint, wait_for_directory=True):
             while not ended.wait(1):
                 pass  # a signal may have come to another thread, which cannot wake us
     finally:
@@ -172,12 +182,15 @@ class ServedPlugin:
         kubelet_socket: str | None,
         poll_interval: float,
         max_message_bytes: int,
+        *,
+        wait_for_directory: bool = False,
     ) -> None:
         self.plugin = plugin
         self.socket = socket
         self.kubelet_socket = kubelet_socket
         self._poll_interval = poll_interval
         self._max_message_bytes = max_message_bytes
+        self._wait_for_directory = wait_for_directory
         self._socket = OwnedSocket(socket)
         self._loop: LoopThread | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -187,6 +200,7 @@ class ServedPlugin:
         self._keeper: asyncio.Task[None] | None = None
         self._standing: _Standing = _Other.NEW
         self._backoff = 0.0
+        self._hold_until = 0.0  # before, there is no use in offering the plugin again
         self._drops = 0
         self._problem = "not tried yet"
         self._attempted = threading.Condition()
@@ -253,7 +267,12 @@ class ServedPlugin:
                 )
 
     async def _open(self) -> None:
-        await self._serve()
+        try:
+            await self._serve()
+        except DirectoryError as error:
+            if not self._wait_for_directory or error.cause != _MISSING:
+                raise
+            self._tried(str(error))
         self._keeper = asyncio.create_task(self._keep_registered())
 
     async def _close(self) -> None:
@@ -291,6 +310,24 @@ class ServedPlugin:
         self._drops += 1
         if not isinstance(self._standing, _Refused):  # that was the last kubelet; this one does not want us yet
             self._standing = _Other.LOST
+        if self._is_list_too_long:
+            self._back_off()
+            self._hold_until = self._now() + self._backoff
+            self._tried(
+                f"the list of devices has {self._list_bytes} bytes, and a kubelet drops a plugin whose list has more "
+                f"than {MAX_LIST_BYTES}: offer fewer devices or shorter ids"
+            )
+
+    @property
+    def _list_bytes(self) -> int:
+        return self._service.list_bytes if self._service is not None else 0
+
+    @property
+    def _is_list_too_long(self) -> bool:
+        return self._list_bytes > MAX_LIST_BYTES
+
+    def _back_off(self) -> None:
+        self._backoff = min(max(2 * self._backoff, self._poll_interval), LONGEST_BACKOFF * self._poll_interval)
 
     async def _keep_registered(self) -> None:
         while True:
@@ -302,6 +339,10 @@ class ServedPlugin:
 
     async def _look(self) -> None:
         """Look at both sockets, and do what they call for; the only place that decides it."""
+        if self._now() < self._hold_until:
+            return
+        if self._server is None:  # the directory was not there at the start
+            await self._serve()
         state = self._socket.look()
         if state is SocketState.MISSING:
             await self._serve()
@@ -314,17 +355,23 @@ class ServedPlugin:
             if self._service is not None and not self._service.streaming:
                 self._dropped()
         if self.kubelet_socket is None:
-            if self._standing is _Other.LOST:
-                logger.info("%s has been dropped: serving it anew, for a kubelet asks no socket twice", self.socket)
-                await self._serve()
-            if not self.registered and not self._problem:
-                self._tried("no kubelet has asked yet")
-            return
-        kubelet = socket_identity(self.kubelet_socket)
+            await self._look_for_watcher()
+        else:
+            await self._look_for_kubelet(self.kubelet_socket)
+
+    async def _look_for_watcher(self) -> None:
+        if self._standing is _Other.LOST:
+            logger.info("%s has been dropped: serving it anew, because a kubelet asks no socket twice", self.socket)
+            await self._serve()
+        if not self.registered and not self._problem:
+            self._tried("no kubelet has asked yet")
+
+    async def _look_for_kubelet(self, socket: str) -> None:
+        kubelet = socket_identity(socket)
         if kubelet is None:
             self._tried("there is no such socket")
         elif not self.registered and not self._is_to_wait_for(kubelet):
-            await self._register(self.kubelet_socket, kubelet)
+            await self._register(socket, kubelet)
 
     def _is_to_wait_for(self, kubelet: SocketIdentity) -> bool:
         standing = self._standing
@@ -342,11 +389,13 @@ class ServedPlugin:
             try:
                 await rpc.unary(channel, rpc.REGISTER, request, REGISTER_TIMEOUT)
             except grpc.RpcError as error:
-                self._backoff = min(max(2 * self._backoff, self._poll_interval), LONGEST_BACKOFF * self._poll_interval)
+                self._back_off()
                 self._standing = _Refused(kubelet, self._now() + self._backoff)
                 self._tried(rpc.go_text(error))
                 return
-        self._standing, self._backoff = _Taken(kubelet, in_doubt=drops != self._drops), 0.0
+        self._standing = _Taken(kubelet, in_doubt=drops != self._drops)
+        if not self._is_list_too_long:  # else the kubelet is about to drop us again
+            self._backoff = 0.0
         self._tried("")
 
     def _for_the_watcher(self) -> dict[rpc.Method[Any, Any], rpc.Behaviour]:
@@ -393,5 +442,5 @@ class ServedPlugin:
 def _check_directory(socket: str) -> None:
     directory = Path(socket).parent
     if not directory.is_dir():
-        cause = "it is not a directory" if directory.exists() else "there is no such directory: a kubelet makes it"
+        cause = "it is not a directory" if directory.exists() else _MISSING
         raise DirectoryError(str(directory), cause)

@@ -36,6 +36,8 @@ class PluginService:
         self._dropped = dropped
         self._streams: set[asyncio.Event] = set()
         self._ending = False
+        self.list_bytes = 0
+        """The size of the list that was sent last."""
 
     def methods(self) -> dict[rpc.Method[Any, Any], rpc.Behaviour]:
         """Return the methods, for a server."""
@@ -81,7 +83,9 @@ class PluginService:
             if self._ending:
                 return
             wake.clear()
-            yield await self._ask(context, lambda: from_devices(self._plugin.devices()))
+            response = await self._ask(context, lambda: from_devices(self._plugin.devices()))
+            self.list_bytes = response.ByteSize()
+            yield response
 
     def _unary(self, answer: Callable[[Any], Result]) -> rpc.Behaviour:
         async def behaviour(request: object, context: Context) -> Result:

@@ -1,0 +1,161 @@
+"""The adapters of the stand-in kubelet, put together and started."""
+
+import fcntl
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from attrs import frozen
+
+from devicecore.adapters.file import FileStore, JsonFileSink
+from devicecore.adapters.grpc_unix import GrpcUnixTransport
+from devicecore.adapters.manifests import ManifestPods
+from devicecore.adapters.pod_resources import PodResourcesServer
+from devicecore.cli.kubelet.pods import PodStarter
+from devicecore.cli.kubelet.status_log import LoggedSink
+from devicecore.domain.inventory import Phase
+from devicecore.domain.model import NumaNode
+from devicecore.domain.topology import Policy, Scope, Topology
+from devicecore.manager import DeviceManager
+
+if TYPE_CHECKING:
+    from devicecore.adapters.prometheus import PrometheusMetrics
+
+NODE_NAME = "node.json"
+"""The file in `--root` with the node's status, if there is no API server."""
+
+PODS_NAME = "pods.json"
+"""The file in `--root` with which pods run, for the next start."""
+
+_CHANGES = fcntl.DN_MULTISHOT | fcntl.DN_CREATE | fcntl.DN_DELETE | fcntl.DN_MODIFY | fcntl.DN_RENAME | fcntl.DN_ATTRIB
+
+_log = logging.getLogger(__name__)
+
+
+@frozen
+class Settings:
+    """What the user has chosen."""
+
+    root: Path
+    manifests: Path | None
+    numa_nodes: tuple[int, ...]
+    policy: str
+    scope: str
+    allow_shared_directory: bool
+
+    @property
+    def topology(self) -> Topology:
+        """The topology manager's settings."""
+        return Topology(tuple(map(NumaNode, self.numa_nodes)), Policy(self.policy), Scope(self.scope))
+
+
+def sink(
+    root: Path,
+    name: str,
+    last_to_first: ExitStack,
+    wake: Callable[[], None],
+    *,
+    kubeconfig: Path | None,
+    in_cluster: bool,
+) -> LoggedSink:
+    """Publish the node's status to an API server if one is named, else into a file.
+
+    Raises:
+        click.UsageError: `in_cluster` is set, and there is no service account.
+        SetUpError: the kubeconfig cannot be used.
+    """
+    if kubeconfig is None and not in_cluster:
+        return LoggedSink(JsonFileSink(root / NODE_NAME), wake)
+    from devicecore.adapters.kube_api import SERVICE_ACCOUNT, KubeApiSink
+
+    if in_cluster and not Path(SERVICE_ACCOUNT).is_dir():  # the sink would go on to look for a kubeconfig
+        message = f"--in-cluster: there is no service account in {SERVICE_ACCOUNT}."
+        raise click.UsageError(message)
+    published = KubeApiSink(name, kubeconfig=kubeconfig)
+    last_to_first.callback(published.close)
+    return LoggedSink(published, wake, lambda: published.problem)
+
+
+def metrics(port: int | None, last_to_first: ExitStack) -> "PrometheusMetrics | None":
+    """Serve metrics on `port`; None if there is no port: then the library for it need not be installed."""
+    if port is None:
+        return None
+    from devicecore.adapters.prometheus import PrometheusMetrics
+
+    counted = PrometheusMetrics()
+    server = counted.serve(port)
+    last_to_first.callback(server.close)
+    _log.info("metrics at %s", server.url)
+    return counted
+
+
+def start(
+    settings: Settings,
+    sink: LoggedSink,
+    metrics: "PrometheusMetrics | None",
+    wake: Callable[[], None],
+    last_to_first: ExitStack,
+) -> PodStarter:
+    """Start the manager, and then the pod-resources API, which tells others of it.
+
+    Raises:
+        SetUpError: a directory or socket cannot be used.
+        StoreError: there is an unusable checkpoint, and it cannot be set aside.
+    """
+    root = settings.root
+    plugins = root / "device-plugins"
+    pods = None if settings.manifests is None else ManifestPods(settings.manifests, root / PODS_NAME)
+    manager = DeviceManager(
+        GrpcUnixTransport(
+            plugins,
+            plugins_registry=root / "plugins_registry",
+            allow_shared_directory=settings.allow_shared_directory,
+        ),
+        FileStore.in_directory(plugins),
+        sink,
+        pods=pods,
+        metrics=metrics,
+        topology=settings.topology,
+    )
+    if metrics is not None:
+        metrics.count_devices(lambda: manager.state)
+    starter = PodStarter(manager, pods, wake)
+    manager.start()
+    last_to_first.callback(manager.stop)
+    last_to_first.callback(starter.stop)
+    server = PodResourcesServer(
+        root / "pod-resources" / "kubelet.sock",
+        starter.snapshot,
+        sweep=manager.update_allocated_devices,
+        observe=metrics.pod_resources_request if metrics else lambda _method, _version, _failed: None,
+        allow_shared_directory=settings.allow_shared_directory,
+    )
+    server.start()
+    last_to_first.callback(server.stop)
+    count = manager.restored.allocations
+    _log.info("started in %s, with %d allocation%s from before", root, count, "" if count == 1 else "s")
+    for name, resource in sorted(manager.state.inventory.resources.items()):
+        if resource.phase is Phase.AWAITED:
+            _log.info("%s: waiting for its plugin, which was there before", name)
+    return starter
+
+
+@contextmanager
+def watched(directory: Path, changed: signal.Signals) -> Iterator[None]:
+    """Have the kernel send `changed` when something in `directory` changes.
+
+    Some file systems cannot do that; there, changes are seen at the next look.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):
+            fcntl.fcntl(descriptor, fcntl.F_SETSIG, changed)
+            fcntl.fcntl(descriptor, fcntl.F_NOTIFY, _CHANGES)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,142 @@
+"""What an attempt to start a pod led to, and when the pod is tried again.
+
+Law: a plugin is asked again only when something has changed that its answer may depend on: which plugin serves the
+resource, which devices it lists, which devices pods hold. Time decides only where nobody has answered.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+
+from attrs import frozen
+
+from devicecore.domain.admission import Admitted, NotReady, Verdict
+from devicecore.domain.device_set import DeviceSet
+from devicecore.domain.errors import (
+    AdmissionTimeoutError,
+    DeviceCoreError,
+    NotEnoughDevicesError,
+    PluginCallError,
+    StoreError,
+)
+from devicecore.domain.inventory import DeviceReport
+from devicecore.domain.model import PluginId, Pod, ResourceName
+from devicecore.domain.node_state import NodeState
+
+_NO_ANSWER = "code = DeadlineExceeded"  # in the text of a call whose time was over
+
+
+class Kind(Enum):
+    """The kinds of outcomes."""
+
+    RUNS = "the pod runs"
+    REFUSED = "a plugin or the device manager has said no"
+    TOO_FEW = "too few devices are free"
+    NO_ANSWER = "the plugin or the disk has not answered"
+    START_FAILED = "the pod has its devices, and a container cannot start"
+
+
+@frozen
+class Outcome:
+    """What one attempt led to.
+
+    `waits` says that the pod may yet run without a change of its manifest or its devices. `lacks` says how many
+    devices were missing if the kind is TOO_FEW.
+    """
+
+    kind: Kind
+    reason: str = ""
+    waits: bool = False
+    lacks: NotEnoughDevicesError | None = None
+
+
+def outcome_of(verdict: Verdict) -> Outcome:
+    """The outcome of an admission; what becomes of the containers of an admitted pod is not known here."""
+    if isinstance(verdict, Admitted):
+        return Outcome(Kind.RUNS)
+    error = verdict.error
+    if isinstance(error, NotEnoughDevicesError):
+        return Outcome(Kind.TOO_FEW, str(verdict), lacks=error)
+    if is_unanswered(error):
+        return Outcome(Kind.NO_ANSWER, str(verdict), waits=True)
+    return Outcome(Kind.REFUSED, str(verdict), waits=isinstance(verdict, NotReady))
+
+
+def is_unanswered(error: DeviceCoreError) -> bool:
+    """Whether an error says that nobody answered: a plugin in its time, or the disk."""
+    if isinstance(error, PluginCallError):
+        return _NO_ANSWER in error.cause
+    return isinstance(error, AdmissionTimeoutError | StoreError)
+
+
+@frozen(eq=False)
+class ResourceFacts:
+    """What a plugin's answer may depend on, for one resource.
+
+    `allocated` are the devices that pods hold. Devices that are only reserved do not count: if they did, two refused
+    pods would be a change for each other for ever.
+    """
+
+    plugin: PluginId | None
+    report: DeviceReport | None
+    allocated: DeviceSet
+
+    def is_like(self, other: "ResourceFacts") -> bool:
+        """Whether nothing has changed. A plugin that sends the same list again keeps its report."""
+        return self.report is other.report and self.plugin == other.plugin and self.allocated == other.allocated
+
+    @property
+    def free(self) -> int:
+        """How many healthy devices no pod holds."""
+        return len(self.report.healthy - self.allocated) if self.report else 0
+
+
+Facts = Mapping[str, ResourceFacts]
+"""Facts by resource. Within one `FactsKeeper`, facts that are alike are the same object."""
+
+
+class FactsKeeper:
+    """Reads facts from states, and gives the same object as long as nothing has changed for a resource."""
+
+    def __init__(self) -> None:
+        self._state: NodeState | None = None
+        self._known: dict[str, ResourceFacts] = {}
+
+    def look(self, state: NodeState) -> None:
+        """Read `state` from now on."""
+        if state is self._state:
+            return
+        self._state = state
+        for resource in {*state.inventory.resources, *state.ledger.resources, *self._known}:
+            facts = _facts(state, ResourceName(resource))
+            before = self._known.get(resource)
+            if before is None or not before.is_like(facts):
+                self._known[resource] = facts
+
+    def of(self, resources: Iterable[str]) -> Facts:
+        """The facts of `resources`; a resource that nobody has heard of has none."""
+        return {resource: self._known[resource] for resource in resources if resource in self._known}
+
+
+def _facts(state: NodeState, name: ResourceName) -> ResourceFacts:
+    resource = state.inventory.resources.get(name)
+    plugin = resource.plugins[-1].id if resource and resource.plugins else None
+    allocated = state.ledger.in_use(name)
+    for reservation in state.ledger.reservations:
+        if reservation.resource == name:
+            allocated = allocated - reservation.devices
+    return ResourceFacts(plugin, resource.report if resource else None, allocated)
+
+
+def may_differ(outcome: Outcome, before: Facts, now: Facts) -> bool:
+    """Whether another attempt may lead to something else than `outcome`, which an attempt begun on `before` led to."""
+    if before.keys() == now.keys() and all(before[resource] is now[resource] for resource in now):
+        return False
+    lacks = outcome.lacks
+    return lacks is None or lacks.resource not in now or now[lacks.resource].free >= lacks.requested
+
+
+def resources_of(pod: Pod) -> frozenset[str]:
+    """The names of everything that the containers of a pod have a limit for."""
+    return frozenset(
+        resource for container in pod.in_start_order for resource, size in container.limits.items() if size
+    )

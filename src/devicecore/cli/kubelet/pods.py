@@ -1,0 +1,368 @@
+"""What happens between pods that come and go and the device manager.
+
+Law: a pod that cannot be admitted changes nothing, and waits for no thread that another pod needs. It is tried again
+when its answer may be another one (`outcome`). A kubelet leaves a refused static pod Failed, and starts a pod whose
+resource no plugin has registered without its devices. This one waits in both cases, because there is no scheduler that
+would have sent the pod to another node.
+"""
+
+import logging
+import math
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+from attrs import define, field, frozen
+
+from devicecore.adapters.manifests import ManifestError, ManifestPods
+from devicecore.adapters.pod_resources import Snapshot
+from devicecore.cli.kubelet.lanes import Lanes
+from devicecore.cli.kubelet.outcome import (
+    Facts,
+    FactsKeeper,
+    Kind,
+    Outcome,
+    is_unanswered,
+    may_differ,
+    outcome_of,
+    resources_of,
+)
+from devicecore.cli.kubelet.state import PENDING, RUNNING, KubeletState, PodState
+from devicecore.domain.device_set import natural_key
+from devicecore.domain.errors import DeviceCoreError
+from devicecore.domain.inventory import Phase
+from devicecore.domain.model import Pod, PodUid
+from devicecore.domain.node_state import NodeState
+from devicecore.domain.text import foreign_text
+from devicecore.manager import DeviceManager
+
+_SILENCE = 10.0  # seconds for which a plugin or disk that has not answered is left alone
+_MAX_START_BACKOFF = 300.0  # seconds between two attempts to start a container, as in a kubelet
+_RELEASE = 0.5  # seconds to wait for a release, so that a pod that takes over the devices finds them free
+
+_log = logging.getLogger(__name__)
+
+
+@define(eq=False)
+class _Lane:
+    """The pods that ask for the same resources: one of them is tried at a time."""
+
+    resources: frozenset[str]
+    silent_until: float = 0.0
+    """Until when nobody of the lane is tried, because the last one got no answer (monotonic seconds)."""
+
+
+@define(eq=False)
+class _Entry:
+    """One pod, and where it stands."""
+
+    pod: Pod
+    lane: _Lane
+    phase: str = PENDING
+    reason: str = "it has not been tried yet"
+    outcome: Outcome | None = None
+    facts: Facts = field(factory=dict)
+    """What was known when the attempt that led to `outcome` began."""
+    is_queued: bool = False
+    is_gone: bool = False
+    tried_at: float = 0.0
+    start_failures: int = 0
+    retry_at: float = float("inf")
+    """When to try again although nothing has changed (monotonic seconds)."""
+
+    @property
+    def name(self) -> str:
+        """The pod's name, as people say it."""
+        return f"{self.pod.namespace}/{self.pod.name}"
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the pod does not run and is not being tried."""
+        return self.phase != RUNNING and not self.is_queued
+
+
+@frozen
+class _Done:
+    """An attempt that is over; without an outcome, it was not made."""
+
+    entry: _Entry
+    outcome: Outcome | None
+    facts: Facts
+
+
+class PodStarter:
+    """Starts the pods of `pods` on the node of `manager`.
+
+    One thread uses it, except for `snapshot`.
+
+    Args:
+        manager: hands out the devices.
+        pods: the manifests; None if there are none.
+        wake: called from other threads when there is something to do for `advance`.
+    """
+
+    def __init__(
+        self, manager: DeviceManager, pods: ManifestPods | None, wake: Callable[[], None] = lambda: None
+    ) -> None:
+        self._manager = manager
+        self._pods = pods
+        self._wake = wake
+        self._entries: dict[PodUid, _Entry] = {}
+        self._threads = Lanes()
+        self._ran = frozenset(key.pod for key in pods.running_containers()) if pods else frozenset[PodUid]()
+        self._facts = FactsKeeper()
+        self._seen: NodeState | None = None
+        self._lanes_of: dict[frozenset[str], _Lane] = {}
+        self._done: queue.SimpleQueue[_Done] = queue.SimpleQueue()
+        self._releasing: set[PodUid] = set()
+        self._releases = 0  # in progress
+        self._leaving: set[PodUid] = set()  # pods that have gone while they were tried
+        self._released: queue.SimpleQueue[frozenset[PodUid]] = queue.SimpleQueue()
+        self._is_ticking = threading.Lock()
+        self._active: tuple[Pod, ...] = ()
+        self._version = 0
+        self._has_new = False
+        self._next_look = math.inf
+
+    def stop(self) -> None:
+        """Begin no further admissions. Stop the manager as well, so that those in progress end."""
+        self._threads.close()
+
+    def snapshot(self) -> Snapshot:
+        """The pods that run or hold devices, for the pod-resources API."""
+        return Snapshot(self._manager.state, self._active)
+
+    @property
+    def problems(self) -> tuple[ManifestError, ...]:
+        """What is wrong with manifests."""
+        return self._pods.problems if self._pods else ()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a pod is being tried or released, or has not been tried yet."""
+        is_ready = self._pods is None or self._pods.sources_ready()
+        return (
+            not is_ready
+            or self._releases > 0
+            or any(entry.is_queued or entry.outcome is None for entry in self._entries.values())
+        )
+
+    # --- what the main loop calls -------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Let the manager see that time has passed, in another thread: it may have to write to the disk."""
+        if self._is_ticking.acquire(blocking=False):
+            self._threads.submit("tick", self._tick)
+
+    def poll(self) -> bool:
+        """Look at the manifests: release the pods that have gone and note the new ones.
+
+        Returns:
+            Whether all manifests are read. If not, the next look need not wait.
+        """
+        if self._pods is None:
+            return True
+        changes = self._pods.poll()
+        for problem in changes.problems:
+            _log.error("%s", problem)
+        for file in changes.mended:
+            _log.info("%s can be used again", file)
+        self._release(changes.removed)
+        for pod in changes.added:
+            resources = resources_of(pod)
+            self._entries[pod.uid] = _Entry(pod, self._lanes_of.setdefault(resources, _Lane(resources)))
+        if changes.added or changes.removed or changes.problems or changes.mended:
+            self._version += 1
+            self._has_new = True
+        return changes.is_complete
+
+    def advance(self) -> None:
+        """Take the results of attempts, and begin those whose answer may be another one now."""
+        self._collect()
+        self._submit_due()
+        self._become_ready()
+        state = self._manager.state
+        holders = state.ledger.allocations  # a pod whose containers cannot start holds its devices all the same
+        self._active = tuple(
+            entry.pod for entry in self._entries.values() if entry.phase == RUNNING or entry.pod.uid in holders
+        )
+
+    def state(self, sink_problem: str | None = None) -> KubeletState:
+        """Everything there is to see now, with the pods in natural order of their names."""
+        entries = sorted(self._entries.values(), key=lambda entry: natural_key(entry.name))
+        pods = tuple(PodState(entry.pod, entry.phase, entry.reason) for entry in entries)
+        return KubeletState(self._manager.state, pods, self.problems, tuple(self._waits_for()), sink_problem)
+
+    @property
+    def version(self) -> object:
+        """Differs from what it was before if `state` would."""
+        state = self._manager.state
+        ready = self._pods is None or self._pods.sources_ready()
+        return self._version, id(state.inventory), id(state.ledger), ready
+
+    # --- releases -----------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        try:
+            self._manager.tick()
+        finally:
+            self._is_ticking.release()
+
+    def _release(self, removed: Iterable[Pod]) -> None:
+        gone = frozenset(pod.uid for pod in removed)
+        if not gone:
+            return
+        for uid in gone:
+            entry = self._entries.pop(uid)
+            entry.is_gone = True
+            if entry.is_queued:
+                self._leaving.add(uid)
+            _log.info("pod %s is gone", entry.name)
+        self._active = tuple(pod for pod in self._active if pod.uid not in gone)
+        self._evict(gone, wait=_RELEASE)
+
+    def _evict(self, gone: frozenset[PodUid], *, wait: float = 0.0) -> None:
+        """Release pods in a thread that may wait for the disk. Pods of the same UIDs are not tried before."""
+        self._releasing |= gone
+        released = threading.Event()
+        self._release_in_background(lambda: self._manager.evict(gone), gone, released)
+        released.wait(wait)
+
+    def _release_in_background(
+        self,
+        release: Callable[[], None],
+        gone: frozenset[PodUid] = frozenset(),
+        released: threading.Event | None = None,
+    ) -> None:
+        def work() -> None:
+            try:
+                release()
+            except DeviceCoreError as error:
+                _log.error("cannot release the devices of pods that have gone: %s", error)
+            finally:
+                if released is not None:
+                    released.set()
+                self._released.put(gone)
+                self._wake()
+
+        self._releases += 1
+        self._threads.submit("release", work)
+
+    # --- attempts -----------------------------------------------------------------------------------------------------
+
+    def _collect(self) -> None:
+        while not self._released.empty():
+            self._releasing -= self._released.get() - self._leaving
+            self._releases -= 1
+            self._version += 1
+            self._has_new = True
+        while not self._done.empty():
+            done = self._done.get()
+            done.entry.is_queued = False
+            if done.entry.is_gone:
+                self._leaving.discard(done.entry.pod.uid)
+                self._evict(frozenset({done.entry.pod.uid}))  # what it was given after it had gone
+            elif done.outcome is not None:
+                self._note(done.entry, done.outcome, done.facts)
+            self._version += 1
+            self._has_new = True
+
+    def _note(self, entry: _Entry, outcome: Outcome, facts: Facts) -> None:
+        phase = RUNNING if outcome.kind is Kind.RUNS else PENDING
+        reason = foreign_text(outcome.reason)
+        if (entry.phase, entry.reason) != (phase, reason):
+            _log.info("pod %s: %s%s", entry.name, phase, reason and f", {reason}")
+        entry.phase, entry.reason, entry.outcome, entry.facts = phase, reason, outcome, facts
+        entry.tried_at = now = time.monotonic()
+        entry.retry_at = math.inf
+        if outcome.kind is Kind.NO_ANSWER:
+            entry.retry_at = now + _SILENCE
+        elif outcome.kind is Kind.START_FAILED:
+            entry.retry_at = now + min(_SILENCE * 2**entry.start_failures, _MAX_START_BACKOFF)
+            entry.start_failures = min(entry.start_failures + 1, 10)
+        elif outcome.kind is Kind.RUNS and self._pods is not None:
+            self._pods.mark_running(entry.pod.uid)
+
+    def _submit_due(self) -> None:
+        state, now = self._manager.state, time.monotonic()
+        if state is self._seen and not self._has_new and now < self._next_look:
+            return
+        self._seen, self._has_new = state, False
+        self._facts.look(state)
+        due = [entry for entry in self._entries.values() if self._is_due(entry, now)]
+        for entry in sorted(due, key=lambda entry: entry.tried_at):  # so that one that hangs does not come first again
+            entry.is_queued = True
+            facts = self._facts.of(entry.lane.resources)
+            self._threads.submit(entry.lane.resources, partial(self._attempt, entry, facts))
+        waiting = (max(entry.retry_at, entry.lane.silent_until) for entry in self._entries.values() if entry.is_waiting)
+        self._next_look = min(waiting, default=math.inf)
+
+    def _is_due(self, entry: _Entry, now: float) -> bool:
+        if not entry.is_waiting or entry.pod.uid in self._releasing or entry.lane.silent_until > now:
+            return False
+        if entry.outcome is None or now >= entry.retry_at:
+            return True
+        return may_differ(entry.outcome, entry.facts, self._facts.of(entry.lane.resources))
+
+    def _attempt(self, entry: _Entry, facts: Facts) -> None:
+        """Make one attempt, in the thread of the pod's lane."""
+        outcome: Outcome | None = None
+        try:
+            if not entry.is_gone and entry.lane.silent_until <= time.monotonic():
+                outcome = self._start(entry.pod)
+                if outcome.kind is Kind.NO_ANSWER:  # at once, because the next one in this lane is about to begin
+                    entry.lane.silent_until = time.monotonic() + _SILENCE
+        except Exception as error:  # noqa: BLE001 - a bug: it must not leave the pod queued for ever
+            _log.exception("pod %s cannot be tried", entry.name)
+            outcome = Outcome(Kind.REFUSED, f"{type(error).__name__}: {error}")
+        finally:
+            self._done.put(_Done(entry, outcome, facts))
+            self._wake()
+
+    def _start(self, pod: Pod) -> Outcome:
+        """Admit a pod, and ask what its containers are to be given, as a kubelet does before it starts them."""
+        assert self._pods is not None, "it is where the pod comes from"  # noqa: S101 - for mypy
+        runs = pod.uid in self._ran and not self._pods.sources_ready()
+        missing = sorted({resource for _, resource in self._manager.state.unhandled(pod)})
+        if missing and not runs:
+            return Outcome(Kind.REFUSED, f"no plugin has registered {', '.join(missing)}", waits=True)
+        outcome = outcome_of(self._manager.admit(pod))
+        if outcome.kind is not Kind.RUNS:
+            return outcome
+        for container in () if runs else pod.in_start_order:
+            try:
+                self._manager.start_container(pod, container.name)
+            except DeviceCoreError as error:
+                kind = Kind.NO_ANSWER if is_unanswered(error) else Kind.START_FAILED
+                return Outcome(kind, f"container {container.name} cannot start: {error}", waits=True)
+        return outcome
+
+    # --- readiness ----------------------------------------------------------------------------------------------------
+
+    def _become_ready(self) -> None:
+        """Say that the manifests are read as soon as the pods that ran before the start have been tried again."""
+        if self._pods is None or self._pods.sources_ready():
+            return
+        if all(self._entries[uid].outcome is not None for uid in self._ran if uid in self._entries):
+            self._pods.mark_ready()
+            self._version += 1
+            self._release_in_background(self._manager.update_allocated_devices)
+
+    def _waits_for(self) -> Iterator[str]:
+        """What may yet happen without a change of manifests or devices."""
+        for name, resource in sorted(self._manager.state.inventory.resources.items()):
+            if resource.phase is Phase.AWAITED:
+                yield f"the plugin of {name}, which was there before"
+            elif resource.phase is Phase.REGISTERED:
+                yield f"the devices of {name}"
+        for entry in self._entries.values():
+            if entry.is_queued:
+                yield f"pod {entry.name}, whose admission is in progress"
+            elif entry.outcome is None or entry.outcome.waits:
+                yield f"pod {entry.name}: {entry.reason}"
+        if self._releases:
+            yield "the release of pods that have gone"
+        elif self._pods is not None and not self._pods.sources_ready():
+            yield "the manifests, which have not been read"

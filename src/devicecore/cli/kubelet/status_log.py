@@ -1,0 +1,64 @@
+"""A line in the log for every resource whose published counts change."""
+
+import logging
+from collections.abc import Callable
+
+from devicecore.domain.capacity import NodeStatus
+from devicecore.domain.errors import SinkError
+from devicecore.domain.text import foreign_text
+from devicecore.ports.sink import NodeStatusSink
+
+_log = logging.getLogger(__name__)
+
+
+class LoggedSink(NodeStatusSink):
+    """Logs what changes, hands it to another sink, and calls `wake`.
+
+    Args:
+        sink: publishes the status.
+        wake: called after every publication.
+        still_failing: gives what keeps a sink that publishes later from doing so; None if nothing does.
+    """
+
+    def __init__(
+        self,
+        sink: NodeStatusSink,
+        wake: Callable[[], None],
+        still_failing: Callable[[], SinkError | None] = lambda: None,
+    ) -> None:
+        self._sink = sink
+        self._wake = wake
+        self._still_failing = still_failing
+        self._refused: SinkError | None = None
+        self._last = NodeStatus()
+
+    @property
+    def problem(self) -> str | None:
+        """Why the latest status is not published; None if it is."""
+        error = self._refused or self._still_failing()
+        return foreign_text(str(error)) if error else None
+
+    def publish(self, status: NodeStatus) -> None:
+        """Log and hand on.
+
+        Raises:
+            SinkError: the other sink refuses.
+        """
+        for resource, count in status.capacity.items():
+            now = count, status.allocatable[resource]
+            # Nothing at first means that the plugin has not listed its devices yet, or not come back.
+            if now != (self._last.capacity.get(resource, 0), self._last.allocatable.get(resource, 0)):
+                devices = "device" if count == 1 else "devices"
+                _log.info("%s: %d of %d %s allocatable", resource, now[1], count, devices)
+        for resource in status.removed:
+            _log.info("%s: removed, because its plugin has been away for five minutes", resource)
+        self._last = status
+        try:
+            self._sink.publish(status)
+        except SinkError as error:
+            self._refused = error
+            raise
+        else:
+            self._refused = None
+        finally:
+            self._wake()

@@ -1,0 +1,35 @@
+"""Options that several commands have."""
+
+import re
+from collections.abc import Iterator
+
+import click
+
+_RANGE = re.compile("([0-9]{1,9})(?:-([0-9]{1,9}))?")
+_MAX_NUMBERS = 10_000
+
+
+def numbers(context: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:
+    """Read whole numbers and ranges of them, separated by commas: `0,2-4` is 0, 2, 3, 4."""
+    words = [word.strip() for word in text.split(",")] if text else []
+    ranges = [_range(word) for word in words]
+    if any(found is None or not found for found in ranges):
+        message = f"{text!r} is not a list of numbers such as 0,1 or 0-3."
+        raise click.BadParameter(message, context, option)
+    if sum(len(found) for found in ranges if found) > _MAX_NUMBERS:
+        message = f"{text!r} has more than {_MAX_NUMBERS} numbers."
+        raise click.BadParameter(message, context, option)
+    return tuple(_all(found for found in ranges if found))
+
+
+def _range(word: str) -> range | None:
+    found = _RANGE.fullmatch(word)
+    if found is None:
+        return None
+    first = int(found[1])
+    return range(first, int(found[2] or first) + 1)
+
+
+def _all(ranges: Iterator[range]) -> Iterator[int]:
+    for found in ranges:
+        yield from found

@@ -1,0 +1,106 @@
+"""Signals as events: one thread receives them, and the main thread waits for them.
+
+Law: a signal interrupts no call, and SIGTERM is noticed whatever the main thread does.
+
+`signal.sigtimedwait` is not used here: after SIGSTOP and SIGCONT it returns a number that nobody sent (CPython 3.11 to
+3.14), because it does not set the result when the time is over at that moment.
+"""
+
+import faulthandler
+import os
+import signal
+import threading
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+ENDING = frozenset({signal.SIGINT, signal.SIGTERM})
+"""The signals that ask the process to end."""
+
+_STOP = signal.SIGURG  # sent to the receiving thread by `__exit__`; ignored by a process that does not wait for it
+
+
+class Signals:
+    """Receives SIGINT, SIGTERM and the signals in `others` while it is entered.
+
+    Enter it before other threads start: they inherit the blocked signals, so no call in them is interrupted.
+
+    Args:
+        others: signals that only wake the main thread.
+        grace: seconds after the first SIGINT or SIGTERM at which the process is ended by force, with exit status 1,
+            even if another thread holds the interpreter; None for never.
+    """
+
+    def __init__(self, *others: signal.Signals, grace: float | None = None) -> None:
+        self._received = frozenset({*ENDING, *others, _STOP})
+        self._grace = grace
+        self._changed = threading.Condition()
+        self._arrived: set[signal.Signals] = set()
+        self._woken = False
+        self._ended_by: str | None = None
+        self._at_exit = ExitStack()
+        self._thread = threading.Thread(target=self._receive, name="devicecore-signals", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._before = signal.pthread_sigmask(signal.SIG_BLOCK, self._received)
+        if self._grace is not None:
+            self._trash = self._at_exit.enter_context(open(os.devnull, "w"))  # noqa: PTH123 - no path of ours
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._thread.ident is not None, "it was started"  # noqa: S101 - for mypy
+        signal.pthread_kill(self._thread.ident, _STOP)
+        self._thread.join()
+        if self._ended_by is None:
+            self._at_exit.close()  # else the file is still needed: the process may hang until it has ended
+        while late := signal.sigpending() & self._received:
+            signal.sigwait(late)  # would end the process now
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+
+    @property
+    def ended_by(self) -> str | None:
+        """What asked the process to end, for the log: the first signal's name, or what `end` was told."""
+        return self._ended_by
+
+    def wake(self) -> None:
+        """End the `wait` of the main thread, or its next one. Any thread may call it."""
+        with self._changed:
+            self._woken = True
+            self._changed.notify_all()
+
+    def end(self, reason: str) -> None:
+        """Ask the process to end as a signal does. Any thread may call it."""
+        with self._changed:
+            self._ended_by = self._ended_by or reason
+            self._changed.notify_all()
+
+    def wait(self, seconds: float | None = None) -> frozenset[signal.Signals]:
+        """Wait until a signal arrives, `wake` or `end` is called, or `seconds` are over.
+
+        Returns:
+            The signals of `others` that have arrived since the last call. Look at `ended_by` as well.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._arrived or self._woken or self._ended_by is not None, seconds)
+            arrived, self._arrived, self._woken = frozenset(self._arrived), set(), False
+            return arrived
+
+    def wait_for_end(self, seconds: float | None = None) -> bool:
+        """Wait until the process is asked to end, but not longer than `seconds`; whether it is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._ended_by is not None, seconds)
+
+    def _receive(self) -> None:
+        while (number := signal.sigwait(self._received)) != _STOP:
+            if number not in ENDING:
+                with self._changed:
+                    self._arrived.add(signal.Signals(number))
+                    self._changed.notify_all()
+                continue
+            if self._ended_by is None and self._grace is not None:
+                # A thread of C code: it needs no interpreter, so nothing that hangs in Python can delay it.
+                faulthandler.dump_traceback_later(self._grace, exit=True, file=self._trash)
+            self.end(f"ended by {signal.Signals(number).name}")

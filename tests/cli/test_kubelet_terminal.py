@@ -1,0 +1,197 @@
+"""`devicecore kubelet` on a terminal, and with readers and files that hang: real processes, signals and terminals."""
+
+import fcntl
+import os
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from devicecore.adapters.grpc_unix import serve_plugin
+from devicecore.cli.kubelet.command import END_WITHIN
+from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
+
+PATIENCE = 60.0  # seconds for something that takes one or two
+_ON_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "os.execv(sys.executable, [sys.executable, '-m', 'devicecore', *sys.argv[1:]])"
+)
+
+
+@pytest.fixture
+def root(short_path: Path) -> Path:
+    (short_path / "device-plugins").mkdir(0o750)
+    (short_path / "pods").mkdir()
+    return short_path
+
+
+def arguments(root: Path) -> list[str]:
+    return ["kubelet", "--root", str(root), "--manifests", str(root / "pods")]
+
+
+def write_pod(root: Path, name: str) -> None:
+    (root / "pods" / f"{name}.yaml").write_text(
+        f"{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{containers: [{{name: main}}]}}}}"
+    )
+
+
+class Terminal:
+    """`devicecore` on a terminal of this size."""
+
+    def __init__(self, arguments: Sequence[str], columns: int, lines: int, **environment: str) -> None:
+        self._master, slave = os.openpty()
+        self.resize(columns, lines)
+        self.text = ""
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _ON_TERMINAL, *arguments],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            env={**os.environ, "TERM": "xterm-256color", **environment},
+        )
+        os.close(slave)
+
+    def resize(self, columns: int, lines: int) -> None:
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def type(self, keys: bytes) -> None:
+        os.write(self._master, keys)
+
+    def read_until(self, pattern: str) -> str:
+        """What is printed from now on, up to this pattern."""
+        self.text = ""
+        until = time.monotonic() + PATIENCE
+        while not re.search(pattern, self.text):
+            ready, _, _ = select.select([self._master], [], [], max(0.0, until - time.monotonic()))
+            assert ready, self.text
+            self.text += os.read(self._master, 65536).decode(errors="replace")
+        return self.text
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._master)
+
+
+@pytest.fixture
+def terminal() -> Iterator[Callable[..., Terminal]]:
+    opened: list[Terminal] = []
+
+    def open_terminal(arguments: Sequence[str], columns: int = 80, lines: int = 24, **environment: str) -> Terminal:
+        opened.append(Terminal(arguments, columns, lines, **environment))
+        return opened[-1]
+
+    yield open_terminal
+    for one in opened:
+        one.close()
+
+
+Open = Callable[..., Terminal]
+
+
+def test_the_live_view_is_drawn_again_when_the_terminal_changes_its_size(root: Path, terminal: Open) -> None:
+    plugin = SimulatedPlugin("acme.io/gpu", simulated_devices("gpu", 64))
+    with serve_plugin(plugin, root / "device-plugins", poll_interval=0.1):
+        shown = terminal(arguments(root))
+        shown.read_until(r"(·{8} ){7}·{8}")
+        shown.resize(30, 24)
+        shown.read_until(r"(·{8} ){2}·{8}\x1b\[K\s")
+    shown.process.send_signal(signal.SIGTERM)
+    shown.read_until(r"\x1b\[\?1049l")  # the screen that was there before
+    assert shown.process.wait(PATIENCE) == 0
+
+
+def test_ctrl_z_gives_the_terminal_back_and_fg_takes_it_again(root: Path, terminal: Open) -> None:
+    shown = terminal(arguments(root))
+    shown.read_until("no plugin has registered yet")
+    shown.type(b"\x1a")
+    shown.read_until(r"\x1b\[\?1049l")
+    os.waitid(os.P_PID, shown.process.pid, os.WSTOPPED)
+    shown.process.send_signal(signal.SIGCONT)
+    shown.read_until(r"(?s)\x1b\[\?1049h.*no plugin has registered yet")
+    shown.type(b"\x03")
+    assert shown.process.wait(PATIENCE) == 0
+
+
+def test_a_dumb_terminal_gets_lines(root: Path, terminal: Open) -> None:
+    shown = terminal(arguments(root), TERM="dumb")
+    write_pod(root, "train")
+    assert "\x1b" not in shown.read_until("pod default/train: Running")
+
+
+def test_a_process_that_was_stopped_and_continued_goes_on(root: Path) -> None:
+    """CPython's `sigtimedwait` returns a number that nobody sent, if its time is over when the process continues."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "devicecore", *arguments(root)], stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        next(line for line in process.stderr if "started" in line)
+        for _ in range(2):
+            process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+            time.sleep(1.5)  # longer than it waits for anything
+            process.send_signal(signal.SIGCONT)
+        write_pod(root, "train")
+        assert any("pod default/train: Running" in line for line in process.stderr)
+        process.send_signal(signal.SIGTERM)
+        assert "ended by SIGTERM" in process.stderr.read()
+    assert process.returncode == 0
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+def ends_in_time(process: "subprocess.Popen[str]") -> int:
+    """Send SIGTERM; the status with which the process ends, at the latest when the documentation says so."""
+    began = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    status = process.wait(PATIENCE)
+    assert time.monotonic() - began < END_WITHIN + 2
+    return status
+
+
+@pytest.mark.parametrize("stalled", ["stdout", "stderr"])
+def test_sigterm_ends_it_when_a_reader_stalls(root: Path, stalled: str) -> None:
+    """The pipe is full: nobody reads what it prints, which is a megabyte per state."""
+    more = ["--json"] if stalled == "stdout" else []
+    plugin = SimulatedPlugin("acme.io/gpu", simulated_devices("gpu", 10_000 if stalled == "stdout" else 1))
+    for number in range(1000 if stalled == "stderr" else 0):
+        (root / "pods" / f"{number:0100}.yaml").write_text("x")
+    with (
+        serve_plugin(plugin, root / "device-plugins", poll_interval=0.1),
+        subprocess.Popen(
+            [sys.executable, "-m", "devicecore", *arguments(root), *more],
+            text=True,
+            stdout=subprocess.PIPE if stalled == "stdout" else subprocess.DEVNULL,
+            stderr=subprocess.PIPE if stalled == "stderr" else subprocess.DEVNULL,
+        ) as process,
+    ):
+        while not (root / "state.json").exists() or "gpu-0" not in (root / "state.json").read_text():
+            time.sleep(0.05)
+        write_pod(root, "late")
+        while "late" not in (root / "state.json").read_text():  # it goes on although nobody reads
+            time.sleep(0.05)
+        assert ends_in_time(process) == 0
+
+
+@pytest.mark.parametrize("name", ["pods.json", "state.json", ".state.json.new", "node.json"])
+def test_sigterm_ends_it_when_a_file_is_a_pipe(root: Path, name: str) -> None:
+    os.mkfifo(root / name)
+    with subprocess.Popen(
+        [sys.executable, "-m", "devicecore", *arguments(root)], stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        os.set_blocking(process.stderr.fileno(), True)
+        while Path(f"/proc/{process.pid}/status").read_text().count("SigBlk:\t0000000000000000"):
+            time.sleep(0.05)  # its signals are not held yet
+        ends_in_time(process)
+        assert "Traceback" not in process.stderr.read()
