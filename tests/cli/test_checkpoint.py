@@ -16,7 +16,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 DATA = Path(__file__).parent.parent / "data" / "checkpoint"
 GOOD, AS_PRINTED, EMPTY = (str(DATA / f"v1.13-{name}.json") for name in ("two-pods", "one-pod", "empty"))
-FIELDS = ["file", "verdict", "format", "stored", "computed", "entries", "resources", "problem"]
+FIELDS = ["file", "verdict", "format", "stored", "computed", "entries", "resources", "problem", "warnings"]
 
 
 @pytest.fixture
@@ -153,7 +153,11 @@ def test_show_tells_programs_everything(devicecore: Run, rich_file: str) -> None
 def test_show_tells_people_everything(devicecore: Run, rich_file: str) -> None:
     """One line for each fact, and nothing that moves a terminal's cursor or changes its colours."""
     ran = devicecore("checkpoint", "show", rich_file)
-    assert (ran.returncode, ran.stderr, "\x1b" in ran.stdout) == (0, "", False)
+    warning = (
+        r"container main of pod uid-1 holds 1 device of example.com/nic that is not registered as healthy: nic-\x1b[31m"
+    )
+    assert (ran.returncode, "\x1b" in ran.stdout) == (0, False)
+    assert ran.stderr == f"devicecore checkpoint show: warning: {warning}\n"
     lines = [" ".join(line.split()) for line in ran.stdout.splitlines()]
     assert lines[2:] == [
         "pod uid-1, container main",
@@ -166,7 +170,7 @@ def test_show_tells_people_everything(devicecore: Run, rich_file: str) -> None:
         "device /dev/gpu2 as /dev/gpu2 rw",
         "annotation cdi.k8s.io/gpu=two",
         "CDI device example.com/gpu=2",
-        "given what the plugin of example.com/nic answered cannot be read",
+        "given the answer of the plugin of example.com/nic cannot be read",
         "",
         "registered",
         "2 example.com/gpu gpu-2, gpu-10",
@@ -205,3 +209,85 @@ def test_what_is_no_checkpoint_cannot_be_shown(devicecore: Run, tmp_path: Path, 
     assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (1, "", 1)
     shown = json.loads(for_programs.stdout)
     assert (for_programs.returncode, shown["verdict"], shown["entries"]) == (1, verdict, None)
+
+
+# --- holders ----------------------------------------------------------------------------------------------------------
+
+GPU, NIC = "example.com/gpu", "example.com/nic"
+
+
+@pytest.fixture
+def odd_file(tmp_path: Path) -> str:
+    """A file with a good checksum in which two pods hold one device, and one pod holds what nobody has registered."""
+    entries = (
+        PodDevicesEntry("uid-1", "main", GPU, {0: ("gpu-1", "gpu-2")}),
+        PodDevicesEntry("uid-1", "side", GPU, {0: ("gpu-1",)}),
+        PodDevicesEntry("uid-2", "main", GPU, {0: ("gpu-2",)}),
+        PodDevicesEntry("uid-3", "main", NIC, {-1: ("nic-0", "nic-1")}),
+    )
+    file = tmp_path / "odd"
+    file.write_bytes(encode(CheckpointData(entries, {GPU: ("gpu-1", "gpu-2", "gpu-10", "gpu-9")})))
+    return str(file)
+
+
+WARNINGS = [
+    f"2 pods hold 1 device of {GPU}: uid-1, uid-2 hold gpu-2",
+    f"container main of pod uid-3 holds 2 devices of {NIC} that are of a resource not registered: nic-0, nic-1",
+]
+
+
+@pytest.mark.parametrize(("options", "status"), [((), 0), (("--strict",), 1)])
+def test_a_device_with_two_pods_or_no_plugin_gives_a_warning(
+    devicecore: Run, odd_file: str, options: tuple[str, ...], status: int
+) -> None:
+    """A kubelet accepts such a file, so the verdict is ok, and only `--strict` makes the exit status 1."""
+    ran = devicecore("checkpoint", "verify", *options, odd_file)
+    first, *others = ran.stdout.splitlines()
+    assert (ran.returncode, first.startswith(f"{odd_file}: ok (")) == (status, True)
+    assert others == [f"{odd_file}: warning: {warning}" for warning in WARNINGS]
+    ran = devicecore("checkpoint", "verify", "--json", *options, odd_file)
+    assert (ran.returncode, json.loads(ran.stdout)[0]["warnings"]) == (status, WARNINGS)
+    ran = devicecore("checkpoint", "show", *options, odd_file)
+    assert ran.returncode == status
+    assert ran.stderr.splitlines() == [f"devicecore checkpoint show: warning: {warning}" for warning in WARNINGS]
+
+
+def shown(ran: "subprocess.CompletedProcess[str]") -> list[str]:
+    return [" ".join(line.split()) for line in ran.stdout.splitlines()[1:] if line]
+
+
+@pytest.mark.parametrize(
+    ("options", "lines"),
+    [
+        ("--free", ["free", f"2 {GPU} gpu-9, gpu-10"]),
+        (f"--free --resource {NIC}", []),
+        (f"--resource {NIC}", ["pod uid-3, container main", f"2 {NIC} nic-0, nic-1"]),
+        ("--pod uid-2 --pod uid-3", ["pod uid-2, container main", f"1 {GPU} NUMA 0 gpu-2"]),
+        (f"--pod uid-3 --resource {GPU}", []),
+    ],
+)
+def test_show_can_be_limited(devicecore: Run, odd_file: str, options: str, lines: list[str]) -> None:
+    """To resources, to pods, and to what is free."""
+    ran = devicecore("checkpoint", "show", *options.split(), odd_file)
+    assert shown(ran)[: len(lines)] == lines
+    assert bool(shown(ran)) == bool(lines)
+    document = json.loads(devicecore("checkpoint", "show", "--json", *options.split(), odd_file).stdout)
+    assert document["free"].get(GPU) in (None, ["gpu-9", "gpu-10"])
+
+
+def test_free_and_pod_exclude_each_other(devicecore: Run, odd_file: str) -> None:
+    """A free device has no pod."""
+    ran = devicecore("checkpoint", "show", "--free", "--pod", "uid-1", odd_file)
+    assert (ran.returncode, "--free and --pod exclude each other" in ran.stderr) == (2, True)
+
+
+def test_long_lines_are_folded(devicecore: Run, tmp_path: Path) -> None:
+    """3,000 devices take many lines, each of which fits, and no id is lost or broken."""
+    ids = tuple(f"example.com/gpu-{number}" for number in range(3000))
+    file = tmp_path / "many"
+    file.write_bytes(encode(CheckpointData((PodDevicesEntry("uid", "main", GPU, {0: ids}),), {GPU: ids})))
+    ran = devicecore("checkpoint", "show", str(file))
+    lines = ran.stdout.splitlines()[1:]
+    assert max(map(len, lines)) <= 100
+    words = " ".join(lines).replace(",", "").split()
+    assert [word for word in words if word.startswith("example.com/gpu-")] == [*ids, *ids]

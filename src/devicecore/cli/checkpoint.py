@@ -1,30 +1,29 @@
-"""`devicecore checkpoint`: examine the file in which a kubelet keeps who has which device."""
+"""`devicecore checkpoint`: examine the file in which a kubelet keeps which pod has which devices."""
 
-import itertools
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from devicecore.cli.output import complain, json_option, print_json, print_pairs
+from devicecore.cli.output import complain, json_option, print_json
 from devicecore.domain.text import foreign_text
 
 if TYPE_CHECKING:
-    from devicecore.domain.checkpoint import CheckpointData, Finding, PodDevicesEntry
-    from devicecore.domain.container_options import ContainerAllocateResponse
+    from devicecore.domain.checkpoint import Finding
 
 _PLUGINS = "device-plugins"
 _NEGATIVE = 1
 _UNUSABLE = 2
-_WITH_NODES = 2  # the format that tells NUMA nodes; of one that does not, a kubelet takes everything to be on node 0
+_MAX_LINE = 4_000  # characters of a verdict
+
+strict_option = click.option("--strict", is_flag=True, help="Exit with status 1 if there is a warning.")
 
 
 @click.group()
 def checkpoint() -> None:
-    """Examine a kubelet's checkpoint of who has which devices.
+    """Examine a kubelet's checkpoint of which pod has which devices.
 
     $ devicecore checkpoint verify /var/lib/kubelet/device-plugins
     """
@@ -32,68 +31,93 @@ def checkpoint() -> None:
 
 @checkpoint.command()
 @json_option
+@strict_option
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-def verify(*, as_json: bool, files: tuple[str, ...]) -> int:
+def verify(*, as_json: bool, strict: bool, files: tuple[str, ...]) -> int:
     """Say whether a kubelet can use a checkpoint.
 
-    The verdict on each FILE is ok, checksum (it is not what was written), malformed or absent. A directory stands for
-    the kubelet_internal_checkpoint in it or in its device-plugins, and - for standard input. Exit status 1 if one of
-    them is not ok.
+    The verdict on each FILE is ok, checksum (the data was changed after it was written), malformed or absent. A
+    directory stands for the kubelet_internal_checkpoint in it or in its device-plugins, and - for standard input. The
+    exit status is 1 if a verdict is not ok.
+
+    A device that two pods hold, or that a pod holds and no plugin has registered as healthy, gives a warning: a kubelet
+    accepts such a file. With --strict, the exit status is 1 then as well.
 
     $ devicecore checkpoint verify --json /backup/*/kubelet_internal_checkpoint
     """
-    from devicecore.domain.checkpoint import FileVerdict, judge
+    from devicecore.domain.checkpoint import FileVerdict
     from devicecore.domain.errors import StoreError
     from devicecore.system.json_values import to_json
 
     status = 0
-    findings = []
+    reports = []
     for file in files:
         path = _path(file)
         try:
-            findings.append((path, judge(_load(path))))
+            blob = _load(path)
         except StoreError as error:
             complain("devicecore checkpoint verify", str(error))
             status = _UNUSABLE
+        else:
+            reports.append((path, *_examined(blob)))
     if as_json:
-        print_json([{"file": file, **to_json(found)} for file, found in findings])
-    else:
-        for file, found in findings:
-            click.echo(foreign_text(f"{file}: {_sentence(found)}"))
-    return status or (_NEGATIVE if any(found.verdict is not FileVerdict.OK for _, found in findings) else 0)
+        print_json([{"file": file, **to_json(report), "warnings": warnings} for file, report, warnings in reports])
+    for file, report, warnings in () if as_json else reports:
+        for line in (_sentence(report), *(f"warning: {warning}" for warning in warnings)):
+            click.echo(foreign_text(f"{file}: {line}", _MAX_LINE))
+    is_negative = any(report.verdict is not FileVerdict.OK or (strict and warnings) for _, report, warnings in reports)
+    return status or (_NEGATIVE if is_negative else 0)
 
 
 @checkpoint.command()
 @json_option
+@strict_option
+@click.option(
+    "--resource", "resources", multiple=True, metavar="NAME", help="Show only this resource; may be repeated."
+)
+@click.option("--pod", "pods", multiple=True, metavar="UID", help="Show only the pod with this UID; may be repeated.")
+@click.option("--free", "free_only", is_flag=True, help="Show only the registered devices that no pod holds.")
 @click.argument("file")
-def show(*, as_json: bool, file: str) -> int:
-    """Show who has which devices.
+def show(
+    *, as_json: bool, strict: bool, resources: tuple[str, ...], pods: tuple[str, ...], free_only: bool, file: str
+) -> int:
+    """Show which container has which devices.
 
-    Shows for each container its devices, by NUMA node, and what else its plugins gave it; then the devices that are
-    registered. FILE is one for `checkpoint verify`. If it is not ok, what can be read is shown, with exit status 1.
+    Shows the devices of each container by NUMA node, and what else its plugins gave it; then the devices that are
+    registered. FILE is one for `checkpoint verify`, and the warnings are the same. If the verdict is not ok, what can
+    be read is shown, with exit status 1.
 
     $ devicecore checkpoint show /var/lib/kubelet/device-plugins
-    """
-    from devicecore.domain.checkpoint import CheckpointData, FileVerdict, decode, judge
 
+    $ devicecore checkpoint show --resource example.com/gpu --free /var/lib/kubelet/device-plugins
+    """
+    from devicecore.cli.checkpoint_show import Filter, document, print_checkpoint
+    from devicecore.domain.checkpoint import CheckpointData, FileVerdict, decode
+
+    if free_only and pods:
+        message = "--free and --pod exclude each other: a free device has no pod."
+        raise click.UsageError(message)
     file = _path(file)
     blob = _load(file)
-    found = judge(blob)
-    readable = blob is not None and found.verdict in {FileVerdict.OK, FileVerdict.CHECKSUM}
-    data = decode(blob or b"").data if readable else CheckpointData()
+    report, warnings = _examined(blob)
+    is_readable = blob is not None and report.verdict in {FileVerdict.OK, FileVerdict.CHECKSUM}
+    data = decode(blob or b"").data if is_readable else CheckpointData()
+    shown = Filter(resources, pods, free_only)
     if as_json:
-        print_json(_document(file, found, data))
-    elif readable:
-        click.echo(foreign_text(f"{file}: {found.verdict.value} {_facts(found)}"))
-        _print(found, data)
-    if found.verdict is FileVerdict.OK:
-        return 0
-    complain("devicecore checkpoint show", f"{file}: {found.problem}")
-    return _NEGATIVE
+        print_json(document(file, report, data, shown))
+    elif is_readable:
+        click.echo(foreign_text(f"{file}: {report.verdict.value} {_facts(report)}", _MAX_LINE))
+        print_checkpoint(report, data, shown)
+    for warning in () if as_json else warnings:
+        complain("devicecore checkpoint show", f"warning: {warning}")
+    if report.verdict is not FileVerdict.OK:
+        complain("devicecore checkpoint show", f"{file}: {report.problem}")
+        return _NEGATIVE
+    return _NEGATIVE if strict and warnings else 0
 
 
 def _path(file: str) -> str:
-    """The file that is meant: a directory is one of plugins, or a kubelet's root directory."""
+    """The file that is meant by a directory of plugins, or by a kubelet's root directory."""
     from devicecore.adapters.file import CHECKPOINT_NAME
 
     if not os.path.isdir(file):  # noqa: PTH112 - raises nothing
@@ -117,93 +141,24 @@ def _load(path: str) -> bytes | None:
         raise StoreError(os.path.basename(path), "read", f"{path}: {error.strerror}") from error  # noqa: PTH119 - as typed
 
 
-def _sentence(found: "Finding") -> str:
-    verdict = found.verdict.value
-    return f"{verdict}: {found.problem}" if found.problem else f"{verdict} {_facts(found)}"
+def _examined(blob: bytes | None) -> "tuple[Finding, tuple[str, ...]]":
+    """The verdict on a file, and the warnings about what can be read of it."""
+    from devicecore.cli.checkpoint_holders import warnings_about
+    from devicecore.domain.checkpoint import FileVerdict, decode, judge
+
+    report = judge(blob)
+    if blob is None or report.verdict not in {FileVerdict.OK, FileVerdict.CHECKSUM}:
+        return report, ()
+    return report, warnings_about(decode(blob).data)
 
 
-def _facts(found: "Finding") -> str:
-    entries = f"{found.entries} entr{'y' if found.entries == 1 else 'ies'}"
-    resources = f"{found.resources} resource{'' if found.resources == 1 else 's'}"
-    checksum = "no checksum" if found.stored is None else f"checksum {found.stored}"
-    return f"(format {found.format}, {entries}, {resources}, {checksum})"
+def _sentence(report: "Finding") -> str:
+    verdict = report.verdict.value
+    return f"{verdict}: {report.problem}" if report.problem else f"{verdict} {_facts(report)}"
 
 
-# --- show, for programs -----------------------------------------------------------------------------------------------
-
-
-def _document(file: str, found: "Finding", data: "CheckpointData") -> dict[str, object]:
-    return {
-        "file": file,
-        "verdict": found.verdict.value,
-        "format": found.format,
-        "stored": found.stored,
-        "computed": found.computed,
-        "problem": found.problem,
-        "entries": None if data.entries is None else [_entry(entry) for entry in data.entries],
-        "registered": data.registered_devices,
-    }
-
-
-def _entry(entry: "PodDevicesEntry") -> dict[str, object]:
-    """One entry; `given` is None where the plugin's answer cannot be read. NUMA node -1 is the kubelet's for none."""
-    from attrs import asdict
-
-    given = _given(entry)
-    return {
-        "pod": entry.pod_uid,
-        "container": entry.container_name,
-        "resource": entry.resource_name,
-        "devices": entry.device_ids,
-        "given": None if given is None else asdict(given),
-    }
-
-
-def _given(entry: "PodDevicesEntry") -> "ContainerAllocateResponse | None":
-    from devicecore.domain.errors import UnreadableReceiptError
-    from devicecore.domain.model import Receipt
-    from devicecore.wire.conversion import read_receipt
-
-    try:
-        return read_receipt(Receipt(entry.alloc_resp or b""))
-    except UnreadableReceiptError:
-        return None
-
-
-# --- show, for people -------------------------------------------------------------------------------------------------
-
-
-def _print(found: "Finding", data: "CheckpointData") -> None:
-    by_container = itertools.groupby(data.entries or (), lambda entry: (entry.pod_uid, entry.container_name))
-    for (pod, container), entries in by_container:
-        click.echo()
-        rows = [*entries]
-        held = (pair for entry in rows for pair in _devices(entry, with_nodes=found.format == _WITH_NODES))
-        given = (pair for entry in rows for pair in _given_things(entry))
-        print_pairs(f"pod {pod}, container {container}", itertools.chain(held, given))
-    if data.registered_devices:
-        registered = data.registered_devices.items()
-        click.echo()
-        print_pairs("registered", ((f"{len(ids or ())} {name}", ", ".join(ids or ())) for name, ids in registered))
-
-
-def _devices(entry: "PodDevicesEntry", *, with_nodes: bool) -> Iterator[tuple[str, str]]:
-    from devicecore.domain.model import NO_TOPOLOGY
-
-    for node, ids in sorted((entry.device_ids or {}).items()):
-        where = f" NUMA {node}" if with_nodes and node != NO_TOPOLOGY else ""
-        yield f"{len(ids or ())} {entry.resource_name}{where}", ", ".join(ids or ())
-
-
-def _given_things(entry: "PodDevicesEntry") -> Iterator[tuple[str, str]]:
-    given = _given(entry)
-    if given is None:
-        yield "given", f"what the plugin of {entry.resource_name} answered cannot be read"
-        return
-    yield from (("env", f"{name}={value}") for name, value in given.envs.items())
-    for mount in given.mounts:
-        yield "mount", f"{mount.host_path} on {mount.container_path} {'read-only' if mount.read_only else 'writable'}"
-    for spec in given.devices:
-        yield "device", f"{spec.host_path} as {spec.container_path} {spec.permissions}"
-    yield from (("annotation", f"{name}={value}") for name, value in given.annotations.items())
-    yield from (("CDI device", name) for name in given.cdi_devices)
+def _facts(report: "Finding") -> str:
+    entries = f"{report.entries} entr{'y' if report.entries == 1 else 'ies'}"
+    resources = f"{report.resources} resource{'' if report.resources == 1 else 's'}"
+    checksum = "no checksum" if report.stored is None else f"checksum {report.stored}"
+    return f"(format {report.format}, {entries}, {resources}, {checksum})"

@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 @frozen
-class Settings:
+class KubeletSettings:
     """What the user has chosen."""
 
     root: Path
@@ -95,7 +95,7 @@ def metrics(port: int | None, last_to_first: ExitStack) -> "PrometheusMetrics | 
 
 
 def start(
-    settings: Settings,
+    settings: KubeletSettings,
     sink: LoggedSink,
     metrics: "PrometheusMetrics | None",
     wake: Callable[[], None],

@@ -143,7 +143,7 @@ def kubelet(
         events = last_to_first.enter_context(screen.logged(live=live))
         sink = assembly.sink(root, name, last_to_first, signals.wake, kubeconfig=kubeconfig, in_cluster=in_cluster)
         metrics = assembly.metrics(metrics_port, last_to_first)
-        settings = assembly.Settings(root, manifests, numa_nodes, policy, scope, shared)
+        settings = assembly.KubeletSettings(root, manifests, numa_nodes, policy, scope, shared)
         starter = assembly.start(settings, sink, metrics, signals.wake, last_to_first)
         if manifests is not None:
             last_to_first.enter_context(assembly.watched(manifests, MANIFEST_CHANGED))

@@ -25,7 +25,7 @@ from devicecore.domain.node_state import NodeState
 _NO_ANSWER = "code = DeadlineExceeded"  # in the text of a call whose time was over
 
 
-class Kind(Enum):
+class OutcomeKind(Enum):
     """The kinds of outcomes."""
 
     RUNS = "the pod runs"
@@ -43,7 +43,7 @@ class Outcome:
     devices were missing if the kind is TOO_FEW.
     """
 
-    kind: Kind
+    kind: OutcomeKind
     reason: str = ""
     waits: bool = False
     lacks: NotEnoughDevicesError | None = None
@@ -52,13 +52,13 @@ class Outcome:
 def outcome_of(verdict: Verdict) -> Outcome:
     """The outcome of an admission; what becomes of the containers of an admitted pod is not known here."""
     if isinstance(verdict, Admitted):
-        return Outcome(Kind.RUNS)
+        return Outcome(OutcomeKind.RUNS)
     error = verdict.error
     if isinstance(error, NotEnoughDevicesError):
-        return Outcome(Kind.TOO_FEW, str(verdict), lacks=error)
+        return Outcome(OutcomeKind.TOO_FEW, str(verdict), lacks=error)
     if is_unanswered(error):
-        return Outcome(Kind.NO_ANSWER, str(verdict), waits=True)
-    return Outcome(Kind.REFUSED, str(verdict), waits=isinstance(verdict, NotReady))
+        return Outcome(OutcomeKind.NO_ANSWER, str(verdict), waits=True)
+    return Outcome(OutcomeKind.REFUSED, str(verdict), waits=isinstance(verdict, NotReady))
 
 
 def is_unanswered(error: DeviceCoreError) -> bool:

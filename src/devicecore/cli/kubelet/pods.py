@@ -22,8 +22,8 @@ from devicecore.cli.kubelet.lanes import Lanes
 from devicecore.cli.kubelet.outcome import (
     Facts,
     FactsKeeper,
-    Kind,
     Outcome,
+    OutcomeKind,
     is_unanswered,
     may_differ,
     outcome_of,
@@ -270,19 +270,19 @@ class PodStarter:
             self._has_new = True
 
     def _note(self, entry: _Entry, outcome: Outcome, facts: Facts) -> None:
-        phase = RUNNING if outcome.kind is Kind.RUNS else PENDING
+        phase = RUNNING if outcome.kind is OutcomeKind.RUNS else PENDING
         reason = foreign_text(outcome.reason)
         if (entry.phase, entry.reason) != (phase, reason):
             _log.info("pod %s: %s%s", entry.name, phase, reason and f", {reason}")
         entry.phase, entry.reason, entry.outcome, entry.facts = phase, reason, outcome, facts
         entry.tried_at = now = time.monotonic()
         entry.retry_at = math.inf
-        if outcome.kind is Kind.NO_ANSWER:
+        if outcome.kind is OutcomeKind.NO_ANSWER:
             entry.retry_at = now + _SILENCE
-        elif outcome.kind is Kind.START_FAILED:
+        elif outcome.kind is OutcomeKind.START_FAILED:
             entry.retry_at = now + min(_SILENCE * 2**entry.start_failures, _MAX_START_BACKOFF)
             entry.start_failures = min(entry.start_failures + 1, 10)
-        elif outcome.kind is Kind.RUNS and self._pods is not None:
+        elif outcome.kind is OutcomeKind.RUNS and self._pods is not None:
             self._pods.mark_running(entry.pod.uid)
 
     def _submit_due(self) -> None:
@@ -312,11 +312,13 @@ class PodStarter:
         try:
             if not entry.is_gone and entry.lane.silent_until <= time.monotonic():
                 outcome = self._start(entry.pod)
-                if outcome.kind is Kind.NO_ANSWER:  # at once, because the next one in this lane is about to begin
+                if (
+                    outcome.kind is OutcomeKind.NO_ANSWER
+                ):  # at once, because the next one in this lane is about to begin
                     entry.lane.silent_until = time.monotonic() + _SILENCE
         except Exception as error:  # noqa: BLE001 - a bug: it must not leave the pod queued for ever
             _log.exception("pod %s cannot be tried", entry.name)
-            outcome = Outcome(Kind.REFUSED, f"{type(error).__name__}: {error}")
+            outcome = Outcome(OutcomeKind.REFUSED, f"{type(error).__name__}: {error}")
         finally:
             self._done.put(_Done(entry, outcome, facts))
             self._wake()
@@ -327,15 +329,15 @@ class PodStarter:
         runs = pod.uid in self._ran and not self._pods.sources_ready()
         missing = sorted({resource for _, resource in self._manager.state.unhandled(pod)})
         if missing and not runs:
-            return Outcome(Kind.REFUSED, f"no plugin has registered {', '.join(missing)}", waits=True)
+            return Outcome(OutcomeKind.REFUSED, f"no plugin has registered {', '.join(missing)}", waits=True)
         outcome = outcome_of(self._manager.admit(pod))
-        if outcome.kind is not Kind.RUNS:
+        if outcome.kind is not OutcomeKind.RUNS:
             return outcome
         for container in () if runs else pod.in_start_order:
             try:
                 self._manager.start_container(pod, container.name)
             except DeviceCoreError as error:
-                kind = Kind.NO_ANSWER if is_unanswered(error) else Kind.START_FAILED
+                kind = OutcomeKind.NO_ANSWER if is_unanswered(error) else OutcomeKind.START_FAILED
                 return Outcome(kind, f"container {container.name} cannot start: {error}", waits=True)
         return outcome
 

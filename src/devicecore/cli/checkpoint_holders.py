@@ -1,0 +1,73 @@
+"""What a checkpoint says of holders: who holds a device, which devices are free, and what cannot be right.
+
+Law: all of this is computed from the file's data. A checksum that fits does not make it true.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry
+from devicecore.domain.device_set import natural_key
+
+_MAX_NAMED = 10  # devices or pods in one warning
+
+
+def devices_of(entry: PodDevicesEntry) -> list[str]:
+    """The devices of an entry, each once, in natural order."""
+    ids = {id_ for ids in (entry.device_ids or {}).values() for id_ in ids or ()}
+    return sorted(ids, key=natural_key)
+
+
+def free_devices(data: CheckpointData) -> dict[str, list[str]]:
+    """The registered devices of each resource that no entry holds, in natural order."""
+    held = {(entry.resource_name, id_) for entry in data.entries or () for id_ in devices_of(entry)}
+    return {
+        resource: [id_ for id_ in sorted(ids or (), key=natural_key) if (resource, id_) not in held]
+        for resource, ids in (data.registered_devices or {}).items()
+    }
+
+
+def warnings_about(data: CheckpointData) -> tuple[str, ...]:
+    """Sentences about devices that two pods hold, and about devices that are held and not registered.
+
+    A kubelet accepts such a file. It registers only healthy devices, so a device that has turned unhealthy while a pod
+    holds it is not registered either.
+    """
+    return (*_shared(data), *_unregistered(data))
+
+
+def _shared(data: CheckpointData) -> Iterator[str]:
+    pods: dict[tuple[str, str], list[str]] = {}
+    for entry in data.entries or ():
+        for id_ in devices_of(entry):
+            of_device = pods.setdefault((entry.resource_name, id_), [])
+            if entry.pod_uid not in of_device:
+                of_device.append(entry.pod_uid)
+    devices: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (resource, id_), holders in pods.items():
+        if len(holders) > 1:
+            devices.setdefault((resource, tuple(holders)), []).append(id_)
+    for (resource, of_devices), ids in devices.items():
+        yield f"{len(of_devices)} pods hold {_counted(ids)} of {resource}: {_named(of_devices)} hold {_named(ids)}"
+
+
+def _unregistered(data: CheckpointData) -> Iterator[str]:
+    registered = {resource: set(ids or ()) for resource, ids in (data.registered_devices or {}).items()}
+    for entry in data.entries or ():
+        resource = entry.resource_name
+        missing = [id_ for id_ in devices_of(entry) if id_ not in registered.get(resource, ())]
+        if missing:
+            holder = f"container {entry.container_name} of pod {entry.pod_uid}"
+            why = "are not registered as healthy" if resource in registered else "are of a resource not registered"
+            if len(missing) == 1:
+                why = why.replace("are", "is", 1)
+            yield f"{holder} holds {_counted(missing)} of {resource} that {why}: {_named(missing)}"
+
+
+def _counted(ids: Sequence[str]) -> str:
+    return "1 device" if len(ids) == 1 else f"{len(ids)} devices"
+
+
+def _named(ids: Iterable[str]) -> str:
+    listed = list(ids)
+    more = len(listed) - _MAX_NAMED
+    return ", ".join(listed[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
