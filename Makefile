@@ -83,8 +83,8 @@ fuzz: $(VENV)/.dev ## look for input that breaks us, for FUZZ_SECONDS (600); ath
 bench: $(VENV)/.dev ## measure, next to the kubelet's figures; BENCH=--quick for a first look, BENCH=--json to keep the results
 	@$(BIN)/python benchmarks/run.py $(BENCH)
 
-demo: $(VENV)/.runtime ## see devicecore at work on this machine
-	@$(BIN)/devicecore demo
+demo: $(VENV)/.runtime ## see devicecore at work on this machine; KEEP=1 keeps the files of its two nodes
+	@$(BIN)/devicecore demo $(if $(KEEP),--keep)
 
 format: $(VENV)/.dev ## let ruff write what it can
 	@$(BIN)/ruff check --fix-only --quiet

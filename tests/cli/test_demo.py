@@ -1,4 +1,4 @@
-"""`devicecore demo`: the whole story, told once by the real command."""
+"""`devicecore demo`: all steps, run once by the real command."""
 
 import json
 import os
@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from devicecore.cli.cluster import Cluster, schedule
-from devicecore.cli.stage import Stage
-from devicecore.cli.story import NATIVE, describe
+from devicecore.cli.demo.cluster import Cluster, schedule
+from devicecore.cli.demo.scenario import NATIVE, describe
+from devicecore.cli.demo.steps import StepRun
 from devicecore.domain.model import Container, Pod, PodUid
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -25,7 +25,7 @@ FIRST, SECOND = "172.21.0.16", "172.21.0.12"
 GPU, RDMA = "nicktming.com/gpu", "nicktming.com/rdma"
 
 
-class Told:
+class DemoRun:
     """One run: its status, its steps by name, and what it left in its temporary directory."""
 
     def __init__(self, ran: "subprocess.CompletedProcess[str]", directory: Path) -> None:
@@ -41,90 +41,90 @@ class Told:
 
 
 def left_by(directory: Path) -> list[str]:
-    """The files in `directory`, and the processes that were told of it."""
-    told = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-    mentions = [command.decode() for command in told if os.fsencode(directory) in command]
+    """The files in `directory`, and the processes whose command names it."""
+    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    mentions = [command.decode() for command in commands if os.fsencode(directory) in command]
     return [*map(str, directory.iterdir()), *mentions]
 
 
 @pytest.fixture(scope="module")
-def told(devicecore: Run) -> Iterator[Told]:
+def demo(devicecore: Run) -> Iterator[DemoRun]:
     """The one run that most tests look at."""
     with tempfile.TemporaryDirectory(prefix="dc-") as directory:
-        yield Told(devicecore("demo", "--json", TMPDIR=directory), Path(directory))
+        yield DemoRun(devicecore("demo", "--json", TMPDIR=directory), Path(directory))
 
 
-def test_every_step_comes_out_as_told(told: Told) -> None:
+def test_every_step_passes(demo: DemoRun) -> None:
     """All steps are good, with at least one check each, and the status is 0."""
-    assert told.status == 0
-    assert len(told.steps) == 14
-    assert [name for name, step in told.steps.items() if not step["ok"] or not step["checks"]] == []
+    assert demo.status == 0
+    assert len(demo.steps) == 14
+    assert [name for name, step in demo.steps.items() if not step["ok"] or not step["checks"]] == []
 
 
-def test_progress_goes_to_stderr(told: Told) -> None:
-    """With --json, every step's title is told while it lasts."""
-    titles = [line.partition("  ")[2] for line in told.progress.splitlines()]
-    assert titles[:-1] == [step["title"] for step in told.steps.values()]
+def test_progress_goes_to_stderr(demo: DemoRun) -> None:
+    """With --json, every step's title is printed while it runs."""
+    titles = [line.partition("  ")[2] for line in demo.progress.splitlines()]
+    assert titles[:-1] == [step["title"] for step in demo.steps.values()]
 
 
-def test_a_plugin_brings_devices_to_its_node_only(told: Told) -> None:
+def test_a_plugin_brings_devices_to_its_node_only(demo: DemoRun) -> None:
     """Capacity and allocatable go from nothing to 10, and what is not a plugin's stays as it was."""
-    assert told.counts("two_nodes", FIRST, GPU) == (None, None)
-    assert told.counts("a_plugin_registers", FIRST, GPU) == (10, 10)
-    assert told.counts("a_plugin_registers", SECOND, GPU) == (None, None)
-    before, after = (told.steps[step]["nodes"][FIRST]["capacity"] for step in ("two_nodes", "a_plugin_registers"))
+    assert demo.counts("two_nodes", FIRST, GPU) == (None, None)
+    assert demo.counts("a_plugin_registers", FIRST, GPU) == (10, 10)
+    assert demo.counts("a_plugin_registers", SECOND, GPU) == (None, None)
+    before, after = (demo.steps[step]["nodes"][FIRST]["capacity"] for step in ("two_nodes", "a_plugin_registers"))
     assert after == {**before, GPU: 10}
 
 
-def test_the_pending_pod_waits_for_the_second_node(told: Told) -> None:
+def test_the_pending_pod_waits_for_the_second_node(demo: DemoRun) -> None:
     """The scheduler's sentence is kube-scheduler's own, and the pod lands where the next plugin starts."""
-    pending = told.steps["a_pod_is_pending"]
+    pending = demo.steps["a_pod_is_pending"]
     assert pending["message"] == "0/2 nodes are available: 2 Insufficient nicktming.com/gpu."
-    landed = told.steps["the_pending_pod_lands"]
+    landed = demo.steps["the_pending_pod_lands"]
     assert (landed["pod"], landed["node"]) == (pending["pod"], SECOND)
 
 
-def test_a_container_of_two_resources_finds_both_in_its_environment(told: Told) -> None:
+def test_a_container_of_two_resources_finds_both_in_its_environment(demo: DemoRun) -> None:
     """Each resource has its own variable, which lists the devices."""
-    step = told.steps["a_pod_takes_both"]
+    step = demo.steps["a_pod_takes_both"]
     environment = step["containers"]["testpod-gpu2-rdma10"]["environment"]
     counts = {name: len(value.split(",")) for name, value in environment.items()}
     assert counts == {f"NVIDIA_VISIBLE_DEVICES/{GPU}": 2, f"NVIDIA_VISIBLE_DEVICES/{RDMA}": 10}
 
 
-def test_no_device_has_two_owners(told: Told) -> None:
+def test_no_device_has_two_owners(demo: DemoRun) -> None:
     """The three containers hold 8, 3 and 2 gpu; those on one node are different ones."""
-    first = told.steps["the_kubelet_restarts"]["containers"]
+    first = demo.steps["the_kubelet_restarts"]["containers"]
     gpus = [device for given in first.values() for device in given["devices"][GPU]]
     assert (len(gpus), len(set(gpus))) == (10, 10)
 
 
-def test_the_checkpoint_is_sound(told: Told) -> None:
+def test_the_checkpoint_is_sound(demo: DemoRun) -> None:
     """It is of format 2, and its checksum is that of its data."""
-    step = told.steps["the_checkpoint"]
+    step = demo.steps["the_checkpoint"]
     assert (step["verdict"], step["format"], step["entries"]) == ("ok", 2, 3)
     assert step["stored"] == step["computed"]
 
 
-def test_a_restart_loses_nothing(told: Told) -> None:
+def test_a_restart_loses_nothing(demo: DemoRun) -> None:
     """After it, containers have what they were given when they came."""
-    after = told.steps["the_kubelet_restarts"]["containers"]
+    after = demo.steps["the_kubelet_restarts"]["containers"]
     for step in ("a_pod_runs", "a_pod_takes_both"):
-        for container, given in told.steps[step]["containers"].items():
+        for container, given in demo.steps[step]["containers"].items():
             assert after[container] == given
 
 
-def test_capacity_outlives_its_plugin(told: Told) -> None:
+def test_capacity_outlives_its_plugin(demo: DemoRun) -> None:
     """A dead plugin costs what is allocatable, not capacity; a broken device costs one."""
     steps = ("a_plugin_dies", "it_comes_back", "a_device_turns_unhealthy")
-    assert [told.counts(step, FIRST, GPU) for step in steps] == [(10, 0), (10, 10), (10, 9)]
+    assert [demo.counts(step, FIRST, GPU) for step in steps] == [(10, 0), (10, 10), (10, 9)]
 
 
-def test_nothing_is_left_behind(told: Told) -> None:
+def test_nothing_is_left_behind(demo: DemoRun) -> None:
     """Neither by its own account nor by ours."""
-    end = told.steps["nothing_is_left"]
+    end = demo.steps["nothing_is_left"]
     assert (end["plugins"], end["threads"], end["sockets"], end["directories"]) == ([-9, 0, 0, 0], [], [], [])
-    assert told.left == []
+    assert demo.left == []
 
 
 def test_people_read_it_on_80_columns(devicecore: Run, short_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_two_nodes_are_side_by_side_where_there_is_room(width: int) -> None:
         first, second = cluster.kubelets
         first.start()
         second.start()
-        Stage(cluster, console).show_both(describe(first), describe(second))
+        StepRun(cluster, console).show_both(describe(first), describe(second))
     lines = capture.get().splitlines()
     assert max(map(len, lines)) <= width
     names = [line.split() for line in lines if "Name:" in line]
@@ -151,17 +151,17 @@ def test_two_nodes_are_side_by_side_where_there_is_room(width: int) -> None:
     assert names == ([beside] if width >= 80 else [beside[:2], beside[2:]])
 
 
-def test_a_step_that_fails_is_told(devicecore: Run, short_path: Path, tmp_path: Path) -> None:
+def test_a_step_that_fails_says_why(devicecore: Run, short_path: Path, tmp_path: Path) -> None:
     """On a machine where no plugin can start: status 1, which step, what was expected, what came, and why."""
     (tmp_path / "sitecustomize.py").write_text(
         "import os, sys\nif 'plugin' in sys.orig_argv: os.write(2, b'no plugins today\\n'); os._exit(3)\n"
     )
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    told = Told(ran := devicecore("demo", "--json", TMPDIR=str(short_path), PYTHONPATH=path), short_path)
-    (failed,) = (step for step in told.steps.values() if not step["ok"])
-    assert (told.status, told.left, len(told.steps)) == (1, [], 2)
-    assert (failed["name"], failed["expected"], failed["came"]) == ("a_plugin_registers", [10, 10], [None, None])
-    assert ran.stderr.endswith("no plugins today\ndevicecore demo: step a_plugin_registers did not come out as told\n")
+    demo = DemoRun(ran := devicecore("demo", "--json", TMPDIR=str(short_path), PYTHONPATH=path), short_path)
+    (failed,) = (step for step in demo.steps.values() if not step["ok"])
+    assert (demo.status, demo.left, len(demo.steps)) == (1, [], 2)
+    assert (failed["name"], failed["expected"], failed["actual"]) == ("a_plugin_registers", [10, 10], [None, None])
+    assert ran.stderr.endswith("no plugins today\ndevicecore demo: step a_plugin_registers failed\n")
 
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
@@ -176,7 +176,7 @@ def test_a_signal_ends_it_and_nothing_is_left(short_path: Path, ending: signal.S
         assert process.stderr is not None
         next(line for line in process.stdout if line.startswith(" 5/14"))
         process.send_signal(ending)
-        assert process.stderr.read() == f"devicecore demo: ended by {ending.name}, and nothing is left behind\n"
+        assert process.stderr.read() == f"devicecore demo: ended by {ending.name}; nothing is left behind\n"
     assert (process.returncode, left_by(short_path)) == (128 + ending, [])
 
 
@@ -196,3 +196,16 @@ def test_the_scheduler_counts_what_each_node_lacks() -> None:
         assert schedule(pod, cluster.kubelets) == (
             f"0/2 nodes are available: 1 Insufficient {RDMA}, 2 Insufficient {GPU}."
         )
+
+
+def test_the_files_of_the_nodes_can_be_kept(devicecore: Run, short_path: Path) -> None:
+    """With `--keep`, no process and no socket is left, and the commands that it prints work."""
+    ran = devicecore("demo", "--keep", TMPDIR=str(short_path))
+    assert (ran.returncode, ran.stderr) == (0, "")
+    (root,) = short_path.iterdir()
+    assert left_by(short_path) == [str(root)]
+    assert [path for path in root.rglob("*") if path.is_socket()] == []
+    (command,) = (line.split() for line in ran.stdout.splitlines() if line.endswith(f"/{FIRST}"))
+    shown = devicecore(*command[1:])
+    assert (shown.returncode, "pod 94c13838-fbba-11e9-ba9e-525400d54f7e" in shown.stdout) == (0, True)
+    assert f"rm -r {root}" in ran.stdout

@@ -4,7 +4,7 @@ import click
 
 from devicecore.cli.checkpoint import checkpoint
 from devicecore.cli.conformance import conformance
-from devicecore.cli.demo import demo
+from devicecore.cli.demo.command import demo
 from devicecore.cli.kubelet.command import kubelet
 from devicecore.cli.plugin import plugin
 from devicecore.cli.plugin_directory import directory

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from pathlib import Path
 
 _SHORT_ROOT = "/tmp"  # noqa: S108 - the directory itself is made by mkdtemp, for its owner alone
 _MAX_ROOT_LENGTH = 40  # bytes; leaves more than 60 of the 107 bytes of a socket's path for names in the directory
@@ -13,5 +14,14 @@ def short_directory() -> "tempfile.TemporaryDirectory[str]":
     The path of a unix socket may have 107 bytes. If the path of the usual directory for temporary files
     is long, `/tmp` is used instead.
     """
+    return tempfile.TemporaryDirectory(prefix="dc-", dir=_root())
+
+
+def new_short_directory() -> Path:
+    """Make a directory with a short path, which the caller removes."""
+    return Path(tempfile.mkdtemp(prefix="dc-", dir=_root()))
+
+
+def _root() -> str | None:
     fits = len(os.fsencode(tempfile.gettempdir())) <= _MAX_ROOT_LENGTH
-    return tempfile.TemporaryDirectory(prefix="dc-", dir=None if fits else _SHORT_ROOT)
+    return None if fits else _SHORT_ROOT

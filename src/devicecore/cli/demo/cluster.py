@@ -1,10 +1,11 @@
 """A small cluster on this machine: nodes with real sockets and files, plugins in processes of their own.
 
-Law: whatever happens in between, whoever leaves a `Cluster` leaves no process, no socket and no file of it behind.
+Law: after a `Cluster`, no process, no socket and no file of it is left, unless its files are to be kept.
 """
 
 import json
 import logging
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Self, TypedDict, TypeVar
 
 from devicecore.adapters.file import CHECKPOINT_NAME, FileStore, JsonFileSink
@@ -23,7 +24,7 @@ from devicecore.domain.capacity import Insufficient, NodeStatus, insufficient, p
 from devicecore.domain.model import Container, Pod, ResourceName
 from devicecore.manager import DeviceManager
 from devicecore.ports.sink import NodeStatusSink
-from devicecore.system.temporary import short_directory
+from devicecore.system.temporary import new_short_directory
 
 T = TypeVar("T")
 
@@ -35,16 +36,21 @@ _LAST_LINES = 20
 
 
 class Cluster:
-    """Nodes by name, and what runs on them. `native` is what each has that is no device plugin's."""
+    """Nodes by name, and what runs on them.
 
-    def __init__(self, native: Mapping[str, NodeJson]) -> None:
+    Args:
+        native: capacity and allocatable of each node besides devices.
+        keep: whether to leave the files behind.
+    """
+
+    def __init__(self, native: Mapping[str, NodeJson], *, keep: bool = False) -> None:
+        self._keep = keep
         with undisturbed():
-            self._directory = short_directory()
-        self.root: Path = Path(self._directory.name)
+            self.root = new_short_directory()
         self.log: Path = self.root / "log"
         self._changed = threading.Condition()
         self.kubelets: tuple[ClusterNode, ...] = tuple(
-            ClusterNode(name, self.root, node, self._ring) for name, node in native.items()
+            ClusterNode(name, self.root, node, self._notify) for name, node in native.items()
         )
         self.plugins: list[SimulatedPluginProcess] = []
 
@@ -53,9 +59,12 @@ class Cluster:
         logging.getLogger("devicecore").addHandler(self._handler)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         with undisturbed(), ExitStack() as last_to_first:
-            last_to_first.callback(self.clear)
+            if not self._keep or kind is not None:
+                last_to_first.callback(self.clear)
             last_to_first.callback(self._handler.close)
             last_to_first.callback(logging.getLogger("devicecore").removeHandler, self._handler)
             last_to_first.callback(self.stop)
@@ -70,8 +79,8 @@ class Cluster:
 
     def start_plugin(self, kubelet: "ClusterNode", resource: ResourceName) -> "SimulatedPluginProcess":
         """Start a simulated device plugin on a node."""
-        with undisturbed():  # or there would be a process, and nobody who knows it
-            plugin = SimulatedPluginProcess(kubelet.directory, resource, self.log, self._ring)
+        with undisturbed():  # else a process could start that is not in the list
+            plugin = SimulatedPluginProcess(kubelet.directory, resource, self.log, self._notify)
             self.plugins.append(plugin)
         return plugin
 
@@ -85,10 +94,11 @@ class Cluster:
 
     def clear(self) -> None:
         """Remove every file. Twice is no error."""
-        self._directory.cleanup()
+        if self.root.exists():
+            shutil.rmtree(self.root)
 
-    def last_words(self) -> str:
-        """The end of what kubelets and plugins have logged."""
+    def last_log_lines(self) -> str:
+        """The last lines that kubelets and plugins have logged."""
         lines = self.log.read_text().splitlines(keepends=True) if self.log.exists() else []
         return "".join(lines[-_LAST_LINES:])
 
@@ -97,16 +107,16 @@ class Cluster:
         return sorted(str(path.relative_to(self.root)) for path in self.root.rglob("*") if path.is_socket())
 
     def wait_for(self, look: Callable[[], T], expected: T) -> T:
-        """What `look` sees: as soon as it is `expected`, or else when there is nothing left to wait for."""
+        """Call `look` until it returns `expected`, a plugin has failed, or the time is over; its last result."""
 
-        def in_vain() -> bool:
+        def has_failed() -> bool:
             return any(plugin.failed for plugin in self.plugins)
 
         with self._changed:
-            self._changed.wait_for(lambda: look() == expected or in_vain(), PATIENCE)
+            self._changed.wait_for(lambda: look() == expected or has_failed(), PATIENCE)
             return look()
 
-    def _ring(self) -> None:
+    def _notify(self) -> None:
         with self._changed:
             self._changed.notify_all()
 
@@ -117,21 +127,21 @@ class ClusterNode:
     `pods` are those that run here, as the kubelet and the scheduler both know them.
     """
 
-    def __init__(self, name: str, root: Path, native: NodeJson, ring: Callable[[], None]) -> None:
+    def __init__(self, name: str, root: Path, native: NodeJson, notify: Callable[[], None]) -> None:
         self.name = name
         self.directory: Path = root / name
         self.checkpoint: Path = self.directory / CHECKPOINT_NAME
         self.pods: list[Pod] = []
         self._status = root / f"{name}.json"
         self._status.write_text(json.dumps(native))
-        self._ring = ring
+        self._notify = notify
         self.manager: DeviceManager = self._new_manager()
 
     def _new_manager(self) -> DeviceManager:
         return DeviceManager(
             GrpcUnixTransport(self.directory),
             FileStore(self.checkpoint),
-            _RingingSink(JsonFileSink(self._status), self._ring),
+            _NotifyingSink(JsonFileSink(self._status), self._notify),
         )
 
     def start(self) -> None:
@@ -197,22 +207,22 @@ class Given(TypedDict):
     environment: dict[str, str]
 
 
-class _RingingSink(NodeStatusSink):
-    """Another sink, and a bell that rings after every publication."""
+class _NotifyingSink(NodeStatusSink):
+    """Publishes to another sink, and then calls `notify`."""
 
-    def __init__(self, sink: NodeStatusSink, ring: Callable[[], None]) -> None:
+    def __init__(self, sink: NodeStatusSink, notify: Callable[[], None]) -> None:
         self._sink = sink
-        self._ring = ring
+        self._notify = notify
 
     def publish(self, status: NodeStatus) -> None:
         self._sink.publish(status)
-        self._ring()
+        self._notify()
 
 
 class SimulatedPluginProcess:
-    """`devicecore plugin simulated` in a process of its own. When it ends, it rings."""
+    """`devicecore plugin simulated` in a process of its own. When it ends, it calls `notify`."""
 
-    def __init__(self, directory: Path, resource: ResourceName, log: Path, ring: Callable[[], None]) -> None:
+    def __init__(self, directory: Path, resource: ResourceName, log: Path, notify: Callable[[], None]) -> None:
         self.directory = directory
         self.resource = resource
         self.arguments: tuple[str, ...] = (
@@ -227,7 +237,7 @@ class SimulatedPluginProcess:
         assert self._process.stdin is not None, "it is a pipe"  # noqa: S101 - for mypy
         self._commands = self._process.stdin
         self._to_end = False
-        self._ring = ring
+        self._notify = notify
         self._watcher = threading.Thread(target=self._watch, name="devicecore-watcher", daemon=True)
         self._watcher.start()
 
@@ -243,15 +253,15 @@ class SimulatedPluginProcess:
 
     @property
     def failed(self) -> bool:
-        """Whether it has ended, and nobody wanted it to."""
+        """Whether it has ended unexpectedly."""
         return self.status is not None and not self._to_end
 
-    def tell(self, command: str) -> None:
-        """Give it a line to obey."""
+    def obey(self, command: str) -> None:
+        """Write a line to its standard input, which it obeys."""
         self._commands.write(f"{command}\n")
 
     def kill(self) -> None:
-        """Kill it, so that it cannot say goodbye."""
+        """Kill it with SIGKILL: it cannot remove its socket."""
         self._to_end = True
         self._process.kill()
         self._watcher.join()
@@ -268,16 +278,16 @@ class SimulatedPluginProcess:
 
     def _watch(self) -> None:
         self._process.wait()
-        self._ring()
+        self._notify()
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Let SIGINT and SIGTERM wait for the end of what is begun in here."""
-    came: list[int] = []
+    """Delay SIGINT and SIGTERM to the end of the block."""
+    late_signals: list[int] = []
 
     def note(number: int, _: FrameType | None) -> None:
-        came.append(number)
+        late_signals.append(number)
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -285,7 +295,7 @@ def undisturbed() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        for late in came:
+        for late in late_signals:
             signal.raise_signal(late)
 
 
