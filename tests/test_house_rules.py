@@ -52,7 +52,6 @@ NOT_YET_PLAIN = {
     "adapters/kube_api/patches.py",
     "adapters/kube_api/sink.py",
     "adapters/memory.py",
-    "cli/cluster.py",
     "cli/conformance.py",
     "cli/main.py",
     "conformance/checks.py",

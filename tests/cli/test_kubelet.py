@@ -48,7 +48,7 @@ def busy_port() -> Iterator[int]:
         pytest.param("--root {root} --kubeconfig {root}/broken", "cannot use kubeconfig ", id="broken kubeconfig"),
         pytest.param("--root {root} --kubeconfig x --in-cluster", "exclude each other.", id="two API servers"),
         pytest.param("--root {root} --in-cluster", "there is no service account in /var/run/", id="no cluster"),
-        pytest.param("--root {root} --node-name Up --kubeconfig {root}/config", "'Up' cannot be the name", id="name"),
+        pytest.param("--root {root} --node-name Up --kubeconfig {root}/config", "got 'Up'", id="name"),
         pytest.param("--root {root}/pods/../{long}", "does not exist.", id="long root"),
         pytest.param("--root {root} --wat", "No such option '--wat'.", id="flag"),
     ],
