@@ -277,7 +277,7 @@ def test_pods_follow_files_that_appear_change_and_disappear(place: Path) -> None
     (place / "a.yaml").write_text(POD)
     changes = pods.poll()
     assert (names(changes.added), changes.removed) == (["train", "b"], ())
-    assert pods.active_pods() == tuple(pod.uid for pod in changes.added)
+    assert pods.active_pods() == {pod.uid for pod in changes.added}
     assert pods.poll() == Changes()
     (place / "b.json").write_text(manifest("b", 2))
     changes = pods.poll()

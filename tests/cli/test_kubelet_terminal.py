@@ -1,14 +1,9 @@
 """`devicecore kubelet` on a terminal, and with readers and files that hang: real processes, signals and terminals."""
 
-import fcntl
 import os
-import re
-import select
 import signal
-import struct
 import subprocess
 import sys
-import termios
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,12 +13,7 @@ import pytest
 from devicecore.adapters.grpc_unix import serve_plugin
 from devicecore.cli.kubelet.command import END_WITHIN
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
-
-PATIENCE = 60.0  # seconds for something that takes one or two
-_ON_TERMINAL = (
-    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
-    "os.execv(sys.executable, [sys.executable, '-m', 'devicecore', *sys.argv[1:]])"
-)
+from tests.cli.terminal import PATIENCE, Terminal
 
 
 @pytest.fixture
@@ -41,45 +31,6 @@ def write_pod(root: Path, name: str) -> None:
     (root / "pods" / f"{name}.yaml").write_text(
         f"{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{containers: [{{name: main}}]}}}}"
     )
-
-
-class Terminal:
-    """`devicecore` on a terminal of this size."""
-
-    def __init__(self, arguments: Sequence[str], columns: int, lines: int, **environment: str) -> None:
-        self._master, slave = os.openpty()
-        self.resize(columns, lines)
-        self.text = ""
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _ON_TERMINAL, *arguments],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
-            env={**os.environ, "TERM": "xterm-256color", **environment},
-        )
-        os.close(slave)
-
-    def resize(self, columns: int, lines: int) -> None:
-        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-
-    def type(self, keys: bytes) -> None:
-        os.write(self._master, keys)
-
-    def read_until(self, pattern: str) -> str:
-        """What is printed from now on, up to this pattern."""
-        self.text = ""
-        until = time.monotonic() + PATIENCE
-        while not re.search(pattern, self.text):
-            ready, _, _ = select.select([self._master], [], [], max(0.0, until - time.monotonic()))
-            assert ready, self.text
-            self.text += os.read(self._master, 65536).decode(errors="replace")
-        return self.text
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._master)
 
 
 @pytest.fixture

@@ -73,6 +73,7 @@ class ManifestPods(PodSource):
         self._directory_problem: ManifestError | None = None
         self._problems: tuple[ManifestError, ...] = ()
         self._pods: tuple[Pod, ...] = ()
+        self._uids: frozenset[PodUid] = frozenset()
         self._last_read = ""  # where the next poll goes on
         self._retry_accept = True
         self._is_complete = self._was_complete = self._ready = False
@@ -87,9 +88,9 @@ class ManifestPods(PodSource):
         """What is wrong as of the last `poll`, by file."""
         return self._problems
 
-    def active_pods(self) -> tuple[PodUid, ...]:
+    def active_pods(self) -> frozenset[PodUid]:
         """The UIDs of the pods."""
-        return tuple(pod.uid for pod in self._pods)
+        return self._uids
 
     def sources_ready(self) -> bool:
         """Whether all manifests were read once and `mark_ready` was called since."""
@@ -119,6 +120,8 @@ class ManifestPods(PodSource):
         if not self._look():
             return Changes(is_complete=self._is_complete)
         before, self._pods = self._pods, tuple(chain.from_iterable(file.in_force.pods for file in self._files.values()))
+        if self._pods != before:
+            self._uids = frozenset(pod.uid for pod in self._pods)  # once: every admission asks for them
         problems = self._problems
         of_files = (file.problem for file in self._files.values())
         self._problems = tuple(problem for problem in (self._directory_problem, *of_files) if problem)

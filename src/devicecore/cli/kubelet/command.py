@@ -33,7 +33,7 @@ _INTERVAL = 1.0  # seconds between two looks at the manifests if nothing says th
 _QUIET = 3.0  # seconds without a change after which things are settled: plugins look for the kubelet once a second
 _ATTEMPTS = 1.0  # seconds beyond the time of --wait for attempts in progress
 _PAUSE = 0.05  # seconds to wait for more changes before one is acted on
-_SHARE = 5  # looking and showing may take one part in so many of the main thread's time
+_SHARE = 10  # work with 10,000 pods takes the main thread long: after it, it rests so many times as long
 _WIDTH = 100  # columns of the view where there is no terminal
 
 MANIFEST_CHANGED = signal.SIGIO
@@ -191,6 +191,7 @@ class _Loop:
     _next_poll: float = field(factory=time.monotonic)
     _next_show: float = field(factory=time.monotonic)
     _earliest_poll: float = 0.0
+    _pause: float = _PAUSE
 
     def run(self, patience: float | None) -> None:
         """Go on until a signal ends it or, with `patience`, things are settled or so many seconds are over."""
@@ -228,6 +229,7 @@ class _Loop:
             self._earliest_poll = ended + _SHARE * (ended - now) if is_complete else ended
             self._next_poll = max(self._earliest_poll, ended + _INTERVAL) if is_complete else ended
         self.starter.advance()
+        self._pause = max(_PAUSE, _SHARE * (time.monotonic() - now))
 
     def _show_if_due(self, *, at_once: bool) -> None:
         wanted = self._version, tuple(self.events)
@@ -254,4 +256,4 @@ class _Loop:
         if self.screen.handle(arrived):
             self._shown, self._next_show = None, 0.0
         if time.monotonic() < until:  # something has woken us
-            self.signals.wait_for_end(_PAUSE)
+            self.signals.wait_for_end(self._pause)
