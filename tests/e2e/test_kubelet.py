@@ -154,11 +154,13 @@ def test_an_api_server_that_is_away_misses_nothing_but_what_is_over(world: World
 
 
 def test_a_plugin_that_does_not_answer_holds_up_nobody_else(world: World) -> None:
-    hung = world.plugin("acme.io/hung", 2)
+    hung = world.plugin("acme.io/hung", 50)
     world.plugin(GPU, 4)
     kubelet = world.start()
     kubelet.wait_for(lambda state: set(state["capacity"]) == {"acme.io/hung", GPU})
     hung.process.send_signal(signal.SIGSTOP)
+    for number in range(40):
+        world.write(f"a{number}.json", manifest(f"a{number}", 1).replace(GPU, "acme.io/hung"))
     world.write("a.json", manifest("a", 1).replace(GPU, "acme.io/hung"))
     world.write("b.json", manifest("b", 1))
 
