@@ -11,11 +11,15 @@ from attrs import evolve, fields, has
 
 from devicecore import (
     Admitted,
+    Allocation,
     Container,
     ContainerAllocateResponse,
+    ContainerKey,
     Device,
     DeviceId,
+    DeviceManager,
     DevicePlugin,
+    DeviceSet,
     Health,
     NotReady,
     NumaNode,
@@ -25,9 +29,12 @@ from devicecore import (
     Refused,
     resource_name,
 )
+from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.domain import errors
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.errors import ContainerNotFoundError, DeviceCoreError, InvalidLimitError, NoHealthyDevicesError
+from devicecore.domain.model import Receipt
+from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 
 GPU = resource_name("example.com/gpu")
 UNTYPED: Any = SimpleNamespace(Device=Device, DeviceList=DeviceList, Container=Container, Pod=Pod)
@@ -229,3 +236,39 @@ def test_a_plugin_without_devices_cannot_be_made() -> None:
 
     with pytest.raises(TypeError, match=r"abstract .*devices"):
         Half()  # type: ignore[abstract]  # that is the mistake
+
+
+# --- reprs ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_repr_of_a_large_state_is_one_short_line() -> None:
+    transport = MemoryTransport()
+    with DeviceManager(transport, MemoryStore(), MemorySink()) as manager:
+        connection = transport.connect(SimulatedPlugin(GPU, simulated_devices("gpu", 5_000)))
+        pod = Pod(PodUid("p"), containers=(Container("main", {GPU: 4_000}),))
+        verdict = manager.admit(pod)
+        state = manager.state
+    report = state.inventory.current_report(GPU)
+    assert report is not None
+    assert repr(state) == (
+        "<NodeState: <Inventory: 5,000 devices of 1 resource>, "
+        "<Ledger: 4,000 devices in use by 1 pod, 1 allocation, 0 reservations>>"
+    )
+    assert repr(state.ledger.of_pod(pod.uid)) == (
+        "(<Allocation: 4,000 devices of example.com/gpu, container main of pod p>,)"
+    )
+    assert repr(report) == "<DeviceReport: 5,000 devices, 5,000 healthy>"
+    assert repr(report.healthy) == "DeviceSet(gpu-0, gpu-1, gpu-2, ... 5,000 devices)"
+    assert repr(report.devices) == "<DevicesById: 5,000 devices>"
+    assert repr(verdict) == "<Admitted: pod p with 4,000 devices>"
+    assert repr(DeviceList.of(report.devices.values())) == "<DeviceList: 5,000 devices>"
+    assert repr(state.inventory.resources[GPU]) == (
+        f"<Resource example.com/gpu: a plugin is connected and has sent its list, {report!r}>"
+    )
+    assert connection is not None
+
+
+def test_a_repr_escapes_what_others_wrote() -> None:
+    strange = Allocation(ContainerKey(PodUid("p\x1b[31m"), "c\n"), GPU, {DeviceId("x"): ()}, Receipt(b""))
+    assert repr(strange) == "<Allocation: 1 device of example.com/gpu, container c\\n of pod p\\x1b[31m>"
+    assert repr(DeviceSet.of([DeviceId("a\nb")])) == "DeviceSet(a\\nb)"

@@ -1,6 +1,6 @@
 """How much of each resource a node has, offers, and lacks.
 
-Law: allocatable never exceeds capacity, and no one's numbers are ever lowered by `sanitize_allocatable`.
+Law: allocatable never exceeds capacity, and `sanitize_allocatable` never lowers a number.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from devicecore.domain.model import Container, Pod, ResourceName, is_extended_re
 class NodeStatus:
     """Counts of a node's device resources, and the resources it no longer has (kubelet.md 3.6).
 
-    `removed` names a resource once, in the status in which it disappears, sorted.
+    `removed` is sorted. It names a resource once: in the status in which the resource disappears.
     """
 
     capacity: Mapping[ResourceName, int] = field(factory=dict)
@@ -24,7 +24,7 @@ class NodeStatus:
 
 @frozen
 class Insufficient:
-    """What a node lacks for a pod, as the scheduler says it: counts of one resource."""
+    """The shortage of one resource for a pod, in the scheduler's words; all numbers are counts."""
 
     resource: ResourceName
     requested: int
@@ -38,9 +38,9 @@ class Insufficient:
 def sanitize_allocatable(
     allocatable: Mapping[ResourceName, int], in_use: Mapping[ResourceName, int]
 ) -> dict[ResourceName, int]:
-    """Raise `allocatable` to what is in use, where it is lower (kubelet: `UpdatePluginResources`, kubelet.md 8.1).
+    """Raise `allocatable` to the devices in use if it is lower (kubelet: `UpdatePluginResources`, kubelet.md 8.1).
 
-    So a pod that already owns devices passes the general resource check while their plugin is away.
+    So a pod that already holds devices passes the general resource check while their plugin is away.
     """
     raised = {resource: max(count, allocatable.get(resource, 0)) for resource, count in in_use.items()}
     return {**allocatable, **raised}
@@ -49,7 +49,7 @@ def sanitize_allocatable(
 def pod_request(pod: Pod) -> dict[str, int]:
     """How many of each resource the pod needs at its peak (kubelet: `PodLimits`, kubelet.md 6.4).
 
-    Sidecars run on beside the app containers and beside every init container that comes after them.
+    Sidecars continue to run beside all later init containers and beside the app containers.
     """
     running: dict[str, int] = {}
     peak: dict[str, int] = {}
@@ -66,7 +66,7 @@ def pod_request(pod: Pod) -> dict[str, int]:
 def insufficient(
     pod: Pod, allocatable: Mapping[ResourceName, int], used: Mapping[ResourceName, int]
 ) -> tuple[Insufficient, ...]:
-    """The extended resources of which a node has too few left for `pod`, by name: the scheduler's question."""
+    """The extended resources of which too few are free for `pod`, by name, as the scheduler counts them."""
     return tuple(
         Insufficient(name, count, used.get(name, 0), allocatable.get(name, 0))
         for resource, count in sorted(pod_request(pod).items())

@@ -1,7 +1,7 @@
-"""What a container must be given so that it can use its devices.
+"""What a container needs to use its devices.
 
-Law: of two answers that disagree about one name or path, the first wins, and the disagreement is reported, never lost.
-Resources are visited in the order of their names.
+Law: if two answers disagree about a name or path, the first one counts, and the disagreement is reported. Resources are
+visited in the order of their names.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from devicecore.domain.model import ResourceName
 
 @frozen
 class Mount:
-    """A host path seen in the container."""
+    """A path of the host that the container sees under another path."""
 
     container_path: str
     host_path: str
@@ -32,7 +32,7 @@ class DeviceSpec:
 
 @frozen
 class ContainerAllocateResponse:
-    """What one plugin answers to Allocate for one container. `cdi_devices` are fully qualified CDI names."""
+    """A plugin's answer to Allocate for one container. `cdi_devices` are fully qualified CDI names."""
 
     envs: Mapping[str, str] = field(factory=dict)
     mounts: tuple[Mount, ...] = ()
@@ -43,7 +43,7 @@ class ContainerAllocateResponse:
 
 @frozen
 class Conflict:
-    """Two answers for one `name` (of an environment variable, annotation) or container path; the first was kept."""
+    """Two answers for one `name` of a variable or annotation, or one container path. The first answer was kept."""
 
     kind: str
     name: str
@@ -52,12 +52,12 @@ class Conflict:
     resource: ResourceName
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.name} is {self.kept!r}; {self.resource} wants {self.dropped!r}: ignored"
+        return f"{self.kind} {self.name} stays {self.kept!r}, because {self.dropped!r} of {self.resource} came later"
 
 
 @frozen
 class ContainerOptions:
-    """All plugins' answers for one container, merged (kubelet: `DeviceRunContainerOptions`, kubelet.md 7.3)."""
+    """The merged answers of all plugins for one container (kubelet: `DeviceRunContainerOptions`, kubelet.md 7.3)."""
 
     envs: Mapping[str, str] = field(factory=dict)
     mounts: tuple[Mount, ...] = ()
@@ -71,12 +71,12 @@ Value = TypeVar("Value")
 
 
 def merge(responses: Mapping[ResourceName, ContainerAllocateResponse]) -> ContainerOptions:
-    """Merge what the plugins of a container's resources answered (kubelet: `deviceRunContainerOptions`)."""
+    """Merge the answers of the plugins of a container's resources (kubelet: `deviceRunContainerOptions`)."""
     answers = sorted(responses.items())
     conflicts: list[Conflict] = []
 
     def first_wins(kind: str, said: Iterable[tuple[ResourceName, str, str, Value]]) -> dict[str, Value]:
-        """What was said first under each name, told from what was said later by its text."""
+        """The first value under each name. A later one that has another text is a conflict."""
         first: dict[str, tuple[str, Value]] = {}
         for resource, name, text, value in said:
             kept, _ = first.setdefault(name, (text, value))

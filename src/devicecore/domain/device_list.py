@@ -1,7 +1,7 @@
 """A plugin's list of devices, column by column.
 
-Law: a device list is its devices in their order, and nothing else; a `Device` is only made for whoever looks at one.
-Lists of 50,000 come in again and again, and mostly all that is asked of them is whether anything has changed.
+Law: a device list is equal to the sequence of its devices. A `Device` is made when a caller reads it, because plugins
+send lists of 50,000 devices repeatedly, and most of them are only compared with the list before.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,10 +10,10 @@ from typing import overload
 from attrs import frozen
 
 from devicecore.domain.model import Device, DeviceId, Health, NumaNode
-from devicecore.domain.text import foreign_text
+from devicecore.domain.text import counted, foreign_text
 
 DeviceState = tuple[Health, tuple[NumaNode, ...] | None]
-"""What is said of a device besides its id: health and topology, as in `Device`."""
+"""A device without its id: health and topology, as in `Device`."""
 
 
 @frozen(eq=False, repr=False)
@@ -72,15 +72,15 @@ class DeviceList(Sequence[Device]):
         return tuple(self) == other
 
     def __hash__(self) -> int:
-        return hash(tuple(self))  # that of a tuple, for it may be equal to one
+        return hash(tuple(self))  # that of a tuple, because it may be equal to one
 
     def __repr__(self) -> str:
-        return f"DeviceList({', '.join(map(repr, self))})"
+        return f"<DeviceList: {counted(len(self), 'device')}>"
 
 
 @frozen(eq=False, repr=False)
 class DevicesById(Mapping[DeviceId, Device]):
-    """Devices by their ids, in the order in which these came up first."""
+    """Devices by id, in the order in which each id was listed first."""
 
     states: Mapping[DeviceId, DeviceState]
 
@@ -88,7 +88,7 @@ class DevicesById(Mapping[DeviceId, Device]):
         return Device(device, *self.states[device])
 
     def numa_nodes(self, device: DeviceId) -> tuple[NumaNode, ...]:
-        """The NUMA nodes of a device, none without topology or if there is no such device."""
+        """The NUMA nodes of a device; none if it has no topology or is not listed."""
         state = self.states.get(device)
         return state[1] or () if state else ()
 
@@ -102,4 +102,4 @@ class DevicesById(Mapping[DeviceId, Device]):
         return len(self.states)
 
     def __repr__(self) -> str:
-        return f"DevicesById({dict(self)})"
+        return f"<DevicesById: {counted(len(self), 'device')}>"

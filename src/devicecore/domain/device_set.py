@@ -1,23 +1,24 @@
-"""Sets of device ids with algebra.
+"""Sets of device ids with the operations of sets.
 
-Law: a device set is its members and nothing else. Two sets with the same members are equal whatever index they were
-built on, iteration is always in the natural order of the ids, and no operation changes a set.
+Law: a device set is equal to any set of the same members, whichever index it is on. Iteration is in the natural order
+of the ids, and no operation changes a set.
 """
 
 import re
 from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from itertools import compress
+from itertools import compress, islice
 
 from attrs import field, frozen
 
 from devicecore.domain.model import DeviceId
+from devicecore.domain.text import foreign_text
 
-_MAX_DIGITS = 999  # of longer ones int() may refuse to make a number
+_MAX_DIGITS = 999  # int() may refuse longer numbers
 _NUMBER = re.compile(rf"(\d{{1,{_MAX_DIGITS}}})")
 _DIGITS = "0123456789"
 _TRUTH = bytes.maketrans(b"01", b"\0\1")
-_FEW = 8  # members, up to which one at a time is faster
+_FEW = 8  # members; up to these, one at a time is faster
 
 
 def natural_key(device: str) -> tuple[tuple[str | int, ...], str]:
@@ -27,7 +28,7 @@ def natural_key(device: str) -> tuple[tuple[str | int, ...], str]:
 
 
 def in_natural_order(ids: Collection[DeviceId]) -> list[DeviceId]:
-    """`ids`, sorted by `natural_key`: without making the keys where all are one text and a number after it."""
+    """`ids`, sorted by `natural_key`. If all ids are one text followed by a number, the keys are not needed."""
     ordered = sorted(ids)
     if len(ordered) <= 1:
         return ordered
@@ -39,13 +40,13 @@ def in_natural_order(ids: Collection[DeviceId]) -> list[DeviceId]:
         return sorted(ordered, key=natural_key)
     if len(lengths) == 1:
         return ordered
-    if any(number[0] == "0" and number != "0" for number in numbers):  # 007 and 7 are one number
+    if any(number[0] == "0" and number != "0" for number in numbers):  # 007 and 7 are the same number
         return sorted(ordered, key=natural_key)
     return sorted(ordered, key=len)
 
 
 def _common_start(one: str, other: str) -> str:
-    """What both begin with; of the first and the last of sorted texts, what all of them begin with."""
+    """The text that both begin with. For the first and the last of sorted texts, all of them begin with it."""
     for place, (mine, theirs) in enumerate(zip(one, other, strict=False)):
         if mine != theirs:
             return one[:place]
@@ -54,9 +55,9 @@ def _common_start(one: str, other: str) -> str:
 
 @frozen(eq=False, repr=False)
 class DeviceIndex:
-    """Numbers the ids of one resource, in natural order, so that a set of them is one integer.
+    """Numbers the ids of one resource in natural order, so that a set of them is one integer.
 
-    Sets that share an index object combine at the speed of integers; others are brought to a joint index first.
+    Sets that share an index object combine at the speed of integers; others are moved to a common index first.
     """
 
     ids: tuple[DeviceId, ...]
@@ -64,8 +65,8 @@ class DeviceIndex:
 
     @classmethod
     def of(cls, ids: Iterable[DeviceId]) -> "DeviceIndex":
-        """An index of exactly `ids`, however often and in whatever order they come."""
-        ordered = tuple(in_natural_order(dict.fromkeys(ids)))  # they nearly always come in order
+        """An index of exactly `ids`, in any order, with or without repetitions."""
+        ordered = tuple(in_natural_order(dict.fromkeys(ids)))  # they are nearly always in order already
         return cls(ordered, dict(zip(ordered, range(len(ordered)), strict=True)))
 
     def knows(self, ids: Iterable[DeviceId]) -> bool:
@@ -73,12 +74,12 @@ class DeviceIndex:
         return all(map(self.places.__contains__, ids))
 
     def covering(self, ids: Collection[DeviceId]) -> "DeviceIndex":
-        """This index if it knows all `ids`, else a new one that knows them besides its own."""
+        """This index if it has all `ids`, else a new one with its own and these."""
         return self if self.knows(ids) else DeviceIndex.of((*self.ids, *ids))
 
     def select(self, ids: Iterable[DeviceId]) -> "DeviceSet":
-        """The set of those `ids` that this index knows."""
-        if ids == self.ids:  # a complete list in natural order, as it nearly always comes
+        """The set of those `ids` that this index has."""
+        if ids == self.ids:  # a complete list in natural order, as plugins nearly always send it
             return self.all
         places = self.places
         known = [place for place in map(places.get, ids) if place is not None]
@@ -115,11 +116,11 @@ class DeviceSet(AbstractSet[DeviceId]):
         return DeviceIndex.of(ids).all
 
     @classmethod
-    def _from_iterable(cls, ids: Iterable[DeviceId]) -> "DeviceSet":  # type: ignore[override]  # how Set builds results
+    def _from_iterable(cls, ids: Iterable[DeviceId]) -> "DeviceSet":  # type: ignore[override]  # Set builds its results with it
         return cls.of(ids)
 
     def on(self, index: DeviceIndex) -> "DeviceSet":
-        """The same members on `index`, which must know them all."""
+        """The same members on `index`, which must have them all."""
         return self if index is self.index else index.select(self)
 
     def take(self, count: int) -> "DeviceSet":
@@ -134,7 +135,7 @@ class DeviceSet(AbstractSet[DeviceId]):
         return DeviceSet(self.index, taken)
 
     def common(self, other: "DeviceSet") -> int:
-        """How many members both have: `len(self & other)`, without making that set."""
+        """The number of common members: `len(self & other)`, without making that set."""
         if other.index is self.index:
             return (self.bits & other.bits).bit_count()
         return len(self & other)
@@ -184,14 +185,14 @@ class DeviceSet(AbstractSet[DeviceId]):
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, DeviceSet):
-            return frozenset(self) == other  # of whatever it is a set
+            return frozenset(self) == other  # any other kind of set
         return len(self) == len(other) and self <= other
 
     def __hash__(self) -> int:
-        return self._hash()  # that of a frozenset, for it may be equal to one
+        return self._hash()  # that of a frozenset, because it may be equal to one
 
     def __contains__(self, device: object) -> bool:
-        place = self.index.places.get(device)  # type: ignore[call-overload]  # any object may be asked for
+        place = self.index.places.get(device)  # type: ignore[call-overload]  # a caller may ask for any object
         return place is not None and bool(self.bits >> place & 1)
 
     def __iter__(self) -> Iterator[DeviceId]:
@@ -216,4 +217,6 @@ class DeviceSet(AbstractSet[DeviceId]):
         return self.bits != 0
 
     def __repr__(self) -> str:
-        return f"DeviceSet({', '.join(self)})"
+        first = [foreign_text(device, 70) for device in islice(self, 3)]
+        rest = f", ... {len(self):,} devices" if len(self) > len(first) else ""
+        return f"DeviceSet({', '.join(first)}{rest})"

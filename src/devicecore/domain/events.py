@@ -1,6 +1,6 @@
-"""Facts a transport delivers, in the order in which they happened to each plugin instance.
+"""Events that a transport delivers, in the order in which they happened to each plugin instance.
 
-Law: every fact names the plugin instance it is about, so that it can never change what another instance said.
+Law: each event about a plugin names the instance, so that it never changes what another instance reported.
 """
 
 from collections.abc import Iterable
@@ -13,14 +13,14 @@ from devicecore.domain.model import Device, PluginId, PluginOptions
 
 @frozen
 class RegistrationRequested:
-    """Somebody called Register, with whatever name; counted before anything is checked (kubelet.md 2.4)."""
+    """A caller asked to register `resource`, which is not checked yet (kubelet.md 2.4 counts these calls)."""
 
     resource: str
 
 
 @frozen
 class PluginRegistered:
-    """A plugin was dialled, has told its options, and will report."""
+    """The transport is connected to a plugin and has its options. The plugin will report its devices."""
 
     plugin: PluginId
     options: PluginOptions
@@ -32,7 +32,7 @@ def _listed(devices: Iterable[Device]) -> DeviceList:
 
 @frozen
 class DevicesReported:
-    """A plugin sent a list: complete, in its order, replacing what it sent before."""
+    """A plugin sent its complete list, which replaces the one before."""
 
     plugin: PluginId
     devices: DeviceList = field(converter=_listed)
@@ -40,10 +40,10 @@ class DevicesReported:
 
 @frozen
 class PluginLost:
-    """The plugin's stream has ended. It stays lost; one that comes back is another instance."""
+    """The plugin's stream has ended. The instance does not return; a plugin that registers again is a new instance."""
 
     plugin: PluginId
 
 
 Event = RegistrationRequested | PluginRegistered | DevicesReported | PluginLost
-"""What a transport tells its listener."""
+"""What a transport passes to its listener."""

@@ -1,7 +1,7 @@
-"""What the plugins of a node say now: which devices there are, and whether they are healthy.
+"""What the plugins of a node report now: their devices, and whether these are healthy.
 
-Law: what one plugin instance says or suffers never changes what another one said. A resource is served by the instance
-that registered last; when that one goes, the latest that is left takes over with its own devices.
+Law: an event of one plugin instance never changes what another instance reported. A resource is served by the instance
+that registered last. If that one goes, the latest that is still connected takes over with its own devices.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,16 +15,17 @@ from devicecore.domain.device_list import DeviceList, DevicesById
 from devicecore.domain.device_set import DeviceIndex, DeviceSet
 from devicecore.domain.errors import PluginAlreadyConnectedError
 from devicecore.domain.model import Device, DeviceId, Health, NumaNode, PluginId, PluginOptions, ResourceName
+from devicecore.domain.text import counted, foreign_text
 
 GRACE_PERIOD = 300.0
-"""Seconds for which the devices of a plugin that has gone still count as capacity (kubelet: 5 minutes)."""
+"""Seconds for which the devices of a plugin that has gone count as capacity (kubelet: 5 minutes)."""
 
 
-@frozen
+@frozen(repr=False)
 class DeviceReport:
     """One complete list of devices (kubelet: `allDevices`, `healthyDevices`, `unhealthyDevices` of one resource).
 
-    An id that was listed twice with different health is in both sets, as in a kubelet; `devices` has the last one.
+    An id that is listed twice with different health is in both sets, as in a kubelet; `devices` has the last one.
     """
 
     devices: DevicesById
@@ -33,7 +34,7 @@ class DeviceReport:
 
     @classmethod
     def of(cls, devices: Iterable[Device], index: DeviceIndex | None = None) -> "DeviceReport":
-        """The report a plugin's list makes; its sets are on `index` as far as that knows the ids."""
+        """The report of a plugin's list. Its sets are on `index` if that knows the ids, else on an extended one."""
         listed = DeviceList.of(devices)
         by_id = listed.by_id
         index = index or DeviceIndex.of(by_id)
@@ -41,22 +42,25 @@ class DeviceReport:
         if len(absent) + len(by_id) != len(index.ids):
             return cls.of(listed, index.covering(by_id))
         unhealthy = index.select(listed.ids_of(Health.UNHEALTHY))
-        if unhealthy and len(by_id) != len(listed):  # listed twice, maybe with different health
+        if unhealthy and len(by_id) != len(listed):  # an id is listed twice, maybe with different health
             healthy = index.select(listed.ids_of(Health.HEALTHY))
-        else:  # what is left is taken away faster than what is there is put together
+        else:  # subtracting the few others is faster than adding up the healthy ones
             healthy = index.all - index.select(absent) - unhealthy
         return cls(by_id, healthy, unhealthy)
 
     def repeats(self, devices: Sequence[Device]) -> bool:
-        """Whether `devices` is the list it was made of, as heartbeats send it again."""
+        """Whether `devices` is the list that this report was made of, as plugins repeat it as a heartbeat."""
         if len(self.devices) != len(devices):
             return False
         mine, listed = self.devices.states, DeviceList.of(devices)
         return tuple(mine) == listed.ids and tuple(mine.values()) == listed.states
 
+    def __repr__(self) -> str:
+        return f"<DeviceReport: {counted(len(self.devices), 'device')}, {len(self.healthy):,} healthy>"
+
     @property
     def index(self) -> DeviceIndex:
-        """The index all sets of this report are on."""
+        """The index of all sets of this report."""
         return self.healthy.index
 
     @cached_property
@@ -66,7 +70,7 @@ class DeviceReport:
 
     @cached_property
     def by_numa_node(self) -> Mapping[NumaNode, DeviceSet]:
-        """The devices attached to each NUMA node that has any, whatever their health, in the nodes' order."""
+        """The devices attached to each NUMA node that has any, healthy or not, in the order of the numbers."""
         ids: dict[NumaNode, list[DeviceId]] = {}
         for device, (_, topology) in self.devices.states.items():
             for node in topology or ():
@@ -75,7 +79,7 @@ class DeviceReport:
 
     @cached_property
     def numa_node_sizes(self) -> tuple[tuple[NumaNode, int], ...] | None:
-        """How many devices each of these NUMA nodes has, if no device is on two: then what nodes have adds up."""
+        """The number of devices on each of these NUMA nodes; None if a device is on two, which no sum allows for."""
         sizes = tuple([(node, len(devices)) for node, devices in self.by_numa_node.items()])
         return sizes if sum([size for _, size in sizes]) == len(self.touching(self.by_numa_node)) else None
 
@@ -101,7 +105,7 @@ _NOTHING = DeviceReport.of(())
 
 @frozen
 class Plugin:
-    """One live plugin instance: what it can do, and what it reported, None before its first list."""
+    """One connected plugin instance: its options, and its last report, None before its first list."""
 
     id: PluginId
     options: PluginOptions
@@ -117,14 +121,14 @@ class Phase(Enum):
     GONE = "the last plugin has gone, and the grace period runs"
 
 
-@frozen
+@frozen(repr=False)
 class Resource:
     """One resource of the node.
 
-    `plugins` are the live instances, in the order in which they registered. `report` is what is believed of the
-    devices, None until a plugin's first list. `stopped` is the last live plugin that went, and `gone_since` when it did
-    (monotonic seconds); both None while there is a live one. `awaited` says that the resource was known before a
-    restart and nobody has reported it since.
+    `plugins` are the connected instances, in the order in which they registered. `report` is the list that counts,
+    None until a plugin's first list. `stopped` is the last connected plugin that went, and `gone_since` says when
+    (monotonic seconds); both are None while a plugin is connected. `awaited` says that the resource was known
+    before a restart and no plugin has reported it since.
     """
 
     name: ResourceName
@@ -134,9 +138,12 @@ class Resource:
     gone_since: float | None = None
     awaited: bool = False
 
+    def __repr__(self) -> str:
+        return f"<Resource {foreign_text(self.name, 100)}: {self.phase.value}, {self.report!r}>"
+
     @property
     def plugin(self) -> Plugin | None:
-        """The instance that serves: the live one that registered last, else the last that went."""
+        """The instance that serves: the connected one that registered last, else the last that went."""
         return self.plugins[-1] if self.plugins else self.stopped
 
     @property
@@ -149,22 +156,26 @@ class Resource:
         return Phase.SERVED if self.plugins else Phase.GONE
 
     def expired(self, now: float) -> bool:
-        """Whether the resource is to be forgotten: for longer than the grace period nobody has served it."""
+        """Whether no plugin has served the resource for longer than the grace period."""
         return not self.plugins and (self.gone_since is None or now - self.gone_since > GRACE_PERIOD)
 
 
-@frozen
+@frozen(repr=False)
 class Inventory:
     """All resources of a node that plugins have registered, now or within the grace period.
 
-    `former` is what was last listed of those that have expired since the start.
+    `former` has the last reports of the resources that have expired since the start.
     """
 
     resources: Mapping[ResourceName, Resource] = field(factory=dict)
     former: Mapping[ResourceName, DeviceReport] = field(factory=dict)
 
+    def __repr__(self) -> str:
+        devices = sum(len(resource.report.devices) for resource in self.resources.values() if resource.report)
+        return f"<Inventory: {counted(devices, 'device')} of {counted(len(self.resources), 'resource')}>"
+
     def current_report(self, name: ResourceName) -> DeviceReport | None:
-        """What is believed of a resource's devices; None if no plugin ever listed any (key in `healthyDevices`)."""
+        """The report of a resource that counts; None if no plugin has listed any (kubelet: key of `healthyDevices`)."""
         resource = self.resources.get(name)
         return resource.report if resource else None
 
@@ -173,12 +184,12 @@ class Inventory:
         return self.current_report(name) or self.former.get(name)
 
     def connect(self, id_: PluginId, options: PluginOptions) -> "Inventory":
-        """A plugin instance has registered: it serves the resource from now on (kubelet: `PluginConnected`).
+        """Let a plugin instance that has registered serve its resource (kubelet: `PluginConnected`).
 
-        Devices stay as they are until its first list.
+        The devices stay as they are until its first list.
 
         Raises:
-            PluginAlreadyConnectedError: an instance is live on the same socket.
+            PluginAlreadyConnectedError: an instance is connected over the same socket.
         """
         resource = self.resources.get(id_.resource, Resource(id_.resource))
         if any(plugin.id.socket == id_.socket for plugin in resource.plugins):
@@ -187,16 +198,16 @@ class Inventory:
         return self._with(evolve(resource, plugins=plugins, stopped=None, gone_since=None))
 
     def report(self, id_: PluginId, devices: Iterable[Device], index: DeviceIndex | None = None) -> "Inventory":
-        """A plugin instance sent its list, which replaces its last one. From an instance that has gone: no change."""
+        """Replace the list of a plugin instance. A list of an instance that has gone changes nothing."""
         resource = self.resources.get(id_.resource)
         if resource is None or not any(plugin.id == id_ for plugin in resource.plugins):
             return self
         report = DeviceReport.of(devices, index)
         plugins = tuple(evolve(plugin, report=report) if plugin.id == id_ else plugin for plugin in resource.plugins)
-        return self._with(evolve(resource, plugins=plugins, report=_believed(plugins, report), awaited=False))
+        return self._with(evolve(resource, plugins=plugins, report=_counting(plugins, report), awaited=False))
 
     def is_repeated(self, id_: PluginId, devices: Sequence[Device]) -> bool:
-        """Whether a plugin instance that serves its resource has sent the very list that is believed."""
+        """Whether the serving plugin instance has sent the list that counts already."""
         resource = self.resources.get(id_.resource)
         if resource is None or resource.report is None or not resource.plugins or resource.awaited:
             return False
@@ -204,16 +215,16 @@ class Inventory:
         return plugin.id == id_ and plugin.report is resource.report and resource.report.repeats(devices)
 
     def disconnect(self, id_: PluginId, now: float) -> "Inventory":
-        """A plugin instance has gone (kubelet: `PluginDisconnected`). One that is not known: no change.
+        """Remove a plugin instance that has gone (kubelet: `PluginDisconnected`). An unknown one changes nothing.
 
-        If it was the last, the devices turn unhealthy and the grace period begins at `now` (monotonic seconds).
+        If it was the last, the devices become unhealthy and the grace period begins at `now` (monotonic seconds).
         """
         resource = self.resources.get(id_.resource, Resource(id_.resource))
         plugins = tuple(plugin for plugin in resource.plugins if plugin.id != id_)
         if len(plugins) == len(resource.plugins):
             return self
         if plugins:
-            return self._with(evolve(resource, plugins=plugins, report=_believed(plugins, resource.report)))
+            return self._with(evolve(resource, plugins=plugins, report=_counting(plugins, resource.report)))
         report = resource.report and resource.report.all_unhealthy()
         return self._with(evolve(resource, plugins=(), report=report, stopped=resource.plugin, gone_since=now))
 
@@ -242,6 +253,6 @@ class Inventory:
         return evolve(self, resources={**self.resources, resource.name: resource})
 
 
-def _believed(plugins: tuple[Plugin, ...], before: DeviceReport | None) -> DeviceReport | None:
-    """The list of the latest instance that has sent one; if none has, what was believed before."""
+def _counting(plugins: tuple[Plugin, ...], before: DeviceReport | None) -> DeviceReport | None:
+    """The list of the latest instance that has sent one; if none has, the list that counted before."""
     return next((plugin.report for plugin in reversed(plugins) if plugin.report is not None), before)

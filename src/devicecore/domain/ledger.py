@@ -1,8 +1,9 @@
 """Who holds which device.
 
-Law: no device is ever held by two pods, and inside a pod only an init container that ends shares its devices with
-those after it. Every method here keeps that, and nothing outside can break it. The one way in for a device with two
-owners is a file in which a kubelet has already written two: it is kept as it stands, and both must go to free it.
+Law: a device is held by at most one pod. Inside a pod, containers share a device only if an init container that has
+ended held it before. Every method keeps this law, and no code outside can break it. Only a restored checkpoint can
+bring a device with two owners, because kubelets have written such files: both keep it, and it is free when both are
+gone.
 """
 
 from collections import Counter
@@ -16,48 +17,64 @@ from attrs import evolve, field, frozen
 from devicecore.domain.device_set import DeviceIndex, DeviceSet
 from devicecore.domain.errors import DeviceHeldError
 from devicecore.domain.model import NO_TOPOLOGY, ContainerKey, DeviceId, NumaNode, PodUid, Receipt, ResourceName
+from devicecore.domain.text import counted, foreign_text
 
 _NONE = DeviceSet()
 
 
-@frozen
+@frozen(repr=False)
 class Reservation:
-    """Devices taken for a container whose admission is in flight. Its plugin has not confirmed them yet."""
+    """Devices taken for a container whose admission is in progress. Its plugin has not confirmed them yet."""
 
     key: ContainerKey
     resource: ResourceName
     devices: DeviceSet
 
+    def __repr__(self) -> str:
+        return _short(self)
+
     @property
     def device_ids(self) -> Collection[DeviceId]:
-        """The devices, without a promise of order."""
+        """The devices, in no particular order."""
         return self.devices
 
 
-@frozen
+@frozen(repr=False)
 class Allocation:
-    """Devices a container holds, with the NUMA nodes each had when it was given away, and the plugin's receipt."""
+    """The devices that a container holds, with their NUMA nodes when they were allocated, and the plugin's receipt."""
 
     key: ContainerKey
     resource: ResourceName
     numa_nodes: Mapping[DeviceId, tuple[NumaNode, ...]]
     receipt: Receipt
 
+    def __repr__(self) -> str:
+        return _short(self)
+
     @property
     def devices(self) -> DeviceSet:
-        """The devices themselves."""
+        """The devices as a set."""
         return DeviceSet.of(self.numa_nodes)
 
     @property
     def device_ids(self) -> Collection[DeviceId]:
-        """The devices, without a promise of order."""
+        """The devices, in no particular order."""
         return self.numa_nodes.keys()
 
 
 Holding = Reservation | Allocation
 
 
-@frozen
+def _short(holding: Holding) -> str:
+    """One line for a reader: the container, and how many devices of which resource."""
+    resource, container, pod = (
+        foreign_text(text, 100) for text in (holding.resource, holding.key.container, holding.key.pod)
+    )
+    devices = counted(len(holding.device_ids), "device")
+    return f"<{type(holding).__name__}: {devices} of {resource}, container {container} of pod {pod}>"
+
+
+@frozen(repr=False)
 class Ledger:
     """All reservations and allocations of a node.
 
@@ -71,11 +88,18 @@ class Ledger:
 
     @classmethod
     def of(cls, allocations: Iterable[Allocation]) -> "Ledger":
-        """A ledger of allocations made elsewhere. Of two for one container and resource, the later one counts."""
+        """A ledger of `allocations`. Of two for one container and resource, the later one counts."""
         by_pod: dict[PodUid, dict[tuple[ContainerKey, ResourceName], Allocation]] = {}
         for allocation in allocations:
             by_pod.setdefault(allocation.key.pod, {})[allocation.key, allocation.resource] = allocation
         return _counted(cls({pod: tuple(of_pod.values()) for pod, of_pod in by_pod.items()}))
+
+    def __repr__(self) -> str:
+        allocations, devices = sum(map(len, self.allocations.values())), sum(map(len, self._in_use.values()))
+        held = f"{counted(devices, 'device')} in use by {counted(len(self.allocations), 'pod')}"
+        return (
+            f"<Ledger: {held}, {counted(allocations, 'allocation')}, {counted(len(self.reservations), 'reservation')}>"
+        )
 
     def __iter__(self) -> Iterator[Allocation]:
         for of_pod in self.allocations.values():
@@ -83,34 +107,34 @@ class Ledger:
 
     @property
     def resources(self) -> Collection[ResourceName]:
-        """The resources of which anybody holds a device."""
+        """The resources of which a container holds a device."""
         return self._in_use.keys()
 
     def in_use(self, resource: ResourceName) -> DeviceSet:
-        """The devices of a resource that anybody holds, reserved or allocated."""
+        """The devices of a resource that containers hold, reserved or allocated."""
         return self._in_use.get(resource, _NONE)
 
     def shared_by_error(self, resource: ResourceName) -> DeviceSet:
-        """The devices of a resource that a restored file gave to more than one pod."""
+        """The devices of a resource that a restored checkpoint gave to more than one pod."""
         return self._shared_by_error.get(resource, _NONE)
 
     def allocation(self, key: ContainerKey, resource: ResourceName) -> Allocation | None:
-        """What a container was given of a resource; None if it never was, which is not the same as no devices."""
+        """The allocation of a container for a resource. None if there is none; an allocation may have no devices."""
         for allocation in self.allocations.get(key.pod, ()):
             if allocation.resource == resource and allocation.key == key:
                 return allocation
         return None
 
     def of_pod(self, pod: PodUid) -> tuple[Allocation, ...]:
-        """What a pod was given, in the order in which it was confirmed; empty if nothing."""
+        """The allocations of a pod, in the order in which they were confirmed; empty if there are none."""
         return self.allocations.get(pod, ())
 
     def of_container(self, key: ContainerKey) -> tuple[Allocation, ...]:
-        """What a container was given: one allocation for each resource, in the order in which they were confirmed."""
+        """The allocations of a container, one for each resource, in the order in which they were confirmed."""
         return tuple([allocation for allocation in self.allocations.get(key.pod, ()) if allocation.key == key])
 
     def held_by(self, pod: PodUid, resource: ResourceName) -> dict[str, DeviceSet]:
-        """What each container of a pod holds of a resource, reserved or allocated."""
+        """The devices of a resource that each container of a pod holds, reserved or allocated."""
         if pod not in self.allocations and not self.reservations:
             return {}
         reserved = (holding for holding in self.reservations if holding.key.pod == pod)
@@ -120,17 +144,17 @@ class Ledger:
     def reserve(
         self, key: ContainerKey, resource: ResourceName, devices: DeviceSet, reusable: DeviceSet = _NONE
     ) -> "Ledger":
-        """Take `devices` for a container, before its plugin is asked. `reusable` are those its own pod lends to it.
+        """Take `devices` for a container, before its plugin prepares them. `reusable` may be shared inside the pod.
 
         Raises:
-            DeviceHeldError: another pod holds one of them, or this pod does and does not lend it; or the container
+            DeviceHeldError: another pod holds one of them, or this pod does and it is not reusable; or the container
                 already holds devices of the resource.
         """
         of_pod = self.held_by(key.pod, resource)
-        lent = (reusable & _union(of_pod.values())) - self.shared_by_error(resource) if reusable else _NONE
+        shared = (reusable & _union(of_pod.values())) - self.shared_by_error(resource) if reusable else _NONE
         in_use = self.in_use(resource)
-        if devices.common(in_use - lent) or key.container in of_pod:
-            raise DeviceHeldError(resource, tuple(devices & (in_use - lent) or of_pod[key.container]))
+        if devices.common(in_use - shared) or key.container in of_pod:
+            raise DeviceHeldError(resource, tuple(devices & (in_use - shared) or of_pod[key.container]))
         return Ledger(
             self.allocations,
             (*self.reservations, Reservation(key, resource, devices)),
@@ -145,7 +169,7 @@ class Ledger:
         receipt: Receipt,
         nodes_of: Callable[[DeviceId], tuple[NumaNode, ...]],
     ) -> "Ledger":
-        """Turn a reservation into an allocation: the plugin has prepared its devices.
+        """Turn a reservation into an allocation, because the plugin has prepared its devices.
 
         Raises:
             KeyError: the container has no reservation of the resource.
@@ -158,7 +182,7 @@ class Ledger:
         return Ledger(allocations, _without(self.reservations, reservation), self._in_use, self._shared_by_error)
 
     def release(self, key: ContainerKey, resource: ResourceName) -> "Ledger":
-        """Give a reservation back: its admission has failed.
+        """Remove a reservation, because its admission has failed.
 
         Raises:
             KeyError: the container has no reservation of the resource.
@@ -167,16 +191,16 @@ class Ledger:
         return self._freed((reservation,), evolve(self, reservations=_without(self.reservations, reservation)))
 
     def evict(self, pods: Iterable[PodUid]) -> "Ledger":
-        """Forget what `pods` were given. Reservations stay: they are given back by the admission they belong to."""
+        """Remove the allocations of `pods`. Reservations stay, because the admission that made them releases them."""
         gone = dict.fromkeys(pod for pod in pods if pod in self.allocations)
         if not gone:
             return self
         allocations = _copied(self.allocations)
-        freed = [held for pod in gone for held in allocations.pop(pod)]
+        freed = [allocation for pod in gone for allocation in allocations.pop(pod)]
         return self._freed(freed, Ledger(allocations, self.reservations, self._in_use, self._shared_by_error))
 
     def indexed(self, resource: ResourceName, index: DeviceIndex) -> "Ledger":
-        """The same ledger, with what is in use of a resource on `index`, so that it combines fast with sets on it."""
+        """The same ledger with a resource's devices in use on `index`, so that they combine fast with sets on it."""
         in_use = self.in_use(resource)
         if in_use.index is index or resource not in self._in_use:
             return self
@@ -189,14 +213,14 @@ class Ledger:
         raise KeyError(key, resource)
 
     def _freed(self, gone: Iterable[Holding], left: "Ledger") -> "Ledger":
-        """The ledger `left`, which has all holdings of this one but those `gone`, without their devices in use."""
+        """The ledger `left`, which has the holdings of this one without those `gone`; their devices are free."""
         in_use = dict(self._in_use)
         for holding in gone:
             resource = holding.resource
             if resource in self._shared_by_error and holding.devices & self._shared_by_error[resource]:
                 return _counted(left)
             still_held = _union(left.held_by(holding.key.pod, resource).values())
-            # On the index of what is in use, so that a set of few among many costs no index of its own.
+            # On the index of the devices in use, so that a small set does not need an index of its own.
             before = in_use.get(resource, _NONE)
             in_use[resource] = before - (before.index.select(holding.device_ids) - still_held)
         in_use = {resource: devices for resource, devices in in_use.items() if devices}
@@ -206,32 +230,32 @@ class Ledger:
 def _copied(
     allocations: Mapping[PodUid, tuple[Allocation, ...]],
 ) -> dict[PodUid, tuple[Allocation, ...]]:
-    """A dict of the same. Where something has been taken out of the old one, `dict()` is seven times slower."""
+    """A copy. If entries were removed from the old dict, `dict()` takes seven times as long as `copy()`."""
     return allocations.copy() if isinstance(allocations, dict) else dict(allocations)
 
 
 def in_order_of_numa_nodes(nodes: Iterable[NumaNode]) -> tuple[NumaNode, ...]:
-    """The NUMA nodes of a device in order; none if `NO_TOPOLOGY` is the only one: after a restart it would be none."""
+    """The NUMA nodes of a device in order; none if `NO_TOPOLOGY` is the only one, as after a restart."""
     ordered = tuple(sorted(nodes))
     return () if ordered == (NO_TOPOLOGY,) else ordered
 
 
 def _counted(ledger: Ledger) -> Ledger:
-    """The ledger with what is in use and contested counted from its holdings alone."""
+    """The ledger with the devices in use, and those with several owners, counted from its holdings."""
     of_pods: dict[ResourceName, dict[PodUid, set[DeviceId]]] = {}
     holdings: tuple[Holding, ...] = (*ledger, *ledger.reservations)
     for holding in holdings:
         of_pods.setdefault(holding.resource, {}).setdefault(holding.key.pod, set()).update(holding.devices)
     in_use: dict[ResourceName, DeviceSet] = {}
-    contested: dict[ResourceName, DeviceSet] = {}
+    shared: dict[ResourceName, DeviceSet] = {}
     for resource, pods in of_pods.items():
         holders = Counter(chain.from_iterable(pods.values()))
         in_use[resource] = DeviceSet.of(holders)
-        contested[resource] = in_use[resource].index.select(device for device in holders if holders[device] > 1)
+        shared[resource] = in_use[resource].index.select(device for device in holders if holders[device] > 1)
     return evolve(
         ledger,
         in_use={resource: devices for resource, devices in in_use.items() if devices},
-        shared_by_error={resource: devices for resource, devices in contested.items() if devices},
+        shared_by_error={resource: devices for resource, devices in shared.items() if devices},
     )
 
 

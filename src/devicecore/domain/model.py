@@ -1,6 +1,7 @@
-"""The nouns everything else is made of.
+"""The values that everything else is made of.
 
-Law: text from outside becomes one of these through a parser here, once; inside, a name is valid and a health is known.
+Law: text from outside becomes one of these through a parser here, once. Inside the library a name is valid and a health
+is known.
 """
 
 import re
@@ -14,7 +15,7 @@ from devicecore.domain.errors import ContainerNotFoundError, InvalidLimitError, 
 from devicecore.domain.text import foreign_text
 
 DeviceId = NewType("DeviceId", str)
-"""A device's id: opaque, unique within its resource."""
+"""A device's id: any text, unique within its resource."""
 
 NumaNode = NewType("NumaNode", int)
 """The number of a NUMA node of the machine."""
@@ -26,13 +27,13 @@ PodUid = NewType("PodUid", str)
 """A pod's UID, which no other pod ever has."""
 
 Receipt = NewType("Receipt", bytes)
-"""What a plugin answered to Allocate for one container, as the transport that got it wrote it down. Opaque here."""
+"""A plugin's answer to Allocate for one container, as bytes of the transport that received it."""
 
 ResourceName = NewType("ResourceName", str)
 """An extended resource name such as `nvidia.com/gpu`. Get one from `resource_name`."""
 
 MAX_DEVICE_ID_LENGTH = 63
-"""Characters: what the device plugin API's comment asks for, and no kubelet checks."""
+"""Characters of a device id. A comment in the device plugin API demands this; no kubelet checks it."""
 
 _QUOTA_PREFIX = "requests."
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"

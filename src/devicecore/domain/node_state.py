@@ -1,6 +1,6 @@
-"""All that is known of a node's devices, as one value.
+"""Everything that is known of a node's devices, as one value.
 
-Law: a `NodeState` is only ever replaced, so a reader of one has a consistent picture.
+Law: a `NodeState` never changes; a new one replaces it. So each reader has a consistent picture.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,18 +26,21 @@ from devicecore.domain.model import (
 from devicecore.domain.selection import Decision, ResourceRequest, devices_to_allocate, reusable_devices
 
 
-@frozen
+@frozen(repr=False)
 class NodeState:
-    """What plugins report and who holds what."""
+    """What plugins report (`inventory`), and which containers hold which devices (`ledger`)."""
 
     inventory: Inventory = field(factory=Inventory)
     ledger: Ledger = field(factory=Ledger)
 
+    def __repr__(self) -> str:
+        return f"<NodeState: {self.inventory!r}, {self.ledger!r}>"
+
     def apply(self, event: Event, now: float) -> "NodeState":
-        """The node after a plugin's event. `now` is monotonic seconds.
+        """The state after a plugin's event. `now` is monotonic seconds.
 
         Raises:
-            PluginAlreadyConnectedError: the resource is already served over the socket that is to be connected.
+            PluginAlreadyConnectedError: an instance is connected over the same socket.
         """
         match event:
             case RegistrationRequested():
@@ -54,15 +57,15 @@ class NodeState:
                 return evolve(self, inventory=self.inventory.disconnect(plugin, now))
 
     def knows(self, resource: str) -> bool:
-        """Whether the resource is a device plugin's: one has registered it, or somebody holds it (kubelet.md 4.1).
+        """Whether a device plugin has registered the resource, or a container holds devices of it (kubelet.md 4.1).
 
-        A kubelet waits for the first list, and until then lets a pod pass without its devices.
+        A kubelet waits for the first list, and until then admits a pod without its devices.
         """
         name = ResourceName(resource)
         return name in self.inventory.resources or name in self.ledger.resources
 
     def requests(self, pod: Pod, container: Container) -> tuple[tuple[ResourceName, int], ...]:
-        """The device resources a container asks for, and how many of each, by name (kubelet.md 5.3)."""
+        """The device resources that a container requests, with the number of devices, by name (kubelet.md 5.3)."""
         return tuple(
             [
                 (ResourceName(resource), size)
@@ -72,7 +75,7 @@ class NodeState:
         )
 
     def unhandled(self, pod: Pod) -> tuple[tuple[str, ResourceName], ...]:
-        """The extended resources, by container, that a pod asks for and nobody here has ever heard of."""
+        """The extended resources, by container, that a pod requests and no device plugin has registered."""
         return tuple(
             [
                 (container.name, ResourceName(resource))
@@ -94,17 +97,17 @@ class NodeState:
         return NodeState(self.inventory, self.ledger.reserve(request.key, request.resource, devices, reusable))
 
     def confirm(self, key: ContainerKey, resource: ResourceName, receipt: Receipt) -> "NodeState":
-        """The plugin has prepared what was reserved. A device it no longer lists is taken to have no topology."""
+        """Confirm a reservation. A device that its plugin no longer lists counts as one without topology."""
         report = self.inventory.last_report(resource)
         nodes_of = report.devices.numa_nodes if report else _nowhere
         return NodeState(self.inventory, self.ledger.confirm(key, resource, receipt, nodes_of))
 
     def evict(self, pods: Iterable[PodUid]) -> "NodeState":
-        """Without what `pods` were given; see `Ledger.evict`."""
+        """The state without the allocations of `pods`; see `Ledger.evict`."""
         return NodeState(self.inventory, self.ledger.evict(pods))
 
     def expire(self, now: float) -> tuple[tuple[ResourceName, ...], "NodeState"]:
-        """The resources whose grace period is over at `now`, and the node without them."""
+        """The resources whose grace period is over at `now` (monotonic seconds), and the state without them."""
         removed, inventory = self.inventory.expire(now)
         if inventory is self.inventory:
             return removed, self
@@ -112,7 +115,7 @@ class NodeState:
         return removed, evolve(self, inventory=evolve(inventory, former=held))
 
     def sanitize_allocatable(self, pod: PodUid, allocatable: Mapping[ResourceName, int]) -> dict[ResourceName, int]:
-        """`allocatable` raised to what is in use, if `pod` holds devices at all (kubelet: `UpdatePluginResources`)."""
+        """`allocatable` raised to the devices in use, if `pod` holds any (kubelet: `UpdatePluginResources`)."""
         if pod not in self.ledger.allocations:
             return dict(allocatable)
         return sanitize_allocatable(
@@ -120,7 +123,7 @@ class NodeState:
         )
 
     def _index(self, resource: ResourceName, ids: Sequence[DeviceId]) -> DeviceIndex:
-        """The index for a new report: the one in use if it fits, else one of what is listed or held now."""
+        """The index for a new report: the present one if it fits, else one of the devices listed or held now."""
         report = self.inventory.current_report(resource)
         if report and len(report.index.ids) <= 2 * len(ids) and report.index.knows(ids):
             return report.index

@@ -1,7 +1,7 @@
 """Kubernetes quantities: `2`, `500m`, `1.5Gi`, `3e2`.
 
-Law: what the grammar of `k8s.io/apimachinery` does not derive is refused, and the whole number is never closer to zero
-than what was written: a tenth of a device is a device.
+Law: a text outside the grammar of `k8s.io/apimachinery` is refused, and rounding goes away from zero: a tenth of a
+device counts as one device.
 """
 
 import re
@@ -10,10 +10,10 @@ from decimal import ROUND_CEILING, Context, Decimal
 from devicecore.domain.errors import InvalidQuantityError
 
 MAX_QUANTITY = 2**63 - 1
-"""The largest quantity, and what every larger one counts as."""
+"""The largest quantity. Larger ones count as this."""
 
 MAX_QUANTITY_LENGTH = 200
-"""Characters. The API server has no limit, but what is longer is a mistake or an attack."""
+"""Characters of a quantity. The API server has no limit, but a longer text is a mistake or an attack."""
 
 _QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:[eE]([+-]?[0-9]+)|([KEPTGM]i|[numkMGTPE]?))")
 _TENS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -53,7 +53,7 @@ def _magnitude(text: str) -> Decimal:
     if matched is None:
         raise InvalidQuantityError(text[:MAX_QUANTITY_LENGTH])
     number, exponent, suffix = matched.groups(default="")
-    # Not abs(), which rounds to the digits of whatever context the caller has.
+    # Not abs(), because that rounds to the precision of the caller's decimal context.
     value = _EXACT.multiply(Decimal(number).copy_abs(), 2 ** _TWOS.get(suffix, 0))
     tens = int(exponent) if exponent else _TENS.get(suffix, 0)
     limit = 2 * MAX_QUANTITY_LENGTH  # beyond it, every value is 0 or too large

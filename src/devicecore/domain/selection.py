@@ -1,8 +1,8 @@
 """Which devices a container gets.
 
-Law: nothing here calls anybody. When only the plugin can say which devices go well together, the question comes back
-as a value, at most once, and whatever the plugin answers, the container gets exactly as many devices as it asked for,
-each of them free or lent by its own pod. Among equals the natural order of the ids decides.
+Law: these functions call no port. If the plugin must be asked for its preference, the question is the returned value;
+there is at most one. For any answer of the plugin, the container gets exactly as many devices as it requests, each of
+them free or reusable inside its pod. Among equals the natural order of the ids decides.
 """
 
 from collections.abc import Collection, Iterable
@@ -27,10 +27,11 @@ _NONE = DeviceSet()
 
 @frozen
 class ResourceRequest:
-    """What one container asks of one resource.
+    """The request of one container for one resource.
 
-    `affinity` are the NUMA nodes the topology policy settled on, None if it has no opinion. `already_running` says that
-    the container runs from before a restart while not all pods are known yet: it is left alone (kubelet.md 4.5).
+    `affinity` are the NUMA nodes that the topology policy chose, None if it has no preference. `already_running` says
+    that the container has been running since before a restart and not all pods are known yet; it keeps what it has
+    (kubelet.md 4.5).
     """
 
     key: ContainerKey
@@ -49,10 +50,10 @@ class Chosen:
 
 @frozen
 class AskPlugin:
-    """The plugin is to be asked which `size` of `candidates`, among them all of `must_include`, it would give away.
+    """Ask the plugin which `size` of `candidates`, among them all of `must_include`, it would allocate.
 
-    `eligible` are the candidates still to choose from, `fallbacks` where to take from, in turn, what the plugin's
-    answer leaves open.
+    `eligible` are the candidates that the answer may choose. If the answer is too short, the rest is taken from
+    `fallbacks` in turn.
     """
 
     candidates: DeviceSet
@@ -62,10 +63,10 @@ class AskPlugin:
     fallbacks: tuple[DeviceSet, ...]
 
     def answer(self, preferred: Iterable[DeviceId]) -> Chosen:
-        """Settle with what the plugin said: its preference first, in its order; what it may not decide is dropped."""
+        """Choose by the plugin's answer: its devices first, in its order; those that are not eligible are ignored."""
         missing = self.size - len(self.must_include)
-        welcome = dict.fromkeys(device for device in preferred if device in self.eligible)
-        chosen = self.eligible.index.select(list(welcome)[:missing])
+        usable = dict.fromkeys(device for device in preferred if device in self.eligible)
+        chosen = self.eligible.index.select(list(usable)[:missing])
         return Chosen(_fill(self.must_include | chosen, self.size, *self.fallbacks))
 
 
@@ -77,15 +78,15 @@ def devices_to_allocate(
 ) -> Decision:
     """Choose devices for a container (kubelet: `devicesToAllocate`, kubelet.md 5.4).
 
-    `reusable` are devices that an init container of the same pod lends (see `reusable_devices`).
+    `reusable` are devices of the same pod that the container may share (see `reusable_devices`).
 
     Raises:
-        ChangedRequestError: the container holds another number of devices than it asks for now.
+        ChangedRequestError: the container holds another number of devices than it requests now.
         UnregisteredDeviceError: no plugin has registered the resource.
         NoHealthyDevicesError: none of its devices is healthy.
         DevicesNoLongerHealthyError: a device the container holds is no longer healthy.
         NotEnoughDevicesError: too few healthy devices are free.
-        EndpointNotFoundError: no plugin instance is known that could be asked.
+        EndpointNotFoundError: the resource has no plugin instance to ask.
     """
     allocation = ledger.allocation(request.key, request.resource)
     if allocation and len(allocation.numa_nodes) != request.size:
@@ -93,7 +94,7 @@ def devices_to_allocate(
         raise ChangedRequestError(key.pod, key.container, request.resource, held=held, requested=request.size)
     if request.already_running:
         return Chosen(_NONE)
-    # Health comes before "nothing needed" on purpose: after a reboot a pod must not start without its plugin (#109595).
+    # Health is checked before the number: after a reboot a pod must not start without its plugin (#109595).
     report = inventory.current_report(request.resource)
     if report is None:
         raise UnregisteredDeviceError(request.resource)
@@ -112,7 +113,7 @@ def devices_to_allocate(
 def _choose(
     request: ResourceRequest, inventory: Inventory, report: DeviceReport, taken: DeviceSet, available: DeviceSet
 ) -> Decision:
-    """Choose what is missing beside `taken` from `available`: aligned devices first, the plugin's preference next."""
+    """Choose the missing devices from `available`: aligned ones first, then those that the plugin prefers."""
     needed = request.size - len(taken)
     if len(available) < needed:
         raise NotEnoughDevicesError(request.resource, requested=needed, available=len(available))
@@ -143,14 +144,15 @@ def filter_by_affinity(
 
 
 def reusable_devices(pod: Pod, key: ContainerKey, resource: ResourceName, ledger: Ledger) -> DeviceSet:
-    """What earlier containers of the pod lend to one of its containers (kubelet: `devicesToReuse`, kubelet.md 5.2).
+    """The devices of earlier containers that a container of the pod may reuse (kubelet: `devicesToReuse`).
 
-    Init containers that end lend what they hold; what a sidecar or an app container holds is no longer lent.
+    Those are the devices of init containers that end, without those that a sidecar or an app container holds
+    (kubelet.md 5.2).
     """
     held = ledger.held_by(key.pod, resource)
     if not held:
         return _NONE
-    lent = kept = _NONE
+    reusable = kept = _NONE
     is_before = True
     for container in pod.in_start_order:
         if container.name == key.container:
@@ -158,8 +160,8 @@ def reusable_devices(pod: Pod, key: ContainerKey, resource: ResourceName, ledger
         elif not pod.is_reusable(container):
             kept |= held.get(container.name, _NONE)
         elif is_before:
-            lent |= held.get(container.name, _NONE)
-    return lent - kept - ledger.shared_by_error(resource)
+            reusable |= held.get(container.name, _NONE)
+    return reusable - kept - ledger.shared_by_error(resource)
 
 
 def _fill(taken: DeviceSet, size: int, *tiers: DeviceSet) -> DeviceSet:

@@ -1,4 +1,4 @@
-"""Text that somebody else wrote: plugins, drivers, manifests, files, servers.
+"""Text from outside: plugins, drivers, manifests, files, servers.
 
 Law: what `foreign_text` returns is one printable line of bounded length, whatever it was given, and giving it back
 changes nothing. So it can be logged, shown on a terminal, and kept in a state file.

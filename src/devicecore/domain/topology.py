@@ -1,7 +1,7 @@
-"""Which NUMA nodes a container's devices should come from.
+"""The NUMA nodes from which a container's devices should come.
 
-Law: a hint says what could be allocated from a set of NUMA nodes, never what will be. No hint at all (None) and no
-possible hint (an empty tuple) mean opposite things, and stay apart everywhere here.
+Law: a hint says what could be allocated from a set of NUMA nodes, never what will be. None means that there is no
+preference, and an empty tuple that no set of NUMA nodes is possible; every function here keeps them apart.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,29 +21,29 @@ from devicecore.domain.model import Container, DeviceId, NumaNode, Pod, Resource
 from devicecore.domain.selection import reusable_devices
 
 MAX_MASKS = 10_000
-"""How many sets of NUMA nodes are all looked at for one resource: those of a machine with up to 13 nodes."""
+"""Sets of NUMA nodes that are all examined for one resource: those of a machine with up to 13 NUMA nodes."""
 
 MAX_BEST_MASKS = 1_000
-"""How many are looked at where there are more."""
+"""Sets of NUMA nodes that are examined if there are more than `MAX_MASKS`."""
 
 MAX_PAIRS = 255 * 255
-"""How many pairs of masks are all looked at where hints are merged that nobody prefers: those of up to 8 nodes."""
+"""Pairs of masks that are all examined when hints are merged that are not preferred: those of up to 8 NUMA nodes."""
 
 MAX_PARTNERS = 100
-"""Of how many masks on each side all pairs are looked at where there are more."""
+"""Masks on each side whose pairs are examined if there are more than `MAX_PAIRS`."""
 
 _NONE = DeviceSet()
 
 
 @frozen(repr=False)
 class NumaMask:
-    """A set of NUMA nodes as a bit mask: iterates in the order of the nodes."""
+    """A set of NUMA nodes as a bit mask. Iteration is in the order of the numbers."""
 
     bits: int
 
     @classmethod
     def of(cls, nodes: Iterable[NumaNode]) -> "NumaMask":
-        """The mask of `nodes`; those below 0 name no node and are left out."""
+        """The mask of `nodes`. Numbers below 0 stand for no NUMA node and are ignored."""
         return cls(sum({1 << node for node in nodes if node >= 0}))
 
     def __iter__(self) -> Iterator[NumaNode]:
@@ -64,7 +64,7 @@ class NumaMask:
 
 @frozen
 class TopologyHint:
-    """That a request could be met from the nodes of `mask` (None: from anywhere), and whether no smaller mask could."""
+    """The request could be met from the NUMA nodes of `mask` (None: from any). `preferred`: from no smaller set."""
 
     mask: NumaMask | None
     preferred: bool
@@ -73,7 +73,7 @@ class TopologyHint:
 _Candidates = tuple[tuple[tuple[NumaNode, ...], TopologyHint], ...]
 
 Hints = Mapping[str, Sequence[TopologyHint] | None]
-"""What one hint provider says of each resource: None has no preference, an empty sequence cannot be met."""
+"""The hints of one provider by resource. None is no preference; an empty sequence cannot be met."""
 
 
 class Policy(Enum):
@@ -86,35 +86,49 @@ class Policy(Enum):
 
 
 class Scope(Enum):
-    """Whether hints are merged for each container, or once for the whole pod."""
+    """What hints are merged for: each container, or the pod as a whole."""
 
     CONTAINER = "container"
     POD = "pod"
 
 
+def _numa_nodes(value: Iterable[int]) -> tuple[NumaNode, ...]:
+    return tuple(map(NumaNode, value))
+
+
+def _policy(value: Policy | str) -> Policy:
+    return Policy(value)
+
+
+def _scope(value: Scope | str) -> Scope:
+    return Scope(value)
+
+
 @frozen
 class Topology:
-    """The machine's NUMA nodes, in its order, and how the node's configuration wants them used.
+    """The machine's NUMA nodes in their order, and the policy and scope of the kubelet's configuration.
+
+    Policy and scope may be given as texts, such as `"best-effort"`.
 
     Raises:
-        ValueError: no such policy or scope, or the nodes are not one or more different numbers of at least 0.
+        ValueError: there is no such policy or scope, or the NUMA nodes are not different numbers of at least 0.
     """
 
-    numa_nodes: tuple[NumaNode, ...] = field(default=(NumaNode(0),))
-    policy: Policy = field(default=Policy.NONE, converter=Policy)
-    scope: Scope = field(default=Scope.CONTAINER, converter=Scope)
+    numa_nodes: tuple[NumaNode, ...] = field(default=(NumaNode(0),), converter=_numa_nodes)
+    policy: Policy = field(default=Policy.NONE, converter=_policy)
+    scope: Scope = field(default=Scope.CONTAINER, converter=_scope)
 
     @numa_nodes.validator
     def _are_nodes(self, _: object, nodes: tuple[NumaNode, ...]) -> None:
         if not nodes or min(nodes) < 0 or len(set(nodes)) < len(nodes):
-            problem = f"a machine has one or more different NUMA nodes, none below 0; these are {list(nodes)}"
+            problem = f"expected one or more different NUMA nodes, none below 0, got {list(nodes)}"
             raise ValueError(problem)
 
 
 def container_hints(
     pod: Pod, container: Container, inventory: Inventory, ledger: Ledger, numa_nodes: Sequence[NumaNode]
 ) -> dict[str, tuple[TopologyHint, ...] | None]:
-    """Hints for each device resource a container asks for (kubelet: `GetTopologyHints`, kubelet.md 6.1)."""
+    """Hints for each device resource that a container requests (kubelet: `GetTopologyHints`, kubelet.md 6.1)."""
     key = pod.key(container)
     hints: dict[str, tuple[TopologyHint, ...] | None] = {}
     for resource, size in _device_requests(container.limits, inventory, ledger):
@@ -128,7 +142,7 @@ def container_hints(
 def pod_hints(
     pod: Pod, inventory: Inventory, ledger: Ledger, numa_nodes: Sequence[NumaNode]
 ) -> dict[str, tuple[TopologyHint, ...] | None]:
-    """Hints for each device resource a pod asks for as a whole (kubelet: `GetPodTopologyHints`, kubelet.md 6.1)."""
+    """Hints for each device resource that a whole pod requests (kubelet: `GetPodTopologyHints`, kubelet.md 6.1)."""
     hints: dict[str, tuple[TopologyHint, ...] | None] = {}
     for resource, size in _device_requests(pod_request(pod), inventory, ledger):
         held = _NONE
@@ -173,8 +187,8 @@ def generate_hints(
 ) -> tuple[TopologyHint, ...]:
     """Hints for `size` devices, smallest masks first (kubelet: `generateDeviceTopologyHints`, kubelet.md 6.2).
 
-    Only nodes that carry devices of the resource are combined. Where that leaves more than `MAX_MASKS` masks, see
-    `_masks` for those that are looked at.
+    Only NUMA nodes with devices of the resource are combined. `_masks` says which sets are examined if there are more
+    than `MAX_MASKS`.
     """
     anchored: Sequence[DeviceId] = ()
     if reusable:
@@ -202,7 +216,7 @@ def _all_candidates(
 
 
 def _candidates(masks: Iterable["_Mask"], sizes: Collection[int], size: int) -> _Candidates:
-    """Sets of nodes, and the hint that each is if it has so many devices to give."""
+    """Sets of NUMA nodes, each with its hint if enough devices are free there."""
     least = _fewest(sizes, size)
     return tuple([(mask.numa_nodes, mask.preferred if len(mask.numa_nodes) == least else mask.other) for mask in masks])
 
@@ -210,7 +224,7 @@ def _candidates(masks: Iterable["_Mask"], sizes: Collection[int], size: int) -> 
 def _hints_by_sets(
     report: DeviceReport, available: DeviceSet, anchored: Sequence[DeviceId], size: int, nodes: tuple[NumaNode, ...]
 ) -> tuple[TopologyHint, ...]:
-    """Hints where devices are on several nodes at once, or some of the pod's own have to be reused."""
+    """Hints for devices that are on several NUMA nodes at once, or if devices of the pod must be reused."""
     known = {node: report.by_numa_node.get(node, DeviceSet(report.index)) for node in nodes}
     sizes = {node: len(devices) for node, devices in known.items()}
     free = {node: available.common(devices) for node, devices in known.items()}
@@ -228,7 +242,7 @@ def _hints_by_sets(
 
 @frozen
 class _Mask:
-    """A set of nodes, and the two hints that may come of it."""
+    """A set of NUMA nodes with its two possible hints."""
 
     numa_nodes: tuple[NumaNode, ...]
     preferred: TopologyHint
@@ -243,10 +257,11 @@ class _Mask:
 def _masks(
     nodes: tuple[NumaNode, ...], sizes: Mapping[NumaNode, int], free: Mapping[NumaNode, int], size: int
 ) -> Iterable[_Mask]:
-    """The sets of nodes to look at, smallest first.
+    """The sets of NUMA nodes to examine, smallest first.
 
-    All there are, up to `MAX_MASKS`. Where there are more: sizes that cannot hold the request are passed over, nodes
-    with more available devices come first within a size, and after `MAX_BEST_MASKS` only that of all nodes is added.
+    If there are up to `MAX_MASKS`, these are all. Otherwise sets that are too small for the request are left out, sets
+    of NUMA nodes with more free devices come first within a size, and after `MAX_BEST_MASKS` sets only that of all NUMA
+    nodes follows.
     """
     if 1 << len(nodes) <= MAX_MASKS:
         return _all_masks(nodes)
@@ -263,7 +278,7 @@ def _all_masks(nodes: tuple[NumaNode, ...]) -> tuple[_Mask, ...]:
 
 
 def _fewest_nodes(known: Mapping[NumaNode, DeviceSet], size: int) -> int:
-    """As `_fewest`, where a device may be on several nodes."""
+    """As `_fewest`, but a device may be on several NUMA nodes."""
     touched = DeviceSet()
     for count, devices in enumerate(sorted(known.values(), key=len, reverse=True), start=1):
         touched |= devices
@@ -273,7 +288,7 @@ def _fewest_nodes(known: Mapping[NumaNode, DeviceSet], size: int) -> int:
 
 
 def _fewest(sizes: Collection[int], size: int) -> int:
-    """How many nodes hold `size` devices, taking those with most devices first; all nodes if none do."""
+    """The number of NUMA nodes that have `size` devices together, largest first; all of them if they have fewer."""
     held = 0
     for count, more in enumerate(sorted(sizes, reverse=True), start=1):
         held += more
@@ -283,9 +298,9 @@ def _fewest(sizes: Collection[int], size: int) -> int:
 
 
 def merge(topology: Topology, providers: Iterable[Hints]) -> tuple[TopologyHint, bool]:
-    """Settle on one hint, and whether it is good enough to admit (kubelet: topology manager, kubelet.md 6.3).
+    """Choose one hint, and say whether the policy admits it (kubelet: topology manager, kubelet.md 6.3).
 
-    With the policy `none` the hint has no mask.
+    If the policy is `none`, the hint has no mask.
     """
     if topology.policy is Policy.NONE:
         return TopologyHint(None, preferred=True), True
@@ -302,14 +317,14 @@ def merge(topology: Topology, providers: Iterable[Hints]) -> tuple[TopologyHint,
 
 
 def _wish(hints: Sequence[TopologyHint] | None) -> Sequence[TopologyHint]:
-    """What a provider says of one resource, always as at least one hint."""
+    """The hints of a provider for one resource: always at least one."""
     return hints or (TopologyHint(None, preferred=hints is None),)
 
 
 def _best(everywhere: NumaMask, wishes: Sequence[Sequence[TopologyHint]]) -> TopologyHint:
-    """The best of all hints that come of taking one hint of each wish and what their masks have in common.
+    """The best hint of all that are made of one hint of each wish, by intersecting their masks.
 
-    Only what all prefer alike is preferred; so it is looked for first, and without combining anything.
+    Only a mask that all wishes prefer is preferred, so such masks are found first, without combining any.
     """
     alike = _preferred_by_all(everywhere, wishes)
     if alike:
@@ -324,37 +339,37 @@ def _best(everywhere: NumaMask, wishes: Sequence[Sequence[TopologyHint]]) -> Top
     for wish in wishes:
         masks = {everywhere.bits if hint.mask is None else hint.mask.bits & everywhere.bits for hint in wish}
         if len(common) * len(masks) > MAX_PAIRS:
-            common, masks = _foremost(common, rank), _foremost(masks, rank)
+            common, masks = _best_of(common, rank), _best_of(masks, rank)
         common = {one & other for one in common for other in masks} - {0}
     return TopologyHint(NumaMask(min(common, key=rank)) if common else everywhere, preferred=False)
 
 
 def _preferred_by_all(everywhere: NumaMask, wishes: Sequence[Sequence[TopologyHint]]) -> list[TopologyHint]:
-    """The preferred hints that each wish has, unless it prefers none in particular."""
+    """The preferred hints that are in every wish. A wish that prefers any NUMA node has them all."""
     named = [{hint.mask for hint in wish if hint.preferred and hint.mask is not None} for wish in wishes]
     has_none = [any(hint.preferred and hint.mask is None for hint in wish) for wish in wishes]
     demanding = [masks for masks, none in zip(named, has_none, strict=True) if not none]
-    # Where nobody insists, a mask that only some prefer is as good as none at all.
+    # If no wish demands a mask, a mask that some wishes prefer is as good as none.
     alike = set.intersection(*demanding) if demanding else {everywhere}.union(*named)
     return [TopologyHint(mask & everywhere, preferred=True) for mask in alike if (mask & everywhere).bits]
 
 
-def _foremost(masks: set[int], rank: Callable[[int], tuple[int, ...]]) -> set[int]:
-    """So many of the best that all pairs can be looked at, and the widest: it has most in common with any."""
+def _best_of(masks: set[int], rank: Callable[[int], tuple[int, ...]]) -> set[int]:
+    """The best masks, few enough that all pairs can be examined, and the widest, because it intersects most others."""
     return {*nsmallest(MAX_PARTNERS - 1, masks, key=rank), max(sorted(masks), key=int.bit_count, default=0)}
 
 
 def _rank_of_preferred(hint: TopologyHint) -> tuple[int, int]:
-    """Sort key: the narrowest is the best; the smaller mask value decides between equals."""
+    """Sort key: the narrowest mask is best; among equals, the smaller number."""
     mask = hint.mask or NumaMask(0)
     return len(mask), mask.bits
 
 
 def _rank_of_others(bits: int, fitting: int) -> tuple[bool, int, int]:
-    """Sort key of masks that are not preferred: the smallest is the best.
+    """Sort key of masks that are not preferred; the smallest key is best.
 
-    Those of exactly the `fitting` number of nodes, then the widest below it, then the narrowest above it. The smaller
-    mask value decides between equals.
+    First masks of exactly `fitting` NUMA nodes, then the widest below that, then the narrowest above it. Among equals,
+    the smaller number is best.
     """
     width = bits.bit_count()
     above = width > fitting
