@@ -47,7 +47,7 @@ def _hash(value: object) -> int:
 
 
 class AdmissionError(DeviceCoreError):
-    """The pod, or one of its containers, cannot have what it asks for."""
+    """The pod, or one of its containers, cannot have what it requests."""
 
 
 @frozen
@@ -62,7 +62,7 @@ class InvalidResourceNameError(DeviceCoreError, ValueError):
 
 @frozen
 class InvalidQuantityError(DeviceCoreError, ValueError):
-    """A text that is no Kubernetes quantity."""
+    """A text that is not a Kubernetes quantity."""
 
     text: str
 
@@ -72,13 +72,14 @@ class InvalidQuantityError(DeviceCoreError, ValueError):
 
 @frozen
 class InvalidLimitError(DeviceCoreError, ValueError):
-    """A container's limit that is no count. Quantities such as `500m` are read by `domain.quantity`."""
+    """A container's limit that is not a whole number. `domain.quantity` reads quantities such as `500m`."""
 
     resource: str
     limit: object
 
     def __str__(self) -> str:
-        return f"the limit of {self.resource} is {self.limit!r}: it must be a whole number, at least 0"
+        limit = foreign_text(repr(self.limit), 100)
+        return f"limit of {foreign_text(self.resource)}: expected a whole number of at least 0, got {limit}"
 
 
 @frozen
@@ -96,7 +97,7 @@ class ContainerNotFoundError(DeviceCoreError, KeyError):
 
 @frozen
 class ChangedRequestError(AdmissionError):
-    """A container that already holds devices asks for another number of them."""
+    """A container that already holds devices requests another number of them."""
 
     pod: str
     container: str
@@ -113,7 +114,7 @@ class ChangedRequestError(AdmissionError):
 
 @frozen
 class UnregisteredDeviceError(AdmissionError):
-    """The resource is known, for somebody holds devices of it, but no plugin has registered it."""
+    """The resource is known because containers hold devices of it, but no plugin has registered it."""
 
     resource: str
 
@@ -133,7 +134,7 @@ class NoHealthyDevicesError(AdmissionError):
 
 @frozen
 class DevicesNoLongerHealthyError(AdmissionError):
-    """A device the container already holds has turned unhealthy."""
+    """A device that the container already holds has become unhealthy."""
 
     resource: str
 
@@ -143,7 +144,7 @@ class DevicesNoLongerHealthyError(AdmissionError):
 
 @frozen
 class NotEnoughDevicesError(AdmissionError):
-    """Too few healthy devices are free. `requested` is what is still missing after reuse."""
+    """Too few healthy devices are free. `requested` is the number that is missing after reuse."""
 
     resource: str
     requested: int
@@ -169,7 +170,7 @@ class TopologyAffinityError(AdmissionError):
 
 @frozen
 class AdmissionTimeoutError(AdmissionError):
-    """Plugins took so long that the admission was given up. `budget` is in seconds, for all of them together."""
+    """Plugins took too long, so the admission was cancelled. `budget` is in seconds, for all of them together."""
 
     pod: str
     budget: float
@@ -225,7 +226,7 @@ class ForkedError(DeviceCoreError, RuntimeError):
 
 @frozen
 class DeviceHeldError(DeviceCoreError):
-    """A device was about to get a second owner. The manager never lets it come to this; other callers may."""
+    """A reservation would have given a device a second owner. The manager prevents this; other callers may cause it."""
 
     resource: str
     devices: tuple[str, ...]
@@ -236,7 +237,7 @@ class DeviceHeldError(DeviceCoreError):
 
 @frozen
 class NoDevicesAllocatedError(DeviceCoreError):
-    """A container is to be started that was given no devices."""
+    """A container that has no devices is about to start."""
 
     pod: str
     container: str
@@ -253,7 +254,7 @@ class NoDevicesAllocatedError(DeviceCoreError):
 
 
 class PluginError(DeviceCoreError):
-    """A device plugin said or did something that cannot be worked with."""
+    """A device plugin said or did something that the manager cannot use."""
 
 
 @frozen
@@ -282,7 +283,7 @@ class NoSupportedVersionError(PluginError):
 
 @frozen
 class UnhandledPluginTypeError(PluginError):
-    """A plugin that the plugin watcher found is no device plugin."""
+    """A plugin that the plugin watcher found is not a device plugin."""
 
     type: str
     socket: str
@@ -304,7 +305,7 @@ class InvalidEndpointError(PluginError):
 
 @frozen
 class PluginAlreadyConnectedError(PluginError):
-    """The resource is already served over this very socket."""
+    """An instance is connected over the same socket."""
 
     resource: str
     socket: str
@@ -327,7 +328,7 @@ class PluginConnectError(PluginError):
 
 @frozen
 class PluginOptionsError(PluginError):
-    """The plugin answers, but not to GetDevicePluginOptions."""
+    """The plugin was reached, but GetDevicePluginOptions failed."""
 
     resource: str
     cause: str
@@ -338,7 +339,7 @@ class PluginOptionsError(PluginError):
 
 @frozen
 class PluginStoppedError(PluginError):
-    """The plugin has gone; nothing was sent."""
+    """The plugin has gone, so nothing was sent."""
 
     resource: str
 
@@ -358,7 +359,7 @@ class EndpointNotFoundError(PluginError):
 
 @frozen
 class PluginCallError(PluginError):
-    """A call to the plugin failed. `cause` is what the plugin or the transport said."""
+    """A call to the plugin failed. `cause` is the text of the plugin or the transport."""
 
     resource: str
     method: str
@@ -366,13 +367,13 @@ class PluginCallError(PluginError):
 
     def __str__(self) -> str:
         if self.method == "Allocate":
-            return self.cause  # the kubelet hands this one on as it is
+            return self.cause  # a kubelet adds nothing to this one
         return f"device plugin {self.method} rpc failed with err: {self.cause}"
 
 
 @frozen
 class EmptyAllocateResponseError(PluginError):
-    """The plugin answered Allocate for no container at all."""
+    """The plugin's answer to Allocate has no container."""
 
     resource: str
 
@@ -392,7 +393,7 @@ class UnreadableReceiptError(PluginError):
 
 @frozen
 class DeviceRefusedError(PluginError):
-    """A plugin was asked for a device it does not have."""
+    """A plugin was asked for a device that it does not have."""
 
     resource: str
     device: str
@@ -420,7 +421,7 @@ class MalformedCheckpointError(CheckpointError, ValueError):
 
 @frozen
 class CorruptCheckpointError(CheckpointError):
-    """The file is a checkpoint, but not the one that was written."""
+    """The file is a checkpoint, but its checksum shows that it was changed."""
 
     stored: int
     computed: int
@@ -433,7 +434,7 @@ class CorruptCheckpointError(CheckpointError):
 
 @frozen
 class UnencodableCheckpointError(CheckpointError, ValueError):
-    """Data that no kubelet could have, so that no checkpoint can hold it. Nothing was written."""
+    """Data that no kubelet could have, such as a text that is not Unicode. Nothing was written."""
 
     problem: str
 
@@ -458,7 +459,7 @@ class StoreError(DeviceCoreError):
 
 @frozen
 class SinkError(DeviceCoreError):
-    """The node's status could not be told to whoever should hear it."""
+    """The node's status could not be published."""
 
     sink: str
     cause: str

@@ -1,1 +1,1 @@
-"""What the device manager needs of the world, in domain words. Each is small enough to read in a minute."""
+"""The protocols of what the managers need: plugins, a store, a sink, pods, and more."""

@@ -1,4 +1,4 @@
-"""Somebody else with a say in which NUMA nodes a container uses, such as a CPU manager."""
+"""Other managers that influence which NUMA nodes a container uses, such as a CPU manager."""
 
 from typing import Protocol
 
@@ -7,7 +7,7 @@ from devicecore.domain.topology import Hints
 
 
 class HintProvider(Protocol):
-    """The kubelet's `HintProvider`, without the allocation: that is the provider's own business."""
+    """The kubelet's `HintProvider` without the allocation, which the provider does itself."""
 
     def topology_hints(self, pod: Pod, container: Container | None) -> Hints:
-        """Hints for a container, or for the pod if `container` is None; an empty mapping is no preference at all."""
+        """Hints for a container, or for the pod if `container` is None. An empty mapping is no preference."""

@@ -1,4 +1,4 @@
-"""Count what a kubelet counts."""
+"""Count the events that a kubelet counts."""
 
 from typing import Protocol
 
@@ -7,13 +7,13 @@ class Metrics(Protocol):
     """Takes measurements. It never blocks and never raises."""
 
     def device_plugin_registration(self, resource: str) -> None:
-        """One Register call came in for `resource`, valid or not (`kubelet_device_plugin_registration_total`)."""
+        """Count a Register call for `resource`, valid or not (`kubelet_device_plugin_registration_total`)."""
 
     def device_plugin_alloc_duration(self, resource: str, seconds: float) -> None:
-        """One Allocate call took `seconds`, failed or not (`kubelet_device_plugin_alloc_duration_seconds`)."""
+        """Record the `seconds` of an Allocate call, failed or not (`kubelet_device_plugin_alloc_duration_seconds`)."""
 
     def topology_manager_admission(self, seconds: float, *, failed: bool) -> None:
-        """The admission of one pod took `seconds` (`kubelet_topology_manager_admission_duration_ms`).
+        """Record the `seconds` of a pod's admission (`kubelet_topology_manager_admission_duration_ms`).
 
         `failed` says that there is a topology policy, and that the pod was not admitted under it.
         """

@@ -1,4 +1,4 @@
-"""Hear who got which devices, and who lost them."""
+"""Observe allocations, releases and the health of devices."""
 
 from typing import Protocol
 
@@ -6,11 +6,12 @@ from devicecore.domain.notifications import Notification
 
 
 class Observer(Protocol):
-    """Is told of allocations, releases and health, at least once each, in the order in which they happened to a pod.
+    """A function that the manager calls for each allocation, release and change of health, at least once.
 
-    It is called from several threads, with no lock held, and must not block: an admission waits for it. What it raises
-    is logged, and changes nothing. After a start it hears `Allocated` for everything that was restored.
+    The notifications about one pod come in the order of the events. Calls come from several threads, while the manager
+    holds no lock. An observer must not block, because an admission waits for it. An exception is logged and changes
+    nothing. After a start, `Allocated` comes for each restored allocation.
     """
 
-    def __call__(self, news: Notification, /) -> None:
-        """Take note. `Allocated` comes when it is durable, `Released` before it is: a crash in between repeats it."""
+    def __call__(self, notification: Notification, /) -> None:
+        """Take note. `Allocated` comes after it is saved, `Released` before that, so a crash in between repeats it."""

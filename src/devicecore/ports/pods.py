@@ -1,4 +1,4 @@
-"""What the rest of the node knows about pods."""
+"""What the node knows about pods."""
 
 from collections.abc import Collection
 from typing import Protocol
@@ -7,13 +7,13 @@ from devicecore.domain.model import ContainerKey, PodUid
 
 
 class PodSource(Protocol):
-    """The kubelet's `activePods`, `sourcesReady` and container running set. All three answer at once, from memory."""
+    """The kubelet's `activePods`, `sourcesReady` and set of running containers. All methods answer from memory."""
 
     def active_pods(self) -> Collection[PodUid]:
-        """The pods that still have a right to their devices. The pod being admitted need not be among them."""
+        """The pods that keep their devices. A pod that is being admitted need not be among them."""
 
     def sources_ready(self) -> bool:
-        """Whether every source of pods has delivered once; before that, a missing pod means nothing."""
+        """Whether every source of pods has delivered once. Before that, a pod that is not listed may be active."""
 
     def running_containers(self) -> Collection[ContainerKey]:
-        """The containers that were running when the manager started. Asked once, at start."""
+        """The containers that were running when the manager started. The manager asks once, at its start."""

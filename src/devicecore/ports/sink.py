@@ -1,4 +1,4 @@
-"""Who hears about capacity and allocatable."""
+"""Publish capacity and allocatable."""
 
 from typing import Protocol
 
@@ -6,10 +6,10 @@ from devicecore.domain.capacity import NodeStatus
 
 
 class NodeStatusSink(Protocol):
-    """Takes the node's device resources to wherever schedulers look."""
+    """Writes the node's device resources where a scheduler reads them."""
 
     def publish(self, status: NodeStatus) -> None:
-        """Make `status` what others see of the resources it names; anything else they see stays as it is.
+        """Publish the numbers of the resources that `status` names. Others stay as they are.
 
-        Called only when something changed, never concurrently. The same status twice is no error.
+        The manager calls it after changes only, and never concurrently. The same status twice is no error.
         """

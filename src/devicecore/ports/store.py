@@ -4,25 +4,25 @@ from typing import Protocol
 
 
 class CheckpointStore(Protocol):
-    """One blob, replaced whole. It neither encodes nor verifies: what is in the blob is the domain's business."""
+    """Keeps one blob, which each save replaces as a whole. A store neither encodes nor verifies the content."""
 
     def load(self) -> bytes | None:
-        """The blob that was saved last; None if nothing was ever saved.
+        """The blob that was saved last; None if none was ever saved.
 
         Raises:
-            StoreError: there is something, and it cannot be read.
+            StoreError: there is a blob, and it cannot be read.
         """
 
     def save(self, blob: bytes) -> None:
-        """Replace the whole blob. On return it is durable; after a crash it is the old or the new one, never a mixture.
+        """Replace the blob and make it durable. After a crash, `load` gives the old or the new one, never a mixture.
 
         Raises:
-            StoreError: the old blob is still there, whole.
+            StoreError: it cannot be saved. The old blob is unchanged.
         """
 
     def set_aside(self) -> str | None:
-        """Move the blob out of the way, keeping it, so that `load` gives None; where it went, None if there was none.
+        """Keep the blob in another place, so that `load` gives None; that place, None if there was no blob.
 
         Raises:
-            StoreError: it could not be moved, and is still there.
+            StoreError: it cannot be moved, and is still where it was.
         """

@@ -8,36 +8,36 @@ from devicecore.domain.events import Event
 from devicecore.domain.model import DeviceId, PluginId, Receipt
 
 Listener = Callable[[Event], None]
-"""Who hears of events. It may be called from any thread, for one plugin instance never from two at once.
+"""Receives events. Calls come from any thread, but for one plugin instance from one at a time.
 
-When it raises a `DeviceCoreError` on `PluginRegistered`, the registration is refused with that sentence.
+If it raises a `DeviceCoreError` for `PluginRegistered`, the transport refuses the registration with that text.
 """
 
 
 class PluginTransport(Protocol):
-    """The way to the plugins: they register and report through it, and are called through it.
+    """Connects the manager with plugins: takes registrations and reports, and makes calls.
 
-    Every call to a plugin ends within a finite time that the adapter is told at construction, or within `timeout`
-    seconds where that is less, and raises `PluginCallError` when the time is over. An answer that comes later is lost.
+    Each call to a plugin ends after `timeout` seconds, or after the limit that the adapter got at construction if that
+    is shorter. Then it raises `PluginCallError`, and a later answer is ignored.
     """
 
     def start(self, listener: Listener) -> None:
-        """Begin to take registrations. Events may arrive before this returns.
+        """Begin to take registrations. Events may come before this returns.
 
         Raises:
-            SetUpError: the adapter's sockets or directories cannot be used; nothing was left behind.
+            SetUpError: the adapter's sockets or directories cannot be used. Nothing is left behind.
         """
 
     def stop(self) -> None:
-        """Let go of every plugin, without `PluginLost` events. Stopping twice, or before the start, is no error."""
+        """Disconnect every plugin without `PluginLost` events. A second stop, or one before the start, is no error."""
 
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
-        """Ask `plugin` to prepare `devices` for one container; its answer, as a receipt this transport can `read`.
+        """Have `plugin` prepare `devices` for one container; its answer, as a receipt that this transport can `read`.
 
         Raises:
-            PluginStoppedError: this instance has gone; nothing was sent.
-            EmptyAllocateResponseError: it answered without an answer.
-            PluginCallError: anything else went wrong.
+            PluginStoppedError: this instance has gone, so nothing was sent.
+            EmptyAllocateResponseError: its answer has no container.
+            PluginCallError: the call failed in another way.
         """
 
     def get_preferred_allocation(
@@ -49,25 +49,25 @@ class PluginTransport(Protocol):
         *,
         timeout: float | None = None,
     ) -> tuple[DeviceId, ...]:
-        """Ask `plugin` which `size` of `available` it would give away, in its order, unchecked.
+        """Ask `plugin` which `size` of `available` it would allocate; its answer, in its order and unchecked.
 
         Raises:
-            PluginStoppedError: this instance has gone; nothing was sent.
+            PluginStoppedError: this instance has gone, so nothing was sent.
             PluginCallError: the call failed.
         """
 
     def pre_start_container(
         self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None
     ) -> None:
-        """Tell `plugin` that a container with `devices` is about to start.
+        """Announce to `plugin` that a container with `devices` is about to start.
 
         Raises:
-            PluginStoppedError: this instance has gone; nothing was sent.
+            PluginStoppedError: this instance has gone, so nothing was sent.
             PluginCallError: the call failed.
         """
 
     def read(self, receipt: Receipt) -> ContainerAllocateResponse:
-        """What a receipt says. It may have been written by another process, long ago.
+        """The answer that a receipt holds. Another process may have written it long ago.
 
         Raises:
             UnreadableReceiptError: this transport cannot read it.

@@ -1,7 +1,7 @@
 """From a file to checkpoint data.
 
-Law: `decode` takes any bytes, and gives what a kubelet would have read or raises a CheckpointError. Format 2 is decided
-as `encoding/json` decodes into the kubelet's structs, quirks included; formats 1 and 0 are tried on what it refuses.
+Law: for any bytes, `decode` returns what a kubelet would read, or raises a CheckpointError. Format 2 is decoded as
+`encoding/json` decodes it into the kubelet's structs. If that refuses a file, formats 1 and 0 are tried.
 """
 
 import re
@@ -42,7 +42,7 @@ _BASE64 = re.compile("[A-Za-z0-9+/]*={0,2}")
 
 @frozen
 class Decoded:
-    """What a file says, and whether it is what was written.
+    """The content of a file, and whether its checksum is right.
 
     `stored` and `computed` are None in format 0, which has no checksum.
     """
@@ -59,7 +59,7 @@ class Decoded:
 
     @cached_property
     def explanation(self) -> str:
-        """What may have gone wrong, as far as can be told from the file; empty if nothing can."""
+        """The probable cause of a wrong checksum, if the file shows one; else empty."""
         if self.valid or self.stored is None:
             return ""
         if not self.stored:
@@ -83,7 +83,7 @@ class Decoded:
 
 
 def decode(blob: bytes) -> Decoded:
-    """Read a file of any format; whether its checksum is right is in the answer.
+    """Read a file of any format. The result says whether the checksum is right.
 
     Raises:
         MalformedCheckpointError: it is not a checkpoint.
@@ -103,7 +103,7 @@ def decode(blob: bytes) -> Decoded:
 
 
 def _extra_fields(value: Json) -> ExtraFields:
-    """The fields that a kubelet passes over. Of one name, the first place and the last value count."""
+    """The fields that a kubelet ignores. If a name is repeated, its first place and its last value count."""
     places: dict[str, dict[str, str]] = {}
     fields: tuple[dict[str, str], ...] = ({}, {}, {})
     place = 0
@@ -117,9 +117,9 @@ def _extra_fields(value: Json) -> ExtraFields:
 
 
 def _decode_file(value: Json) -> Decoded:
-    """As kubelets up to 1.29 did: what is no good as format 2 may be good as format 1.
+    """Try format 2, then format 1, as kubelets up to 1.29 did.
 
-    Readable as both are only files without a single device; what one of them says then is decided by its checksum.
+    Only a file without devices is readable as both; then its checksum decides.
     """
     try:
         newest = _decode_as(NEWEST, value, _BY_NODE)
@@ -127,7 +127,7 @@ def _decode_file(value: Json) -> Decoded:
         try:
             return _decode_as(1, value, _FLAT)
         except RefusedError:
-            raise refusal from None  # what is wrong with it as a file of today says more
+            raise refusal from None  # the problem with format 2 says more
     if newest.valid:
         return newest
     with suppress(RefusedError):
@@ -159,7 +159,7 @@ def _into_bytes(old: "bytes | Slice[int] | None", value: Json) -> "bytes | Slice
 
 
 def _base64(text: str) -> bytes:
-    """`base64.StdEncoding`: padded, deaf to line ends and to the bits that padding leaves over."""
+    """`base64.StdEncoding`: padded; line ends and the unused bits before the padding are ignored."""
     text = text.replace("\r", "").replace("\n", "")
     if len(text) % 4 or not _BASE64.fullmatch(text):
         raise RefusedError(why="illegal base64 data")

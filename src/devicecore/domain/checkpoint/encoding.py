@@ -1,7 +1,7 @@
 """From checkpoint data to the kubelet's file.
 
-Law: equal data gives equal bytes, and they are the bytes a kubelet would write. The checksum is taken over the dump of
-the data, never over the file, so that layout and escapes do not matter to it.
+Law: equal data gives equal bytes, and they are the bytes that a kubelet would write. The checksum is that of the dump
+of the data and not of the file, so layout and escapes do not change it.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from devicecore.domain.checkpoint.fnv import OFFSET, fnv1a_32
 from devicecore.domain.checkpoint.go_text import json_text, resource_dump, utf8
 
 NEWEST = 2
-"""The format of kubelets since 1.20: devices by NUMA node. Format 1 has them flat; format 0 is only ever read."""
+"""The format of kubelets since 1.20: devices by NUMA node. Format 1 has a flat list; format 0 is only read."""
 
 BEFORE_ENTRIES = b"(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)"
 BEFORE_REGISTERED = b" RegisteredDevices:(map[string][]string)"
@@ -20,10 +20,10 @@ NIL = b"<nil>"
 AFTER_ENTRIES = b',"RegisteredDevices":'
 
 
-_PORTION = 128  # entries rendered at a time: what is made on the way stays in the processor's cache
+_PORTION = 128  # entries rendered at a time, so that intermediate texts stay in the processor's cache
 
 
-def encode(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 - what else would one call it
+def encode(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 - the kubelet's word
     """The file that a kubelet would write for `data`: format 2, or 1 as kubelets before 1.20 did.
 
     Fields that `decode` found besides the known ones are written back where they were.
@@ -46,7 +46,7 @@ def encode(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 -
 
 
 def dump(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 - as above
-    """The text that is hashed: Go's dump of the data."""
+    """Go's dump of the data, which is hashed."""
     _check(format)
     return b"".join(_dump(data, format))
 

@@ -1,6 +1,6 @@
-"""What a kubelet checkpoints: which container holds which devices, and which devices are registered.
+"""The content of a checkpoint: which container holds which devices, and which devices are registered.
 
-Law: these are values of Go. Nil (None) and empty differ in every field, and lists keep their order.
+Law: these are Go's values. Nil (None) and empty differ in every field, and lists keep their order.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ DevicesPerNuma = Mapping[int, tuple[str, ...] | None]
 
 @frozen
 class PodDevicesEntry:
-    """Who holds which devices of one resource, and what the plugin answered (kubelet: `PodDevicesEntry`)."""
+    """The devices of one resource that a container holds, and the plugin's answer (kubelet: `PodDevicesEntry`)."""
 
     pod_uid: str = ""
     container_name: str = ""
@@ -37,32 +37,32 @@ class PodDevicesEntry:
 
     @property
     def flat_device_ids(self) -> tuple[str, ...] | None:
-        """The devices as format 1 lists them, without NUMA nodes: each once, by the lowest node it is on."""
+        """The devices as format 1 lists them: each once, in the order of its lowest NUMA node."""
         if self.device_ids is None:
             return None
-        if len(self.device_ids) == 1:  # as a format 1 file is read, and so it is written again unchanged
+        if len(self.device_ids) == 1:  # read from format 1, so that it is written again unchanged
             return next(iter(self.device_ids.values()))
         by_node = (ids or () for _, ids in sorted(self.device_ids.items()))
         return tuple(dict.fromkeys(chain.from_iterable(by_node)))
 
     @property
     def json(self) -> JsonObject:
-        """What a file of format 2 says of it."""
+        """The entry in a file of format 2."""
         return self._json(numa_json(self.device_ids))
 
     @property
     def dump(self) -> str:
-        """What the dump of format 2 says of it."""
+        """The entry in the dump of format 2."""
         return self._dump(f"(checkpoint.DevicesPerNUMA){numa_dump(self.device_ids)}")
 
     @property
     def flat_json(self) -> JsonObject:
-        """What a file of format 1 says of it."""
+        """The entry in a file of format 1."""
         return self._json(self.flat_device_ids)
 
     @property
     def flat_dump(self) -> str:
-        """What the dump of format 1 says of it."""
+        """The entry in the dump of format 1."""
         return self._dump(f"([]string){strings_dump(self.flat_device_ids)}")
 
     def _json(self, device_ids: Mapping[str, Strings | None] | Strings | None) -> JsonObject:
@@ -112,7 +112,7 @@ def _members(fields: Mapping[str, str]) -> list[bytes]:
 
 @frozen
 class CheckpointData:
-    """All that is in a checkpoint (kubelet: `checkpointData`), with the fields that the format does not have.
+    """All data of a checkpoint (kubelet: `checkpointData`), with the fields that the format does not have.
 
     `registered_devices` holds the healthy devices by resource. A kubelet without pods has None for `entries`.
     """

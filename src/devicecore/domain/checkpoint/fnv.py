@@ -1,7 +1,7 @@
 """The kubelet's hash: FNV-1a, 32 bit.
 
-Law: hashing is resumable. `fnv1a_32(a + b) == fnv1a_32(b, fnv1a_32(a))`, whichever implementation is at work; and what
-is remembered of it is the same.
+Law: hashing is resumable. `fnv1a_32(a + b) == fnv1a_32(b, fnv1a_32(a))` for each implementation, and a `HashedText`
+gives the same hash as its text.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ with suppress(ImportError):  # on a platform for which there is no wheel
     _installed = fnv_hash_fast.fnv1a_32
 
 OFFSET = 0x811C9DC5
-"""The hash of no bytes at all, which is where every hash starts."""
+"""The hash of no bytes, with which every hash starts."""
 
 _PRIME = 0x01000193
 _INVERSE = pow(_PRIME, -1, 1 << 32)
@@ -30,7 +30,7 @@ _BYTE_BEFORE = {state & 0xFF: (bytes((byte,)), state) for byte, state in enumera
 
 @lru_cache(maxsize=1024)
 def _power(length: int) -> int:
-    """What hashing so many bytes multiplies a state with. Lengths come again and again."""
+    """The factor by which hashing so many bytes multiplies a state. The same lengths come repeatedly."""
     return pow(_PRIME, length, 1 << 32)
 
 
@@ -42,11 +42,11 @@ def fnv1a_32_pure(data: bytes, state: int = OFFSET) -> int:
 
 
 def resumable(unseeded: Callable[[bytes], int]) -> Callable[[bytes, int], int]:
-    """Give an FNV-1a that always starts at `OFFSET` the ability to start anywhere.
+    """An FNV-1a that starts in any state, made of one that always starts at `OFFSET`.
 
-    One byte touches only the low eight bits before the multiplication, so two states that agree in those stay apart by
-    the same factor whatever follows. One byte put in front of `data` brings about a state with the wanted low bits, and
-    the rest of the difference is multiplied up afterwards.
+    A byte changes only the low eight bits of the state before the multiplication. So if two states have the same low
+    eight bits, hashing any data multiplies their difference by the same factor. One byte in front of `data` makes a
+    state with the wanted low bits, and the rest of the difference is added afterwards.
     """
 
     def resumed(data: bytes, state: int = OFFSET) -> int:
@@ -58,7 +58,7 @@ def resumable(unseeded: Callable[[bytes], int]) -> Callable[[bytes, int], int]:
     return resumed
 
 
-# fnv-hash-fast before 1.6 stops at the first NUL: better slow than wrong.
+# fnv-hash-fast before 1.6 stops at the first NUL, so it cannot be used.
 _is_fast = _installed is not None and _installed(b"\0") == _HASH_OF_NUL
 _fnv1a_32 = resumable(_installed) if _installed is not None and _is_fast else fnv1a_32_pure
 
@@ -77,9 +77,9 @@ def before(data: bytes, state: int) -> int:
 
 @frozen(eq=False)
 class HashedText:
-    """A text that remembers what hashing it does, so that behind a state it has met the like of it is not read again.
+    """A text that remembers the effect of hashing it, so that it is not read again for a similar state.
 
-    Of the state before, only the low eight bits meet the text; for a text of n bytes, the state h becomes
+    Only the low eight bits of the state before are combined with the text. A text of n bytes leads from the state h to
     `prime**n * h + effect[h & 255]`.
     """
 
@@ -101,7 +101,7 @@ class HashedText:
         return (self._power * state + effect) & _MASK
 
     def followed_by(self, more: bytes) -> "HashedText":
-        """This and `more`; what hashing it did last is known of the new one too, for the price of hashing `more`."""
+        """This and `more`. The last remembered effect is computed for the new text by hashing `more` only."""
         power = self._power * _power(len(more)) & _MASK
         effects = {}
         if self._effects:

@@ -1,7 +1,7 @@
-"""How Go writes a value down: as JSON for the file, and as the dump of it that is hashed.
+"""How Go writes a value: as JSON for the file, and as the dump that is hashed.
 
-Law: byte for byte what `encoding/json` and go-spew write, whichever JSON library is installed. Nil (None) is `null` in
-JSON and `<nil>` in the dump; empty is neither. Maps are sorted, so the order in which they were filled never shows.
+Law: the result is that of `encoding/json` and go-spew, byte for byte, for each installed JSON library. Nil (None) is
+`null` in JSON and `<nil>` in the dump; an empty value is neither. Maps are sorted.
 """
 
 import json
@@ -25,7 +25,7 @@ _NIL = "<nil>"
 _DECIMALS = tuple(map(str, range(256)))
 _DUMPS = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
 
-# Characters that Go escapes although JSON does not ask for it, so that a browser may be shown the text.
+# Go escapes these characters although JSON does not demand it, so that a browser may show the text.
 _ASCII_ESCAPES = tuple((char.encode(), f"\\u{ord(char):04x}".encode()) for char in "<>&")
 _ESCAPES = (*_ASCII_ESCAPES, *((char.encode(), f"\\u{ord(char):04x}".encode()) for char in "\u2028\u2029"))
 
@@ -44,7 +44,7 @@ def utf8(text: str) -> bytes:
 
 
 def json_text(value: object) -> bytes:
-    """JSON in the order in which `value` is, with Go's escapes.
+    """JSON in the order of `value`, with Go's escapes.
 
     Raises:
         UnencodableCheckpointError: a string holds a lone surrogate.
@@ -63,7 +63,7 @@ def _plain_json(value: object) -> bytes:
     if _fast_dumps is not None:
         try:
             return _fast_dumps(value)
-        except TypeError:  # a lone surrogate, but it does not say where: the other way does
+        except TypeError:  # a lone surrogate; unlike orjson, `utf8` says where it is
             pass
     return utf8(_DUMPS(value))
 
@@ -82,7 +82,7 @@ def numa_nodes(device_ids: Mapping[int, Strings | None]) -> list[int]:
 
 
 def numa_json(device_ids: Mapping[int, Strings | None] | None) -> dict[str, Strings | None] | None:
-    """Devices per NUMA node as JSON wants them: sorted as strings, so that 10 comes before 2."""
+    """Devices per NUMA node for JSON: sorted as strings, so that 10 comes before 2."""
     if device_ids is None:
         return None
     if len(device_ids) == 1:
@@ -92,7 +92,7 @@ def numa_json(device_ids: Mapping[int, Strings | None] | None) -> dict[str, Stri
 
 
 def base64_text(data: bytes | None) -> str | None:
-    """Bytes as JSON wants them."""
+    """Bytes as text for JSON."""
     return None if data is None else b2a_base64(data, newline=False).decode()
 
 

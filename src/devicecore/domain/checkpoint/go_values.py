@@ -1,6 +1,6 @@
 """Go's types, as functions from the old value and the JSON to the new value.
 
-Law: `encoding/json` decodes *into* what is there. So every function here is told the old value and returns the new one:
+Law: `encoding/json` decodes *into* the old value. So each function here takes the old value and returns the new one:
 null changes no string, number or struct; a repeated struct is merged; a repeated list is decoded into its old elements;
 and a value of a map is always decoded into a new one.
 """
@@ -72,7 +72,7 @@ def integer(text: str) -> int:
 
 @frozen
 class Slice(Generic[T]):
-    """A slice that is not nil. What is in the array behind its end comes to light when it grows again."""
+    """A slice that is not nil. Elements of the array behind its end return when the slice grows again."""
 
     array: list[T] = field(factory=list)
     length: int = 0

@@ -1,6 +1,6 @@
-"""What to say about a checkpoint file without using it.
+"""A report on a checkpoint file that is not to be used.
 
-Law: every file there can be has exactly one verdict, and `judge` never raises.
+Law: each file has exactly one verdict, and `judge` never raises.
 """
 
 from enum import Enum
@@ -12,7 +12,7 @@ from devicecore.domain.errors import CorruptCheckpointError, MalformedCheckpoint
 
 
 class FileVerdict(Enum):
-    """Can the file be used?"""
+    """Whether the file can be used."""
 
     OK = "ok"
     CHECKSUM = "checksum"
@@ -22,7 +22,7 @@ class FileVerdict(Enum):
 
 @frozen
 class Finding:
-    """A verdict and its grounds. What cannot be known is None; `problem` is empty if there is none."""
+    """A verdict with its reasons. Unknown values are None; `problem` is empty if there is none."""
 
     verdict: FileVerdict
     format: int | None = None
@@ -34,7 +34,7 @@ class Finding:
 
 
 def judge(blob: bytes | None) -> Finding:
-    """Examine what a store has loaded."""
+    """Examine the blob of a store."""
     if blob is None:
         return Finding(FileVerdict.ABSENT, problem="there is no checkpoint")
     try:
