@@ -41,7 +41,7 @@ class Layer:
     lazily: frozenset[str] = frozenset()
 
 
-ADAPTER = ANY | names("attrs .domain .ports .system .wire")
+ADAPTER = ANY | names("attrs .domain .node_report .ports .system .wire")
 TESTING = ANY | names("attrs .domain .ports .manager .plugins .system .wire .adapters.memory .adapters.file")
 
 # The longest name that fits a module decides. Whatever stands here, a module may import from its own layer, and an
@@ -57,6 +57,7 @@ LAYERS = {
     "devicecore.dra_manager": Layer(PURE | names("attrs concurrent logging threading time .domain .ports")),
     "devicecore.plugins": Layer(ANY | names("attrs .domain .ports")),
     "devicecore.wire": Layer(PURE | names("attrs google importlib .domain .ports")),
+    "devicecore.node_report": Layer(PURE | names("attrs .domain")),
     "devicecore.system": Layer(ANY | names("attrs cattrs .domain")),
     "devicecore.system.documents": Layer(ANY | names("attrs yaml .domain")),
     "devicecore.adapters": Layer(ADAPTER),

@@ -1,0 +1,57 @@
+"""What a node's sources say, compared: who holds which device, and what is wrong.
+
+Law: everything here is a value or a pure function. Adapters read the sources; a `Look` holds what each of them said.
+`check` finds what is wrong in one look, `still_wrong` keeps what a later look says again, and `report` puts the result
+together.
+"""
+
+from devicecore.node_report.checks import CHECKS
+from devicecore.node_report.facts import Facts, Owner, OwnerState
+from devicecore.node_report.findings import Evidence, NodeCheck, NodeFinding
+from devicecore.node_report.look import (
+    CdiSeen,
+    CdiSpec,
+    CheckpointSeen,
+    HoldingSeen,
+    Look,
+    NodeSeen,
+    PluginSeen,
+    PodResourcesSeen,
+    PodSeen,
+    Reading,
+    ReceiptSeen,
+    SocketsSeen,
+    Source,
+)
+from devicecore.node_report.metrics import metrics_text
+from devicecore.node_report.report import DeviceRow, NodeReport, SourceLine, check, report, still_wrong
+
+__all__ = [
+    "CHECKS",
+    "CdiSeen",
+    "CdiSpec",
+    "CheckpointSeen",
+    "DeviceRow",
+    "Evidence",
+    "Facts",
+    "HoldingSeen",
+    "Look",
+    "NodeCheck",
+    "NodeFinding",
+    "NodeReport",
+    "NodeSeen",
+    "Owner",
+    "OwnerState",
+    "PluginSeen",
+    "PodResourcesSeen",
+    "PodSeen",
+    "Reading",
+    "ReceiptSeen",
+    "SocketsSeen",
+    "Source",
+    "SourceLine",
+    "check",
+    "metrics_text",
+    "report",
+    "still_wrong",
+]

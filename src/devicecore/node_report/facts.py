@@ -1,0 +1,361 @@
+"""What the sources of one look say together: who holds which device, and what is known of each.
+
+Laws: a holder that no second source confirms is `unknown`, not `live`. A device is `free` only if the checkpoint
+and the pod-resources API were both read and neither names a holder.
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from functools import cached_property
+
+from attrs import evolve, field, frozen
+
+from devicecore.domain.checkpoint import CheckpointData, FileVerdict, allocation_of
+from devicecore.domain.ledger import Ledger
+from devicecore.domain.model import NO_TOPOLOGY, Health
+from devicecore.node_report.look import CheckpointSeen, Look, PluginSeen, PodResourcesSeen, PodSeen, Source
+
+
+class OwnerState(Enum):
+    """How sure it is that a container holds a device, or that none does."""
+
+    LIVE = "live"
+    STALE = "stale"
+    UNKNOWN = "unknown"
+
+
+@frozen
+class Owner:
+    """A container that holds devices of one resource, as far as the sources tell. Empty texts are not known.
+
+    `pod` is what the pods source says of the owner's pod.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    container: str
+    sources: tuple[Source, ...]
+    state: OwnerState
+    pod: PodSeen | None = field(default=None, eq=False)
+
+    @property
+    def identity(self) -> str:
+        """What tells this owner's pod from others."""
+        return f"{self.namespace}/{self.name}" if self.name else self.uid
+
+    def is_of_another_pod(self, other: "Owner") -> bool:
+        """Whether the other owner's pod is certainly another one."""
+        if self.pod is not None and self.pod is other.pod:
+            return False
+        if self.uid and other.uid:
+            return self.uid != other.uid
+        return bool(self.name and other.name) and self.identity != other.identity
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether the container is known to be an init container that ends."""
+        if self.pod is None:
+            return False
+        pod = self.pod.pod
+        return any(pod.is_reusable(one) for one in pod.init_containers if one.name == self.container)
+
+
+@frozen
+class Held:
+    """The devices of one resource that an owner holds, with their NUMA nodes."""
+
+    owner: Owner
+    resource: str
+    devices: Mapping[str, tuple[int, ...]]
+
+
+@frozen
+class Facts:
+    """One look, joined."""
+
+    look: Look
+
+    @property
+    def file(self) -> CheckpointSeen | None:
+        """The checkpoint, unless there is none."""
+        seen = self.look.checkpoint.value
+        return None if seen is None or seen.verdict.verdict is FileVerdict.ABSENT else seen
+
+    @property
+    def data(self) -> CheckpointData | None:
+        """What could be read of the checkpoint, whether or not its checksum is right."""
+        return self.file.data if self.file else None
+
+    @property
+    def api(self) -> PodResourcesSeen | None:
+        """The answers of the pod-resources API."""
+        return self.look.pod_resources.value
+
+    @cached_property
+    def registered(self) -> Mapping[str, tuple[str, ...]]:
+        """The healthy devices of each resource, as the checkpoint lists them."""
+        listed = self.data.registered_devices if self.data else None
+        return {resource: devices or () for resource, devices in (listed or {}).items()}
+
+    @cached_property
+    def allocatable(self) -> Mapping[str, Mapping[str, tuple[int, ...]]]:
+        """The healthy devices of each resource, as the pod-resources API lists them."""
+        return (self.api.allocatable if self.api else None) or {}
+
+    @cached_property
+    def resources(self) -> tuple[str, ...]:
+        """Every resource that the checkpoint, the pod-resources API or a plugin names, sorted."""
+        named = {*self.registered, *self.allocatable, *(held.resource for held in self.held)}
+        return tuple(sorted(named | {resource for of_plugin in self.served_by for resource in of_plugin[1]}))
+
+    # --- pods ---------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def pods(self) -> Mapping[str, PodSeen]:
+        """The pods by each UID that a kubelet may know them by."""
+        pods = self.look.pods.value or ()
+        return {str(uid): pod for pod in pods for uid in (*pod.other_uids, pod.pod.uid)}
+
+    @cached_property
+    def pods_by_name(self) -> Mapping[tuple[str, str], PodSeen]:
+        """The pods by namespace and name."""
+        return {(pod.pod.namespace, pod.pod.name): pod for pod in self.look.pods.value or ()}
+
+    @cached_property
+    def pods_are_complete(self) -> bool:
+        """Whether a pod that the pods source does not name is gone.
+
+        If it lacks a pod that the kubelet lists, it is the list of one namespace or of another time.
+        """
+        if self.look.pods.value is None:
+            return False
+        return self.api is None or self.api.pods <= self.pods_by_name.keys()
+
+    # --- holders ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The allocations of the checkpoint."""
+        return Ledger.of(map(allocation_of, (self.data.entries if self.data else None) or ()))
+
+    @cached_property
+    def held(self) -> tuple[Held, ...]:
+        """Every holding that a source names: those of the checkpoint, then those only the kubelet's answer has."""
+        listed = [
+            (
+                Owner(str(one.key.pod), "", "", one.key.container, (Source.CHECKPOINT,), OwnerState.UNKNOWN),
+                str(one.resource),
+                {str(device): tuple(map(int, numa_nodes)) for device, numa_nodes in one.numa_nodes.items()},
+            )
+            for one in self.ledger
+        ]
+        in_api = _ByDevice(self.api)
+        confirmed = [
+            in_api.match(owner, resource, devices, self.pods.get(owner.uid)) for owner, resource, devices in listed
+        ]
+        alive = {
+            owner.uid: next(iter(places.values()))
+            for (owner, _, _), places in zip(listed, confirmed, strict=True)
+            if places
+        }
+        result = []
+        for (owner, resource, devices), places in zip(listed, confirmed, strict=True):
+            both = {device: numa_nodes for device, numa_nodes in devices.items() if device in places}
+            rest = {device: numa_nodes for device, numa_nodes in devices.items() if device not in places}
+            if both:
+                place = next(iter(places.values()))
+                named = evolve(owner, namespace=place[0], name=place[1], pod=self._pod_of(owner.uid, place))
+                sources = (Source.CHECKPOINT, Source.POD_RESOURCES)
+                result.append(Held(evolve(named, sources=sources, state=OwnerState.LIVE), resource, both))
+            if rest or not devices:
+                result.append(Held(self._only_in_the_file(owner, alive.get(owner.uid)), resource, rest))
+        return (*result, *in_api.unmatched(self.pods_by_name))
+
+    def _pod_of(self, uid: str, place: tuple[str, str]) -> PodSeen | None:
+        return self.pods.get(uid) or self.pods_by_name.get(place)
+
+    def _only_in_the_file(self, owner: Owner, place: tuple[str, str] | None) -> Owner:
+        """An owner that the kubelet's answer does not name. `place` is its pod's name, if another container has it."""
+        pod = self.pods.get(owner.uid)
+        if pod is None:
+            if self.pods_are_complete:
+                return evolve(owner, state=OwnerState.STALE)
+            return evolve(owner, namespace=place[0], name=place[1], state=OwnerState.LIVE) if place else owner
+        named = evolve(owner, namespace=pod.pod.namespace, name=pod.pod.name, pod=pod)
+        if pod.has_ended:
+            return evolve(named, state=OwnerState.STALE)
+        both = (Source.CHECKPOINT, Source.PODS)
+        if self.api is None or self.api_omits(named):
+            return evolve(named, sources=both, state=OwnerState.LIVE)
+        return evolve(named, sources=both)
+
+    def api_omits(self, owner: Owner) -> bool:
+        """Whether the pod-resources API never lists this container (kubelet.md 10.2)."""
+        if owner.pod is None or self.api is None:
+            return False
+        if self.api.version == "v1":
+            return owner.is_reusable
+        return all(owner.container != one.name for one in owner.pod.pod.containers)
+
+    @cached_property
+    def holders(self) -> Mapping[tuple[str, str], tuple[Owner, ...]]:
+        """The owners of each (resource, device)."""
+        found: dict[tuple[str, str], tuple[Owner, ...]] = {}
+        for held in self.held:
+            for device in held.devices:
+                key = held.resource, device
+                found[key] = (*found.get(key, ()), held.owner)
+        return found
+
+    @cached_property
+    def in_use(self) -> Mapping[str, tuple[str, ...]]:
+        """The devices of each resource that an owner holds who is not known to be gone."""
+        found: dict[str, dict[str, None]] = {}
+        for held in self.held:
+            if held.owner.state is not OwnerState.STALE:
+                found.setdefault(held.resource, {}).update(dict.fromkeys(held.devices))
+        return {resource: tuple(devices) for resource, devices in found.items()}
+
+    @property
+    def holders_are_known(self) -> bool:
+        """Whether a device without a holder is free: both sources that name all holders were read, and are sound."""
+        return self.api is not None and self.file is not None and self.file.verdict.verdict is FileVerdict.OK
+
+    # --- plugins ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def served_by(self) -> tuple[tuple[PluginSeen, tuple[str, ...]], ...]:
+        """Each plugin that answered, with the resources that its devices belong to.
+
+        No call of the API tells a plugin's resource, so the ids are compared: the resource that shares most ids with
+        the list is meant, or several if they share the same number.
+        """
+        known: dict[str, dict[str, None]] = {}
+        by_resource = [
+            *self.registered.items(),
+            *self.allocatable.items(),
+            *((h.resource, h.devices) for h in self.held),
+        ]
+        for resource, ids in by_resource:
+            for device in ids:
+                known.setdefault(device, {})[resource] = None
+        return tuple((plugin, _resources_of(plugin, known)) for plugin in self.look.plugins.value or ())
+
+    @cached_property
+    def listed(self) -> Mapping[str, Mapping[str, Health]]:
+        """The devices that plugins listed, by resource, where it is certain which resource a plugin serves."""
+        found: dict[str, dict[str, Health]] = {}
+        for plugin, resources in self.served_by:
+            if len(resources) == 1 and plugin.devices:
+                health = {str(device): state[0] for device, state in plugin.devices.by_id.states.items()}
+                found.setdefault(resources[0], {}).update(health)
+        return found
+
+    # --- devices ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def healthy(self) -> Mapping[str, frozenset[str]]:
+        """The healthy devices of each resource, from the plugins, else from kubelet and checkpoint."""
+        found = {
+            resource: {*self.registered.get(resource, ()), *self.allocatable.get(resource, ())}
+            for resource in self.resources
+        }
+        for resource, devices in self.listed.items():
+            found[resource] = {device for device, health in devices.items() if health is Health.HEALTHY}
+        return {resource: frozenset(devices) for resource, devices in found.items()}
+
+    @cached_property
+    def healthy_in_file(self) -> Mapping[str, frozenset[str]]:
+        """The healthy devices of each resource, as the checkpoint lists them, as sets."""
+        return {resource: frozenset(devices) for resource, devices in self.registered.items()}
+
+    def devices(self, resource: str) -> tuple[str, ...]:
+        """Every device of a resource that any source names."""
+        return tuple(self._devices.get(resource, ()))
+
+    @cached_property
+    def _devices(self) -> Mapping[str, dict[str, None]]:
+        found: dict[str, dict[str, None]] = {resource: {} for resource in self.resources}
+        for by_resource in (self.registered, self.allocatable, self.listed):
+            for resource, devices in by_resource.items():
+                found[resource].update(dict.fromkeys(devices))
+        for held in self.held:
+            found[held.resource].update(dict.fromkeys(held.devices))
+        return found
+
+    @cached_property
+    def numa_nodes(self) -> Mapping[tuple[str, str], tuple[int, ...]]:
+        """The NUMA nodes of each (resource, device) of which a source tells them; empty if it has none."""
+        found: dict[tuple[str, str], tuple[int, ...]] = {}
+        for held in self.held:
+            found.update({(held.resource, device): numa_nodes for device, numa_nodes in held.devices.items()})
+        for resource, devices in self.allocatable.items():
+            found.update({(resource, device): numa_nodes for device, numa_nodes in devices.items()})
+        for plugin, resources in self.served_by:
+            if len(resources) == 1 and plugin.devices:
+                for device, (_, topology) in plugin.devices.by_id.states.items():
+                    found[resources[0], str(device)] = tuple(map(int, topology or ()))
+        return {key: tuple(one for one in nodes if one != NO_TOPOLOGY) for key, nodes in found.items()}
+
+    @cached_property
+    def all_numa_nodes(self) -> frozenset[int]:
+        """Every NUMA node that any source names."""
+        named = [held.devices.values() for held in self.held] + [
+            devices.values() for devices in self.allocatable.values()
+        ]
+        found = {node for topologies in named for nodes in topologies for node in nodes}
+        for plugin in self.look.plugins.value or ():
+            found |= {
+                int(node) for _, nodes in (plugin.devices.states if plugin.devices else ()) for node in nodes or ()
+            }
+        return frozenset(found - {NO_TOPOLOGY})
+
+
+def _resources_of(plugin: PluginSeen, known: Mapping[str, Mapping[str, None]]) -> tuple[str, ...]:
+    if plugin.resource:
+        return (plugin.resource,)
+    shared: dict[str, int] = {}
+    for device in plugin.devices.ids if plugin.devices else ():
+        for resource in known.get(device, ()):
+            shared[resource] = shared.get(resource, 0) + 1
+    most = max(shared.values(), default=0)
+    return tuple(sorted(resource for resource, count in shared.items() if count == most))
+
+
+class _ByDevice:
+    """The holdings of the pod-resources API, and which of them the checkpoint has too."""
+
+    def __init__(self, api: PodResourcesSeen | None) -> None:
+        self._holdings = api.holdings if api else ()
+        self._by_device: dict[tuple[str, str, str], list[int]] = {}
+        self._matched: list[set[str]] = [set() for _ in self._holdings]
+        for number, holding in enumerate(self._holdings):
+            for device in holding.devices:
+                self._by_device.setdefault((holding.container, holding.resource, device), []).append(number)
+
+    def match(
+        self, owner: Owner, resource: str, devices: Mapping[str, tuple[int, ...]], pod: PodSeen | None
+    ) -> dict[str, tuple[str, str]]:
+        """The devices of an entry that the answer has too, each with namespace and name of its pod."""
+        places = {}
+        for device in devices:
+            for number in self._by_device.get((owner.container, resource, device), ()):
+                holding = self._holdings[number]
+                place = holding.namespace, holding.pod
+                if (pod is None or place == (pod.pod.namespace, pod.pod.name)) and device not in self._matched[number]:
+                    self._matched[number].add(device)
+                    places[device] = place
+                    break
+        return places
+
+    def unmatched(self, pods: Mapping[tuple[str, str], PodSeen]) -> Iterator[Held]:
+        """What only the answer has."""
+        for holding, matched in zip(self._holdings, self._matched, strict=True):
+            rest = {device: nodes for device, nodes in holding.devices.items() if device not in matched}
+            if rest:
+                pod = pods.get((holding.namespace, holding.pod))
+                uid = str(pod.pod.uid) if pod else ""
+                state, sources = OwnerState.LIVE, (Source.POD_RESOURCES,)
+                owner = Owner(uid, holding.namespace, holding.pod, holding.container, sources, state, pod)
+                yield Held(owner, holding.resource, rest)

@@ -1,0 +1,208 @@
+"""What each source of information about a node said, as values.
+
+Law: a source that could not be read has no value and a reason. It never looks like a source that said "nothing".
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Generic, TypeVar
+
+from attrs import field, frozen
+
+from devicecore.domain.checkpoint import CheckpointData, Finding
+from devicecore.domain.device_list import DeviceList
+from devicecore.domain.model import ContainerKey, PluginOptions, Pod, ResourceName
+
+Value = TypeVar("Value")
+
+NOT_GIVEN = "it was not asked for"
+"""Why a source has no value if the caller did not name it."""
+
+
+class Source(Enum):
+    """The sources, by the names that reports use."""
+
+    CHECKPOINT = "checkpoint"
+    SOCKETS = "sockets"
+    POD_RESOURCES = "pod-resources"
+    PODS = "pods"
+    NODE = "node"
+    PLUGINS = "plugins"
+    CDI = "cdi"
+
+
+@frozen
+class Reading(Generic[Value]):
+    """What one source said.
+
+    Attributes:
+        place: the file, directory, socket or address that was read; empty if none was given.
+        value: what it said; None if it could not be read.
+        problem: why there is no value; empty if there is one.
+        notes: what could not be read of a source that was read otherwise, one sentence each.
+    """
+
+    place: str = ""
+    value: Value | None = None
+    problem: str = NOT_GIVEN
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, place: str, value: Value, notes: tuple[str, ...] = ()) -> "Reading[Value]":
+        """A source that was read."""
+        return cls(place, value, "", notes)
+
+
+@frozen
+class ReceiptSeen:
+    """What a receipt in the checkpoint says about CDI, or why it cannot be read."""
+
+    key: ContainerKey
+    resource: ResourceName
+    cdi_devices: tuple[str, ...] = ()
+    problem: str = ""
+
+
+@frozen
+class CheckpointSeen:
+    """The checkpoint file. `data` is None if nothing of it could be read; a wrong checksum does not prevent that.
+
+    `receipts` holds the receipts that name CDI devices or cannot be read.
+    """
+
+    verdict: Finding
+    data: CheckpointData | None = None
+    receipts: tuple[ReceiptSeen, ...] = ()
+
+
+@frozen
+class SocketsSeen:
+    """The sockets in the kubelet's directories: its own, those of plugins, and those for the plugin watcher.
+
+    `registry` also has the sockets of CSI and DRA drivers. Paths are relative to the directory that was read.
+    """
+
+    kubelet: bool = False
+    plugins: tuple[str, ...] = ()
+    registry: tuple[str, ...] = ()
+
+
+@frozen
+class HoldingSeen:
+    """The devices of one resource that the kubelet says a container holds, with the NUMA nodes of each."""
+
+    namespace: str
+    pod: str
+    container: str
+    resource: str
+    devices: Mapping[str, tuple[int, ...]]
+
+
+@frozen
+class PodResourcesSeen:
+    """The answers of the pod-resources API.
+
+    `version` is `v1` or `v1alpha1`. `pods` has namespace and name of each listed pod. `allocatable` has the healthy
+    devices by resource, with their NUMA nodes; None if the kubelet does not offer that call.
+    """
+
+    version: str
+    pods: frozenset[tuple[str, str]] = frozenset()
+    holdings: tuple[HoldingSeen, ...] = ()
+    allocatable: Mapping[str, Mapping[str, tuple[int, ...]]] | None = None
+
+
+@frozen
+class PodSeen:
+    """A pod, its phase, and the UIDs a kubelet may know it by.
+
+    The API server's copy of a static pod has a UID of its own; the kubelet's is in an annotation.
+    """
+
+    pod: Pod
+    phase: str = ""
+    other_uids: tuple[str, ...] = ()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no container of the pod runs any more or ever will (kubelet: `isAdmittedPodTerminal`)."""
+        return self.phase in {"Succeeded", "Failed"}
+
+
+@frozen
+class NodeSeen:
+    """The parts of a Node object that concern devices: extended resources only."""
+
+    name: str = ""
+    kubelet_version: str = ""
+    capacity: Mapping[str, int] = field(factory=dict)
+    allocatable: Mapping[str, int] = field(factory=dict)
+
+
+@frozen
+class PluginSeen:
+    """What a plugin answered at its socket.
+
+    Attributes:
+        socket: the path of the socket, relative to the directory that was read.
+        resource: the resource it named to the plugin watcher; empty otherwise, because no other call tells it.
+        options: None if it did not answer.
+        devices: its first list; None if it sent none in time.
+        list_bytes: the size of that list as a message.
+        seconds: how long the options and the list took together.
+        problem: why `options` or `devices` is None.
+    """
+
+    socket: str
+    resource: str = ""
+    options: PluginOptions | None = None
+    devices: DeviceList | None = None
+    list_bytes: int = 0
+    seconds: float = field(default=0.0, eq=False)
+    problem: str = ""
+
+
+@frozen
+class CdiSpec:
+    """One CDI file: its directory, its name, its kind (`vendor/class`), and the names of its devices."""
+
+    directory: str
+    file: str
+    kind: str
+    devices: tuple[str, ...] = ()
+
+
+@frozen
+class CdiSeen:
+    """The CDI files of all directories. `is_complete` says that each of them could be read."""
+
+    specs: tuple[CdiSpec, ...] = ()
+    is_complete: bool = True
+
+
+@frozen
+class Look:
+    """What all sources said when they were read once, one after the other in this order."""
+
+    checkpoint: Reading[CheckpointSeen] = Reading()
+    sockets: Reading[SocketsSeen] = Reading()
+    pod_resources: Reading[PodResourcesSeen] = Reading()
+    pods: Reading[tuple[PodSeen, ...]] = Reading()
+    node: Reading[NodeSeen] = Reading()
+    plugins: Reading[tuple[PluginSeen, ...]] = Reading()
+    cdi: Reading[CdiSeen] = Reading()
+
+    @property
+    def readings(self) -> "dict[Source, Reading[object]]":
+        """Each source with what it said."""
+        return {source: getattr(self, source.name.lower()) for source in Source}
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether anything is known of devices: from the checkpoint, the pod-resources API or a plugin."""
+        file = self.checkpoint.value
+        return bool(
+            (file and file.verdict.verdict.value != "absent")
+            or self.pod_resources.value
+            or any(plugin.devices is not None for plugin in self.plugins.value or ())
+        )

@@ -1,0 +1,164 @@
+"""The report on a node: its sources, its devices, and what is wrong.
+
+Laws: each device that a source names has a row. A finding is reported only if every look of it says the same.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from attrs import evolve, frozen
+
+from devicecore.domain.device_set import natural_key
+from devicecore.domain.model import Health
+from devicecore.node_report.checks import CHECKS
+from devicecore.node_report.facts import Facts, Owner, OwnerState
+from devicecore.node_report.findings import NodeFinding
+from devicecore.node_report.look import Source
+
+FREE = "free"
+"""The owner of a healthy device that no container holds, as far as two sources agree."""
+
+NOBODY = "none"
+"""The owner of a device that no container holds and that is not healthy, so that it cannot be allocated."""
+
+UNKNOWN = "unknown"
+"""What is said where no source tells."""
+
+
+@frozen
+class SourceLine:
+    """One source: what was read, and why not if it was not. `notes` name what could not be read of it."""
+
+    source: Source
+    place: str
+    was_read: bool
+    problem: str
+    notes: tuple[str, ...]
+
+
+@frozen
+class DeviceRow:
+    """One device and one holder of it; a device with two holders has two rows.
+
+    Attributes:
+        numa_nodes: None if no source tells.
+        health: `Healthy`, `Unhealthy`, `not listed`, or `unknown`.
+        owner: `free`, `none`, `unknown`, or what is known of the pod: namespace and name, else its UID.
+        container: empty if no container holds the device.
+        sources: which sources name the holder, or the device if it has none.
+        state: whether the holder, or that there is none, is certain.
+    """
+
+    resource: str
+    device: str
+    numa_nodes: tuple[int, ...] | None
+    health: str
+    owner: str
+    pod_uid: str
+    container: str
+    sources: tuple[Source, ...]
+    state: OwnerState
+
+
+@frozen
+class NodeReport:
+    """What is known of a node's devices, and what is wrong."""
+
+    sources: tuple[SourceLine, ...]
+    devices: tuple[DeviceRow, ...]
+    findings: tuple[NodeFinding, ...]
+    is_enough: bool
+
+
+def check(facts: Facts) -> tuple[NodeFinding, ...]:
+    """Everything that is wrong in one look, without numbers."""
+    return tuple(
+        NodeFinding(
+            one.code,
+            one.title,
+            found.sentence,
+            found.evidence,
+            found.next or one.next,
+            one.confirm,
+            one.issue,
+            found.resource,
+            found.devices,
+            found.measured,
+        )
+        for one in CHECKS
+        for found in one.find(facts)
+    )
+
+
+def still_wrong(before: Iterable[NodeFinding], now: Iterable[NodeFinding]) -> tuple[NodeFinding, ...]:
+    """The findings of `now` that an earlier look had too, with the same evidence."""
+    known = set(before)
+    return tuple(finding for finding in now if finding in known)
+
+
+def patience(findings: Iterable[NodeFinding]) -> float:
+    """Seconds for which looks go on until all of `findings` have lasted long enough."""
+    of_code = {one.code: one.patience for one in CHECKS}
+    return max((of_code[finding.code] for finding in findings), default=0.0)
+
+
+def report(facts: Facts, findings: Iterable[NodeFinding]) -> NodeReport:
+    """The report of a look, with the findings that were confirmed."""
+    sources = tuple(
+        SourceLine(source, reading.place, reading.value is not None, reading.problem, reading.notes)
+        for source, reading in facts.look.readings.items()
+    )
+    numbered = tuple(evolve(finding, number=number) for number, finding in enumerate(findings, start=1))
+    return NodeReport(sources, tuple(_rows(facts)), numbered, facts.look.is_enough)
+
+
+def _rows(facts: Facts) -> Iterator[DeviceRow]:
+    for resource in facts.resources:
+        for device in sorted(facts.devices(resource), key=natural_key):
+            owners = facts.holders.get((resource, device), ())
+            row = DeviceRow(
+                resource,
+                device,
+                facts.numa_nodes.get((resource, device)),
+                _health(facts, resource, device),
+                UNKNOWN,
+                "",
+                "",
+                (),
+                OwnerState.UNKNOWN,
+            )
+            if not owners:
+                yield _without_owner(facts, row)
+            for owner in owners:
+                yield _with_owner(row, owner)
+
+
+def _with_owner(row: DeviceRow, owner: Owner) -> DeviceRow:
+    return evolve(
+        row,
+        owner=owner.identity,
+        pod_uid=owner.uid,
+        container=owner.container,
+        sources=owner.sources,
+        state=owner.state,
+    )
+
+
+def _without_owner(facts: Facts, row: DeviceRow) -> DeviceRow:
+    said = {
+        Source.CHECKPOINT: row.device in facts.healthy_in_file.get(row.resource, ()),
+        Source.POD_RESOURCES: row.device in facts.allocatable.get(row.resource, ()),
+        Source.PLUGINS: row.device in facts.listed.get(row.resource, ()),
+    }
+    sources = tuple(source for source, names_it in said.items() if names_it)
+    if not facts.holders_are_known:
+        return evolve(row, sources=sources)
+    owner = FREE if row.health == Health.HEALTHY.value else NOBODY
+    return evolve(row, sources=sources, owner=owner, state=OwnerState.LIVE)
+
+
+def _health(facts: Facts, resource: str, device: str) -> str:
+    listed = facts.listed.get(resource)
+    if listed is not None:
+        health = listed.get(device)
+        return health.value if health else "not listed"
+    return Health.HEALTHY.value if device in facts.healthy.get(resource, ()) else UNKNOWN
