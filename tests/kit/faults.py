@@ -31,6 +31,8 @@ NAMES = list(BY_NAME)
 RESTARTS = NAMES[NAMES.index("keeps-its-stream-open") : NAMES.index("stays-up")]
 """The checks that restart the kubelet or the plugin, or change the health of a device."""
 CALM = [name for name in NAMES if name not in RESTARTS]
+EMPTIED = "returns-after-the-directory-is-emptied"
+AWAY = ["returns-to-a-kubelet-that-was-away", "is-quiet-while-the-kubelet-is-away"]
 HEALTH = ["reports-health-after-a-kubelet-restart", "reports-a-change-of-health"]
 
 # The fault; the checks that fail on it; the checks to make.
@@ -74,11 +76,11 @@ FAULTS: list[tuple[str, str, list[str]]] = [
 # Faults and habits that show when the kubelet or the plugin restarts, or when a device's health changes.
 RESTART_FAULTS: list[tuple[str, str, list[str]]] = [
     ("short-stream", "keeps-its-stream-open", ["serves-before-it-registers", "keeps-its-stream-open"]),
-    ("never-returns", "returns-after-the-directory-is-emptied", RESTARTS[1:2]),
-    ("watches-its-socket", "returns-after-kubelet-sock-is-recreated", RESTARTS[2:3]),
-    ("watches-files", "returns-after-its-stream-is-cut", RESTARTS[3:4]),
-    ("gives-up", "returns-to-a-kubelet-that-was-away", RESTARTS[4:5]),
-    ("spins", "is-quiet-while-the-kubelet-is-away", RESTARTS[4:6]),
+    ("never-returns", EMPTIED, [EMPTIED]),
+    ("watches-its-socket", "returns-after-kubelet-sock-is-recreated", ["returns-after-kubelet-sock-is-recreated"]),
+    ("watches-files", "returns-after-its-stream-is-cut", ["returns-after-its-stream-is-cut"]),
+    ("gives-up", "returns-to-a-kubelet-that-was-away", AWAY[:1]),
+    ("spins", "is-quiet-while-the-kubelet-is-away", AWAY),
     ("floods", "is-patient-with-a-kubelet-that-refuses", ["is-patient-with-a-kubelet-that-refuses"]),
     ("slow-to-return", "", ["is-patient-with-a-kubelet-that-refuses", "starts-where-it-was-killed"]),
     ("finds-its-socket", "starts-where-it-was-killed", ["starts-where-it-was-killed"]),
@@ -87,8 +89,8 @@ RESTART_FAULTS: list[tuple[str, str, list[str]]] = [
     ("adds-a-device", " ".join(HEALTH), HEALTH),
     ("loses-a-later-change", HEALTH[0], HEALTH),
     ("dies-of-a-later-change", f"{HEALTH[0]} stays-up", [*HEALTH, "stays-up"]),
-    ("hides-while-sick", "", ["returns-after-the-directory-is-emptied", *HEALTH, *NAMES[-3:]]),
-    ("exits", "stays-up", [*RESTARTS[1:5], "stays-up"]),
+    ("hides-while-sick", "", [EMPTIED, *HEALTH, *NAMES[-3:]]),
+    ("exits", "stays-up", [*AWAY, EMPTIED, "stays-up"]),
 ]
 
 

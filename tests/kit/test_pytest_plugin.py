@@ -1,4 +1,4 @@
-"""The fixtures, in a pytest run of somebody who has nothing but devicecore installed."""
+"""The fixtures in a pytest run of a user who has installed only devicecore and pytest."""
 
 import subprocess
 import sys
@@ -54,7 +54,7 @@ def test_late(plugin_process, kubelet):
 
 def pytest_run(folder: Path, *options: str) -> "subprocess.CompletedProcess[str]":
     """Run pytest in `folder`, with warnings as errors."""
-    plugins = ["-pno:cacheprovider", "-pno:hypothesispytest", "-pno:pytest_cov"]  # it is quicker without them
+    plugins = ["-pno:cacheprovider", "-pno:hypothesispytest", "-pno:pytest_cov"]  # pytest starts faster without them
     command = [sys.executable, "-m", "pytest", "-W", "error", *plugins, *options]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
 
@@ -66,6 +66,7 @@ def test_the_fixtures_are_there_and_their_errors_are_sentences(tmp_path: Path) -
     assert (ran.returncode, ran.stderr) == (1, ""), ran.stdout
     assert "1 failed, 4 passed" in ran.stdout
     assert "exited early with status 3, last output: I have no licence" in ran.stdout
+    assert "devicecore/testing/kubelet.py" not in ran.stdout  # a traceback ends at the line of the test
 
 
 def test_they_work_in_parallel(tmp_path: Path) -> None:

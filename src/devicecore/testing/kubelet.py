@@ -251,6 +251,7 @@ class BaseKubelet(ABC):
         Raises:
             PodRefusedError: the kubelet refused the pod; the error has the reason.
         """
+        __tracebackhide__ = True
         pod = what if isinstance(what, Pod) else self._new_pod(what)
         verdict = self.manager.admit(pod)
         if not isinstance(verdict, Admitted):
@@ -316,6 +317,7 @@ class BaseKubelet(ABC):
             WaitTimeoutError: there was no such plugin or no list in time.
             ExitedEarlyError: a plugin process ended meanwhile.
         """
+        __tracebackhide__ = True
         name = resource_name(resource)
 
         def served() -> bool:
@@ -332,6 +334,7 @@ class BaseKubelet(ABC):
             WaitTimeoutError: there were fewer registrations in time.
             ExitedEarlyError: a plugin process ended meanwhile.
         """
+        __tracebackhide__ = True
         self.wait_until(
             f"registration number {number} of {resource}",
             lambda: self.registrations(resource) >= number,
@@ -344,6 +347,7 @@ class BaseKubelet(ABC):
         Raises:
             WaitTimeoutError: a plugin still serves it.
         """
+        __tracebackhide__ = True
         self.wait_until(
             f"no plugin of {resource}", lambda: self.plugin(resource) is None, timeout=timeout, allow_exits=True
         )
@@ -357,6 +361,7 @@ class BaseKubelet(ABC):
             WaitTimeoutError: the plugin did not list it so in time.
             ExitedEarlyError: a plugin process ended meanwhile.
         """
+        __tracebackhide__ = True
 
         def found() -> Device | None:
             if self.plugin(resource) is None:
@@ -375,6 +380,7 @@ class BaseKubelet(ABC):
             WaitTimeoutError: it did not in time.
             ExitedEarlyError: a plugin process ended meanwhile.
         """
+        __tracebackhide__ = True
         expected = (capacity, capacity if allocatable is None else allocatable)
         self.wait_until(
             f"{resource} with capacity {expected[0]} and allocatable {expected[1]}",

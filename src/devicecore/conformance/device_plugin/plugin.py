@@ -19,7 +19,7 @@ from devicecore.conformance.device_plugin.kubelet import (
     Registration,
     allocate_request,
 )
-from devicecore.conformance.model import Failure, Skip
+from devicecore.conformance.model import Failure, Skip, counted
 from devicecore.system.sockets import socket_identity
 from devicecore.testing.process import PluginProcess, PluginProcessError
 from devicecore.wire import deviceplugin
@@ -107,6 +107,8 @@ class PluginUnderTest:
         self.process: PluginProcess | None = None
         self.exits: list[str] = []
         """One sentence for each time that the process ended by itself."""
+        self.returned: PluginConnection | None = None
+        """The connection after the last restart of the kubelet that deleted all sockets, if a check has made one."""
         self.health_changes: Mapping[str, str] | None = None
         """The change that was seen after a kubelet restart; None if the check of it was not made or failed."""
         self.first_devices: tuple[deviceplugin.Device, ...] | None = None
@@ -529,7 +531,8 @@ class PluginUnderTest:
             return changes
         else:
             lists = connection.list_count - number
-            actual = f"{lists} list{'s' if lists != 1 else ''} in {self.settings.timeout:g} seconds without a change"
+            new = f"{counted(lists, 'new list')}, but no change" if lists else "no new list"
+            actual = f"{new} within {self.settings.timeout:g} seconds"
         raise Failure(actual)
 
     def _run_shell(self, command: str) -> None:
