@@ -66,13 +66,17 @@ LAYERS = {
     "devicecore.adapters.manifests": Layer(ADAPTER | names("yaml")),
     "devicecore.adapters.pod_resources": Layer(ADAPTER | names("google grpc")),
     "devicecore.adapters.prometheus": Layer(ADAPTER | names("prometheus_client")),
+    "devicecore.trial": Layer(PURE | names("attrs .domain .manager .plugins .adapters.memory")),
     "devicecore.testing": Layer(TESTING | names("hypothesis"), names("grpc .adapters")),
     "devicecore.conformance": Layer(TESTING | names("google grpc .adapters .testing")),
     "devicecore.testing.api_server": Layer(TESTING, names("jsonpatch jsonpointer yaml")),
     "devicecore.testing.pytest_plugin": Layer(TESTING | names("pytest"), names("grpc hypothesis .adapters")),
     "devicecore.cli": Layer(
         ANY
-        | names("attrs click rich yaml .domain .ports .manager .plugins .system .wire .adapters .testing .conformance")
+        | names(
+            "attrs click rich yaml .domain .ports .manager .plugins .system .wire .adapters .testing .conformance "
+            ".trial"
+        )
     ),
 }
 

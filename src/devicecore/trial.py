@@ -1,0 +1,201 @@
+"""Whether a pod fits on a node, and the smallest change after which it does.
+
+Laws: A trial decides nothing itself. A `DeviceManager` that lives in memory admits the pod, so the answer is the one
+that the node's own manager would give. A change is proposed only after a trial with it has admitted the pod.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count, islice
+
+from attrs import evolve, field, frozen
+
+from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
+from devicecore.domain.admission import Admitted, Verdict
+from devicecore.domain.checkpoint import CheckpointData, encode, entry_of
+from devicecore.domain.ledger import Allocation
+from devicecore.domain.model import Device, DeviceId, Health, NumaNode, Pod, PodUid, ResourceName
+from devicecore.domain.topology import Policy, Topology
+from devicecore.manager import DeviceManager
+from devicecore.plugins.simulated import SimulatedPlugin
+
+MAX_CHANGES = 64
+"""How many devices, pods or requests one proposed change has at most."""
+
+MAX_PODS_TRIED = 200
+"""Of how many pods it is tried whether the end of that one pod would be enough."""
+
+
+_POLICIES = (Policy.SINGLE_NUMA_NODE, Policy.RESTRICTED, Policy.BEST_EFFORT, Policy.NONE)  # from strict to lax
+
+
+@frozen
+class TrialNode:
+    """A node on which pods can be tried.
+
+    Attributes:
+        name: how answers call the node.
+        devices: the devices that each resource's plugin lists, in its order.
+        allocations: who holds which devices.
+        awaited: resources that are registered although no list of their devices is known.
+        topology: the NUMA nodes, the topology policy and its scope.
+        pod_names: how answers call the holders; a pod without a name is called by its UID.
+    """
+
+    name: str
+    devices: Mapping[ResourceName, Sequence[Device]]
+    allocations: Sequence[Allocation] = ()
+    awaited: Sequence[ResourceName] = ()
+    topology: Topology = Topology()
+    pod_names: Mapping[PodUid, str] = field(factory=dict)
+
+    def admit(self, pod: Pod) -> Verdict:
+        """What the node's device manager would answer to `pod`.
+
+        The plugins' preferences are not known, so another choice among equal devices is possible. Reservations that
+        were under way on the real node are not known either.
+        """
+        asked = {ResourceName(resource) for container in pod.in_start_order for resource in container.limits}
+        entries = [evolve(entry_of(held), alloc_resp=b"") for held in self.allocations if held.resource in asked]
+        registered = {str(name): () for name in (*self.devices, *self.awaited) if name in asked}
+        store = MemoryStore()
+        store.save(encode(CheckpointData(tuple(entries) or None, registered)))
+        transport = MemoryTransport()
+        with DeviceManager(transport, store, MemorySink(), topology=self.topology) as manager:
+            for resource in sorted(asked & self.devices.keys()):
+                transport.connect(SimulatedPlugin(resource, self.devices[resource]))
+            return manager.admit(pod)
+
+    def pod_name(self, uid: PodUid) -> str:
+        """How answers call a pod."""
+        return self.pod_names.get(uid) or uid
+
+    def without(self, pods: Iterable[PodUid]) -> "TrialNode":
+        """The node after these pods have gone."""
+        gone = set(pods)
+        return evolve(self, allocations=tuple(held for held in self.allocations if held.key.pod not in gone))
+
+
+@frozen
+class Change:
+    """A change after which the pod fits: a sentence, and how many devices, pods, settings or requests it touches."""
+
+    sentence: str
+    size: int
+
+
+@frozen
+class Fit:
+    """The answer of one node. `changes` are the smallest of each kind that were found, the smallest first."""
+
+    node: str
+    verdict: Verdict
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        """Whether the pod is admitted."""
+        return isinstance(self.verdict, Admitted)
+
+
+def fit(node: TrialNode, pod: Pod) -> Fit:
+    """Try `pod` on `node`; if it does not fit, look for the smallest changes after which it does."""
+    verdict = node.admit(pod)
+    if isinstance(verdict, Admitted):
+        return Fit(node.name, verdict)
+    kinds = (_healing(node, pod), _release(node, pod), _policy(node, pod), _addition(node, pod), _reduction(node, pod))
+    found = [change for kind in kinds if (change := _first_that_helps(kind)) is not None]
+    return Fit(node.name, verdict, tuple(sorted(found, key=lambda change: change.size)))
+
+
+_Attempt = tuple[Change, TrialNode, Pod]
+
+
+def _first_that_helps(attempts: Iterator[_Attempt]) -> Change | None:
+    return next((change for change, node, pod in attempts if isinstance(node.admit(pod), Admitted)), None)
+
+
+def _wanted(node: TrialNode, pod: Pod) -> tuple[ResourceName, ...]:
+    """The resources of the node that the pod asks for, by name."""
+    limits = {resource for container in pod.in_start_order for resource, size in container.limits.items() if size}
+    return tuple(sorted(ResourceName(name) for name in limits if name in node.devices or name in node.awaited))
+
+
+def _healing(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
+    """First one unhealthy device becomes healthy, then two, and so on."""
+    unhealthy = [
+        (name, device.id)
+        for name in _wanted(node, pod)
+        for device in node.devices.get(name, ())
+        if device.health is Health.UNHEALTHY
+    ]
+    for size in range(1, min(len(unhealthy), MAX_CHANGES) + 1):
+        healed = unhealthy[:size]
+        devices = {
+            name: [evolve(one, health=Health.HEALTHY) if (name, one.id) in healed else one for one in listed]
+            for name, listed in node.devices.items()
+        }
+        verb = "becomes" if size == 1 else "become"
+        yield Change(f"{_listed(healed)} {verb} healthy", size), evolve(node, devices=devices), pod
+
+
+def _release(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
+    """First each pod alone ends, the one with the fewest devices first; then more and more of them."""
+    sizes: dict[PodUid, int] = {}
+    wanted = _wanted(node, pod)
+    for held in node.allocations:
+        if held.resource in wanted and held.key.pod != pod.uid:
+            sizes[held.key.pod] = sizes.get(held.key.pod, 0) + len(held.numa_nodes)
+    holders = sorted(sizes, key=lambda uid: sizes[uid])
+    for uid in islice(holders, MAX_PODS_TRIED):
+        yield Change(f"pod {node.pod_name(uid)} ends", 1), node.without([uid]), pod
+    largest = holders[::-1]
+    for size in range(2, min(len(largest), MAX_CHANGES) + 1):
+        names = ", ".join(map(node.pod_name, largest[:size]))
+        yield Change(f"these {size} pods end: {names}", size), node.without(largest[:size]), pod
+
+
+def _policy(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
+    """A laxer topology policy, the strictest first."""
+    for policy in _POLICIES[_POLICIES.index(node.topology.policy) + 1 :]:
+        laxer = evolve(node, topology=evolve(node.topology, policy=policy))
+        yield Change(f"the kubelet's topology policy is {policy.value}", 1), laxer, pod
+
+
+def _addition(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
+    """More healthy devices of each resource, on each NUMA node in turn."""
+    for name in _wanted(node, pod):
+        places: tuple[tuple[NumaNode, ...] | None, ...] = (None,)
+        if any(device.topology for device in node.devices.get(name, ())):
+            places = tuple((numa_node,) for numa_node in node.topology.numa_nodes)
+        for size in range(1, MAX_CHANGES + 1):
+            for place in places:
+                new = tuple(islice(_new_devices(node.devices.get(name, ()), place), size))
+                devices = {**node.devices, name: (*node.devices.get(name, ()), *new)}
+                where = f" on NUMA node {place[0]}" if place else ""
+                what = "one more healthy device" if size == 1 else f"{size} more healthy devices"
+                yield Change(f"the node gets {what} of {name}{where}", size), evolve(node, devices=devices), pod
+
+
+def _new_devices(listed: Sequence[Device], topology: tuple[NumaNode, ...] | None) -> Iterator[Device]:
+    taken = {device.id for device in listed}
+    names = (DeviceId(f"new-{number}") for number in count())
+    return (Device(name, topology=topology) for name in names if name not in taken)
+
+
+def _reduction(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
+    """The container that asks for most asks for fewer devices of one resource."""
+    for name in _wanted(node, pod):
+        container = max(pod.in_start_order, key=lambda one: one.limits.get(name, 0))
+        asked = container.limits[name]
+        for size in range(asked - 1, max(asked - MAX_CHANGES, 1) - 1, -1):
+            smaller = evolve(container, limits={**container.limits, name: size})
+            containers = tuple(smaller if one is container else one for one in pod.containers)
+            init_containers = tuple(smaller if one is container else one for one in pod.init_containers)
+            sentence = f"container {container.name} asks for {size} of {name} instead of {asked}"
+            smaller_pod = evolve(pod, containers=containers, init_containers=init_containers)
+            yield Change(sentence, asked - size), node, smaller_pod
+
+
+def _listed(devices: Sequence[tuple[ResourceName, DeviceId]]) -> str:
+    noun = "device" if len(devices) == 1 else "devices"
+    return f"{noun} {', '.join(f'{device} of {name}' for name, device in devices)}"

@@ -1,0 +1,106 @@
+"""A pod is tried on a node that exists only as values."""
+
+import pytest
+
+from devicecore import Admitted, Container, Device, DeviceId, Health, NumaNode, Pod, PodUid, Policy, Refused, Topology
+from devicecore.domain.admission import NotReady
+from devicecore.domain.ledger import Allocation
+from devicecore.domain.model import ContainerKey, Receipt, ResourceName
+from devicecore.plugins.simulated import simulated_devices
+from devicecore.trial import TrialNode, fit
+
+GPU = ResourceName("example.com/gpu")
+NIC = ResourceName("example.com/nic")
+
+
+def pod(count: int, resource: str = GPU) -> Pod:
+    return Pod(PodUid("new"), name="new", containers=(Container("app", {resource: count}),))
+
+
+def allocation(uid: str, *devices: str, resource: ResourceName = GPU) -> Allocation:
+    held = {DeviceId(device): () for device in devices}
+    return Allocation(ContainerKey(PodUid(uid), "app"), resource, held, Receipt(b"another kubelet's receipt"))
+
+
+def sentences(node: TrialNode, new: Pod) -> list[str]:
+    return [change.sentence for change in fit(node, new).changes]
+
+
+def test_a_pod_that_fits_is_told_its_devices() -> None:
+    node = TrialNode("n", {GPU: simulated_devices("gpu", 4)}, [allocation("old", "gpu-0")])
+    verdict = fit(node, pod(2)).verdict
+    assert isinstance(verdict, Admitted)
+    assert list(verdict.devices("app")[GPU]) == ["gpu-1", "gpu-2"]
+
+
+def test_a_pod_that_does_not_fit_gets_the_kubelets_sentence() -> None:
+    node = TrialNode("n", {GPU: simulated_devices("gpu", 2)}, [allocation("old", "gpu-0")])
+    found = fit(node, pod(2))
+    assert not found.fits
+    assert isinstance(found.verdict, Refused)
+    assert "requested number of devices unavailable for example.com/gpu" in str(found.verdict)
+    assert "Requested: 2, Available: 1" in str(found.verdict)
+
+
+def test_the_smallest_changes_are_found_by_trial() -> None:
+    devices = simulated_devices("gpu", 4, unhealthy=[3])
+    held = [allocation("one", "gpu-0"), allocation("two", "gpu-1", "gpu-2")]
+    node = TrialNode("n", {GPU: devices}, held, pod_names={PodUid("two"): "default/train"})
+    assert sentences(node, pod(2)) == [
+        "pod default/train ends",
+        "the node gets 2 more healthy devices of example.com/gpu",
+    ]
+    assert sentences(node, pod(1)) == [
+        "device gpu-3 of example.com/gpu becomes healthy",
+        "pod one ends",
+        "the node gets one more healthy device of example.com/gpu",
+    ]
+
+
+def test_several_pods_end_if_one_is_not_enough() -> None:
+    held = [allocation("a", "gpu-0"), allocation("b", "gpu-1"), allocation("c", "gpu-2", "gpu-3")]
+    node = TrialNode("n", {GPU: simulated_devices("gpu", 4)}, held)
+    assert "these 2 pods end: c, b" in sentences(node, pod(3))
+
+
+def test_a_topology_refusal_names_a_laxer_policy_and_the_numa_node() -> None:
+    devices = simulated_devices("gpu", 4, numa_nodes=[0, 1])
+    topology = Topology((NumaNode(0), NumaNode(1)), Policy.SINGLE_NUMA_NODE)
+    node = TrialNode("n", {GPU: devices}, topology=topology)
+    found = fit(node, pod(3))
+    assert isinstance(found.verdict, Refused)
+    assert found.verdict.reason == "TopologyAffinityError"
+    assert "the kubelet's topology policy is restricted" in sentences(node, pod(3))
+    assert "the node gets one more healthy device of example.com/gpu on NUMA node 0" in sentences(node, pod(3))
+    assert "container app asks for 2 of example.com/gpu instead of 3" in sentences(node, pod(3))
+
+
+def test_a_resource_without_a_list_is_waited_for() -> None:
+    node = TrialNode("n", {}, awaited=[GPU])
+    assert isinstance(fit(node, pod(1)).verdict, NotReady)
+
+
+def test_a_resource_that_the_node_does_not_have_is_not_handled() -> None:
+    verdict = fit(TrialNode("n", {}), pod(1)).verdict
+    assert isinstance(verdict, Admitted)
+    assert verdict.unhandled == (("app", GPU),)
+
+
+def test_other_resources_of_the_node_do_not_matter() -> None:
+    node = TrialNode("n", {NIC: simulated_devices("nic", 1)}, [allocation("old", "nic-0", resource=NIC)])
+    assert fit(node, Pod(PodUid("new"), containers=(Container("app"),))).fits
+
+
+def test_a_device_with_two_owners_is_free_only_when_both_have_gone() -> None:
+    held = [allocation("a", "gpu-0"), allocation("b", "gpu-0")]
+    node = TrialNode("n", {GPU: simulated_devices("gpu", 1)}, held)
+    assert "these 2 pods end: b, a" in sentences(node, pod(1))
+    assert "pod a ends" not in sentences(node, pod(1))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_unhealthy_devices_are_not_given(count: int) -> None:
+    devices = [Device(DeviceId(f"gpu-{number}"), Health.UNHEALTHY) for number in range(count)]
+    found = fit(TrialNode("n", {GPU: devices}), pod(1))
+    assert "no healthy devices present" in str(found.verdict)
+    assert "device gpu-0 of example.com/gpu becomes healthy" in [change.sentence for change in found.changes]
