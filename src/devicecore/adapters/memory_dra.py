@@ -122,7 +122,7 @@ class MemoryDriverInstance:
     def __init__(self, id_: InstanceId, driver: DraDriver, transport: MemoryDriverTransport) -> None:
         self.id = id_
         self.driver = driver
-        self.is_connected = False
+        self.is_connected: bool = False
         self._transport = transport
         self._in_turn = threading.RLock()
 

@@ -18,7 +18,7 @@ _NEGATIVE = 1
 _UNUSABLE = 2
 _MAX_LINE = 4_000  # characters of a verdict
 
-strict_option = click.option("--strict", is_flag=True, help="Exit with status 1 if there is a warning.")
+_strict_option = click.option("--strict", is_flag=True, help="Exit with status 1 if there is a warning.")
 
 
 @click.group()
@@ -31,7 +31,7 @@ def checkpoint() -> None:
 
 @checkpoint.command()
 @json_option
-@strict_option
+@_strict_option
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 def verify(*, as_json: bool, strict: bool, files: tuple[str, ...]) -> int:
     """Say whether a kubelet can use a checkpoint.
@@ -71,7 +71,7 @@ def verify(*, as_json: bool, strict: bool, files: tuple[str, ...]) -> int:
 
 @checkpoint.command()
 @json_option
-@strict_option
+@_strict_option
 @click.option(
     "--resource", "resources", multiple=True, metavar="NAME", help="Show only this resource; may be repeated."
 )

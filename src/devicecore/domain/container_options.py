@@ -75,10 +75,10 @@ def merge(responses: Mapping[ResourceName, ContainerAllocateResponse]) -> Contai
     answers = sorted(responses.items())
     conflicts: list[Conflict] = []
 
-    def first_wins(kind: str, said: Iterable[tuple[ResourceName, str, str, Value]]) -> dict[str, Value]:
+    def first_wins(kind: str, answered: Iterable[tuple[ResourceName, str, str, Value]]) -> dict[str, Value]:
         """The first value under each name. A later one that has another text is a conflict."""
         first: dict[str, tuple[str, Value]] = {}
-        for resource, name, text, value in said:
+        for resource, name, text, value in answered:
             kept, _ = first.setdefault(name, (text, value))
             if kept != text:
                 conflicts.append(Conflict(kind, name, kept, text, resource))

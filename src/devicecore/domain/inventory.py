@@ -96,7 +96,7 @@ class DeviceReport:
         return touched
 
     def all_unhealthy(self) -> "DeviceReport":
-        """The same devices, none of them to be handed out; what each said of its own health stays (kubelet.md 3.5)."""
+        """The same devices, all unhealthy. `devices` keeps the health that was reported (kubelet.md 3.5)."""
         return evolve(self, healthy=DeviceSet(self.index), unhealthy=self.healthy | self.unhealthy)
 
 

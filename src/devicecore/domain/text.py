@@ -1,11 +1,11 @@
 """Text from outside: plugins, drivers, manifests, files, servers.
 
-Law: what `foreign_text` returns is one printable line of bounded length, whatever it was given, and giving it back
-changes nothing. So it can be logged, shown on a terminal, and kept in a state file.
+Law: for any text, `foreign_text` returns one printable line of bounded length, and a second call changes nothing. So
+the result can be logged, shown on a terminal, and kept in a state file.
 """
 
 MAX_FOREIGN_TEXT = 1_000
-"""Characters that are kept of a foreign text unless the caller says otherwise."""
+"""Characters that are kept of a foreign text unless the caller gives another limit."""
 
 
 def counted(number: int, noun: str) -> str:

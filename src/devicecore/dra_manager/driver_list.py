@@ -25,7 +25,7 @@ class DriverList:
         self._slices = slices
         self._clock = clock
         self._lock = threading.Lock()  # held while `registry` is replaced, never while a port is called
-        self.registry = DriverRegistry()
+        self.registry: DriverRegistry = DriverRegistry()
         """What is known now; a value, to be read without a lock."""
 
     def start(self) -> None:

@@ -23,7 +23,7 @@ class HealthRecord:
         self._store = store
         self._wall_clock = wall_clock
         self._lock = threading.Lock()  # held while the store is called, so that no older health is saved last
-        self.cache = HealthCache()
+        self.cache: HealthCache = HealthCache()
         """What is known now; a value, to be read without a lock."""
 
     @property

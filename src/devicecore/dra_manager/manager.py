@@ -90,7 +90,7 @@ class DraManager:
         self._starting = threading.Lock()  # held while it starts or stops
         self._run: DraRun | None = None
         self._next_reconcile = 0.0
-        self.restored = RestoredClaims()
+        self.restored: RestoredClaims = RestoredClaims()
         """What was found in the store at the last start."""
 
     # --- start and stop -----------------------------------------------------------------------------------------------

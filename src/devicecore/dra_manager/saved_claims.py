@@ -53,7 +53,7 @@ class SavedClaims:
         self._writer = StateWriter()
         self._stored: bytes | None = None  # None if nobody knows what the store holds
         self._run: DraRun | None = None
-        self.cache = ClaimCache()
+        self.cache: ClaimCache = ClaimCache()
         """What is known now; a value, to be read without a lock."""
 
     def start(self, run: DraRun) -> RestoredClaims:

@@ -36,7 +36,7 @@ class PluginService:
         self._dropped = dropped
         self._streams: set[asyncio.Event] = set()
         self._ending = False
-        self.list_bytes = 0
+        self.list_bytes: int = 0
         """The size of the list that was sent last."""
 
     def methods(self) -> dict[rpc.Method[Any, Any], rpc.Behaviour]:

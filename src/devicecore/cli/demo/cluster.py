@@ -46,7 +46,7 @@ class Cluster:
     def __init__(self, native: Mapping[str, NodeJson], *, keep: bool = False) -> None:
         self._keep = keep
         with undisturbed():
-            self.root = new_short_directory()
+            self.root: Path = new_short_directory()
         self.log: Path = self.root / "log"
         self._changed = threading.Condition()
         self.kubelets: tuple[ClusterNode, ...] = tuple(

@@ -94,7 +94,7 @@ class JsonLines(Screen):
 class LiveScreen(Screen):
     """The live view on the terminal that is standard output."""
 
-    signals = (signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT)
+    signals: tuple[signal.Signals, ...] = (signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT)
 
     def __init__(self) -> None:
         self._console = console_on(sys.stdout)

@@ -76,7 +76,7 @@ def _parsed(text: str) -> Json:
 
 
 def unparse(value: Json) -> str:
-    """A parsed value as compact JSON, whatever its depth."""
+    """A parsed value of any depth as compact JSON."""
     written: list[str] = []
     todo: list[Json] = [value]
     while todo:

@@ -7,14 +7,14 @@ import sys
 from collections.abc import Sequence
 
 from devicecore.domain.container_options import ContainerAllocateResponse, DeviceSpec
-from devicecore.domain.model import Device, DeviceId, resource_name
+from devicecore.domain.model import Device, DeviceId, ResourceName, resource_name
 from devicecore.ports.plugin import DevicePlugin
 
 
 class ChipPlugin(DevicePlugin):
     """Lists the chips c0, c1 and c2, whose nodes are /dev/chip0, /dev/chip1 and /dev/chip2."""
 
-    resource = resource_name("example.com/chip")
+    resource: ResourceName = resource_name("example.com/chip")
 
     def __init__(self, *, fixed: bool) -> None:
         self._fixed = fixed
