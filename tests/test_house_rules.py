@@ -53,7 +53,6 @@ NOT_YET_PLAIN = {
     "adapters/kube_api/sink.py",
     "adapters/memory.py",
     "cli/conformance.py",
-    "cli/main.py",
     "conformance/checks.py",
     "conformance/peer.py",
     "conformance/subject.py",

@@ -26,13 +26,14 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print the version."
 )
 def devicecore() -> None:
-    """The device manager of a Kubernetes node: see it work, play a device plugin, examine its checkpoint.
+    """Run, test and examine the device manager of a Kubernetes node.
 
-    Start with the whole story, on this machine, in a few seconds:
+    Start with a demonstration on this machine, which takes a few seconds:
 
     $ devicecore demo
 
-    Exit status: 0 good, 1 a negative finding, 2 wrong usage or something that cannot be used.
+    The exit status is 0 if all is well, 1 for a negative finding, and 2 for wrong usage or something that cannot be
+    used. Every listing has --json.
     """
 
 

@@ -1,7 +1,7 @@
-"""Where the command begins, and where every error of it ends as one sentence.
+"""The beginning of the command, which turns every error into one sentence and an exit status.
 
 Law: exit status 0 is good, 1 a negative finding, 2 wrong usage or something that cannot be used; 128 and the signal's
-number after a signal. Commands return it, or raise.
+number after a signal. Commands return the status, or raise.
 """
 
 import io
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from devicecore.cli.output import complain
 
 UNUSABLE = 2
-_EXTRAS = {  # what installs it, by the name under which it is imported
+_EXTRAS = {  # the extra that installs a library, by the name under which it is imported
     "click": "cli",
     "rich": "cli",
     "yaml": "cli",
@@ -24,21 +24,21 @@ _EXTRAS = {  # what installs it, by the name under which it is imported
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `devicecore` with `arguments`, those of the process if None, and give its exit status."""
+    """Run `devicecore` with `arguments`, by default those of the process, and return the exit status."""
     _prepare_streams()
     try:
         status = _run(arguments)
-        sys.stdout.flush()  # while somebody is here to be told that it cannot be
+        sys.stdout.flush()  # here, where an error still becomes a sentence
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in _EXTRAS:
             raise
         complain("devicecore", f"the command needs {missing}: run pip install 'devicecore[{_EXTRAS[missing]}]'")
     except BrokenPipeError:
-        # Whoever read our output has seen enough. Python would complain of it once more at its exit.
+        # The reader of our output has closed it. Without this, Python would report that once more at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
-    except KeyboardInterrupt:  # while commands are imported; later, it is click's or the command's business
+    except KeyboardInterrupt:  # while commands are imported; later, click or the command handles it
         return 128 + signal.SIGINT
     except OSError as error:
         complain("devicecore", str(error))
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from devicecore.domain.errors import DeviceCoreError
 
         if not isinstance(error, DeviceCoreError):
-            raise  # a bug: its traceback is wanted
+            raise  # a bug, whose traceback helps
         complain("devicecore", str(error))
     else:
         return status
@@ -54,10 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _prepare_streams() -> None:
-    """See to it that there is input and output, and that any text can be written, whatever the locale."""
+    """Make sure that input and output exist, and that any text can be written in any locale."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
-        if stream is None:  # closed by who called us: nothing to read, or nobody to read it
+        if stream is None:  # closed by the caller
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - until we end
         elif mode == "w" and isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -74,7 +74,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         error.show()
         return UNUSABLE
     except SystemExit as error:
-        if error.code == 1:  # how click and rich end a command whose output nobody reads
+        if error.code == 1:  # click and rich end a command so if its output is closed
             raise BrokenPipeError from error
         raise
     except click.Abort:
