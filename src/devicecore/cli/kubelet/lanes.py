@@ -1,6 +1,7 @@
 """Threads for admissions, which wait for plugins.
 
-Law: work in one lane is done in its order, one piece at a time; a lane whose work hangs delays no other lane.
+Law: a lane whose work hangs delays no other lane. Work in one lane is done in its order, one piece at a time, unless
+very much of it waits.
 """
 
 import logging
@@ -8,33 +9,52 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable
 
+from attrs import Factory, define
+
 MAX_THREADS = 128
-"""Lanes at work at once. One more waits until a lane is done; only so many stopped plugins can make that happen."""
+"""Threads at work at once. A further lane waits until one is free; that takes as many plugins that hang."""
+
+_LONG = 100  # pieces of work that wait in a lane before more threads help
+_THREADS_OF_LONG = 4  # so that one waits for the plugin while another one saves
 
 Work = Callable[[], None]
 
 _log = logging.getLogger(__name__)
 
 
+@define(eq=False)
+class _Queue:
+    """The work of one lane that waits, and how many threads do it."""
+
+    work: deque[Work] = Factory(deque)
+    threads: int = 0
+
+    @property
+    def wanted(self) -> int:
+        """How many threads there should be."""
+        return _THREADS_OF_LONG if len(self.work) > _LONG else 1
+
+
 class Lanes:
-    """Queues of work, each with a thread while there is any. Threads are daemons: they never delay the end."""
+    """Queues of work, with threads while there is any. Threads are daemons: they never delay the end of the process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._queues: dict[Hashable, deque[Work]] = {}
+        self._queues: dict[Hashable, _Queue] = {}
         self._ready: deque[Hashable] = deque()
         self._threads = 0
         self._closed = False
 
     def submit(self, lane: Hashable, work: Work) -> None:
-        """Have `work` done after everything else in `lane`."""
+        """Have `work` done after everything else in `lane` has begun."""
         with self._lock:
             if self._closed:
                 return
-            if lane in self._queues:
-                self._queues[lane].append(work)
+            queue = self._queues.setdefault(lane, _Queue())
+            queue.work.append(work)
+            if queue.threads >= queue.wanted:
                 return
-            self._queues[lane] = deque([work])
+            queue.threads += 1
             self._ready.append(lane)
             if self._threads < MAX_THREADS:
                 self._threads += 1
@@ -44,9 +64,8 @@ class Lanes:
         """Drop everything that has not begun. Do not wait for what has."""
         with self._lock:
             self._closed = True
-            self._ready.clear()
             for queue in self._queues.values():
-                queue.clear()
+                queue.work.clear()
 
     def _run(self) -> None:
         while True:
@@ -55,16 +74,18 @@ class Lanes:
                     self._threads -= 1
                     return
                 lane = self._ready.popleft()
-            self._empty(lane)
+            self._do_all(lane)
 
-    def _empty(self, lane: Hashable) -> None:
+    def _do_all(self, lane: Hashable) -> None:
         while True:
             with self._lock:
                 queue = self._queues[lane]
-                if not queue:
-                    del self._queues[lane]
+                if not queue.work:
+                    queue.threads -= 1
+                    if not queue.threads:
+                        del self._queues[lane]
                     return
-                work = queue.popleft()
+                work = queue.work.popleft()
             try:
                 work()
             except Exception:  # noqa: BLE001 - the other work of the lane has to be done all the same
