@@ -75,7 +75,7 @@ Connect = Callable[..., KubeApiSink]
 
 @pytest.fixture
 def connect(server: ApiServer, directory: Path) -> Iterator[Connect]:
-    """Make sinks for the node, which are impatient unless told otherwise."""
+    """Make sinks for the node, which are without pauses unless told otherwise."""
     sinks: list[KubeApiSink] = []
 
     def connect(**options: Any) -> KubeApiSink:  # noqa: ANN401 - of all kinds
@@ -116,7 +116,7 @@ def wait_for_problem(sink: KubeApiSink, server: ApiServer, pattern: str) -> Sink
     raise AssertionError(message)
 
 
-def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name.startswith("devicecore")]
 
 
@@ -166,7 +166,7 @@ class TestPublishing:
         assert server.status(NODE) == {**(held or {}), "capacity": {GPU: "4"}, "allocatable": {GPU: "4"}}
 
     @every_strategy
-    def test_what_the_node_shows_already_is_not_written_again(
+    def test_values_that_the_node_already_shows_are_not_written(
         self, server: ApiServer, connect: Connect, strategy: PatchStrategy
     ) -> None:
         server.write(NODE, lambda status: status["capacity"].update({GPU: "4k", FPGA: "2Ki", NIC: "1e3"}))
@@ -184,7 +184,7 @@ class TestPublishing:
         assert server.patches() == []
 
     @pytest.mark.parametrize("quantity", ["4.1k", "40", "", "many", "4Ki", "1e999999999", 4, None, True, [], {}])
-    def test_what_is_another_number_or_none_is_written_over(
+    def test_another_number_or_another_type_is_overwritten(
         self, server: ApiServer, connect: Connect, quantity: object
     ) -> None:
         node = server.node(NODE)
@@ -202,7 +202,7 @@ class TestPublishing:
         assert server.status(NODE) == with_gpus("2Ki", "1")
 
     @every_strategy
-    def test_a_status_says_nothing_of_what_it_does_not_name(
+    def test_resources_that_a_status_does_not_name_stay(
         self, server: ApiServer, connect: Connect, strategy: PatchStrategy
     ) -> None:
         published(connect(strategy=strategy), NodeStatus({GPU: 4}), NodeStatus({FPGA: 2}), NodeStatus({}, {GPU: 1}))
@@ -219,7 +219,7 @@ class TestPublishing:
         assert server.status(NODE) == with_gpus("0", "0")
 
     @every_strategy
-    def test_a_removed_resource_goes_if_so_wished_whoever_else_has_written_it(
+    def test_a_removed_resource_can_be_deleted_even_if_others_wrote_it(
         self, server: ApiServer, connect: Connect, strategy: PatchStrategy
     ) -> None:
         server.write(NODE, lambda status: status["capacity"].update({GPU: "9"}))
@@ -295,7 +295,9 @@ class TestPublishing:
         assert server.node(NODE) == before
 
     @every_strategy
-    def test_others_may_write_in_between(self, server: ApiServer, connect: Connect, strategy: PatchStrategy) -> None:
+    def test_other_writers_may_write_at_the_same_time(
+        self, server: ApiServer, connect: Connect, strategy: PatchStrategy
+    ) -> None:
         sink = connect(strategy=strategy)
 
         def wipe() -> None:
@@ -310,7 +312,7 @@ class TestPublishing:
         assert server.status(NODE) == {**with_gpus("5", "5"), "heartbeat": 2}
         assert sink.problem is None
 
-    def test_a_key_that_somebody_else_deletes_first_is_deleted(self, server: ApiServer, connect: Connect) -> None:
+    def test_a_key_that_another_writer_deletes_first_is_deleted(self, server: ApiServer, connect: Connect) -> None:
         sink = connect(keep_removed=False)
         published(sink, status(4))
         server.cue("PATCH", Meanwhile(lambda: server.write(NODE, lambda status: status["capacity"].pop(GPU))))
@@ -365,7 +367,7 @@ class TestTrouble:
         assert len(server.patches()) <= 2  # the second, if the first was begun before the last of them was published
         assert server.status(NODE)["capacity"] == {**FOREIGN["capacity"], GPU: "19", FPGA: "1"}
         assert sink.problem is None
-        down, up = said(caplog)  # each once, however long it was
+        down, up = logged(caplog)  # each once, however long it was
         assert down.startswith(f"failed to publish the node's status to node {NODE} at {server.url}: no connection: ")
         assert up.endswith("is published again")
 
@@ -405,7 +407,7 @@ class TestTrouble:
             (Drop(after=True), ""),  # the second time it finds the node as it should be
         ],
     )
-    def test_whatever_goes_wrong_is_said_and_tried_again(
+    def test_every_failure_is_reported_and_tried_again(
         self, server: ApiServer, connect: Connect, method: str, cue: Answer | Drop, problem: str
     ) -> None:
         sink = connect()
@@ -427,7 +429,7 @@ class TestTrouble:
         sink.wait_until_published(PATIENCE)
         assert server.status(NODE) == with_gpus("4", "4")
 
-    def test_a_server_that_wants_to_be_left_alone_is(self, server: ApiServer, connect: Connect) -> None:
+    def test_a_retry_after_is_respected(self, server: ApiServer, connect: Connect) -> None:
         sink = connect()
         server.cue("PATCH", Answer(429, {"message": "slow down"}, {"Retry-After": "1"}))
         sink.publish(status(4))
@@ -439,14 +441,14 @@ class TestTrouble:
         sink.wait_until_published(PATIENCE)
         assert server.status(NODE) == with_gpus("5", "5")
 
-    def test_a_patch_without_effect_is_no_success(self, server: ApiServer, connect: Connect) -> None:
+    def test_a_patch_without_effect_is_a_problem(self, server: ApiServer, connect: Connect) -> None:
         sink = connect()
         server.cue("PATCH", Answer(200, server.node(NODE)))
         sink.publish(status(4))
         wait_for_problem(sink, server, "accepted the patch, but the node does not show it")
         sink.wait_until_published(PATIENCE)
 
-    def test_others_who_never_stop_writing_are_a_problem_too(self, server: ApiServer, connect: Connect) -> None:
+    def test_other_writers_that_never_stop_are_a_problem(self, server: ApiServer, connect: Connect) -> None:
         sink = connect(backoff=Backoff(0.2, 0.2))
         server.cue("PATCH", *[Meanwhile(lambda: server.write(NODE, lambda status: status.update(now=time.time())))] * 4)
         sink.publish(status(4))
@@ -462,13 +464,13 @@ class TestTrouble:
         sink.publish(status(4))
         wait_for_problem(sink, server, f"^there is no node '{NODE}'")
         server.wait_for(lambda: len(server.requests) >= 5)
-        assert len(said(caplog)) == 1
+        assert len(logged(caplog)) == 1
         server.add_node(NODE, FOREIGN)
         sink.wait_until_published(PATIENCE)
         assert server.status(NODE) == with_gpus("4", "4")
 
     @pytest.mark.parametrize("permission", ["get nodes", "patch nodes/status"])
-    def test_who_is_not_allowed_hears_what_it_takes(self, server: ApiServer, connect: Connect, permission: str) -> None:
+    def test_a_missing_permission_is_named(self, server: ApiServer, connect: Connect, permission: str) -> None:
         server.forbidden = {permission}
         sink = connect()
         sink.publish(status(4))
@@ -486,7 +488,7 @@ class TestTrouble:
         [logged] = [record for record in caplog.records if record.name.startswith("devicecore")]
         assert logged.exc_info
 
-    def test_idle_it_asks_nothing(self, server: ApiServer, connect: Connect) -> None:
+    def test_an_idle_sink_sends_no_requests(self, server: ApiServer, connect: Connect) -> None:
         sink = connect()
         published(sink, status(4))
         asked = len(server.requests)
@@ -565,7 +567,7 @@ class TestCredentials:
         assert server.status(NODE) == with_gpus("5", "5")
 
     @pytest.mark.parametrize("kind", ["inline", "files", "one file"])
-    def test_a_node_shows_its_certificate(self, directory: Path, kind: str) -> None:
+    def test_a_client_certificate_is_used(self, directory: Path, kind: str) -> None:
         files = {"client-certificate": tls.NODE_CERTIFICATE, "client-key": tls.NODE_KEY}
         user: dict[str, str] = {}
         for name, text in files.items():
@@ -587,14 +589,14 @@ class TestCredentials:
                 published(sink, status(4))
             assert server.status(NODE) == with_gpus("4", "4")
 
-    def test_who_shows_no_certificate_where_one_is_asked_for_hears_of_it(self, directory: Path) -> None:
+    def test_a_missing_client_certificate_is_reported(self, directory: Path) -> None:
         with ApiServer(secure=True, mutual=True) as server:
             with KubeApiSink(NODE, kubeconfig=server.kubeconfig(directory), backoff=Backoff(0.01, 0.05)) as sink:
                 sink.publish(status(4))
                 wait_for_problem(sink, server, "^no TLS connection: .*CERTIFICATE")
             assert server.requests == []
 
-    def test_a_certificate_nobody_vouches_for_is_refused(self, directory: Path) -> None:
+    def test_a_server_certificate_that_is_not_trusted_is_refused(self, directory: Path) -> None:
         with ApiServer(secure=True) as server:
             server.add_node(NODE, FOREIGN)
             kubeconfig = server.kubeconfig(directory)
@@ -640,7 +642,7 @@ class TestCredentials:
         published(connect(service_account=directory / "none"), status(4))
         assert server.status(NODE) == with_gpus("4", "4")
 
-    def test_without_any_credentials_there_is_no_sink(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_missing_credentials_are_an_error_at_once(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("KUBECONFIG", str(directory / "none"))
         with pytest.raises(ApiAccessError, match=r"KUBECONFIG or ~/.kube/config: none of these files exists"):
             KubeApiSink(NODE, service_account=directory)
@@ -727,7 +729,7 @@ class TestCredentials:
         assert "\n" not in str(caught.value)
 
     @pytest.mark.parametrize("content", ["", "3", "nonsense", "- a\n- b", "a: b: c"])
-    def test_what_is_no_kubeconfig_at_all_is_refused(self, directory: Path, content: str) -> None:
+    def test_a_file_that_is_not_a_kubeconfig_is_refused(self, directory: Path, content: str) -> None:
         (directory / "file").write_text(content)
         with pytest.raises(ApiAccessError):
             KubeApiSink(NODE, kubeconfig=directory / "file")
@@ -921,7 +923,7 @@ class TestKubeconfigFields:
         server.bearer = "second"
         (directory / "token").write_text("second")
         published(sink, status(5))
-        assert [line for line in said(caplog) if "cannot watch" not in line] == []
+        assert [line for line in logged(caplog) if "cannot watch" not in line] == []
 
     def test_secrets_are_in_no_representation(self, server: ApiServer, directory: Path) -> None:
         path = server.kubeconfig(directory, {"token": "precious"})
@@ -995,7 +997,7 @@ class TestLimits:
         server.cue("GET", Answer(200, body, {"Content-Type": "application/json"}), Answer(500, body))
         sink.publish(status(4))
         sink.wait_until_published(PATIENCE)
-        assert all(line.isprintable() and len(line) < 1500 for line in said(caplog))
+        assert all(line.isprintable() and len(line) < 1500 for line in logged(caplog))
 
     def test_a_patch_that_a_policy_denies_is_not_repeated_without_a_pause(
         self, server: ApiServer, connect: Connect
@@ -1026,7 +1028,7 @@ class TestLimits:
 
 class TestWatching:
     @every_strategy
-    def test_a_value_that_somebody_overwrites_is_restored(
+    def test_a_value_that_another_writer_overwrites_is_restored(
         self, server: ApiServer, connect: Connect, strategy: PatchStrategy
     ) -> None:
         published(connect(strategy=strategy, resync=1000), status(4))
@@ -1110,7 +1112,7 @@ class TestWatching:
         server.wait_for(lambda: len(server.watches) >= 3)
         server.write(NODE, lambda status: status["capacity"].pop(GPU))
         server.wait_for(lambda: server.status(NODE) == with_gpus("4", "4"))
-        [line] = said(caplog)
+        [line] = logged(caplog)
         assert "forbidden: the permission to 'watch nodes' is missing" in line
         assert sink.problem is None
 
@@ -1126,7 +1128,7 @@ class TestClosing:
             sink.publish(status(5))
         connect().close()
 
-    def test_what_is_not_published_yet_gets_a_last_chance_at_once(self, server: ApiServer, connect: Connect) -> None:
+    def test_closing_makes_a_last_attempt_without_a_pause(self, server: ApiServer, connect: Connect) -> None:
         sink = connect(backoff=Backoff(1000, 1000))
         server.cue("GET", Answer(429, {}, {"Retry-After": "1000"}))
         sink.publish(status(4))
@@ -1143,16 +1145,16 @@ class TestClosing:
                 sink.publish(status(count))
             assert server.status(NODE) == with_gpus(str(count), str(count))
 
-    def test_what_could_not_be_published_is_said(
+    def test_closing_reports_what_could_not_be_published(
         self, server: ApiServer, connect: Connect, caplog: pytest.LogCaptureFixture
     ) -> None:
         server.stop()
         with connect() as sink:
             sink.publish(status(4))
             wait_for_problem(sink, server, "^no connection")
-        assert said(caplog)[-1].startswith("closed before all was published: failed to publish ")
+        assert logged(caplog)[-1].startswith("closed before all was published: failed to publish ")
 
-    def test_a_server_that_hangs_does_not_hold_it_up_nor_get_another_request(
+    def test_closing_does_not_wait_for_a_server_that_hangs(
         self, server: ApiServer, connect: Connect, caplog: pytest.LogCaptureFixture
     ) -> None:
         server.cue("GET", Hang())
@@ -1163,14 +1165,14 @@ class TestClosing:
         began = time.monotonic()
         sink.close(timeout=0.1)
         assert time.monotonic() - began < PATIENCE / 2
-        assert said(caplog) == [f"closed before all was published: no answer from node {NODE} at {server.url}"]
+        assert logged(caplog) == [f"closed before all was published: no answer from node {NODE} at {server.url}"]
         server.release()
         thread.join(PATIENCE)
         assert not thread.is_alive()
         assert len(server.requests) == 1
         assert server.status(NODE) == FOREIGN
 
-    def test_waiting_for_what_does_not_come_says_why(self, server: ApiServer, connect: Connect) -> None:
+    def test_waiting_without_success_says_why(self, server: ApiServer, connect: Connect) -> None:
         server.cue("GET", Hang())
         sink = connect()
         sink.publish(status(4))

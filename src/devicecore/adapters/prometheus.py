@@ -88,6 +88,7 @@ class PrometheusMetrics:
     def __init__(self, state: Callable[[], NodeState] | None = None) -> None:
         self.registry: CollectorRegistry = CollectorRegistry()
         self._state = state
+        self._sink_problem: Callable[[], object] | None = None
         self._lock = threading.Lock()  # held while the fields below change
         self._calls: OrderedDict[str, _Calls] = OrderedDict()  # by resource, the least recently used first
         self._admissions = _Histogram(ADMISSION_BUCKETS)
@@ -101,6 +102,10 @@ class PrometheusMetrics:
     def count_devices(self, state: Callable[[], NodeState]) -> None:
         """Count the devices of this state from now on: the manager that has the state is made after its metrics."""
         self._state = state
+
+    def count_sink_problems(self, problem: Callable[[], object]) -> None:
+        """Show from now on whether the node's status is published: `problem` returns None if nothing prevents it."""
+        self._sink_problem = problem
 
     def device_plugin_registration(self, resource: str) -> None:
         """Count a Register call."""
@@ -176,6 +181,12 @@ class PrometheusMetrics:
         for resource, state, number in islice(counts, MAX_RESOURCES * len(_STATES)):
             devices.add_metric([resource, state], number)
         yield devices
+        if self._sink_problem is not None:
+            yield GaugeMetricFamily(
+                "devicecore_node_status_published",
+                "Whether others see the newest capacity and allocatable: 0 while a problem prevents it.",
+                value=float(self._sink_problem() is None),
+            )
 
     def serve(self, port: int, host: str = "127.0.0.1") -> "MetricsServer":
         """Answer scrapes over HTTP, on any path; port 0 is a free one. Close what is returned.

@@ -47,7 +47,7 @@ class KubeApiSink:
     """Publishes a node's device resources in the status of its Node object.
 
     A thread publishes what `publish` was given last, and tries again after a failure. Another thread watches the Node:
-    if somebody deletes and recreates it or overwrites a value, it is repaired within seconds. Thread-safe. Close the
+    if another writer recreates it or overwrites a value, the sink repairs it within seconds. Thread-safe. Close the
     sink, or use it as a context manager.
 
     Args:
@@ -100,7 +100,7 @@ class KubeApiSink:
         self._name = f"node {node} at {access.connection().server}"  # files are read now, so that errors are raised
         self._server = ApiServer(node, access, field_manager)
         self._watched = ApiServer(node, access, field_manager, is_watch=True)
-        # Apply deletes only keys that nobody else has ever written: the others take a second patch.
+        # Apply deletes only keys that no other writer has ever written: the others take a second patch.
         is_apply = strategy is PatchStrategy.APPLY
         self._strategies = (strategy, PatchStrategy.STRATEGIC_MERGE) if is_apply else (strategy,)
         self._field_manager = field_manager
@@ -200,7 +200,7 @@ class KubeApiSink:
             is_last = self._closing
             try:
                 wanted, node = self._reconcile()
-            except Exception as error:  # noqa: BLE001 - nobody would notice the end of this thread
+            except Exception as error:  # noqa: BLE001 - no caller would notice the end of this thread
                 problem = (
                     error if isinstance(error, Problem) else Problem(type(error), f"a bug in devicecore: {error!r}")
                 )
@@ -242,7 +242,7 @@ class KubeApiSink:
                     raise
                 before, node = node, self._server.read()
                 if problem.kind == HTTPStatus.UNPROCESSABLE_ENTITY and node.version == before.version:
-                    raise  # nobody has changed the node: a policy denies the patch
+                    raise  # the node has not changed: a policy denies the patch
         message = "unreachable: the last attempt returns or raises"
         raise AssertionError(message)
 
@@ -307,7 +307,7 @@ class KubeApiSink:
     # --- the thread that watches --------------------------------------------------------------------------------------
 
     def _watch(self, stopping: threading.Event) -> None:
-        """Have the node compared when somebody else has changed it."""
+        """Have the node compared when another writer has changed it."""
         failures, last = 0, None
         while not stopping.is_set():
             with self._condition:

@@ -10,11 +10,12 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 import grpc
-from attrs import frozen
+from attrs import field, frozen
 from google.protobuf.message import Message
 
 from devicecore.adapters.pod_resources.api import SERVICE_V1
 from devicecore.domain.errors import DeviceCoreError
+from devicecore.domain.text import foreign_text
 from devicecore.system.grpc_settings import channel_options, target
 from devicecore.wire import podresources
 
@@ -32,7 +33,7 @@ class PodResourcesError(DeviceCoreError):
     socket: str
     method: str
     code: str
-    cause: str
+    cause: str = field(converter=foreign_text)
 
     def __str__(self) -> str:
         return f"{self.method} at {self.socket!r} failed with {self.code}: {self.cause}"

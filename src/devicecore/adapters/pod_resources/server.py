@@ -214,7 +214,9 @@ class PodResourcesServer:
                 self._observe(method, version, True)  # noqa: FBT003 - whether it failed
                 if not isinstance(error, _NotFoundError):
                     _log.exception("%s of the pod-resources API failed", method)
-                context.abort(grpc.StatusCode.UNKNOWN, str(error))  # a plain error of a Go handler is UNKNOWN
+                context.abort(
+                    grpc.StatusCode.UNKNOWN, foreign_text(str(error))
+                )  # a plain error of a Go handler is UNKNOWN
             self._observe(method, version, False)  # noqa: FBT003 - whether it failed
             return response
 
