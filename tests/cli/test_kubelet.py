@@ -10,6 +10,7 @@ import pytest
 
 from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
+from tests.adapters.api_server import ApiServer
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -47,6 +48,7 @@ def busy_port() -> Iterator[int]:
         pytest.param("--root {root} --kubeconfig {root}/no", "cannot use kubeconfig '{root}/no': ", id="kubeconfig"),
         pytest.param("--root {root} --kubeconfig {root}/broken", "cannot use kubeconfig ", id="broken kubeconfig"),
         pytest.param("--root {root} --kubeconfig x --in-cluster", "exclude each other.", id="two API servers"),
+        pytest.param("--root {root} --context x", "--context needs --kubeconfig.", id="context alone"),
         pytest.param("--root {root} --in-cluster", "there is no service account in /var/run/", id="no cluster"),
         pytest.param("--root {root} --node-name Up --kubeconfig {root}/config", "got 'Up'", id="name"),
         pytest.param("--root {root}/pods/../{long}", "does not exist.", id="long root"),
@@ -132,3 +134,15 @@ def test_once_is_a_negative_finding_when_a_pod_does_not_run(devicecore: Run, roo
 def test_once_on_a_node_that_waits_for_nothing_is_good_however_short_the_wait(devicecore: Run, root: Path) -> None:
     run = devicecore("kubelet", "--root", str(root), "--manifests", str(root / "pods"), "--once", "--wait", "0")
     assert (run.returncode, "settled" in run.stderr) == (0, False)
+
+
+def test_once_fails_if_the_status_is_not_published(devicecore: Run, root: Path) -> None:
+    with ApiServer() as server:
+        kubeconfig = server.kubeconfig(root)
+        arguments = ["kubelet", "--root", str(root), "--node-name", "missing", "--once", "--wait", "1"]
+        arguments += ["--kubeconfig", str(kubeconfig), "--context", "tests", "--beside-kubelet", "--patch", "apply"]
+        run = devicecore(*arguments, "--json")
+        assert run.returncode == 1
+        assert "there is no node 'missing'" in json.loads(run.stdout)["sink_problem"]
+        server.add_node("missing", {})
+        assert devicecore(*arguments).returncode == 0

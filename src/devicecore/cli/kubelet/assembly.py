@@ -18,6 +18,7 @@ from devicecore.adapters.manifests import ManifestPods
 from devicecore.adapters.pod_resources import PodResourcesServer
 from devicecore.cli.kubelet.pods import PodStarter
 from devicecore.cli.kubelet.status_log import LoggedSink
+from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.inventory import Phase
 from devicecore.domain.model import NumaNode
 from devicecore.domain.topology import Policy, Scope, Topology
@@ -54,14 +55,40 @@ class KubeletSettings:
         return Topology(tuple(map(NumaNode, self.numa_nodes)), Policy(self.policy), Scope(self.scope))
 
 
+@frozen
+class ApiSettings:
+    """How the node's status is published on an API server, if it is.
+
+    Attributes:
+        kubeconfig: the file that names the server.
+        in_cluster: whether the server is that of the cluster in which this process runs.
+        context: the context of the kubeconfig; None for the current one.
+        patch: the name of a `PatchStrategy`.
+        keep_removed: whether a removed resource stays with 0.
+        beside_kubelet: whether a kubelet also writes this Node's status.
+        resync: seconds after which the Node is compared in any case.
+    """
+
+    kubeconfig: Path | None
+    in_cluster: bool
+    context: str | None
+    patch: str
+    keep_removed: bool
+    beside_kubelet: bool
+    resync: float
+
+    @property
+    def has_server(self) -> bool:
+        """Whether there is an API server to publish on."""
+        return self.kubeconfig is not None or self.in_cluster
+
+
 def sink(
     root: Path,
     name: str,
     last_to_first: ExitStack,
     wake: Callable[[], None],
-    *,
-    kubeconfig: Path | None,
-    in_cluster: bool,
+    settings: "ApiSettings",
 ) -> LoggedSink:
     """Publish the node's status to an API server if one is named, else into a file.
 
@@ -69,16 +96,25 @@ def sink(
         click.UsageError: `in_cluster` is set, and there is no service account.
         SetUpError: the kubeconfig cannot be used.
     """
-    if kubeconfig is None and not in_cluster:
+    if not settings.has_server:
         return LoggedSink(JsonFileSink(root / NODE_NAME), wake)
-    from devicecore.adapters.kube_api import SERVICE_ACCOUNT, KubeApiSink
+    from devicecore.adapters.kube_api import SERVICE_ACCOUNT, KubeApiSink, PatchStrategy
 
-    if in_cluster and not Path(SERVICE_ACCOUNT).is_dir():  # the sink would go on to look for a kubeconfig
+    if settings.in_cluster and not Path(SERVICE_ACCOUNT).is_dir():  # the sink would go on to look for a kubeconfig
         message = f"--in-cluster: there is no service account in {SERVICE_ACCOUNT}."
         raise click.UsageError(message)
-    published = KubeApiSink(name, kubeconfig=kubeconfig)
+    published = KubeApiSink(
+        name,
+        kubeconfig=settings.kubeconfig,
+        context=settings.context,
+        strategy=PatchStrategy(settings.patch),
+        keep_removed=settings.keep_removed,
+        beside_kubelet=settings.beside_kubelet,
+        resync=settings.resync,
+    )
     last_to_first.callback(published.close)
-    return LoggedSink(published, wake, lambda: published.problem)
+    published.publish(NodeStatus())  # what an earlier run left on the Node is removed, even if no plugin ever comes
+    return LoggedSink(published, wake, lambda: published.problem, published.wait_until_published)
 
 
 def metrics(port: int | None, last_to_first: ExitStack) -> "PrometheusMetrics | None":
@@ -124,6 +160,7 @@ def start(
     )
     if metrics is not None:
         metrics.count_devices(lambda: manager.state)
+        metrics.count_sink_problems(lambda: sink.problem)
     starter = PodStarter(manager, pods, wake)
     manager.start()
     last_to_first.callback(manager.stop)

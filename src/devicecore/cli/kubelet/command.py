@@ -75,7 +75,34 @@ _directory = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics there, for Prometheus.")
 @click.option("--node-name", help="The Node object; by default this machine's name.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Publish to the API server of this kubeconfig.")
+@click.option("--context", metavar="NAME", help="With --kubeconfig: the context, if not the current one.")
 @click.option("--in-cluster", is_flag=True, help="Publish to the API server of the cluster we run in.")
+@click.option(
+    "--beside-kubelet",
+    is_flag=True,
+    help="A kubelet also writes this Node: capacity and allocatable both are the healthy devices.",
+)
+@click.option(
+    "--patch",
+    type=click.Choice(["json-patch", "strategic-merge", "apply"]),
+    default="json-patch",
+    show_default=True,
+    help="How the Node is changed, which decides who owns the values there.",
+)
+@click.option(
+    "--keep-removed/--delete-removed",
+    default=True,
+    show_default=True,
+    help="Whether a resource without a plugin stays on the Node with 0.",
+)
+@click.option(
+    "--resync",
+    metavar="SECONDS",
+    type=click.FloatRange(min=1),
+    default=300.0,
+    show_default=True,
+    help="How often to compare the Node, even if the watch shows no change.",
+)
 @click.option(
     "--status-period",
     metavar="SECONDS",
@@ -105,7 +132,12 @@ def kubelet(
     metrics_port: int | None,
     node_name: str | None,
     kubeconfig: Path | None,
+    context: str | None,
     in_cluster: bool,
+    beside_kubelet: bool,
+    patch: str,
+    keep_removed: bool,
+    resync: float,
     status_period: float,
     once: bool,
     wait: float,
@@ -130,6 +162,9 @@ def kubelet(
     if kubeconfig is not None and in_cluster:
         message = "--kubeconfig and --in-cluster exclude each other."
         raise click.UsageError(message)
+    if context is not None and kubeconfig is None:
+        message = "--context needs --kubeconfig."
+        raise click.UsageError(message)
     if len(set(numa_nodes)) != len(numa_nodes) or not numa_nodes:
         message = "--numa-nodes: name at least one node, and each node once."
         raise click.UsageError(message)
@@ -141,7 +176,8 @@ def kubelet(
     # Signals first: every thread has to inherit that they are blocked.
     with Signals(MANIFEST_CHANGED, *kind.signals, grace=END_WITHIN) as signals, ExitStack() as last_to_first:
         events = last_to_first.enter_context(screen.logged(live=live))
-        sink = assembly.sink(root, name, last_to_first, signals.wake, kubeconfig=kubeconfig, in_cluster=in_cluster)
+        api = assembly.ApiSettings(kubeconfig, in_cluster, context, patch, keep_removed, beside_kubelet, resync)
+        sink = assembly.sink(root, name, last_to_first, signals.wake, api)
         metrics = assembly.metrics(metrics_port, last_to_first)
         settings = assembly.KubeletSettings(root, manifests, numa_nodes, policy, scope, shared)
         starter = assembly.start(settings, sink, metrics, signals.wake, last_to_first)
@@ -151,6 +187,8 @@ def kubelet(
         last_to_first.callback(shown.close)
         loop = _Loop(signals, starter, sink, shown, screen.StateFile(root / STATE_NAME), name, events, status_period)
         loop.run(patience=wait if once else None)
+        if once and not signals.ended_by:
+            sink.wait(wait)
         if signals.ended_by:
             _log.info("%s", signals.ended_by)
         if shown.is_broken:

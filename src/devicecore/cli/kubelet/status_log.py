@@ -18,6 +18,7 @@ class LoggedSink(NodeStatusSink):
         sink: publishes the status.
         wake: called after every publication.
         still_failing: gives what keeps a sink that publishes later from doing so; None if nothing does.
+        wait: waits so many seconds for a sink that publishes later, and raises SinkError if it has not published.
     """
 
     def __init__(
@@ -25,10 +26,12 @@ class LoggedSink(NodeStatusSink):
         sink: NodeStatusSink,
         wake: Callable[[], None],
         still_failing: Callable[[], SinkError | None] = lambda: None,
+        wait: Callable[[float], None] = lambda _seconds: None,
     ) -> None:
         self._sink = sink
         self._wake = wake
         self._still_failing = still_failing
+        self._wait = wait
         self._refused: SinkError | None = None
         self._last = NodeStatus()
 
@@ -37,6 +40,13 @@ class LoggedSink(NodeStatusSink):
         """Why the latest status is not published; None if it is."""
         error = self._refused or self._still_failing()
         return foreign_text(str(error)) if error else None
+
+    def wait(self, seconds: float) -> None:
+        """Wait until a sink that publishes later has done so; if it has not after `seconds`, `problem` says why."""
+        try:
+            self._wait(seconds)
+        except SinkError as error:
+            self._refused = error
 
     def publish(self, status: NodeStatus) -> None:
         """Log and hand on.
