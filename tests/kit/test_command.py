@@ -93,6 +93,7 @@ def test_a_plugin_that_exits_at_once_cannot_be_run() -> None:
         f"{len(CHECKS) - 1} more checks not made, because serves-before-it-registers failed.",
     )
     assert "skip" not in ran.stdout.replace("skipped", "")
+    assert ran.stdout.count("exited early with status 3") == 1
 
 
 def test_checks_can_be_listed_and_chosen() -> None:

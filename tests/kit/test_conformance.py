@@ -54,9 +54,7 @@ def test_an_empty_answer_for_an_unknown_device_is_not_called_a_device(short_path
 def test_without_a_registration_the_other_checks_are_not_made(short_path: Path) -> None:
     report = run_checks_on("never-registers", NAMES, SHORT["never-registers"], short_path)
     first, *others = report.results
-    assert first.actual.startswith(
-        "no plugin called Register for any resource, for 1 seconds; is it configured to use "
-    )
+    assert first.actual.startswith("no plugin called Register for any resource, for 1 second; is it configured to use ")
     assert {result.actual for result in others} == {report.not_made}
     assert report.not_made == "not made, because serves-before-it-registers failed"
     assert not report.cannot_run

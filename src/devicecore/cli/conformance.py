@@ -46,12 +46,20 @@ _LABEL = 10  # columns of `expected: `
     help="The plugin does not call Register: it waits in the directory for the kubelet's plugin watcher.",
 )
 @click.option(
-    "--starting", type=_SECONDS, default=60.0, show_default=True, help="Seconds until the plugin registers first."
+    "--starting",
+    type=_SECONDS,
+    metavar="SECONDS",
+    default=60.0,
+    show_default=True,
+    help="Seconds until the plugin registers first.",
 )
-@click.option("--timeout", type=_SECONDS, default=10.0, show_default=True, help="Seconds for every answer.")
+@click.option(
+    "--timeout", type=_SECONDS, metavar="SECONDS", default=10.0, show_default=True, help="Seconds for every answer."
+)
 @click.option(
     "--returning",
     type=_SECONDS,
+    metavar="SECONDS",
     default=20.0,
     show_default=True,
     help="Seconds until the plugin registers again after a kubelet restart that deletes all sockets.",
@@ -59,13 +67,26 @@ _LABEL = 10  # columns of `expected: `
 @click.option(
     "--noticing",
     type=_SECONDS,
+    metavar="SECONDS",
     default=8.0,
     show_default=True,
     help="Seconds until it registers again after a cut stream, or a new kubelet.sock alone.",
 )
-@click.option("--away", type=_SECONDS, default=3.0, show_default=True, help="Seconds for which the kubelet is away.")
 @click.option(
-    "--grace", type=_SECONDS, default=10.0, show_default=True, help="Seconds until the plugin ends after SIGTERM."
+    "--away",
+    type=_SECONDS,
+    metavar="SECONDS",
+    default=3.0,
+    show_default=True,
+    help="Seconds for which the kubelet is away.",
+)
+@click.option(
+    "--grace",
+    type=_SECONDS,
+    metavar="SECONDS",
+    default=10.0,
+    show_default=True,
+    help="Seconds until the plugin ends after SIGTERM.",
 )
 @click.option(
     "--provoke-health",
@@ -180,8 +201,10 @@ def _choose(checks: "tuple[Check[Any], ...]", only: tuple[str, ...], skip: tuple
 
 
 def _say_what_to_do(directory: Path, seconds: float, *, registry: bool) -> None:
+    from devicecore.conformance.model import counted
+
     what = f"it makes its socket in {directory}" if registry else f"it registers at {directory}/kubelet.sock"
-    complain("devicecore conformance", f"start your plugin within {seconds:g} seconds, so that {what}")
+    complain("devicecore conformance", f"start your plugin within {counted(seconds, 'second')}, so that {what}")
 
 
 def _width() -> int:
@@ -212,7 +235,7 @@ def _print_end(report: "Report") -> None:
     if report.not_made:
         number = sum(result.actual == report.not_made for result in report.results)
         click.echo(f"\n{counted(number, 'more check')} {report.not_made}.")
-    for result in report.failures:
+    for result in () if report.not_made else report.failures:
         click.echo(f"\n{click.style(f'{result.name} ({result.severity.value})', bold=True)}")
         for label, text in explanation(result):
             folded = textwrap.indent(_fold(text, _width() - _LABEL - 3), " " * (_LABEL + 3))

@@ -47,6 +47,7 @@ def as_document(report: Report) -> dict[str, object]:
         **report.facts,
         "passed": report.passed,
         "not_made": report.not_made,
+        "cannot_run": report.cannot_run,
         "notes": list(report.notes),
         "seconds": round(report.seconds, 3),
         "checks": [_as_document(result) for result in report.results],

@@ -58,7 +58,7 @@ def serves_before_it_registers(plugin: PluginUnderTest) -> str:
     plugin.wait_for_first()
     kubelet = plugin.kubelet
     if not kubelet.registrations:
-        parts = [f"{kubelet.silence}, for {time.monotonic() - began:.0f} seconds", *plugin.exits[-1:]]
+        parts = [f"{kubelet.silence}, for {counted(round(time.monotonic() - began), 'second')}", *plugin.exits[-1:]]
         if not plugin.exits:
             parts.append(
                 f"is it configured to use {kubelet.directory}? If its directory is fixed, use --socket-dir with that"
@@ -172,7 +172,7 @@ def lists_devices_in_time(plugin: PluginUnderTest) -> str:
     connection = plugin.streaming()
     if not connection.list_count:
         why = f"the stream ended ({connection.ended})" if connection.ended else "the stream is open and silent"
-        actual = f"no list within {plugin.settings.timeout:g} seconds: {why}"
+        actual = f"no list within {counted(plugin.settings.timeout, 'second')}: {why}"
         raise Failure(actual)
     took = connection.first_list_at - connection.opened
     return f"a list after {took:.2f} seconds; it has {counted(len(plugin.devices), 'device')} now"
@@ -577,7 +577,9 @@ def returns_to_a_kubelet_that_was_away(plugin: PluginUnderTest) -> str:
     absence = plugin.be_away()
     if absence.returned_after is None:
         raise Failure(absence.problem)
-    return f"{plugin.settings.away:g} seconds away, back {absence.returned_after:.1f} seconds after the kubelet"
+    return (
+        f"{counted(plugin.settings.away, 'second')} away, back {absence.returned_after:.1f} seconds after the kubelet"
+    )
 
 
 @check(
@@ -632,7 +634,7 @@ def is_patient_with_a_kubelet_that_refuses(plugin: PluginUnderTest) -> str:
     attempts = plugin.refuse()
     allowed = MAX_BURST + MAX_RATE * plugin.settings.refusing
     name = plugin.kubelet.attempt if attempts == 1 else plugin.kubelet.attempts
-    text = f"{attempts} {name} in {plugin.settings.refusing:g} seconds"
+    text = f"{attempts} {name} in {counted(plugin.settings.refusing, 'second')}"
     require(attempts <= allowed, text)
     if not attempts:
         reason = f"{text}, so there was nothing to refuse"
@@ -742,7 +744,7 @@ def ends_on_sigterm(plugin: PluginUnderTest) -> str:
     began = time.monotonic()
     plugin.wait(lambda: process.status is not None, plugin.settings.grace)
     status = process.status
-    require(status is not None, f"it still runs after {plugin.settings.grace:g} seconds")
+    require(status is not None, f"it still runs after {counted(plugin.settings.grace, 'second')}")
     require(
         not process.descendants,
         "it ended, but a process that it had started still runs. A shell or `go run` does not pass on signals: use the "

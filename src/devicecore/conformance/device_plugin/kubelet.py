@@ -20,7 +20,7 @@ from attrs import define, field, frozen
 from google.protobuf.message import Message
 
 from devicecore.adapters.grpc_unix import rpc
-from devicecore.conformance.model import Failure
+from devicecore.conformance.model import Failure, counted
 from devicecore.domain.errors import InvalidEndpointError, InvalidResourceNameError, UnsupportedVersionError
 from devicecore.domain.model import is_extended_resource
 from devicecore.domain.text import foreign_text
@@ -334,7 +334,10 @@ class BareKubelet:
         began = time.monotonic()
         if not connection.dial(self.dial_timeout):
             connection.close()
-            return "dial", f"failed to dial device plugin within {self.dial_timeout:g} seconds: {connection.why_not()}"
+            return (
+                "dial",
+                f"failed to dial device plugin within {counted(self.dial_timeout, 'second')}: {connection.why_not()}",
+            )
         registration.reached_after = time.monotonic() - began
         try:
             connection.options = connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), self.dial_timeout)

@@ -346,7 +346,8 @@ class PluginUnderTest:
         if connection is None:
             self._returns = self._returns and noticing
             waited = min(limit, time.monotonic() - began)
-            actual = f"it was not back after {waited:.3g} seconds: {self._last_try(number)}{restarted}"
+            after = counted(round(waited, 1), "second")
+            actual = f"it was not back after {after}: {self._last_try(number)}{restarted}"
             raise Failure(actual)
         took = time.monotonic() - began
         self._slowest_return = max(self._slowest_return, took)
@@ -532,7 +533,7 @@ class PluginUnderTest:
         else:
             lists = connection.list_count - number
             new = f"{counted(lists, 'new list')}, but no change" if lists else "no new list"
-            actual = f"{new} within {self.settings.timeout:g} seconds"
+            actual = f"{new} within {counted(self.settings.timeout, 'second')}"
         raise Failure(actual)
 
     def _run_shell(self, command: str) -> None:
