@@ -153,6 +153,11 @@ def test_a_module_imports_only_what_its_layer_may() -> None:
         ("devicecore.ports.store", "from pathlib import Path"),
         ("devicecore.manager", "from devicecore.adapters.memory import MemoryStore"),
         ("devicecore.manager", "from devicecore import wire"),
+        ("devicecore.manager", "from devicecore.dra_manager import DraManager"),
+        ("devicecore.dra_manager", "from devicecore.manager import DeviceManager"),
+        ("devicecore.dra_manager.turns", "from devicecore.adapters.memory_dra import MemoryClaims"),
+        ("devicecore.domain.dra.claims", "import time"),
+        ("devicecore.domain.node_state", "from devicecore.dra_manager import DraManager"),
         ("devicecore.adapters.file", "from devicecore.adapters import memory"),
         ("devicecore.adapters.file", "from devicecore.manager import DeviceManager"),
         ("devicecore.adapters.memory", "import grpc.aio"),
@@ -182,6 +187,17 @@ def test_importing_devicecore_loads_nothing_heavy() -> None:
     heavy = names("click google.protobuf grpc httpx2 hypothesis lightkube prometheus_client rich yaml")
     heavy |= names(".adapters .cli .system .testing .wire")
     assert not heavy & loaded_by("import devicecore")
+
+
+def test_who_uses_device_plugins_loads_nothing_of_dra() -> None:
+    dra = names(".adapters.memory_dra .domain.dra .dra_manager .ports.claims .ports.drivers .ports.slices")
+    uses = "from devicecore import DeviceManager; import devicecore.adapters.memory, devicecore.adapters.grpc_unix"
+    assert not dra & loaded_by(uses)
+
+
+def test_the_dra_manager_loads_no_adapter_and_nothing_heavy() -> None:
+    heavy = names("google.protobuf grpc lightkube .adapters .cli .manager .system .testing .wire")
+    assert not heavy & loaded_by("import devicecore.dra_manager")
 
 
 def test_a_missing_extra_is_named_with_the_command_that_installs_it() -> None:

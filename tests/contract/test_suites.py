@@ -18,6 +18,10 @@ from devicecore.testing.contracts import (
     PLUGIN_TRANSPORT,
     POD_SOURCE,
     REMOTE_PLUGIN_TRANSPORT,
+    dra_claims,
+    dra_drivers,
+    dra_metrics,
+    dra_slices,
     metrics,
     plugin,
     pods,
@@ -35,6 +39,10 @@ SUITES: dict[ModuleType, Checks] = {
     metrics: METRICS,
     plugin: DEVICE_PLUGIN + CHANGING_DEVICE_PLUGIN,
     transport: PLUGIN_TRANSPORT + REMOTE_PLUGIN_TRANSPORT,
+    dra_drivers: dra_drivers.DRIVER_TRANSPORT,
+    dra_claims: dra_claims.CLAIM_SOURCE,
+    dra_slices: dra_slices.RESOURCE_SLICES,
+    dra_metrics: dra_metrics.DRA_METRICS,
 }
 
 

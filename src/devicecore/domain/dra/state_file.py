@@ -144,7 +144,8 @@ class StateWriter:
         return _file(map(self._texts.__getitem__, claims))
 
     def _render(self, claim: ClaimInfo) -> bytes:
-        return json_text(ClaimEntry.of(claim).json)
+        # A copy, because what the JSON library returns may keep a buffer of several times its size.
+        return bytes(memoryview(json_text(ClaimEntry.of(claim).json)))
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------

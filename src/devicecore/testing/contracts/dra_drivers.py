@@ -1,0 +1,308 @@
+"""The contract of `DriverTransport`.
+
+Law: a driver is asked exactly what the caller asks, and the caller gets exactly what the driver answers, or an error
+that says whether the driver itself failed.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from devicecore.domain.dra.answers import PREPARE, UNPREPARE, PrepareResult, UnprepareResult
+from devicecore.domain.dra.drivers import (
+    SERVICES,
+    DriverConnected,
+    DriverEvent,
+    DriverRegistered,
+    DriverRemoved,
+    InstanceId,
+)
+from devicecore.domain.dra.errors import DraError, DriverAlreadyRegisteredError, DriverCallError
+from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid, DriverName, PreparedDevice
+from devicecore.domain.errors import DeviceCoreError
+from devicecore.ports.dra_driver import DraDriver
+from devicecore.ports.drivers import DriverTransport
+from devicecore.testing.contracts.expect import EVENT_TIMEOUT, expect, expect_error, port_check
+
+GPU_DRIVER = DriverName("gpu.example.com")
+NIC_DRIVER = DriverName("nic.example.com")
+CLAIMS_ASKED = (
+    ClaimRef(ClaimKey("default", "one"), ClaimUid("uid-1")),
+    ClaimRef(ClaimKey("other", "two"), ClaimUid("uid-2")),
+)
+DEVICES_ANSWERED = (
+    PreparedDevice("pool", "gpu-0", None, ("r", "s"), ("example.com/gpu=0", "example.com/gpu=all")),
+    PreparedDevice("ä/b", "gpu-1", "5e9f3a52-0000-4000-8000-000000000000", None, None),
+)
+
+
+class DriverConnection(Protocol):
+    """A driver that is registered with a transport."""
+
+    def remove(self) -> None:
+        """End the registration, as when the registration socket is removed."""
+
+
+class DriverTransportHarness(Protocol):
+    """A transport that is not started yet, and the way to register drivers with it."""
+
+    @property
+    def transport(self) -> DriverTransport:
+        """The transport."""
+
+    def register(self, driver: DraDriver, services: Sequence[str]) -> DriverConnection:
+        """Register `driver` at an endpoint of its own; return after the transport has accepted it.
+
+        Raises:
+            DeviceCoreError: the transport refused it; the error's text contains the reason that the driver was given.
+        """
+
+
+MakeDriverTransport = Callable[[], AbstractContextManager[DriverTransportHarness]]
+"""Makes a transport with which no driver is registered."""
+
+
+class AnsweringDriver(DraDriver):
+    """A driver with settable answers, which records what it is asked."""
+
+    def __init__(self, name: DriverName = GPU_DRIVER) -> None:
+        self.name = name
+        self.asked: list[tuple[str, tuple[ClaimRef, ...]]] = []
+        self.prepared: Mapping[ClaimUid, PrepareResult] = {}
+        self.unprepared: Mapping[ClaimUid, UnprepareResult] = {}
+        self.error: Exception | None = None
+
+    def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
+        """Answer with `prepared`."""
+        self._ask(PREPARE, claims)
+        return self.prepared
+
+    def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
+        """Answer with `unprepared`."""
+        self._ask(UNPREPARE, claims)
+        return self.unprepared
+
+    def _ask(self, method: str, claims: Sequence[ClaimRef]) -> None:
+        self.asked.append((method, tuple(claims)))
+        if self.error:
+            raise self.error
+
+
+class DriverEvents:
+    """A listener that records every event, and can refuse registrations."""
+
+    def __init__(self) -> None:
+        self.refusal: DeviceCoreError | None = None
+        self._events: list[DriverEvent] = []
+        self._changed = threading.Condition()
+
+    def __call__(self, event: DriverEvent) -> None:
+        """Record an event."""
+        if self.refusal and isinstance(event, DriverRegistered):
+            raise self.refusal
+        with self._changed:
+            self._events.append(event)
+            self._changed.notify_all()
+
+    def of(self, kind: type[DriverEvent]) -> list[InstanceId]:
+        """The instances of the events of this kind."""
+        with self._changed:
+            return [event.instance for event in self._events if isinstance(event, kind)]
+
+    def wait_for(self, kind: type[DriverEvent], count: int = 1) -> list[InstanceId]:
+        """The instances of the first `count` events of this kind.
+
+        Raises:
+            AssertionError: there were fewer of them in time.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: len(self.of(kind)) >= count, EVENT_TIMEOUT)
+        expect(f"events {kind.__name__}, at least {count}", len(self.of(kind)) >= count, expected=True)
+        return self.of(kind)[:count]
+
+
+@port_check
+def tells_of_a_driver_that_registers(make: MakeDriverTransport) -> None:
+    """A driver is registered first, and then connected."""
+    with make() as harness:
+        heard = DriverEvents()
+        harness.transport.start(heard)
+        harness.register(AnsweringDriver(), SERVICES[:1])
+        (instance,) = heard.wait_for(DriverConnected)
+        expect("the instance that is connected", heard.of(DriverRegistered), [instance])
+        expect("its driver and service", (instance.driver, instance.service), (GPU_DRIVER, SERVICES[0]))
+        harness.transport.stop()
+
+
+@port_check
+def uses_the_first_service_of_the_driver_that_is_known(make: MakeDriverTransport) -> None:
+    """A driver that lists `v1beta1.DRAPlugin` first is called by it."""
+    with make() as harness:
+        heard = DriverEvents()
+        harness.transport.start(heard)
+        harness.register(AnsweringDriver(), ["v9.DRAPlugin", SERVICES[1], SERVICES[0]])
+        (instance,) = heard.wait_for(DriverRegistered)
+        expect("the service", instance.service, SERVICES[1])
+        harness.transport.stop()
+
+
+@port_check
+def refuses_a_driver_without_a_known_service(make: MakeDriverTransport) -> None:
+    """A driver that lists no known service is refused, and no event tells of it."""
+    with make() as harness:
+        heard = DriverEvents()
+        harness.transport.start(heard)
+        for services in ([], ["v1", "v1.NodeService"]):
+            refused = expect_error(
+                f"a driver that lists {services}",
+                DraError,
+                lambda: harness.register(AnsweringDriver(), services),  # noqa: B023 - called at once
+            )
+            expect("the reason", "invalid supported gRPC versions" in str(refused), expected=True)
+        expect("drivers that are registered", heard.of(DriverRegistered), [])
+        harness.transport.stop()
+
+
+@port_check
+def refuses_a_driver_that_the_listener_refuses(make: MakeDriverTransport) -> None:
+    """If the listener raises on `DriverRegistered`, the driver gets that sentence."""
+    with make() as harness:
+        heard = DriverEvents()
+        heard.refusal = DriverAlreadyRegisteredError(GPU_DRIVER, "/run/dra.sock")
+        harness.transport.start(heard)
+        refused = expect_error(
+            "a driver that the listener refuses",
+            DeviceCoreError,
+            lambda: harness.register(AnsweringDriver(), SERVICES[:1]),
+        )
+        expect("the reason", str(heard.refusal) in str(refused), expected=True)
+        expect("drivers that are connected", heard.of(DriverConnected), [])
+        harness.transport.stop()
+
+
+@port_check
+def asks_and_answers_word_for_word(make: MakeDriverTransport) -> None:
+    """The driver is asked for the claims in their order; every field of its answer comes back."""
+    with make() as harness:
+        heard, driver = DriverEvents(), AnsweringDriver()
+        driver.prepared = {
+            CLAIMS_ASKED[0].uid: PrepareResult(DEVICES_ANSWERED),
+            CLAIMS_ASKED[1].uid: PrepareResult((), "über\nbusy"),
+            ClaimUid("never asked for"): PrepareResult(),
+        }
+        driver.unprepared = {CLAIMS_ASKED[0].uid: UnprepareResult(), CLAIMS_ASKED[1].uid: UnprepareResult("busy")}
+        harness.transport.start(heard)
+        harness.register(driver, SERVICES[:1])
+        (instance,) = heard.wait_for(DriverConnected)
+        expect("prepare", dict(harness.transport.prepare(instance, CLAIMS_ASKED)), dict(driver.prepared))
+        expect("unprepare", dict(harness.transport.unprepare(instance, CLAIMS_ASKED)), dict(driver.unprepared))
+        expect("what the driver was asked", driver.asked, [(PREPARE, CLAIMS_ASKED), (UNPREPARE, CLAIMS_ASKED)])
+        harness.transport.stop()
+
+
+@port_check
+def has_no_share_ids_with_v1beta1(make: MakeDriverTransport) -> None:
+    """Over `v1beta1`, a device has no share id; its other fields come back."""
+    with make() as harness:
+        heard, driver = DriverEvents(), AnsweringDriver()
+        driver.prepared = {CLAIMS_ASKED[0].uid: PrepareResult(DEVICES_ANSWERED)}
+        harness.transport.start(heard)
+        harness.register(driver, SERVICES[1:])
+        (instance,) = heard.wait_for(DriverConnected)
+        devices = harness.transport.prepare(instance, CLAIMS_ASKED[:1])[CLAIMS_ASKED[0].uid].devices
+        expect("share ids", [device.share_id for device in devices], [None, None])
+        expect("names", [device.name for device in devices], [device.name for device in DEVICES_ANSWERED])
+        harness.transport.stop()
+
+
+@port_check
+def says_that_a_driver_failed(make: MakeDriverTransport) -> None:
+    """What a driver raises is a `DriverCallError` with its text, and the driver has answered."""
+    with make() as harness:
+        heard, driver = DriverEvents(), AnsweringDriver()
+        driver.error = ValueError("out of order")
+        harness.transport.start(heard)
+        harness.register(driver, SERVICES[:1])
+        (instance,) = heard.wait_for(DriverConnected)
+        for method, call in ((PREPARE, harness.transport.prepare), (UNPREPARE, harness.transport.unprepare)):
+            failed = expect_error(method, DriverCallError, lambda: call(instance, CLAIMS_ASKED))  # noqa: B023 - called at once
+            expect("method", failed.method, method)
+            expect("the driver's text is in the message", "out of order" in failed.message, expected=True)
+            expect("unanswered", failed.unanswered, expected=False)
+        harness.transport.stop()
+
+
+@port_check
+def keeps_the_code_of_a_drivers_error(make: MakeDriverTransport) -> None:
+    """A `DriverCallError` that a driver raises comes back with its code and text."""
+    with make() as harness:
+        heard, driver = DriverEvents(), AnsweringDriver()
+        driver.error = DriverCallError(PREPARE, "ResourceExhausted", "all in use")
+        harness.transport.start(heard)
+        harness.register(driver, SERVICES[:1])
+        (instance,) = heard.wait_for(DriverConnected)
+        failed = expect_error(PREPARE, DriverCallError, lambda: harness.transport.prepare(instance, CLAIMS_ASKED))
+        expect("code and message", (failed.code, failed.message), ("ResourceExhausted", "all in use"))
+        harness.transport.stop()
+
+
+@port_check
+def tells_instances_apart(make: MakeDriverTransport) -> None:
+    """Two instances of one driver are two, the later one has the larger generation, and each is called itself."""
+    with make() as harness:
+        heard, drivers = DriverEvents(), [AnsweringDriver(), AnsweringDriver()]
+        harness.transport.start(heard)
+        for driver in drivers:
+            driver.unprepared = {CLAIMS_ASKED[0].uid: UnprepareResult()}
+            harness.register(driver, SERVICES[:1])
+        old, new = heard.wait_for(DriverConnected, 2)
+        expect("the later one is larger", new.generation > old.generation, expected=True)
+        harness.transport.unprepare(new, CLAIMS_ASKED[:1])
+        expect("calls of the two", [len(driver.asked) for driver in drivers], [0, 1])
+        harness.transport.stop()
+
+
+@port_check
+def does_not_call_an_instance_that_is_gone(make: MakeDriverTransport) -> None:
+    """After the end of a registration its event has come, and calls to the instance fail."""
+    with make() as harness:
+        heard, driver = DriverEvents(), AnsweringDriver()
+        harness.transport.start(heard)
+        connection = harness.register(driver, SERVICES[:1])
+        (instance,) = heard.wait_for(DriverConnected)
+        connection.remove()
+        expect("the instance that is removed", heard.wait_for(DriverRemoved), [instance])
+        expect_error("a call", DriverCallError, lambda: harness.transport.prepare(instance, CLAIMS_ASKED))
+        expect("what the driver was asked", driver.asked, [])
+        harness.transport.stop()
+
+
+@port_check
+def stops_once(make: MakeDriverTransport) -> None:
+    """Stopping twice, or before the start, is no error, and after a stop no event comes."""
+    with make() as harness:
+        heard = DriverEvents()
+        harness.transport.stop()
+        harness.transport.start(heard)
+        harness.register(AnsweringDriver(), SERVICES[:1])
+        heard.wait_for(DriverConnected)
+        harness.transport.stop()
+        harness.transport.stop()
+        expect("instances that are removed", heard.of(DriverRemoved), [])
+
+
+DRIVER_TRANSPORT: tuple[Callable[[MakeDriverTransport], None], ...] = (
+    tells_of_a_driver_that_registers,
+    uses_the_first_service_of_the_driver_that_is_known,
+    refuses_a_driver_without_a_known_service,
+    refuses_a_driver_that_the_listener_refuses,
+    asks_and_answers_word_for_word,
+    has_no_share_ids_with_v1beta1,
+    says_that_a_driver_failed,
+    keeps_the_code_of_a_drivers_error,
+    tells_instances_apart,
+    does_not_call_an_instance_that_is_gone,
+    stops_once,
+)
+"""For every transport."""

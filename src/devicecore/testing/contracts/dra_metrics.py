@@ -1,0 +1,45 @@
+"""The contract of `DraMetrics`.
+
+Law: every operation is one sample, with its duration and whether it failed.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from devicecore.ports.dra_metrics import DraMetrics
+from devicecore.testing.contracts.expect import expect, port_check
+
+
+class DraMetricsHarness(Protocol):
+    """A `DraMetrics` adapter, and what it has counted."""
+
+    @property
+    def metrics(self) -> DraMetrics:
+        """The adapter."""
+
+    def operations(self, operation: str, *, failed: bool) -> tuple[int, float]:
+        """The number of operations that failed or did not, and their total duration in seconds."""
+
+
+MakeDraMetrics = Callable[[], DraMetricsHarness]
+"""Makes an adapter that has counted nothing yet."""
+
+
+@port_check
+def measures_every_operation(make: MakeDraMetrics) -> None:
+    """An operation is one sample of its name and its result, and of no other."""
+    harness = make()
+    for operation, seconds, failed in (
+        ("PrepareResources", 0.25, False),
+        ("PrepareResources", 0.5, False),
+        ("PrepareResources", 2.0, True),
+        ("UnprepareResources", 0.125, False),
+    ):
+        harness.metrics.dra_operation(operation, seconds, failed=failed)
+    expect("prepared", harness.operations("PrepareResources", failed=False), (2, 0.75))
+    expect("not prepared", harness.operations("PrepareResources", failed=True), (1, 2.0))
+    expect("released", harness.operations("UnprepareResources", failed=False), (1, 0.125))
+
+
+DRA_METRICS: tuple[Callable[[MakeDraMetrics], None], ...] = (measures_every_operation,)
+"""For every adapter that counts."""

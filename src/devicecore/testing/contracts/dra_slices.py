@@ -1,0 +1,69 @@
+"""The contract of `ResourceSlices`.
+
+Law: what is deleted are the slices of the named driver on this node, all of them and no others.
+"""
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from devicecore.domain.dra.model import DriverName
+from devicecore.ports.slices import ResourceSlices
+from devicecore.testing.contracts.dra_drivers import GPU_DRIVER, NIC_DRIVER
+from devicecore.testing.contracts.expect import expect, port_check
+
+
+class SlicesHarness(Protocol):
+    """ResourceSlices, and what other programs see of them."""
+
+    @property
+    def slices(self) -> ResourceSlices:
+        """The slices of this node."""
+
+    def publish(self, driver: DriverName, names: Iterable[str]) -> None:
+        """Create slices on this node, as the driver does."""
+
+    def names(self) -> set[str]:
+        """The names of all slices that exist."""
+
+
+MakeSlices = Callable[[], AbstractContextManager[SlicesHarness]]
+"""Makes a node without slices."""
+
+
+@port_check
+def deletes_the_slices_of_one_driver(make: MakeSlices) -> None:
+    """Slices of other drivers stay."""
+    with make() as harness:
+        harness.publish(GPU_DRIVER, ["gpu-0", "gpu-1"])
+        harness.publish(NIC_DRIVER, ["nic-0"])
+        harness.slices.delete(GPU_DRIVER)
+        expect("what is left", harness.names(), {"nic-0"})
+
+
+@port_check
+def deletes_the_slices_of_all_drivers(make: MakeSlices) -> None:
+    """None means every driver."""
+    with make() as harness:
+        harness.publish(GPU_DRIVER, ["gpu-0"])
+        harness.publish(NIC_DRIVER, ["nic-0"])
+        harness.slices.delete(None)
+        expect("what is left", harness.names(), set())
+
+
+@port_check
+def deletes_nothing_where_there_is_nothing(make: MakeSlices) -> None:
+    """Deleting slices that do not exist is no error."""
+    with make() as harness:
+        harness.slices.delete(GPU_DRIVER)
+        harness.slices.delete(None)
+        harness.publish(GPU_DRIVER, ["gpu-0"])
+        expect("what is there", harness.names(), {"gpu-0"})
+
+
+RESOURCE_SLICES: tuple[Callable[[MakeSlices], None], ...] = (
+    deletes_the_slices_of_one_driver,
+    deletes_the_slices_of_all_drivers,
+    deletes_nothing_where_there_is_nothing,
+)
+"""For every kind of ResourceSlices."""

@@ -1,0 +1,140 @@
+"""Every driver transport keeps the contract, and broken ones are caught."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import pytest
+from attrs import evolve, field, frozen
+
+from devicecore.adapters.memory_dra import MemoryDriverInstance, MemoryDriverTransport
+from devicecore.domain.dra import drivers
+from devicecore.domain.dra.answers import PrepareResult, UnprepareResult
+from devicecore.domain.dra.drivers import DriverEvent, DriverRegistered, DriverRemoved, InstanceId
+from devicecore.domain.dra.errors import DriverCallError
+from devicecore.domain.dra.model import ClaimRef, ClaimUid
+from devicecore.domain.errors import DeviceCoreError
+from devicecore.ports.dra_driver import DraDriver
+from devicecore.ports.drivers import DriverListener
+from devicecore.testing.contracts import dra_drivers as contract
+from devicecore.testing.contracts.dra_drivers import DRIVER_TRANSPORT, DriverTransportHarness, MakeDriverTransport
+
+Check = Callable[[MakeDriverTransport], None]
+
+
+@frozen
+class InMemory:
+    """Drivers are objects of this process."""
+
+    transport: MemoryDriverTransport = field(factory=MemoryDriverTransport)
+
+    def register(self, driver: DraDriver, services: Sequence[str]) -> MemoryDriverInstance:
+        return self.transport.register(driver, services=services)
+
+
+@contextmanager
+def in_memory() -> Iterator[DriverTransportHarness]:
+    yield InMemory()
+
+
+@pytest.mark.parametrize("make", [in_memory])
+@pytest.mark.parametrize("check", DRIVER_TRANSPORT)
+def test_every_driver_transport_keeps_the_contract(check: Check, make: MakeDriverTransport) -> None:
+    check(make)
+
+
+class ForgetsToConnect(MemoryDriverTransport):
+    def start(self, listener: DriverListener) -> None:
+        super().start(lambda event: listener(event) if isinstance(event, DriverRegistered) else None)
+
+
+class ChoosesTheNewest(MemoryDriverTransport):
+    def register(self, driver: DraDriver, endpoint: str = "", services: Sequence[str] = ()) -> MemoryDriverInstance:
+        return super().register(driver, endpoint, sorted(services))
+
+
+class TakesAnyService(MemoryDriverTransport):
+    def register(self, driver: DraDriver, endpoint: str = "", services: Sequence[str] = ()) -> MemoryDriverInstance:
+        return super().register(driver, endpoint, drivers.SERVICES)
+
+
+class IgnoresRefusals(MemoryDriverTransport):
+    def start(self, listener: DriverListener) -> None:
+        def deaf(event: DriverEvent) -> None:
+            try:
+                listener(event)
+            except DeviceCoreError:
+                return
+
+        super().start(deaf)
+
+
+class SortsClaims(MemoryDriverTransport):
+    def prepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
+        answer = super().prepare(instance, tuple(reversed(claims)))
+        return {uid: result for uid, result in answer.items() if uid in {claim.uid for claim in claims}}
+
+
+class KeepsShares(MemoryDriverTransport):
+    def prepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
+        return self._call(instance, "NodePrepareResources", lambda driver: dict(driver.prepare(claims)))
+
+
+class CallsItSilence(MemoryDriverTransport):
+    def prepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
+        try:
+            return super().prepare(instance, claims)
+        except DriverCallError as error:
+            raise evolve(error, unanswered=True) from error
+
+
+class ForgetsCodes(MemoryDriverTransport):
+    def prepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
+        try:
+            return super().prepare(instance, claims)
+        except DriverCallError as error:
+            raise evolve(error, code="Unknown") from error
+
+
+class CallsTheFirst(MemoryDriverTransport):
+    def unprepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
+        return super().unprepare(next(iter(self._instances), instance), claims)
+
+
+class CallsTheDead(MemoryDriverTransport):
+    def prepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
+        return {}
+
+
+class TellsOfItsStop(MemoryDriverTransport):
+    def stop(self) -> None:
+        for instance in tuple(self._instances):
+            self._tell(DriverRemoved(instance))
+        super().stop()
+
+
+BROKEN: dict[Check, type[MemoryDriverTransport]] = {
+    contract.tells_of_a_driver_that_registers: ForgetsToConnect,
+    contract.uses_the_first_service_of_the_driver_that_is_known: ChoosesTheNewest,
+    contract.refuses_a_driver_without_a_known_service: TakesAnyService,
+    contract.refuses_a_driver_that_the_listener_refuses: IgnoresRefusals,
+    contract.asks_and_answers_word_for_word: SortsClaims,
+    contract.has_no_share_ids_with_v1beta1: KeepsShares,
+    contract.says_that_a_driver_failed: CallsItSilence,
+    contract.keeps_the_code_of_a_drivers_error: ForgetsCodes,
+    contract.tells_instances_apart: CallsTheFirst,
+    contract.does_not_call_an_instance_that_is_gone: CallsTheDead,
+    contract.stops_once: TellsOfItsStop,
+}
+
+
+@pytest.mark.parametrize("check", DRIVER_TRANSPORT)
+def test_each_check_catches_a_transport_that_breaks_its_sentence(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check that never fails checks nothing."""
+    monkeypatch.setattr(contract, "EVENT_TIMEOUT", 0.01)
+
+    @contextmanager
+    def broken() -> Iterator[DriverTransportHarness]:
+        yield InMemory(BROKEN[check]())
+
+    with pytest.raises(AssertionError):
+        check(broken)

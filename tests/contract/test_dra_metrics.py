@@ -1,0 +1,42 @@
+"""All that count operations of dynamic resource allocation keep the contract."""
+
+from collections.abc import Callable
+
+import pytest
+from attrs import field, frozen
+
+from devicecore.adapters.memory_dra import MemoryDraMetrics
+from devicecore.testing.contracts.dra_metrics import DRA_METRICS, MakeDraMetrics
+
+Check = Callable[[MakeDraMetrics], None]
+
+
+@frozen
+class InMemory:
+    """Operations are a list."""
+
+    metrics: MemoryDraMetrics = field(factory=MemoryDraMetrics)
+
+    def operations(self, operation: str, *, failed: bool) -> tuple[int, float]:
+        found = [row[1] for row in self.metrics.operations if (row[0], row[2]) == (operation, failed)]
+        return len(found), sum(found)
+
+
+class Inverted(MemoryDraMetrics):
+    """As kubelets before 1.36."""
+
+    def dra_operation(self, operation: str, seconds: float, *, failed: bool) -> None:
+        super().dra_operation(operation, seconds, failed=not failed)
+
+
+@pytest.mark.parametrize("make", [InMemory])
+@pytest.mark.parametrize("check", DRA_METRICS)
+def test_all_metrics_keep_the_contract(check: Check, make: MakeDraMetrics) -> None:
+    check(make)
+
+
+@pytest.mark.parametrize("check", DRA_METRICS)
+def test_each_check_catches_metrics_that_break_its_sentence(check: Check) -> None:
+    """A check that never fails checks nothing."""
+    with pytest.raises(AssertionError):
+        check(lambda: InMemory(Inverted()))

@@ -1,0 +1,74 @@
+"""All ResourceSlices keep the contract, and broken ones are caught."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from attrs import field, frozen
+
+from devicecore.adapters.memory_dra import MemorySlices
+from devicecore.domain.dra.model import DriverName
+from devicecore.testing.contracts import dra_slices as contract
+from devicecore.testing.contracts.dra_slices import RESOURCE_SLICES, MakeSlices, SlicesHarness
+
+Check = Callable[[MakeSlices], None]
+
+
+@frozen
+class InMemory:
+    """Slices are a dictionary."""
+
+    slices: MemorySlices = field(factory=MemorySlices)
+
+    def publish(self, driver: DriverName, names: Iterable[str]) -> None:
+        self.slices.publish(driver, names)
+
+    def names(self) -> set[str]:
+        return {name for names in self.slices.slices.values() for name in names}
+
+
+@contextmanager
+def in_memory() -> Iterator[SlicesHarness]:
+    yield InMemory()
+
+
+@pytest.mark.parametrize("make", [in_memory])
+@pytest.mark.parametrize("check", RESOURCE_SLICES)
+def test_all_slices_keep_the_contract(check: Check, make: MakeSlices) -> None:
+    check(make)
+
+
+class DeletesAll(MemorySlices):
+    def delete(self, driver: DriverName | None) -> None:
+        super().delete(None)
+
+
+class DeletesNamedOnly(MemorySlices):
+    def delete(self, driver: DriverName | None) -> None:
+        if driver is not None:
+            super().delete(driver)
+
+
+class MissesNothing(MemorySlices):
+    def delete(self, driver: DriverName | None) -> None:
+        if driver not in {None, *self.slices}:
+            raise KeyError(driver)
+
+
+BROKEN: dict[Check, type[MemorySlices]] = {
+    contract.deletes_the_slices_of_one_driver: DeletesAll,
+    contract.deletes_the_slices_of_all_drivers: DeletesNamedOnly,
+    contract.deletes_nothing_where_there_is_nothing: MissesNothing,
+}
+
+
+@pytest.mark.parametrize("check", RESOURCE_SLICES)
+def test_each_check_catches_slices_that_break_its_sentence(check: Check) -> None:
+    """A check that never fails checks nothing."""
+
+    @contextmanager
+    def broken() -> Iterator[SlicesHarness]:
+        yield InMemory(BROKEN[check]())
+
+    with pytest.raises(AssertionError):
+        check(broken)

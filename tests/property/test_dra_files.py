@@ -1,0 +1,99 @@
+"""Laws of the files of claims and of health: what is written is read again, and no bytes break a reader."""
+
+from collections.abc import Sequence
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from devicecore.domain.checkpoint.verdict import FileVerdict
+from devicecore.domain.dra import health_file, state_file
+from devicecore.domain.dra.claims import ClaimCache, ClaimInfo
+from devicecore.domain.dra.health import SECOND, DeviceHealth, DraHealth, HealthCache
+from devicecore.domain.dra.model import ClaimKey, ClaimUid, DriverName, PreparedDevice
+from devicecore.domain.dra.state_file import ClaimEntry, StateWriter
+from devicecore.domain.errors import CorruptCheckpointError, MalformedCheckpointError
+from devicecore.domain.model import PodUid
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+texts = st.none() | st.lists(text, max_size=3).map(tuple)
+devices = st.builds(PreparedDevice, text, text, st.none() | text, texts, texts)
+listed = st.none() | st.lists(devices, max_size=3).map(tuple)
+entries = st.builds(
+    ClaimEntry,
+    text,
+    text,
+    text,
+    st.none() | st.lists(text, max_size=3, unique=True).map(sorted).map(tuple),
+    st.none() | st.dictionaries(text, listed, max_size=3),
+)
+claims = st.builds(
+    ClaimInfo,
+    st.builds(ClaimKey, text, text),
+    text.map(ClaimUid),
+    st.frozensets(text.map(PodUid), max_size=3),
+    st.dictionaries(text.map(DriverName), listed, max_size=2),
+)
+caches = st.lists(claims, max_size=5).map(ClaimCache.of)
+moments = st.integers(-62_135_596_800 * SECOND, 253_402_300_799 * SECOND)
+healths = st.builds(DeviceHealth, text, text, st.sampled_from(DraHealth), moments, st.integers(1, 2**63 - 1), text)
+
+
+@given(st.lists(entries, max_size=5))
+def test_claims_that_are_written_are_read_again(written: Sequence[ClaimEntry]) -> None:
+    blob = state_file.encode(written)
+    assert list(state_file.decode(blob).entries) == list(written)
+    assert state_file.judge(blob).verdict is FileVerdict.OK
+
+
+@given(st.lists(caches, max_size=5))
+def test_a_writer_writes_each_cache_as_if_it_were_the_first(changes: Sequence[ClaimCache]) -> None:
+    writer = StateWriter()
+    for cache in changes:
+        assert writer.encode(cache) == state_file.encode(map(ClaimEntry.of, cache.claims.values()))
+
+
+@given(caches)
+def test_a_cache_that_is_written_is_read_again(cache: ClaimCache) -> None:
+    assert state_file.decode(StateWriter().encode(cache)).cache == cache
+
+
+@given(st.binary(max_size=60))
+@example(b'{"Data":"{\\"ClaimInfoStateList\\":[{\\"PodUIDs\\":[]}]}","Checksum":0}')
+def test_any_bytes_have_one_verdict(blob: bytes) -> None:
+    report = state_file.judge(blob)
+    assert (report.verdict is FileVerdict.OK) is (not report.problem)
+
+
+@given(st.lists(entries, min_size=1, max_size=2), st.data())
+def test_a_file_that_lost_a_byte_is_never_taken_for_another(written: Sequence[ClaimEntry], data: st.DataObject) -> None:
+    """A byte less in white space or a key may leave the claims as they are; it never changes them unnoticed."""
+    blob = state_file.encode(written)
+    at = data.draw(st.integers(0, len(blob) - 1))
+    spoilt = blob[:at] + blob[at + 1 :]
+    try:
+        found = state_file.decode(spoilt)
+    except (MalformedCheckpointError, CorruptCheckpointError):
+        return
+    assert found.entries == tuple(written)
+
+
+@given(st.dictionaries(text.map(DriverName), st.lists(healths, max_size=3), max_size=3))
+def test_health_that_is_written_is_read_again(drivers: dict[DriverName, list[DeviceHealth]]) -> None:
+    cache = HealthCache({driver: {item.key: item for item in items} for driver, items in drivers.items()})
+    assert health_file.decode(health_file.encode(cache)) == cache
+
+
+@given(st.binary(max_size=40) | st.text(max_size=40).map(lambda word: f'{{"d":{{"Devices":{word}}}}}'.encode()))
+@example(b"null")
+@example(b'{"d":null}')
+@example(b'{"d":{"Devices":{"a/b":{"LastUpdated":"2026-01-31T12:00:00.5+01:00"}}}}')
+@example(b'{"d":{"Devices":{"a/b":{"LastUpdated":"2026-02-31T12:00:00Z"}}}}')
+@example(b'{"d":{"Devices":{"a/b":{"LastUpdated":"0001-01-01T00:00:00+14:00"}}}}')
+@example(b'{"d":{"Devices":{"a/b":{"HealthCheckTimeout":1.5}}}}')
+@example(b'{"d":{"Devices":{"a/b":{"HealthCheckTimeout":null}}}}')
+def test_any_bytes_are_health_or_malformed(blob: bytes) -> None:
+    try:
+        cache = health_file.decode(blob)
+    except MalformedCheckpointError:
+        return
+    assert isinstance(cache, HealthCache)

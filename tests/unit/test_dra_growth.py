@@ -1,0 +1,203 @@
+"""What a pod's claims cost does not depend on how many claims there are: counted, not timed.
+
+Counted are calls of drivers, writes, entries rendered, and calls of any function. Joining the entries and writing the
+file is left: those bytes have to be written.
+"""
+
+import sys
+import tracemalloc
+from collections.abc import Mapping, Sequence
+from types import FrameType
+
+import pytest
+from attrs import define, field, frozen
+
+from devicecore.adapters.memory import MemoryStore
+from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverTransport
+from devicecore.domain.dra.answers import PrepareResult, UnprepareResult
+from devicecore.domain.dra.claims import ClaimInfo
+from devicecore.domain.dra.model import (
+    AllocatedDevice,
+    ClaimKey,
+    ClaimRef,
+    ClaimUid,
+    ContainerClaim,
+    DraContainer,
+    DraPod,
+    DriverName,
+    PodClaim,
+    PreparedDevice,
+    ResourceClaim,
+)
+from devicecore.domain.dra.state_file import ClaimEntry, StateWriter, encode
+from devicecore.domain.model import PodUid
+from devicecore.dra_manager import DraManager
+from devicecore.ports.dra_driver import DraDriver
+
+GPU = DriverName("gpu.example.com")
+SMALL, LARGE = 100, 1_000
+MEGABYTE = 1_000_000
+
+
+@define
+class Work:
+    """What has been done since the counting began."""
+
+    driver_calls: int = 0
+    writes: int = 0
+    entries_rendered: int = 0
+    calls: int = 0
+
+
+class Driver(DraDriver):
+    name = GPU
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+
+    def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
+        self.work.driver_calls += 1
+        return {claim.uid: PrepareResult((device(claim.key.name),)) for claim in claims}
+
+    def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
+        self.work.driver_calls += 1
+        return {claim.uid: UnprepareResult() for claim in claims}
+
+
+@define
+class Store(MemoryStore):
+    work: Work = field(factory=Work)
+
+    def save(self, blob: bytes) -> None:
+        self.work.writes += 1
+        super().save(blob)
+
+
+def device(name: str) -> PreparedDevice:
+    return PreparedDevice("node-1", f"device-of-{name}", None, ("gpu",), (f"gpu.example.com/gpu={name}",))
+
+
+def entry(number: int) -> ClaimEntry:
+    name = f"claim-{number:05d}"
+    return ClaimEntry(f"uid-of-{name}", name, "default", (f"uid-of-pod-{number:05d}",), {GPU: (device(name),)})
+
+
+@frozen
+class Counting:
+    """A manager with many claims, and what happens when one more comes."""
+
+    manager: DraManager
+    claims: MemoryClaims
+    work: Work
+
+    def one_more_pod(self, *, count_call: bool = True) -> Work:
+        """Prepare the claim of a new pod, and release it."""
+        claim = ResourceClaim(
+            ClaimKey("default", "new"),
+            ClaimUid("uid-of-new"),
+            "",
+            (AllocatedDevice(GPU, "node-1", "device-of-new", "gpu"),),
+            frozenset({"uid-of-new-pod"}),
+        )
+        self.claims.put(claim)
+        container = DraContainer("main", (ContainerClaim("new"),))
+        pod = DraPod(PodUid("uid-of-new-pod"), "pod", claims=(PodClaim("new", "new"),), containers=(container,))
+        self.work.driver_calls = self.work.writes = self.work.entries_rendered = self.work.calls = 0
+        if count_call:
+            sys.setprofile(self._count_call)
+        try:
+            self.manager.prepare(pod)
+        finally:
+            sys.setprofile(None)
+        counted = Work(self.work.driver_calls, self.work.writes, self.work.entries_rendered, self.work.calls)
+        assert self.manager.claim_devices(pod, "main") == ("gpu.example.com/gpu=new",)
+        self.manager.unprepare(pod)
+        return counted
+
+    def _count_call(self, _frame: FrameType, event: str, _argument: object) -> None:
+        self.work.calls += event in {"call", "c_call"}
+
+
+def running(count: int) -> Counting:
+    """A manager that has restored so many claims."""
+    work = Work()
+    transport, claims = MemoryDriverTransport(), MemoryClaims()
+    manager = DraManager(transport, claims, Store(encode(map(entry, range(count))), work=work))
+    manager.start()
+    transport.register(Driver(work))
+    counting = Counting(manager, claims, work)
+    counting.one_more_pod()  # the first save renders what was restored
+    return counting
+
+
+@pytest.fixture
+def rendering(monkeypatch: pytest.MonkeyPatch) -> list[ClaimInfo]:
+    """The claims that were rendered."""
+    rendered: list[ClaimInfo] = []
+    render = StateWriter._render  # noqa: SLF001 - what is counted is inside
+
+    def counting(self: StateWriter, claim: ClaimInfo) -> bytes:
+        rendered.append(claim)
+        return render(self, claim)
+
+    monkeypatch.setattr(StateWriter, "_render", counting)
+    return rendered
+
+
+def test_one_claim_costs_one_call_and_a_write_before_and_after_it(rendering: list[ClaimInfo]) -> None:
+    """The write before the call is what a kubelet has to find after a crash; the one after it has the devices."""
+    counting = running(LARGE)
+    rendering.clear()
+    work = counting.one_more_pod(count_call=False)
+    assert (work.driver_calls, work.writes) == (1, 2)
+    assert {claim.key.name for claim in rendering} == {"new"}
+
+
+def test_one_claim_costs_as_many_function_calls_whatever_there_is() -> None:
+    small, large = running(SMALL).one_more_pod(), running(LARGE).one_more_pod()
+    assert small.calls == pytest.approx(large.calls, abs=10)
+    assert large.calls < 1_000
+
+
+def test_a_second_pod_of_a_prepared_claim_costs_one_write(rendering: list[ClaimInfo]) -> None:
+    counting = running(SMALL)
+    shared = ResourceClaim(
+        ClaimKey("default", "shared"),
+        ClaimUid("uid-of-shared"),
+        "",
+        (AllocatedDevice(GPU, "node-1", "device-of-shared", "gpu"),),
+        frozenset({"a", "b"}),
+    )
+    counting.claims.put(shared)
+    for name, expected in (("a", (1, 2)), ("b", (0, 1)), ("b", (0, 0))):
+        counting.work.driver_calls = counting.work.writes = 0
+        counting.manager.prepare(DraPod(PodUid(name), name, claims=(PodClaim("shared", "shared"),)))
+        assert (counting.work.driver_calls, counting.work.writes) == expected
+    assert len(rendering) > SMALL
+
+
+def test_a_pod_without_claims_costs_no_write() -> None:
+    """A kubelet writes its file for each pod."""
+    counting = running(SMALL)
+    counting.work.writes = 0
+    counting.manager.prepare(DraPod(PodUid("a"), "a"))
+    counting.manager.unprepare(DraPod(PodUid("a"), "a"))
+    assert counting.work.writes == 0
+
+
+def test_ten_thousand_claims_fit_in_100_megabytes() -> None:
+    """Measured with a tenth of them, and half of the room left, because the interpreter needs some."""
+    blob = encode(map(entry, range(1_000)))
+    tracemalloc.start()
+    try:
+        counting = running(0)
+        transport = MemoryDriverTransport()
+        manager = DraManager(transport, counting.claims, Store(blob))
+        manager.start()
+        transport.register(Driver(Work()))
+        Counting(manager, counting.claims, Work()).one_more_pod(count_call=False)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(manager.claims.claims) == 1_000
+    assert peak < 50 * MEGABYTE / 10
