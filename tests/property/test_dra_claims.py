@@ -30,7 +30,7 @@ from devicecore.domain.dra.model import (
 )
 from devicecore.domain.dra.objects import pod_of, resource_claim_of
 from devicecore.domain.dra.preparing import AskDriver, advance, enter, give_up, store_answer
-from devicecore.domain.dra.releasing import doubt, leave, next_to_release, remove
+from devicecore.domain.dra.releasing import Releases, doubt, leave, next_to_release, remove
 from devicecore.domain.model import PodUid
 
 A, B = DriverName("a.example.com"), DriverName("b.example.com")
@@ -125,7 +125,7 @@ def test_a_claim_that_another_pod_enters_is_neither_asked_for_nor_forgotten(
 ) -> None:
     found = leave(cache, pod, left)
     entered = found.cache.put(*(evolve(claim, pods=claim.pods | {other}) for claim in found.cache.present(found.last)))
-    everybody = {key: frozenset({A, B}) for key in found.last}
+    everybody = {key: Releases(0, frozenset({A, B})) for key in found.last}
     after = remove(entered, pod, found.last, everybody).cache
     if other != pod:
         assert next_to_release(entered, pod, found.last, {}) is None

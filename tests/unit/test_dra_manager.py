@@ -56,6 +56,8 @@ class Driver(DraDriver):
         self.is_called = threading.Event()
         self.gate = threading.Event()
         self.gate.set()
+        self.held: tuple[str, ...] | None = None
+        self.is_held = threading.Event()
         self.devices: tuple[PreparedDevice, ...] | None = None
 
     def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
@@ -69,7 +71,16 @@ class Driver(DraDriver):
     def _note(self, method: str, claims: Sequence[ClaimRef]) -> None:
         self.calls.append((method, tuple(claim.key.name for claim in claims)))
         self.is_called.set()
-        assert self.gate.wait(SECONDS)
+        if self.held is None or self.held == (method, *(claim.key.name for claim in claims)):
+            if self.held:
+                self.is_held.set()
+            assert self.gate.wait(SECONDS)
+
+    def hold(self, *call: str) -> None:
+        """Close the gate for calls with this method and these claims, or for all."""
+        self.is_called.clear()
+        self.held = call or None
+        self.gate.clear()
 
     def _device(self, claim: ClaimRef) -> tuple[PreparedDevice, ...]:
         return (PreparedDevice("pool", f"{claim.key.name}-0", None, ("r",), (f"{self.name}/dev={claim.uid}",)),)
@@ -205,6 +216,31 @@ def test_a_claim_that_a_pod_enters_while_it_is_released_stays(node: Node, pool: 
     assert [method for method, _ in driver.calls] == ["prepare", "unprepare", "prepare"]
     assert manager.claims.claims[ClaimKey("default", "shared")].pods == {"b"}
     assert manager.claim_devices(pod("b", "shared"), "main")
+
+
+def test_a_claim_that_was_prepared_again_is_released_again(node: Node, pool: Pool) -> None:
+    """A pod is released while another one comes and goes: the second preparation must be undone too."""
+    manager, gpu, nic = node.manager(), Driver(GPU), Driver(NIC)
+    node.transport.register(gpu)
+    node.transport.register(nic)
+    node.claim("both", "x", "y", drivers=[GPU, NIC])
+    node.claim("late", "x", drivers=[NIC])
+    manager.prepare(pod("x", "both", "late"))
+    gpu.hold()
+    release = pool.call(manager.unprepare, pod("x", "both", "late"))
+    assert gpu.is_called.wait(SECONDS)
+    nic.hold("unprepare", "late")
+    enter = pool.call(manager.prepare, pod("y", "both"))
+    node.store.wait_for(users("both", "x", "y"))
+    gpu.gate.set()
+    done(enter)
+    assert nic.is_held.wait(SECONDS)
+    manager.unprepare(pod("y", "both"))
+    nic.gate.set()
+    done(release)
+    assert gpu.calls[1:] == [("unprepare", ("both",)), ("prepare", ("both",)), ("unprepare", ("both",))]
+    assert nic.calls[-1] == ("unprepare", ("both",))
+    assert not manager.claims.claims
 
 
 def test_a_driver_that_hangs_delays_no_other_pod(node: Node, pool: Pool) -> None:

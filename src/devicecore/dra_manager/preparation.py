@@ -23,10 +23,10 @@ from devicecore.domain.dra.model import ClaimKey, DraPod, ResourceClaim
 from devicecore.domain.dra.preparing import (
     AskDriver,
     advance,
+    begin_to_ask,
     check_claim,
     enter,
     give_up,
-    still_to_prepare,
     store_answer,
 )
 from devicecore.domain.text import foreign_text
@@ -111,7 +111,7 @@ class Preparation:
     def _ask(self, run: DraRun, ask: AskDriver, claims: dict[ClaimKey, ResourceClaim]) -> Sequence[str]:
         """Ask a driver what other pods have not asked it meanwhile; what is odd about its answer."""
         with self._turns.of(ask.keys, "prepare"):
-            left = still_to_prepare(self._claims.cache, ask)
+            left = self._claims.note(run, lambda cache: begin_to_ask(cache, ask)).ask
             if left is None:
                 return ()
             instance = self._drivers.choose(left.driver)

@@ -12,7 +12,7 @@ from devicecore.domain.dra.answers import check_unprepared
 from devicecore.domain.dra.errors import DraStoppedError, DriverCallError
 from devicecore.domain.dra.model import ClaimKey, DriverName
 from devicecore.domain.dra.preparing import AskDriver
-from devicecore.domain.dra.releasing import doubt, leave, next_to_release, remove, settle
+from devicecore.domain.dra.releasing import Released, after_answer, doubt, leave, next_to_release, remove, settle
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.model import PodUid
 from devicecore.domain.text import foreign_text
@@ -23,7 +23,6 @@ from devicecore.ports.drivers import DriverTransport
 
 _log = logging.getLogger(__name__)
 
-Released = dict[ClaimKey, frozenset[DriverName]]
 Group = frozenset[DriverName]
 """The drivers that a pod's claims need. Pods that need the same ones are released one after another."""
 
@@ -47,7 +46,7 @@ class Release:
         last = self._claims.save(run, "state", lambda cache: leave(cache, pod, keys)).last
         released: Released = {}
         while ask := next_to_release(self._claims.cache, pod, last, released):
-            self._ask(run, pod, ask, released)
+            released = self._ask(run, pod, ask, released)
         self._claims.save(run, "state", lambda cache: remove(cache, pod, last, released))
 
     def release_all(self, pods: Collection[PodUid | None]) -> dict[PodUid | None, DeviceCoreError]:
@@ -84,14 +83,14 @@ class Release:
                     _log.error("releasing the claims of pod %s failed, will retry: %s", pod, foreign_text(str(error)))
         return failed
 
-    def _ask(self, run: DraRun, pod: PodUid | None, ask: AskDriver, released: Released) -> None:
-        """Ask a driver to release the claims that no other pod has entered meanwhile."""
+    def _ask(self, run: DraRun, pod: PodUid | None, ask: AskDriver, released: Released) -> Released:
+        """Ask a driver to release the claims that no other pod has entered meanwhile; what is released then."""
         with self._turns.of(ask.keys, "unprepare"):
             instance = self._drivers.choose(ask.driver)
             doubted = self._claims.note(run, lambda cache: doubt(cache, pod, ask))
             left = doubted.ask
             if left is None:
-                return
+                return released
             try:
                 answer = self._transport.unprepare(instance, left.claims)
             except DriverCallError as error:
@@ -99,8 +98,7 @@ class Release:
                     self._claims.note(run, lambda cache: settle(cache, doubted.before, left.keys))
                 raise
             checked = check_unprepared(left.claims, answer)
-            self._claims.note(run, lambda cache: settle(cache, doubted.before, checked.kept))
-        for key in checked.released:
-            released[key] = released.get(key, frozenset()) | {ask.driver}
+            cache = self._claims.note(run, lambda cache: settle(cache, doubted.before, checked.kept)).cache
         if checked.error:
             raise checked.error
+        return after_answer(cache, released, ask.driver, checked.released)

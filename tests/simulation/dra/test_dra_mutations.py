@@ -150,7 +150,7 @@ def nobody_waits_for_a_turn(patch: Patch) -> None:
 
 @breaks("M6 calls only with cause", "two pods of one claim")
 def after_waiting_a_driver_is_asked_again(patch: Patch) -> None:
-    patch.setattr(preparation, "still_to_prepare", lambda _cache, ask: ask)
+    patch.setattr(preparation, "begin_to_ask", lambda cache, ask: Changed(cache, ask=ask))
 
 
 @breaks("which a.example.com has not prepared", "a release that is tried again")
@@ -197,7 +197,9 @@ def drivers_release_a_claim_that_another_pod_has_entered(patch: Patch) -> None:
         cache: ClaimCache, _pod: Anything, keys: Iterable[ClaimKey], released: Mapping[Any, Any]
     ) -> Anything:
         for claim in cache.present(keys):
-            for driver in sorted(set(claim.drivers) - released.get(claim.key, frozenset())):
+            for driver in sorted(
+                set(claim.drivers) - (released[claim.key].drivers if claim.key in released else frozenset())
+            ):
                 return AskDriver(driver, (claim.ref,))
         return None
 

@@ -32,6 +32,7 @@ class ClaimInfo:
 
     `drivers` names the drivers of the allocation with which the claim was entered, each with the devices that it
     answered; None until then. `answered` are drivers that have answered the attempts to prepare it that are under way.
+    `calls` counts the calls to prepare it since the start, so that a release can tell whether there was another one.
     """
 
     key: ClaimKey
@@ -40,6 +41,7 @@ class ClaimInfo:
     drivers: Mapping[DriverName, Devices | None] = field(factory=dict)
     phase: ClaimPhase = ClaimPhase.ENTERED
     answered: frozenset[DriverName] = frozenset()
+    calls: int = 0
 
     @property
     def ref(self) -> ClaimRef:

@@ -5,7 +5,7 @@ claim is not asked again by another pod. An answer replaces what the driver answ
 once.
 
 The order of effects is the manager's: `check_claim` for each entry of the pod, `enter` and save; then, as long as
-`advance` has a question, ask what is `still_to_prepare` of it, and save what `store_answer` makes of the answer; after
+`advance` has a question, ask what `begin_to_ask` leaves of it, and save what `store_answer` makes of the answer; after
 an error, `give_up`.
 """
 
@@ -91,14 +91,17 @@ def _next_to_prepare(cache: ClaimCache, keys: Sequence[ClaimKey]) -> AskDriver |
     """What to ask next so that these claims may be used, drivers in the order of their names; None if nothing."""
     claims = cache.present(keys)
     missing = {driver for claim in claims for driver in claim.drivers if claim.must_ask(driver)}
-    return still_to_prepare(cache, AskDriver(min(missing), tuple(claim.ref for claim in claims))) if missing else None
+    if not missing:
+        return None
+    driver = min(missing)
+    return AskDriver(driver, tuple(claim.ref for claim in claims if claim.must_ask(driver)))
 
 
-def still_to_prepare(cache: ClaimCache, ask: AskDriver) -> AskDriver | None:
-    """What is left of a question, after other pods may have asked it; None if nothing."""
-    claims = cache.present(claim.key for claim in ask.claims)
-    left = tuple(claim.ref for claim in claims if claim.must_ask(ask.driver))
-    return AskDriver(ask.driver, left) if left else None
+def begin_to_ask(cache: ClaimCache, ask: AskDriver) -> Changed:
+    """A driver is about to be asked: what is left of the question, after other pods may have asked it."""
+    claims = [claim for claim in cache.present(claim.key for claim in ask.claims) if claim.must_ask(ask.driver)]
+    left = AskDriver(ask.driver, tuple(claim.ref for claim in claims)) if claims else None
+    return Changed(cache.put(*(evolve(claim, calls=claim.calls + 1) for claim in claims)), ask=left)
 
 
 def store_answer(cache: ClaimCache, ask: AskDriver, answer: Mapping[ClaimUid, PrepareResult]) -> Changed:

@@ -25,8 +25,19 @@ class Leaving:
     last: tuple[ClaimKey, ...] = ()
 
 
-Released = Mapping[ClaimKey, frozenset[DriverName]]
-"""Which drivers have released which claims in this attempt."""
+@frozen
+class Releases:
+    """Which drivers have released a claim in this attempt, and the `calls` of the claim when they did.
+
+    If the claim has been prepared again since, they have to release it again.
+    """
+
+    calls: int
+    drivers: frozenset[DriverName] = frozenset()
+
+
+Released = Mapping[ClaimKey, Releases]
+"""What was released in an attempt."""
 
 
 def leave(cache: ClaimCache, pod: PodUid | None, keys: Sequence[ClaimKey]) -> Leaving:
@@ -86,8 +97,20 @@ def remove(cache: ClaimCache, pod: PodUid | None, keys: Collection[ClaimKey], re
     return Changed(cache.put(*(_without(claim, pod) for claim in others)).without(gone))
 
 
+def after_answer(cache: ClaimCache, released: Released, driver: DriverName, keys: Collection[ClaimKey]) -> Released:
+    """What is released after `driver` has released these claims."""
+    changed = {
+        claim.key: Releases(claim.calls, frozenset(claim.drivers) - _left(claim, released) | {driver})
+        for claim in cache.present(keys)
+    }
+    return {**released, **changed}
+
+
 def _left(claim: ClaimInfo, released: Released) -> frozenset[DriverName]:
-    return frozenset(claim.drivers) - released.get(claim.key, frozenset())
+    """The drivers that have still to release a claim."""
+    known = released.get(claim.key)
+    drivers = frozenset(claim.drivers)
+    return drivers - known.drivers if known and known.calls == claim.calls else drivers
 
 
 def _without(claim: ClaimInfo, pod: PodUid | None) -> ClaimInfo:
