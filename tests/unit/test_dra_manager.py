@@ -464,6 +464,17 @@ def test_a_release_that_fails_is_returned_and_tried_again(node: Node) -> None:
     assert not manager.claims.claims
 
 
+def test_claims_in_use_are_those_that_are_prepared_since_the_start(node: Node) -> None:
+    manager = node.manager()
+    node.transport.register(Driver(GPU))
+    node.transport.register(Driver(NIC))
+    node.claim("one", "a", drivers=[GPU])
+    node.claim("both", "a", drivers=[GPU, NIC])
+    manager.prepare(pod("a", "one", "both"))
+    assert manager.claims.in_use() == {"<any>": 2, GPU: 2, NIC: 1}
+    assert node.manager().claims.in_use() == {"<any>": 0}
+
+
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 

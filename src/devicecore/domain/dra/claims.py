@@ -81,6 +81,12 @@ class ClaimCache:
         """The claims that no pod uses: the manager never makes one, but a file may have one."""
         return tuple(key for key, claim in self.claims.items() if not claim.pods)
 
+    def in_use(self) -> dict[str, int]:
+        """How many claims are prepared, by driver; `<any>` counts each of them once (kubelet-dra.md 13)."""
+        prepared = [claim for claim in self.claims.values() if claim.is_prepared]
+        drivers = sorted(driver for claim in prepared for driver in claim.drivers)
+        return {"<any>": len(prepared), **{driver: drivers.count(driver) for driver in dict.fromkeys(drivers)}}
+
     @property
     def pods(self) -> frozenset[PodUid]:
         """The pods that use a claim."""
