@@ -12,10 +12,22 @@ from attrs import evolve, field, frozen
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.domain.admission import Admitted, Verdict
 from devicecore.domain.checkpoint import CheckpointData, encode, entry_of
+from devicecore.domain.device_set import natural_key
 from devicecore.domain.ledger import Allocation
-from devicecore.domain.model import Device, DeviceId, Health, NumaNode, Pod, PodUid, ResourceName
+from devicecore.domain.model import (
+    ContainerKey,
+    Device,
+    DeviceId,
+    Health,
+    NumaNode,
+    Pod,
+    PodUid,
+    Receipt,
+    ResourceName,
+)
 from devicecore.domain.topology import Policy, Topology
 from devicecore.manager import DeviceManager
+from devicecore.node_report import Facts
 from devicecore.plugins.simulated import SimulatedPlugin
 
 MAX_CHANGES = 64
@@ -199,3 +211,44 @@ def _reduction(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
 def _listed(devices: Sequence[tuple[ResourceName, DeviceId]]) -> str:
     noun = "device" if len(devices) == 1 else "devices"
     return f"{noun} {', '.join(f'{device} of {name}' for name, device in devices)}"
+
+
+def trial_node(name: str, facts: Facts, topology: Topology | None = None) -> TrialNode:
+    """The node that sources describe, for a trial.
+
+    A plugin's list says most of its devices; without one, the kubelet's and the checkpoint's lists of healthy devices
+    count. A holder that no checkpoint names is known by namespace and name instead of its UID.
+
+    Args:
+        name: how answers call the node.
+        facts: what the sources say.
+        topology: its NUMA nodes and policy; by default the NUMA nodes that devices have, and no policy.
+    """
+    devices = {ResourceName(resource): _devices(facts, resource) for resource in facts.resources}
+    numa_nodes = sorted({NumaNode(one) for nodes in facts.numa_nodes.values() for one in nodes}) or [NumaNode(0)]
+    return TrialNode(
+        name,
+        {resource: listed for resource, listed in devices.items() if listed},
+        [
+            Allocation(
+                ContainerKey(PodUid(held.owner.uid or held.owner.identity), held.owner.container),
+                ResourceName(held.resource),
+                {DeviceId(device): tuple(map(NumaNode, nodes)) for device, nodes in held.devices.items()},
+                Receipt(b""),
+            )
+            for held in facts.held
+        ],
+        [resource for resource, listed in devices.items() if not listed],
+        topology or Topology(tuple(numa_nodes)),
+        {PodUid(held.owner.uid): held.owner.identity for held in facts.held if held.owner.uid},
+    )
+
+
+def _devices(facts: Facts, resource: str) -> tuple[Device, ...]:
+    """The devices that a plugin lists now, as far as sources tell; held ones that nobody lists are not among them."""
+    healthy = facts.healthy.get(resource, frozenset())
+    listed = facts.listed.get(resource) or dict.fromkeys(sorted(healthy, key=natural_key), Health.HEALTHY)
+    return tuple(
+        Device(DeviceId(device), health, tuple(map(NumaNode, facts.numa_nodes.get((resource, device), ()))) or None)
+        for device, health in listed.items()
+    )

@@ -1,0 +1,97 @@
+"""Why a kubelet refused a pod: the sentence explained, with what is known of the node.
+
+Law: what is said about a sentence holds for every node; what is said about the node comes from its sources only.
+"""
+
+from collections.abc import Iterable
+
+from attrs import frozen
+
+from devicecore.domain.model import Health, Pod
+from devicecore.node_report.facts import Facts, OwnerState
+from devicecore.node_report.messages import NEXT, Match, find
+from devicecore.node_report.report import DeviceRow, report
+
+_DECIDES_ON_DEVICES = ("device manager", "topology manager", "device, CPU or memory manager")
+
+
+@frozen
+class ResourceNow:
+    """How many devices of a resource there are now. None means that no source tells."""
+
+    resource: str
+    listed: int
+    healthy: int
+    held: int
+    held_by_pods_that_are_gone: int
+    free: int | None
+
+
+@frozen
+class Explanation:
+    """A refusal in words, and what the node's sources say of the resources that it is about.
+
+    `values` are what the kubelet wrote into the sentence: the numbers, the resource, the container.
+    """
+
+    text: str
+    id: str
+    manager: str
+    because: str
+    next: str
+    change: str
+    issues: tuple[str, ...]
+    values: tuple[tuple[str, str], ...]
+    resources: tuple[ResourceNow, ...] = ()
+    devices: tuple[DeviceRow, ...] = ()
+
+    @property
+    def concerns_devices(self) -> bool:
+        """Whether a trial on the node's devices can say more."""
+        return self.manager in _DECIDES_ON_DEVICES
+
+
+def explain(text: str, pod: Pod | None = None, facts: Facts | None = None) -> Explanation | None:
+    """Explain a refusal; None if no kubelet says it.
+
+    Args:
+        text: a pod's status message, the message of an event, or that of a waiting container.
+        pod: the pod that was refused, if it is known: many sentences do not name the resource.
+        facts: what the sources of the node say, if they were read.
+    """
+    found = find(text)
+    if found is None:
+        return None
+    names = _resources(found, pod, facts)
+    rows = tuple(row for row in report(facts, ()).devices if row.resource in names) if facts else ()
+    return Explanation(
+        text,
+        found.message.id,
+        found.message.manager,
+        found.because,
+        NEXT[found.message.next],
+        found.change,
+        found.message.issues,
+        tuple(sorted(found.values.items())),
+        tuple(_now(name, rows, facts) for name in names) if facts else (),
+        rows,
+    )
+
+
+def _resources(found: Match, pod: Pod | None, facts: Facts | None) -> tuple[str, ...]:
+    """The resource that the sentence names; else those of the node that the pod asks for."""
+    if "resource" in found.values:
+        return (found.values["resource"],)
+    if pod is None or found.message.manager not in _DECIDES_ON_DEVICES:
+        return ()
+    asked = {resource for container in pod.in_start_order for resource, size in container.limits.items() if size}
+    return tuple(sorted(asked.intersection(facts.resources if facts else asked)))
+
+
+def _now(resource: str, rows: Iterable[DeviceRow], facts: Facts) -> ResourceNow:
+    mine = [row for row in rows if row.resource == resource]
+    healthy = {row.device for row in mine if row.health == Health.HEALTHY.value}
+    held = {row.device for row in mine if row.container}
+    gone = {row.device for row in mine if row.container and row.state is OwnerState.STALE}
+    free = len(healthy - held) if facts.holders_are_known else None
+    return ResourceNow(resource, len({row.device for row in mine}), len(healthy), len(held), len(gone), free)

@@ -1,0 +1,154 @@
+"""What a kubelet's refusal says: the table `messages.toml`, and how a text finds its row.
+
+Law: a text that a kubelet of 1.29 to 1.36 writes belongs to one row, and the rows for everything else are tried last.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+
+from attrs import frozen
+
+from devicecore.domain.text import foreign_text
+
+MAX_MESSAGE = 16_000
+"""Characters of a message that are looked at. An API server keeps less than that of a status."""
+
+NEXT: Mapping[str, str] = {
+    "final": (
+        "The pod stays Failed: a kubelet decides about a pod once. Its owner may make new pods, which can fail in the "
+        "same way; the failed ones stay until somebody deletes them."
+    ),
+    "container": "The kubelet tries again every 10 to 15 seconds, without end.",
+    "prepare": "The kubelet tries again every 60 to 90 seconds, and whenever the pod changes.",
+    "resize": "The pod keeps running with its old size. A deferred resize is tried again, an infeasible one is not.",
+    "log": "The pod cannot end. The kubelet tries again about every 10 seconds.",
+}
+"""What the kubelet does after a refusal."""
+
+_PREFIXES = {
+    "": ("Pod was rejected: ", "Error: "),
+    "prepare": ("Failed to prepare dynamic resources: ",),
+}
+_INNER_PREFIX = {"prepare": "(?:prepare dynamic resources: )?", "": ""}
+_NUMBERS = frozenset(
+    "available capacity cpus_per_core got held remaining requested skipped used".split()  # noqa: SIM905 - a list of words
+)
+_TEXTS = frozenset(
+    "cause cdi_devices claim_uid endpoint json prefix response".split()  # noqa: SIM905 - as above
+)
+_TOKEN = re.compile(r"\[\[|\]\]|\{\{|\}\}|\[|\]|\{(\w+)\}|[^\[\]{}]+")
+
+
+@frozen
+class Message:
+    """One row: a sentence, and what it means. `because` and `change` have the names of its values in braces."""
+
+    id: str
+    manager: str
+    next: str
+    because: str
+    change: str
+    patterns: tuple[re.Pattern[str], ...]
+    prefix: str = ""
+    issues: tuple[str, ...] = ()
+
+
+@frozen
+class Match:
+    """A text and the row that it belongs to. `values` are what the kubelet wrote into the sentence."""
+
+    message: Message
+    values: Mapping[str, str]
+
+    @property
+    def because(self) -> str:
+        """The decision, in a sentence."""
+        return self._filled(self.message.because)
+
+    @property
+    def change(self) -> str:
+        """What would have to change, in a sentence."""
+        return self._filled(self.message.change)
+
+    def number(self, name: str) -> int | None:
+        """A value that is a count; None if the sentence has none of that name."""
+        return int(self.values[name]) if name in self.values else None
+
+    def _filled(self, text: str) -> str:
+        values = {name: foreign_text(value, 300) for name, value in self.values.items()}
+        if {"requested", "available"} <= values.keys():
+            values["missing"] = str(int(values["requested"]) - int(values["available"]))
+        return re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], "it"), text)
+
+
+def find(text: str) -> Match | None:
+    """The row that a refusal belongs to; None if no kubelet says it.
+
+    `text` is a pod's status message, the message of an event, or that of a waiting container.
+    """
+    text = text[:MAX_MESSAGE].strip()
+    for message in messages():
+        stripped = _without(text, message.prefix)
+        if stripped is None:
+            continue
+        for pattern in message.patterns:
+            if found := pattern.fullmatch(stripped):
+                return Match(message, {name: value for name, value in found.groupdict().items() if value is not None})
+    return None
+
+
+@cache
+def messages() -> tuple[Message, ...]:
+    """All rows, in the order in which they are tried."""
+    table = tomllib.loads(files("devicecore.node_report").joinpath("messages.toml").read_text(encoding="utf-8"))
+    return tuple(_rows(table["message"]))
+
+
+def _rows(table: list[dict[str, object]]) -> Iterator[Message]:
+    for row in table:
+        prefix = str(row.get("prefix", ""))
+        texts, issues = row["texts"], row.get("issues", [])
+        assert isinstance(texts, list)  # noqa: S101 - our own file
+        assert isinstance(issues, list)  # noqa: S101 - as above
+        patterns = tuple(re.compile(_INNER_PREFIX[prefix] + _pattern(text), re.DOTALL) for text in texts)
+        yield Message(
+            id=str(row["id"]),
+            manager=str(row["manager"]),
+            next=str(row["next"]),
+            because=str(row["because"]),
+            change=str(row["change"]),
+            patterns=patterns,
+            prefix=prefix,
+            issues=tuple(map(str, issues)),
+        )
+
+
+def _without(text: str, prefix: str) -> str | None:
+    """The text without what the kubelet puts in front of such sentences; None if it must be there and is not."""
+    for known in _PREFIXES[prefix]:
+        if text.startswith(known):
+            return text.removeprefix(known)
+    return None if prefix else text
+
+
+def _pattern(text: str) -> str:
+    """A regular expression for a sentence of the table."""
+    parts, seen = [], set[str]()
+    for token in _TOKEN.finditer(text):
+        match token[0]:
+            case "[[" | "]]" | "{{" | "}}" as doubled:
+                parts.append(re.escape(doubled[0]))
+            case "[":
+                parts.append("(?:")
+            case "]":
+                parts.append(")?")
+            case _ if name := token[1]:
+                kind = r"-?\d{1,18}" if name in _NUMBERS else ".*" if name in _TEXTS else r'[^\s"]+?'
+                parts.append(kind if name in seen else f"(?P<{name}>{kind})")
+                seen.add(name)
+            case plain:
+                parts.append(re.escape(plain))
+    return "".join(parts)
