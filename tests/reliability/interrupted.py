@@ -45,9 +45,7 @@ def check(manager: DeviceManager, uid: str, counts: Counter[str]) -> None:
     held = len(manager.state.ledger.of_pod(PodUid(uid)))
     assert held in {0, 3}, held
     counts["interrupted, and the pod has its devices" if held else "interrupted, and the pod has none"] += 1
-    faulthandler.dump_traceback_later(LIMIT, exit=True)
     verdict = manager.admit(pod(uid))
-    faulthandler.cancel_dump_traceback_later()
     assert isinstance(verdict, Admitted), verdict
     assert len(verdict.allocations) == 3
     assert verdict.allocations == manager.state.ledger.of_pod(PodUid(uid))
@@ -79,6 +77,7 @@ def in_main_thread(calls: int, directory: Path) -> Counter[str]:
         manager.evict([PodUid(f"warm-up-{number}")])
     typical = (time.perf_counter() - began) / 20
     for number in range(calls):
+        faulthandler.dump_traceback_later(LIMIT, exit=True)
         uid = f"pod-{number}"
         try:
             try:
@@ -110,7 +109,11 @@ class Crowd:
 
     def run(self) -> None:
         chance = random.Random(1)  # noqa: S311 - as above
+        left = 0
         while self._left and not self._failures:
+            if len(self._left) != left:  # else they hang
+                left = len(self._left)
+                faulthandler.dump_traceback_later(LIMIT, exit=True)
             self._fill_slots()
             time.sleep(chance.uniform(0, 0.002))
             ident = self._inside.get(chance.randrange(THREADS))
@@ -119,7 +122,6 @@ class Crowd:
         faulthandler.dump_traceback_later(LIMIT, exit=True)
         for thread in self._threads.values():
             thread.join()
-        faulthandler.cancel_dump_traceback_later()
         for failure in self._failures:
             raise failure
         check_all(self._manager, self._store)

@@ -110,7 +110,21 @@ def sanitize_never_lowers(world: World) -> Complaints:
                 yield f"{name} is sanitized to {sanitized.get(name, 0)}, which is less than {least}"
 
 
+def no_port_is_called_while_the_state_is_locked(world: World) -> Complaints:
+    """Not the store, not the sink, not a plugin."""
+    for method in world.locked_at:
+        yield f"{method} was called under the lock"
+
+
+def nothing_is_published_twice(world: World) -> Complaints:
+    """The sink is called only if something has changed."""
+    if world.board.repeated is not None:
+        yield f"{world.board.repeated} was published, and published again"
+
+
 AT_ANY_TIME: tuple[Callable[[World], Complaints], ...] = (
+    no_port_is_called_while_the_state_is_locked,
+    nothing_is_published_twice,
     no_device_has_two_owners,
     free_reserved_and_allocated_are_all_there_is,
     inside_a_pod_only_what_is_lent_is_shared,

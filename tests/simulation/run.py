@@ -3,6 +3,8 @@
 Law: the same seed is the same run, to the last line of its trace. Whatever is left to chance is left to one `Random`.
 """
 
+from random import Random
+
 from attrs import field, frozen
 
 from devicecore.manager import DeviceManager
@@ -57,7 +59,8 @@ class Simulation:
 
     def run(self) -> Outcome:
         """Let it all happen, until the end or until a law is broken."""
-        steps, problem = Steps(self.seed, self.manager), None
+        chance = Random(self.seed)  # noqa: S311 - it is to be repeated, not to be secret
+        steps, problem = Steps(chance, self.manager), None
         try:
             steps.start()
             for _ in range(self.steps):

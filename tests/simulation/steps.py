@@ -96,9 +96,9 @@ class Steps:
     `step` counts it, but for what happens during something else; `trace` has a line for each, then indented.
     """
 
-    def __init__(self, seed: int, manager: ManagerType) -> None:
+    def __init__(self, chance: Random, manager: ManagerType) -> None:
         self.trace: list[str] = []
-        self._chance = Random(seed)  # noqa: S311 - it is to be repeated, not to be secret
+        self._chance = chance
         self.step = 0
         self._depth = 0
         self._pods = 0
@@ -338,6 +338,7 @@ class Steps:
 
     def _while_a_plugin_is_asked(self, call: Call) -> Answer:
         attempt = self.world.in_flight[-1]
+        self.world.look_at_the_lock(call.method)
         if call.method == ALLOCATE:
             attempt.called += 1
             self._check(laws.WHEN_A_PLUGIN_IS_ASKED, attempt, call)
@@ -397,9 +398,13 @@ class Steps:
 
     def _start(self, pod: Pod, container: Container) -> Verdict:
         try:
-            self.world.manager.start_container(pod, container.name)
+            options = self.world.manager.start_container(pod, container.name)
         except DeviceCoreError as error:
             return Refused(error, container.name)
+        given = frozenset(",".join(options.envs.values()).split(",")) if options else frozenset()
+        held = self.world.node.ledger.of_container(pod.key(container))
+        if given != frozenset(id_ for allocation in held for id_ in allocation.devices):
+            self._stop("a_started_container_is_given_what_it_holds", f"{container.name} is given {sorted(given)}")
         if pod.uid in self.world.specs:
             for before in pod.in_start_order[: pod.in_start_order.index(container)]:
                 self.world.pods.running.discard(pod.key(before))

@@ -6,7 +6,7 @@ Each mutation is what somebody might write who does not know why the code is as 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -168,9 +168,8 @@ def sidecars_lend_their_devices(patch: Patch) -> None:
 @breaks("an_admitted_pod_keeps_what_it_had", seed=17)
 def a_pod_that_is_being_admitted_is_swept(patch: Patch) -> None:
     class SeesNone(Turns):
-        @contextmanager
-        def admitting(self) -> Iterator[set[PodUid]]:
-            yield set()
+        def admitting(self) -> frozenset[PodUid]:
+            return frozenset()
 
     patch.setattr(DeviceManager, "turns_type", SeesNone)
 
@@ -368,6 +367,31 @@ def nobody_is_swept(patch: Patch) -> None:
     patch.setattr(DeviceManager, "pods_type", NeverSweeps)
 
 
+@breaks("nothing_is_published_twice", seed=0)
+def everything_is_published_again(patch: Patch) -> None:
+    class Repeating(Publisher):
+        def publish(self, removed: Iterable[ResourceName] = ()) -> NodeStatus:
+            self._published = NodeStatus()
+            return super().publish(removed)
+
+    patch.setattr(DeviceManager, "publisher_type", Repeating)
+
+
+@breaks("no_port_is_called_while_the_state_is_locked", seed=0)
+def the_sink_is_called_under_the_lock_of_the_state(patch: Patch) -> None:
+    class Locking(Publisher):
+        def publish(self, removed: Iterable[ResourceName] = ()) -> NodeStatus:
+            with self._state._lock:  # noqa: SLF001 - this is the mistake
+                return super().publish(removed)
+
+    patch.setattr(DeviceManager, "publisher_type", Locking)
+
+
+@breaks("a_started_container_is_given_what_it_holds", seed=0)
+def a_container_is_given_what_its_pod_holds(patch: Patch) -> None:
+    patch.setattr(Ledger, "of_container", lambda self, key: self.of_pod(key.pod))
+
+
 # --- the simulation notices -------------------------------------------------------------------------------------------
 
 
@@ -418,9 +442,8 @@ def who_holds_something_is_looked_up_after_who_is_active(patch: Patch) -> None:
     class LooksTooLate(ActivePods):
         def sweep(self) -> bool:
             assert self._pods is not None
-            with self._turns.admitting() as admitting:
-                in_admission_before = {*admitting}
-                active = {*self._pods.active_pods(), *in_admission_before}
+            in_admission_before = {*self._turns.admitting()}
+            active = {*self._pods.active_pods(), *in_admission_before}
             self.forget([pod for pod in self._state.value.ledger.allocations if pod not in active])
             return True
 

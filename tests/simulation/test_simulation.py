@@ -5,14 +5,19 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from random import Random
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from devicecore import Admitted, DeviceManager, Pod, PodUid, Refused, Verdict
 from devicecore.domain.ledger import Ledger
 from devicecore.manager import Affinity
 from tests.simulation.__main__ import main
 from tests.simulation.run import Outcome, Problem, Simulation
+from tests.simulation.steps import LawBrokenError, Steps
+from tests.simulation.world import ManagerType
 
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-m", "tests.simulation")
@@ -24,6 +29,26 @@ def test_no_law_is_broken(seed: int) -> None:
     outcome = Simulation(seed, steps=500).run()
     assert outcome.problem is None, outcome
     assert outcome.moments > outcome.steps == 500
+
+
+def broken_law(chance: Random, steps: int, manager: ManagerType = DeviceManager) -> tuple[str, list[str]]:
+    """The law that a run breaks, empty if none, and what happened until then."""
+    run = Steps(chance, manager)
+    try:
+        run.start()
+        for _ in range(steps):
+            run.happen()
+    except LawBrokenError as broken:
+        return broken.law, run.trace
+    return "", run.trace
+
+
+@given(chance=st.randoms(use_true_random=False), steps=st.integers(1, 60))
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+def test_no_law_is_broken_by_what_hypothesis_chooses(chance: Random, steps: int) -> None:
+    """Hypothesis makes every choice, so it shrinks a run that breaks a law to the fewest steps."""
+    law, trace = broken_law(chance, steps)
+    assert not law, "\n".join(trace)
 
 
 def test_the_same_seed_is_the_same_run() -> None:

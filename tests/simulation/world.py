@@ -5,8 +5,9 @@ the manager.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from devicecore.adapters.memory import MemoryConnection, MemoryPods, MemorySink, MemoryStore, MemoryTransport
 from devicecore.domain.capacity import NodeStatus
@@ -56,6 +57,7 @@ class Disk(CheckpointStore):
         self.promised: bytes | None = None
         self.attempted: bytes | None = None
         self.has_power = True
+        self.look: Callable[[], None] = lambda: None
         self._store = FaultyStore(self.content, script)
 
     @property
@@ -76,6 +78,7 @@ class Disk(CheckpointStore):
         """Replace the blob."""
         if not self.has_power:
             raise PowerCutError
+        self.look()
         self.attempted = blob
         self._store.save(blob)
         self.promised, self.attempted = blob, None
@@ -92,16 +95,21 @@ class Disk(CheckpointStore):
 
 
 class Board(NodeStatusSink):
-    """A sink that knows whether it `shows` what it was told last."""
+    """A sink that knows whether it `shows` what it was told last, and whether it was told something twice."""
 
     def __init__(self, script: Script) -> None:
         self.shows: NodeStatus | None = NodeStatus()
         self.count = 0
+        self.repeated: NodeStatus | None = None
+        self.look: Callable[[], None] = lambda: None
         self._sink = FaultySink(MemorySink(), script)
 
     def publish(self, status: NodeStatus) -> None:
         """Show the status."""
+        self.look()
         self.count += 1
+        if self.shows is not None and status == evolve(self.shows, removed=()):
+            self.repeated = status
         self.shows = None
         self._sink.publish(status)
         self.shows = status
@@ -250,6 +258,14 @@ class World:
             clock=self.clock,
         )
         self.manager._saver.in_background = False  # noqa: SLF001 - a seed is a run only if there is one thread
+        self.locked_at: list[str] = []
+        self.disk.look = partial(self.look_at_the_lock, "save")
+        self.board.look = partial(self.look_at_the_lock, "publish")
+
+    def look_at_the_lock(self, method: str) -> None:
+        """Note if a port is called while the state is locked. There is one thread, so nobody else can hold the lock."""
+        if self.manager._state._lock.locked():  # noqa: SLF001 - no caller of the manager can see this lock
+            self.locked_at.append(method)
 
     @property
     def node(self) -> NodeState:

@@ -51,8 +51,8 @@ class ActivePods:
             return False
         # Before the active pods are listed: a pod admitted since then is not in the list.
         holding = self._state.value.ledger.allocations.keys()
-        with self._turns.admitting() as admitting:
-            listed = self._pods.active_pods()
+        admitting = self._turns.admitting()
+        listed = self._pods.active_pods()
         active = listed if isinstance(listed, AbstractSet) else frozenset(listed)
         if holding <= active:
             return False

@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from devicecore.domain.checkpoint import CheckpointWriter, ExtraFields
@@ -46,9 +47,8 @@ class Saver:
         self._call: OpenCall | None = None  # to the store
         self._called_at = 0.0
         self._saved: NodeState | None = None
-        self._requests: SimpleQueue[_Done | None] = SimpleQueue()
+        self._requests: SimpleQueue[_Done | None] = SimpleQueue()  # of one run; None ends its thread
         self._thread: threading.Thread | None = None
-        self._thread_lock = threading.Lock()
         self.is_behind: bool = False
         """Whether something is to be saved that is not saved yet."""
 
@@ -58,12 +58,16 @@ class Saver:
         Raises:
             ManagerStoppedError: the run was stopped before it began.
         """
-        if self.in_background:
-            self._living_thread()
         with self._lock:
             self._state.begin(run, value)
             self._saved, self.is_behind = None, False
             self._writer.extra = extra
+        if self.in_background:
+            self._requests = SimpleQueue()
+            # Nobody asks whether the thread is alive: an interrupt inside `is_alive` makes it say no for ever.
+            thread = threading.Thread(target=self._serve, args=(self._requests,), name="devicecore-saver", daemon=True)
+            thread.start()
+            self._thread = thread
 
     def end(self, *runs: Run | None) -> None:
         """Wait for the save that is under way, save what is not saved yet, then end the run now and `runs`.
@@ -76,7 +80,10 @@ class Saver:
             if self.is_behind and self._state.run is not None:
                 self._save_or_log()
             self._state.end(*runs)
-        self._end_thread()
+        if self._thread is not None:
+            self._requests.put(None)
+            self._thread.join()
+            self._thread = None
 
     def load(self) -> bytes | None:
         """What the store has.
@@ -133,7 +140,7 @@ class Saver:
             return
         done = _Done()
         self._requests.put(done)
-        if self._living_thread() is threading.current_thread() or not wait:
+        if self._thread is threading.current_thread() or not wait:
             return
         busy = time.monotonic() - self._called_at if self._call is not None else 0.0
         try:
@@ -141,34 +148,29 @@ class Saver:
         except Empty:
             _log.warning("the store has been busy for %g s: the newest state is saved when it has finished", PATIENCE)
 
-    def _living_thread(self) -> threading.Thread:
-        with self._thread_lock:
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._serve_requests, name="devicecore-saver", daemon=True)
-                self._thread.start()
-            return self._thread
+    def _serve(self, requests: SimpleQueue[_Done | None]) -> None:
+        """Save what is requested until None is. Nothing but None ends it."""
+        is_last = False
+        while not is_last:
+            served: list[_Done] = []
+            try:
+                is_last = self._serve_some(requests, served)
+            except BaseException:  # noqa: BLE001 - an interrupt from outside; without this thread nothing would be saved
+                _log.exception("the thread that saves the checkpoint was interrupted and goes on")
+            for done in served:
+                done.put(None)
 
-    def _end_thread(self) -> None:
-        with self._thread_lock:
-            thread, self._thread = self._thread, None
-            if thread is not None:
-                self._requests.put(None)
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
-
-    def _serve_requests(self) -> None:
-        while True:
-            requests = [self._requests.get()]
-            while not self._requests.empty():
-                requests.append(self._requests.get())
-            with self._lock:
-                if self._state.run is not None:
-                    self._save_or_log()
-            for done in requests:
-                if done is not None:
-                    done.put(None)
-            if None in requests:
-                return
+    def _serve_some(self, requests: SimpleQueue[_Done | None], served: list[_Done]) -> bool:
+        """Save once for all requests that there are; whether None was among them."""
+        taken = [requests.get()]
+        with suppress(Empty):
+            while True:
+                taken.append(requests.get_nowait())
+        served += [done for done in taken if done is not None]
+        with self._lock:
+            if self._state.run is not None:
+                self._save_or_log()
+        return None in taken
 
     def _save_or_log(self) -> None:
         self.is_behind = False  # before the state is read, because it may change during the save

@@ -6,8 +6,8 @@ needs it does. With the turn, everything that the admission reserved and did not
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable
+from collections.abc import Set as AbstractSet
 from queue import Empty, SimpleQueue
 from weakref import ref
 
@@ -49,7 +49,7 @@ class Turns:
         self._lock = threading.Lock()
         self._open: dict[PodUid, Turn] = {}
         self._waiting: set[SimpleQueue[None]] = set()
-        self._witnesses: list[ref[_Witness]] = []  # weak: an interrupt may keep one from being removed
+        self._witnesses: list[ref[_Witness]] = []  # weak: who keeps one may be interrupted
         self._affinities: dict[PodUid, Affinity] = {}
 
     def begin(self, pod: PodUid, call: OpenCall, patience: float) -> Turn:
@@ -104,20 +104,14 @@ class Turns:
         if self._open:
             self._end_abandoned()
 
-    @contextmanager
-    def admitting(self) -> Iterator[set[PodUid]]:
-        """The pods that are in admission at any moment of the block, complete when it ends."""
+    def admitting(self) -> AbstractSet[PodUid]:
+        """The pods in admission now, and every pod whose admission begins while the caller keeps this set."""
         seen = _Witness()
         with self._lock:
             seen.update(self._open)
+            self._witnesses = [witness for witness in self._witnesses if witness() is not None]
             self._witnesses.append(ref(seen))
-        try:
-            yield seen
-        finally:
-            with self._lock:
-                self._witnesses = [
-                    witness for witness in self._witnesses if (other := witness()) is not None and other is not seen
-                ]
+        return seen
 
     def affinity(self, pod: PodUid, choose: Callable[[], Affinity], *, anew: bool) -> Affinity:
         """The affinity chosen for a pod in its turn. If there is none, or it is to be chosen anew, `choose` is called.

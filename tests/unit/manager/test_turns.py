@@ -110,14 +110,13 @@ def test_an_abandoned_turn_of_any_thread_is_ended_on_request() -> None:
     open_turn = turns.begin(B, OpenCall.of_caller(), 0)
     turns.end_abandoned()
     assert not state.value.ledger.reservations
-    with turns.admitting() as admitting:
-        assert admitting == {open_turn.pod}
+    assert turns.admitting() == {open_turn.pod}
 
 
 def test_a_pod_whose_admission_begins_and_ends_meanwhile_is_seen() -> None:
     turns = Turns(CurrentState())
-    with turns.admitting() as admitting:
-        turns.end(turns.begin(A, OpenCall.of_caller(), 0))
+    admitting = turns.admitting()
+    turns.end(turns.begin(A, OpenCall.of_caller(), 0))
     assert admitting == {A}
 
 
