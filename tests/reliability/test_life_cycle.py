@@ -216,7 +216,7 @@ def test_starts_and_stops_in_many_threads_end_in_one_state() -> None:
                 assert first
 
     for future in [in_thread(work, number % 2 == 0) for number in range(4)]:
-        future.result(scale(30, 600))
+        future.result(scale(100, 600))
     manager.stop()
     assert not transport.is_running
     with manager:

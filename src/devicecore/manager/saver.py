@@ -28,6 +28,7 @@ PATIENCE = 1.0
 """Seconds for which a call waits until what it requested is saved."""
 
 _Done = SimpleQueue[None]
+_Requests = SimpleQueue[_Done | None]
 
 
 class Saver:
@@ -47,8 +48,7 @@ class Saver:
         self._call: OpenCall | None = None  # to the store
         self._called_at = 0.0
         self._saved: NodeState | None = None
-        self._requests: SimpleQueue[_Done | None] = SimpleQueue()  # of one run; None ends its thread
-        self._thread: threading.Thread | None = None
+        self._background: tuple[_Requests, threading.Thread] | None = None  # of the run now; None ends the thread
         self.is_behind: bool = False
         """Whether something is to be saved that is not saved yet."""
 
@@ -62,12 +62,12 @@ class Saver:
             self._state.begin(run, value)
             self._saved, self.is_behind = None, False
             self._writer.extra = extra
-        if self.in_background:
-            self._requests = SimpleQueue()
-            # Nobody asks whether the thread is alive: an interrupt inside `is_alive` makes it say no for ever.
-            thread = threading.Thread(target=self._serve, args=(self._requests,), name="devicecore-saver", daemon=True)
-            thread.start()
-            self._thread = thread
+            if self.in_background:
+                requests = _Requests()
+                # Nobody asks whether the thread is alive: an interrupt inside `is_alive` makes it say no for ever.
+                thread = threading.Thread(target=self._serve, args=(requests,), name="devicecore-saver", daemon=True)
+                thread.start()
+                self._background = requests, thread
 
     def end(self, *runs: Run | None) -> None:
         """Wait for the save that is under way, save what is not saved yet, then end the run now and `runs`.
@@ -80,10 +80,11 @@ class Saver:
             if self.is_behind and self._state.run is not None:
                 self._save_or_log()
             self._state.end(*runs)
-        if self._thread is not None:
-            self._requests.put(None)
-            self._thread.join()
-            self._thread = None
+            background, self._background = self._background, None
+        if background is not None:
+            requests, thread = background
+            requests.put(None)
+            thread.join()
 
     def load(self) -> bytes | None:
         """What the store has.
@@ -138,9 +139,12 @@ class Saver:
             with self._lock:
                 self._save_or_log()
             return
+        if (background := self._background) is None:
+            return
+        requests, thread = background
         done = _Done()
-        self._requests.put(done)
-        if self._thread is threading.current_thread() or not wait:
+        requests.put(done)
+        if thread is threading.current_thread() or not wait:
             return
         busy = time.monotonic() - self._called_at if self._call is not None else 0.0
         try:
@@ -148,7 +152,7 @@ class Saver:
         except Empty:
             _log.warning("the store has been busy for %g s: the newest state is saved when it has finished", PATIENCE)
 
-    def _serve(self, requests: SimpleQueue[_Done | None]) -> None:
+    def _serve(self, requests: _Requests) -> None:
         """Save what is requested until None is. Nothing but None ends it."""
         is_last = False
         while not is_last:
@@ -160,7 +164,7 @@ class Saver:
             for done in served:
                 done.put(None)
 
-    def _serve_some(self, requests: SimpleQueue[_Done | None], served: list[_Done]) -> bool:
+    def _serve_some(self, requests: _Requests, served: list[_Done]) -> bool:
         """Save once for all requests that there are; whether None was among them."""
         taken = [requests.get()]
         with suppress(Empty):
