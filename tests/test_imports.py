@@ -55,7 +55,7 @@ LAYERS = {
     "devicecore.ports": Layer(PURE | names("attrs .domain")),
     "devicecore.manager": Layer(PURE | names("attrs logging os queue sys threading time weakref .domain .ports")),
     "devicecore.dra_manager": Layer(PURE | names("attrs concurrent logging threading time .domain .ports")),
-    "devicecore.plugins": Layer(ANY | names("attrs .domain .ports")),
+    "devicecore.plugins": Layer(ANY | names("attrs .domain .ports .system.background")),
     "devicecore.wire": Layer(PURE | names("attrs google importlib .domain .ports")),
     "devicecore.node_report": Layer(PURE | names("attrs importlib tomllib .domain")),
     "devicecore.system": Layer(ANY | names("attrs cattrs .domain")),

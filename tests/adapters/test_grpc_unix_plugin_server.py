@@ -2,8 +2,11 @@
 
 import asyncio
 import os
+import signal
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,10 +29,10 @@ from devicecore.domain.errors import (
     PluginConnectError,
     SocketPathTooLongError,
 )
-from devicecore.domain.events import Event, PluginLost, PluginRegistered, RegistrationRequested
+from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
 from devicecore.domain.model import Device, DeviceId, Health, PluginOptions, resource_name
 from devicecore.wire import deviceplugin
-from tests.adapters.peers import PATIENCE, Gpus, RawKubelet, RawPlugin, Recorder, running
+from tests.adapters.peers import PATIENCE, Gpus, RawKubelet, RawPlugin, Recorder, environment, running, wait_until
 
 D0 = DeviceId("d0")
 SOON = 0.05
@@ -191,7 +194,10 @@ def test_a_plugin_without_a_kubelet_says_so_and_waits(directory: Path, recorder:
     with serve_plugin(Gpus("d0"), directory, poll_interval=SOON) as served:
         with pytest.raises(KubeletUnreachableError) as unreachable:
             served.wait_registered(3 * SOON)
-        assert unreachable.value.args == (str(directory / "kubelet.sock"), "there is no such socket")
+        assert unreachable.value.args == (
+            str(directory / "kubelet.sock"),
+            "there is no such socket: no kubelet runs there",
+        )
         with running(directory, recorder):
             served.wait_registered(PATIENCE)
 
@@ -333,9 +339,6 @@ def test_where_it_cannot_serve_it_says_why(directory: Path) -> None:
     with pytest.raises(SocketPathTooLongError):
         serve_plugin(Gpus(), directory / ("x" * 100))
     with pytest.raises(DirectoryError) as refused:
-        serve_plugin(Gpus(), directory / "missing")
-    assert refused.value.args == (str(directory / "missing"), "there is no such directory: a kubelet makes it")
-    with pytest.raises(DirectoryError) as refused:
         serve_plugin(Gpus(), directory / "p.sock")
     assert refused.value.args == (str(directory / "p.sock"), "it is not a directory")
     with pytest.raises(DirectoryError) as refused:
@@ -402,3 +405,63 @@ def test_a_plugin_finds_a_transport_under_another_socket_name(directory: Path, r
         heard: list[Event] = [recorder.wait(PluginRegistered)[0]]
         transport.stop()
     assert len(heard) == 1
+
+
+def test_a_missing_directory_is_waited_for(directory: Path, recorder: Recorder) -> None:
+    later = directory / "later"
+    with serve_plugin(Gpus("d0"), later, poll_interval=SOON) as served:
+        with pytest.raises(KubeletUnreachableError, match="there is no such directory: a kubelet makes it"):
+            served.wait_registered(4 * SOON)
+        with running(later, recorder):
+            served.wait_registered(PATIENCE)
+            assert recorder.lists(recorder.plugin()) == [("d0",)]
+
+
+def test_a_program_that_waits_for_its_directory_ends_by_a_signal(directory: Path) -> None:
+    script = (
+        "import logging, sys\n"
+        "from devicecore.adapters.grpc_unix import run_plugin\n"
+        "from tests.adapters.peers import Gpus\n"
+        "logging.basicConfig()\n"
+        "print(run_plugin(Gpus('d0'), sys.argv[1]).name)\n"
+    )
+    child = [sys.executable, "-c", script, str(directory / "missing")]
+    with subprocess.Popen(child, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()) as run:
+        assert run.stderr is not None
+        assert "there is no such directory" in run.stderr.readline()
+        run.send_signal(signal.SIGTERM)
+        assert run.communicate(timeout=PATIENCE)[0] == "SIGTERM\n"
+    assert run.returncode == 0
+
+
+@pytest.mark.parametrize("has_socket", [True, False])
+def test_the_environment_says_where_the_kubelet_is(
+    directory: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, *, has_socket: bool
+) -> None:
+    name = "other.sock" if has_socket else "kubelet.sock"
+    monkeypatch.setenv("DEVICE_PLUGIN_PATH", str(directory))
+    if has_socket:
+        monkeypatch.setenv("KUBELET_SOCKET", str(directory / name))
+    transport = GrpcUnixTransport(directory, socket_name=name)
+    transport.start(recorder)
+    with serve_plugin(Gpus("d0")) as served:
+        served.wait_registered(PATIENCE)
+        assert served.kubelet_socket == str(directory / name)
+    transport.stop()
+    with serve_plugin(Gpus("d0"), directory / "elsewhere") as served:  # what the caller says counts more
+        assert served.kubelet_socket == str(directory / "elsewhere" / "kubelet.sock")
+
+
+def test_a_list_that_is_too_long_for_the_kubelet_is_logged_and_not_sent_each_second(
+    directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    plugin = Gpus(*(f"{number:07}" + "x" * 60 for number in range(60_000)))
+    told = "it was dropped after a list of 4800000 bytes, expected at most 4194304: offer fewer devices"
+    with running(directory, recorder), serve_plugin(plugin, directory, poll_interval=SOON) as served:
+        recorder.wait_lost(recorder.plugin())
+        wait_until(lambda: any(told in message for message in caplog.messages), "the plugin has noticed")
+        time.sleep(20 * SOON)
+        assert len(recorder.of(PluginRegistered)) <= 6  # the pauses double; without them it would be 20
+        plugin.become(Device(D0))  # a list that fits is sent at once
+        recorder.wait(DevicesReported)
+        served.wait_registered(PATIENCE)

@@ -77,7 +77,7 @@ def test_a_refusal_by_a_watcher_is_told(directory: Path) -> None:
         with pytest.raises(KubeletUnreachableError, match="we are closed"):
             served.wait_registered(0)
         notify(channel, registered=False)
-        with pytest.raises(KubeletUnreachableError, match="does not say why"):
+        with pytest.raises(KubeletUnreachableError, match="refuses without a reason"):
             served.wait_registered(0)
 
 

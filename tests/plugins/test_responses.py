@@ -28,8 +28,18 @@ def test_minor_numbers_may_come_from_elsewhere() -> None:
     assert responses.numbered_device_nodes(minors, "x", minors.__getitem__, "rwm").devices == (
         DeviceSpec("/dev/x0", "/dev/x7", "rwm"),
     )
-    with pytest.raises(ValueError, match="the device id 'GPU-uuid' does not end in a number"):
+    with pytest.raises(ValueError, match="expected a device id that ends in a number, got 'GPU-uuid'"):
         responses.numbered_device_nodes(minors, "x")
+
+
+def test_device_nodes_have_the_names_of_their_devices() -> None:
+    devices = [DeviceId("ttyUSB0"), DeviceId("input/event3")]
+    assert responses.device_nodes(devices).devices == (
+        DeviceSpec("/dev/ttyUSB0", "/dev/ttyUSB0", "rw"),
+        DeviceSpec("/dev/input/event3", "/dev/input/event3", "rw"),
+    )
+    (node, _) = responses.device_nodes(devices, "/dev/serial", "/dev/modem", "r").devices
+    assert node == DeviceSpec("/dev/modem/ttyUSB0", "/dev/serial/ttyUSB0", "r")
 
 
 def test_names_for_the_container_device_interface() -> None:

@@ -48,7 +48,6 @@ class Place:
             registry=registry,
             endpoint=endpoint,
             kubelet_socket=self.kubelet_socket,
-            wait_for_directory=True,
         )
 
 

@@ -1,35 +1,36 @@
-"""A plugin whose devices are files: each file below a folder is a device, named as the file is.
+"""A plugin whose devices are files: each file below a folder is a device, and its id is the file's name.
 
-Law: what is listed is what lies there now. A file that appears or goes is reported within a poll interval.
+Law: the list is what is in the folder now. A file that appears or goes is reported within one poll interval.
 """
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.model import MAX_DEVICE_ID_LENGTH, Device, DeviceId, ResourceName, resource_name
+from devicecore.domain.text import foreign_text
+from devicecore.plugins.polling import PollingPlugin
 from devicecore.plugins.responses import environment_list, refuse_unknown
-from devicecore.ports.plugin import DevicePlugin
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class DirectoryPlugin(DevicePlugin):
-    """A `DevicePlugin` that offers the files below `path`; a folder that does not exist yet has none.
+class DirectoryPlugin(PollingPlugin):
+    """A `DevicePlugin` that offers the files below `path`; a folder that does not exist has none.
 
     A device's id is its file's name relative to `path`. Files whose name cannot be an id are left out, with a warning.
+    To pass the files into containers as device nodes, use `devicecore.plugins.responses.device_nodes` as `answer`.
 
     Args:
         resource: the extended resource name.
         path: the folder.
-        answer: what a container with these devices is given; by default the variable `DEVICES` lists them.
-        poll_interval: seconds between two looks at the folder, while somebody listens.
+        answer: returns what a container with these devices is given; by default the variable `DEVICES` lists them.
+        poll_interval: seconds between two looks at the folder, while a kubelet listens.
 
     Raises:
-        InvalidResourceNameError: the name is not one that a kubelet takes.
+        InvalidResourceNameError: a kubelet would not accept the name.
     """
 
     def __init__(
@@ -42,12 +43,12 @@ class DirectoryPlugin(DevicePlugin):
     ) -> None:
         self.resource: ResourceName = resource_name(resource)
         self.path: Path = Path(path)
+        self.poll_interval = poll_interval
         self._answer = answer or (lambda devices: environment_list(devices, "DEVICES"))
-        self._poll_interval = poll_interval
         self._left_out: set[str] = set()
 
     def devices(self) -> Sequence[Device]:
-        """The files that lie there now, by name."""
+        """Return the files that are there now, in the order of their names."""
         names = sorted(os.path.relpath(path, self.path) for path in _files(self.path))
         return [Device(DeviceId(name)) for name in names if self._can_be_an_id(name)]
 
@@ -55,37 +56,35 @@ class DirectoryPlugin(DevicePlugin):
         """Give a container the files.
 
         Raises:
-            DeviceRefusedError: one of them does not lie there.
+            DeviceRefusedError: one of them does not exist.
         """
         refuse_unknown(self.resource, devices, {device.id for device in self.devices()})
         return self._answer(devices)
-
-    def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Look at the folder from now on, and call `changed` when other files lie there."""
-        ended = threading.Event()
-
-        def watch(seen: Sequence[Device]) -> None:
-            while not ended.wait(self._poll_interval):
-                now = self.devices()
-                if now != seen:
-                    seen = now
-                    changed()
-
-        thread = threading.Thread(
-            target=watch, args=(self.devices(),), name=f"devicecore-watch-{self.path.name}", daemon=True
-        )
-        thread.start()
-        return ended.set
 
     def _can_be_an_id(self, name: str) -> bool:
         possible = len(name) <= MAX_DEVICE_ID_LENGTH and name.isprintable()
         if not possible and name not in self._left_out:
             self._left_out.add(name)
-            logger.warning("%r in %s is left out: it cannot be a device's id", name, self.path)
+            logger.warning(
+                "the file %s in %s is left out: its name cannot be the id of a device, which has at most %d printable "
+                "characters",
+                foreign_text(name),
+                self.path,
+                MAX_DEVICE_ID_LENGTH,
+            )
         return possible
 
 
 def _files(folder: Path) -> Iterator[str]:
-    """Every file below `folder`; what goes away meanwhile, or cannot be read, is not there."""
-    for here, _, names in os.walk(folder):
-        yield from (os.path.join(here, name) for name in names)  # noqa: PTH118 - thousands of times a second
+    """Yield every file below `folder`, except in directories so deep that a name in them is too long for an id."""
+    longest = len(str(folder)) + len("/") + MAX_DEVICE_ID_LENGTH
+    pending = [str(folder)]
+    while pending:
+        here = pending.pop()
+        try:
+            with os.scandir(here) as entries:
+                found = list(entries)
+        except OSError:
+            continue  # it has just gone, or may not be read: there is nothing to offer in it
+        pending += [entry.path for entry in found if entry.is_dir(follow_symlinks=False) and len(entry.path) < longest]
+        yield from (entry.path for entry in found if not os.path.isdir(entry.path))  # noqa: PTH112 - raises nothing

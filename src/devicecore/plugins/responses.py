@@ -1,4 +1,4 @@
-"""The ways in which a container learns of its devices, each a plain function from device ids to an answer.
+"""Common answers to Allocate, each a plain function from device ids to an answer.
 
 Law: an answer depends on the ids and on nothing else, so asking again for the same devices gives the same answer.
 """
@@ -14,10 +14,10 @@ _LAST_NUMBER = re.compile(r"[0-9]+\Z")
 
 
 def refuse_unknown(resource: ResourceName, devices: Iterable[DeviceId], known: Collection[DeviceId]) -> None:
-    """See that every device is known, as NVIDIA's plugin does before it answers.
+    """Refuse devices that the plugin does not have, as NVIDIA's plugin does before it answers.
 
     Raises:
-        DeviceRefusedError: one of them is not.
+        DeviceRefusedError: one of them is unknown.
     """
     for device in devices:
         if device not in known:
@@ -27,7 +27,7 @@ def refuse_unknown(resource: ResourceName, devices: Iterable[DeviceId], known: C
 def environment_list(
     devices: Iterable[DeviceId], variable: str = "NVIDIA_VISIBLE_DEVICES", separator: str = ","
 ) -> ContainerAllocateResponse:
-    """One environment variable that lists the devices, for a container runtime or a program that reads it."""
+    """Return an environment variable that lists the devices, for a container runtime or a program that reads it."""
     return ContainerAllocateResponse(envs={variable: separator.join(devices)})
 
 
@@ -35,11 +35,11 @@ def last_number(device: DeviceId) -> int:
     """Read the number at the end of a device's id: 3 of `gpu-3`.
 
     Raises:
-        ValueError: there is none.
+        ValueError: the id does not end in a number.
     """
     found = _LAST_NUMBER.search(device)
     if found is None:
-        message = f"the device id {device!r} does not end in a number"
+        message = f"expected a device id that ends in a number, got {device!r}"
         raise ValueError(message)
     return int(found.group())
 
@@ -50,10 +50,10 @@ def numbered_device_nodes(
     minor: Callable[[DeviceId], int] = last_number,
     permissions: str = "rw",
 ) -> ContainerAllocateResponse:
-    """Device nodes `/dev/NAME<minor>`, which the container sees as `/dev/NAME0`, `/dev/NAME1`, ..., as iluvatar's does.
+    """Return device nodes `/dev/NAME<minor>`, which the container sees as `/dev/NAME0`, `/dev/NAME1`, and so on.
 
     The number on the host comes from the id, never from the position: the container's `/dev/NAME0` is its device with
-    the lowest minor number, whatever the order of `devices`.
+    the lowest minor number, for any order of `devices`. Iluvatar's plugin answers like this.
     """
     minors = sorted(minor(device) for device in devices)
     return ContainerAllocateResponse(
@@ -64,10 +64,32 @@ def numbered_device_nodes(
     )
 
 
+def device_nodes(
+    devices: Iterable[DeviceId],
+    host_directory: str = "/dev",
+    container_directory: str | None = None,
+    permissions: str = "rw",
+) -> ContainerAllocateResponse:
+    """Return for each device the host's device node of its name, as for a `DirectoryPlugin` whose files are such nodes.
+
+    Args:
+        devices: ids that are paths relative to `host_directory`, such as `ttyUSB0` or `input/event3`.
+        host_directory: where the nodes are on the host.
+        container_directory: where the container sees them; by default at the same place.
+        permissions: letters of `r`, `w` and `m` (mknod).
+    """
+    seen_in = host_directory if container_directory is None else container_directory
+    return ContainerAllocateResponse(
+        devices=tuple(
+            DeviceSpec(f"{seen_in}/{device}", f"{host_directory}/{device}", permissions) for device in devices
+        )
+    )
+
+
 def mounts(
     devices: Sequence[DeviceId], host_directory: str, container_directory: str, *, read_only: bool = True
 ) -> ContainerAllocateResponse:
-    """For each device the host's file of its name, seen in a directory of the container."""
+    """Return for each device a mount of the host's file of its name into a directory of the container."""
     return ContainerAllocateResponse(
         mounts=tuple(
             Mount(f"{container_directory}/{device}", f"{host_directory}/{device}", read_only) for device in devices
@@ -76,12 +98,12 @@ def mounts(
 
 
 def cdi_names(devices: Iterable[DeviceId], kind: str) -> ContainerAllocateResponse:
-    """Names for the Container Device Interface, of a kind such as `vendor.com/gpu`: `vendor.com/gpu=<id>`."""
+    """Return names for the Container Device Interface, of a kind such as `vendor.com/gpu`: `vendor.com/gpu=<id>`."""
     return ContainerAllocateResponse(cdi_devices=tuple(f"{kind}={device}" for device in devices))
 
 
 def together(*answers: ContainerAllocateResponse) -> ContainerAllocateResponse:
-    """All of `answers` in one. Where two name the same variable or annotation, the later one counts."""
+    """Return all of `answers` in one. If two have the same variable or annotation, the later one counts."""
     return ContainerAllocateResponse(
         envs={name: value for answer in answers for name, value in answer.envs.items()},
         mounts=tuple(mount for answer in answers for mount in answer.mounts),

@@ -15,11 +15,11 @@ from devicecore.plugins.responses import environment_list, refuse_unknown
 from devicecore.ports.plugin import DevicePlugin
 
 RESOURCE_VARIABLE = "resourcename"
-"""The environment variable that names the resource where the caller does not."""
+"""The environment variable that names the resource if the caller does not."""
 
 
 class SimulatedPlugin(DevicePlugin):
-    """A `DevicePlugin` whose devices are whatever it is told.
+    """A `DevicePlugin` whose devices are set by its methods.
 
     Args:
         resource: the extended resource name; without it, that in the environment variable `resourcename`.
@@ -27,7 +27,7 @@ class SimulatedPlugin(DevicePlugin):
         variable: the environment variable that lists a container's devices, separated by commas.
 
     Raises:
-        InvalidResourceNameError: the name is not one that a kubelet takes, or there is none.
+        InvalidResourceNameError: a kubelet would not accept the name, or no name is given.
     """
 
     def __init__(
@@ -43,20 +43,20 @@ class SimulatedPlugin(DevicePlugin):
         self._lock = threading.Lock()
 
     def devices(self) -> Sequence[Device]:
-        """The devices as last told."""
+        """Return the devices as they were set last."""
         return tuple(self._devices.values())
 
     def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
         """List `devices` in the variable.
 
         Raises:
-            DeviceRefusedError: one of them is not ours.
+            DeviceRefusedError: one of them is not among the plugin's devices.
         """
         refuse_unknown(self.resource, devices, self._devices)
         return environment_list(devices, self.variable)
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Have `changed` called after every change of the list."""
+        """Call `changed` after every change of the list."""
         with self._lock:
             self._subscribers.append(changed)
 
@@ -68,7 +68,7 @@ class SimulatedPlugin(DevicePlugin):
         return unsubscribe
 
     def set_devices(self, devices: Iterable[Device]) -> None:
-        """Have these devices from now on."""
+        """Replace the devices."""
         listed = {device.id: device for device in devices}
         self._change(lambda _: listed)
 
@@ -76,7 +76,7 @@ class SimulatedPlugin(DevicePlugin):
         """Change one device's health.
 
         Raises:
-            DeviceRefusedError: the device is not ours.
+            DeviceRefusedError: the plugin has no such device.
         """
         id_ = DeviceId(device)
         refuse_unknown(self.resource, [id_], self._devices)
@@ -93,12 +93,19 @@ class SimulatedPlugin(DevicePlugin):
 def simulated_devices(
     prefix: str, count: int, *, numa_nodes: Sequence[int] = (), unhealthy: Iterable[int] = ()
 ) -> tuple[Device, ...]:
-    """`count` devices `prefix-0`, `prefix-1`, ..., attached to `numa_nodes` in turn; those numbered `unhealthy` are."""
-    ill = set(unhealthy)
+    """Return `count` devices `prefix-0`, `prefix-1`, and so on.
+
+    Args:
+        prefix: the first part of their ids.
+        count: how many.
+        numa_nodes: the NUMA nodes that they are attached to in turn; without any they have no topology.
+        unhealthy: numbers of the devices that are unhealthy.
+    """
+    numbers = set(unhealthy)
     return tuple(
         Device(
             DeviceId(f"{prefix}-{number}"),
-            Health.UNHEALTHY if number in ill else Health.HEALTHY,
+            Health.UNHEALTHY if number in numbers else Health.HEALTHY,
             (NumaNode(numa_nodes[number % len(numa_nodes)]),) if numa_nodes else None,
         )
         for number in range(count)

@@ -1,13 +1,15 @@
 """Device plugins over gRPC on unix sockets, as between kubelets and plugins: both sides of it.
 
-Read `server` for a plugin's life as the kubelet sees it, `client` for the connection to one plugin, `transport` for the
-synchronous face of the two, `watcher` for the second way in, `plugin_server` and `plugin_service` for the plugin's own
-side, `directory` for the place where they meet, and `limits` for what a plugin may not do.
+Read `server` for what the kubelet does with a plugin from its registration to its end, `client` for the connection to
+one plugin, `transport` for the blocking methods of the port, `watcher` and `device_plugins` for the second way to
+register, `plugin_server` and `plugin_service` for the plugin's own side, `directory` for the directory where both meet,
+and `limits` for what a plugin may not do.
 """
 
 from devicecore.adapters.grpc_unix.plugin_server import (
     KubeletUnreachableError,
     ServedPlugin,
+    default_directory,
     default_endpoint,
     run_plugin,
     serve_plugin,
@@ -18,6 +20,7 @@ __all__ = [
     "GrpcUnixTransport",
     "KubeletUnreachableError",
     "ServedPlugin",
+    "default_directory",
     "default_endpoint",
     "run_plugin",
     "serve_plugin",

@@ -1,6 +1,7 @@
-"""The plugin's side: offer a `DevicePlugin` to a kubelet, and come back whenever the kubelet does.
+"""The plugin's side: serve a `DevicePlugin` to a kubelet, and register again when the kubelet restarts.
 
-Law: serve first, then register; a kubelet that restarts or cleans its directory finds the plugin again by itself.
+Law: the plugin is served before it registers. If a kubelet restarts or cleans its directory, or the directory goes and
+comes back, the plugin serves and registers again by itself.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import grpc
 import grpc.aio
@@ -23,32 +24,33 @@ from attrs import evolve, frozen
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.directory import check_endpoint_name
+from devicecore.adapters.grpc_unix.limits import MAX_ERROR
 from devicecore.adapters.grpc_unix.loop import LoopStoppedError, LoopThread
 from devicecore.adapters.grpc_unix.plugin_service import Context, PluginService
 from devicecore.domain.errors import DirectoryError, SetUpError
 from devicecore.domain.model import ResourceName
 from devicecore.domain.text import foreign_text
 from devicecore.ports.plugin import DevicePlugin
+from devicecore.system.background import bounded_backoff, supervise
 from devicecore.system.sockets import OwnedSocket, SocketIdentity, SocketState, check_socket_path, socket_identity
 from devicecore.wire import deviceplugin, pluginregistration
 from devicecore.wire.conversion import from_options
 
 KUBELET_DIRECTORY = "/var/lib/kubelet/device-plugins"
-REGISTER_TIMEOUT = 15.0  # seconds; a kubelet may take 10 to dial back
-LONGEST_BACKOFF = 16  # times the poll interval
+KUBELET_SOCKET = "kubelet.sock"
 MAX_LIST_BYTES = 4 * 1024 * 1024
-"""The longest list of devices that a kubelet reads: gRPC's default for a message."""
+"""How long a list a kubelet takes: gRPC's default. It drops a plugin that sends a longer one, without a word."""
 
+REGISTER_TIMEOUT = 15.0  # seconds; a kubelet may take 10 to dial back
+MAX_BACKOFF = 16  # times the poll interval
 STOP_GRACE = 1.0  # seconds for calls in flight
-
-_MISSING = "there is no such directory: a kubelet makes it"
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
 @frozen
 class KubeletUnreachableError(SetUpError):
-    """A plugin cannot register, for nobody answers on the kubelet's socket."""
+    """A plugin cannot register, because no kubelet answers at its socket or the kubelet refuses."""
 
     socket: str
     cause: str
@@ -58,40 +60,51 @@ class KubeletUnreachableError(SetUpError):
 
 
 def default_endpoint(resource: ResourceName) -> str:
-    """Name a socket for `resource`: readable, short, the same after a restart, another for every resource."""
+    """Return a name for the socket of `resource`: readable, short, the same after a restart, and different for each."""
     readable = re.sub(r"[^-A-Za-z0-9_]", "-", resource.rpartition("/")[2])[:20]
     return f"{readable}-{hashlib.sha256(resource.encode()).hexdigest()[:8]}.sock"
 
 
+def default_directory() -> str:
+    """Return the plugin directory: `$DEVICE_PLUGIN_PATH` if it is set, else the kubelet's."""
+    return os.environ.get("DEVICE_PLUGIN_PATH") or KUBELET_DIRECTORY
+
+
 def serve_plugin(
     plugin: DevicePlugin,
-    directory: str | os.PathLike[str] = KUBELET_DIRECTORY,
+    directory: str | os.PathLike[str] | None = None,
     *,
     registry: str | os.PathLike[str] | None = None,
     endpoint: str | None = None,
-    kubelet_socket: str = "kubelet.sock",
+    kubelet_socket: str | None = None,
     poll_interval: float = 1.0,
     max_message_bytes: int = 4 * 1024 * 1024,
-    wait_for_directory: bool = False,
 ) -> "ServedPlugin":
     """Serve `plugin` on the socket `endpoint` in `directory`, and keep it registered there, until stopped.
 
-    It registers again when the kubelet has restarted or dropped it, or when its own socket was deleted; it looks every
-    `poll_interval` seconds. While no kubelet takes it, it keeps trying, and logs.
+    It registers again when the kubelet has restarted or dropped it, or when its own socket was deleted. While there is
+    no directory or no kubelet, or the kubelet refuses, it keeps trying, and logs why once.
 
-    With `registry`, usually `/var/lib/kubelet/plugins_registry`, the socket is made there instead, for the kubelet's
-    plugin watcher: the kubelet finds the plugin, asks who it is, and says whether it took it. `directory` and
-    `kubelet_socket` do not matter then.
-
-    With `wait_for_directory`, a directory that does not exist yet is waited for, as a plugin has to that starts before
-    the kubelet.
+    Args:
+        plugin: what to serve.
+        directory: the kubelet's plugin directory. By default `$DEVICE_PLUGIN_PATH`, or the directory of a kubelet.
+        registry: a directory in which a kubelet's plugin watcher finds plugins, usually
+            `/var/lib/kubelet/plugins_registry`. If it is given, the socket is made there, and the plugin does not
+            register: the kubelet asks it for its name. `directory` and `kubelet_socket` have no effect then.
+        endpoint: the name of the plugin's socket; by default `default_endpoint`.
+        kubelet_socket: the kubelet's socket, a name in `directory` or a path. By default `kubelet.sock`; if `directory`
+            is not given either, `$KUBELET_SOCKET`.
+        poll_interval: seconds between two looks at the sockets.
+        max_message_bytes: how long a message of the kubelet may be.
 
     Raises:
         InvalidEndpointError: `endpoint` is not the bare name of a file, or is the kubelet's socket.
         SocketPathTooLongError: `directory` and `endpoint` make too long a path.
-        DirectoryError: `directory` is none, or no socket can be made in it.
+        DirectoryError: `directory` exists and no socket can be made in it.
     """
-    path = Path(directory if registry is None else registry).absolute()
+    if kubelet_socket is None:
+        kubelet_socket = (os.environ.get("KUBELET_SOCKET") if directory is None else None) or KUBELET_SOCKET
+    path = Path(registry or directory or default_directory()).absolute()
     name = default_endpoint(plugin.resource) if endpoint is None else endpoint
     check_endpoint_name(name, kubelet_socket if registry is None else None)
     served = ServedPlugin(
@@ -100,7 +113,6 @@ def serve_plugin(
         str(path / kubelet_socket) if registry is None else None,
         poll_interval,
         max_message_bytes,
-        wait_for_directory=wait_for_directory,
     )
     served.start()
     return served
@@ -108,43 +120,43 @@ def serve_plugin(
 
 def run_plugin(
     plugin: DevicePlugin,
-    directory: str | os.PathLike[str] = KUBELET_DIRECTORY,
+    directory: str | os.PathLike[str] | None = None,
     *,
     registry: str | os.PathLike[str] | None = None,
     endpoint: str | None = None,
 ) -> signal.Signals:
-    """Serve `plugin` as a program of its own does: until SIGTERM or SIGINT comes; which. See `serve_plugin`.
+    """Serve `plugin` until SIGTERM or SIGINT comes, and return the signal. Arguments and errors are `serve_plugin`'s.
 
-    Only the main thread can call this. If the directory does not exist yet, this waits for it, and says so in the log.
+    Only the main thread can call this.
 
     Raises:
         InvalidEndpointError: `endpoint` is not the bare name of a file, or is the kubelet's socket.
         SocketPathTooLongError: `directory` and `endpoint` make too long a path.
-        DirectoryError: `directory` is a file, or no socket can be made in it.
+        DirectoryError: `directory` exists and no socket can be made in it.
     """
-    came: list[int] = []
+    received: list[int] = []
     ended = threading.Event()
 
     def end(number: int, _: object) -> None:
-        came.append(number)
+        received.append(number)
         ended.set()
 
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        with serve_plugin(plugin, directory, registry=registry, endpoint=endpoint, wait_for_directory=True):
+        with serve_plugin(plugin, directory, registry=registry, endpoint=endpoint):
             while not ended.wait(1):
                 pass  # a signal may have come to another thread, which cannot wake us
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    return signal.Signals(came[0])
+    return signal.Signals(received[0])
 
 
 @frozen
 class _Taken:
-    """Some kubelet has accepted the plugin: the one whose socket that is, or one that watches, which has none.
+    """A kubelet has accepted the plugin: the one with the socket `by`, or one that watches, which has no socket.
 
-    `in_doubt`: a stream ended while we registered: the last kubelet's, or already this one's.
+    `in_doubt`: a stream ended while the plugin registered; it was the former kubelet's, or this one's already.
     """
 
     by: SocketIdentity | None
@@ -153,24 +165,24 @@ class _Taken:
 
 @frozen
 class _Refused:
-    """The kubelet whose socket that is does not want the plugin, and is not to be asked again before `retry_at`."""
+    """The kubelet with the socket `by` refuses the plugin. It is not asked again before `retry_at`, in loop time."""
 
     by: SocketIdentity
     retry_at: float
 
 
 class _Other(Enum):
-    """What else a plugin can be to kubelets."""
+    """Other states of a registration."""
 
-    NEW = "no kubelet has said anything of the socket"
-    LOST = "no stream is left"
+    NEW = "no kubelet has asked or answered since the socket was made"
+    LOST = "no stream of lists is open any more"
 
 
 _Standing = _Taken | _Refused | _Other
 
 
 class ServedPlugin:
-    """A plugin being served: a context manager that stops it at its end. `serve_plugin` makes and starts it.
+    """A plugin that is served; a context manager that stops it at the end. `serve_plugin` makes and starts it.
 
     `kubelet_socket` is where it registers; None if a kubelet's plugin watcher is to find it.
     """
@@ -182,26 +194,26 @@ class ServedPlugin:
         kubelet_socket: str | None,
         poll_interval: float,
         max_message_bytes: int,
-        *,
-        wait_for_directory: bool = False,
     ) -> None:
         self.plugin = plugin
         self.socket = socket
         self.kubelet_socket = kubelet_socket
         self._poll_interval = poll_interval
         self._max_message_bytes = max_message_bytes
-        self._wait_for_directory = wait_for_directory
         self._socket = OwnedSocket(socket)
         self._loop: LoopThread | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
         # What follows belongs to the event loop.
         self._service: PluginService | None = None
         self._server: grpc.aio.Server | None = None
-        self._keeper: asyncio.Task[None] | None = None
+        self._keeper: asyncio.Task[NoReturn] | None = None
         self._standing: _Standing = _Other.NEW
         self._backoff = 0.0
-        self._hold_until = 0.0  # before, there is no use in offering the plugin again
         self._drops = 0
+        self._too_long = 0
+        """How often a kubelet has dropped the plugin after a list that was too long for it."""
+        self._not_before = 0.0
+        """Loop time before which the plugin does not register again."""
         self._problem = "not tried yet"
         self._attempted = threading.Condition()
 
@@ -214,11 +226,11 @@ class ServedPlugin:
         self.stop()
 
     def start(self) -> None:
-        """Begin to serve, and to look for the kubelet. Twice is no error.
+        """Begin to serve, and to look for the kubelet; if the directory is missing, wait for it. Twice is no error.
 
         Raises:
             SocketPathTooLongError: one of the two sockets has too long a path.
-            DirectoryError: no socket can be made there.
+            DirectoryError: the directory exists and no socket can be made in it.
         """
         if self._loop is not None:
             return
@@ -242,7 +254,7 @@ class ServedPlugin:
         try:
             unsubscribe()
         finally:
-            with suppress(LoopStoppedError):  # the program is ending, and the loop has seen to it
+            with suppress(LoopStoppedError):  # the program is ending, and the loop has closed it
                 loop.run(self._close())
             loop.release(self._close)
 
@@ -258,22 +270,20 @@ class ServedPlugin:
         """Wait until the plugin is `registered`.
 
         Raises:
-            KubeletUnreachableError: it is not after `timeout` seconds, for the reason the last attempt gave.
+            KubeletUnreachableError: it is not registered after `timeout` seconds; `cause` is that of the last attempt.
         """
         with self._attempted:
             if not self._attempted.wait_for(lambda: self.registered, timeout):
                 raise KubeletUnreachableError(
-                    self.kubelet_socket or self.socket, self._problem or "it has gone a moment ago"
+                    self.kubelet_socket or self.socket, self._problem or "it was lost a moment ago"
                 )
 
     async def _open(self) -> None:
         try:
             await self._serve()
-        except DirectoryError as error:
-            if not self._wait_for_directory or error.cause != _MISSING:
-                raise
+        except _MissingDirectoryError as error:
             self._tried(str(error))
-        self._keeper = asyncio.create_task(self._keep_registered())
+        self._keeper = asyncio.create_task(supervise(f"serving {self.plugin.resource}", self._keep_registered))
 
     async def _close(self) -> None:
         while self._keeper is not None and not self._keeper.done():
@@ -288,11 +298,14 @@ class ServedPlugin:
         assert self._loop is not None, "this runs on it"  # noqa: S101  # for mypy
         _check_directory(self.socket)
         service = PluginService(self.plugin, self._loop, self._dropped)
+        was_deleted = self._server is not None
         methods = {**service.methods(), **(self._for_the_watcher() if self.kubelet_socket is None else {})}
         server = await rpc.serve(methods, self._socket, self._max_message_bytes)
         await self._end_service()  # only now: if the new one cannot be bound, the old one goes on
         self._service, self._server = service, server
         self._standing = _Other.NEW
+        if was_deleted:
+            logger.info("%s is served again", foreign_text(self.socket))
 
     async def _end_service(self) -> None:
         if self._service is not None:
@@ -304,49 +317,38 @@ class ServedPlugin:
     def _changed(self) -> None:
         if self._service is not None:
             self._service.changed()
+        self._not_before = 0.0
 
     def _dropped(self) -> None:
-        """No stream is left: the kubelet has gone, or thinks that we have."""
+        """No stream is left: the kubelet has ended, or has dropped the plugin."""
         self._drops += 1
-        if not isinstance(self._standing, _Refused):  # that was the last kubelet; this one does not want us yet
+        if not isinstance(self._standing, _Refused):  # the stream was the former kubelet's; this one refuses us
             self._standing = _Other.LOST
-        if self._is_list_too_long:
-            self._back_off()
-            self._hold_until = self._now() + self._backoff
-            self._tried(
-                f"the list of devices has {self._list_bytes} bytes, and a kubelet drops a plugin whose list has more "
-                f"than {MAX_LIST_BYTES}: offer fewer devices or shorter ids"
-            )
-
-    @property
-    def _list_bytes(self) -> int:
-        return self._service.list_bytes if self._service is not None else 0
-
-    @property
-    def _is_list_too_long(self) -> bool:
-        return self._list_bytes > MAX_LIST_BYTES
-
-    def _back_off(self) -> None:
-        self._backoff = min(max(2 * self._backoff, self._poll_interval), LONGEST_BACKOFF * self._poll_interval)
+        size = 0 if self._service is None else self._service.list_bytes
+        if size <= MAX_LIST_BYTES:
+            self._too_long = 0
+            return
+        self._too_long += 1
+        pause = bounded_backoff(self._too_long, 2 * self._poll_interval, 60 * self._poll_interval)
+        self._not_before = self._now() + pause
+        self._tried(
+            f"the list of devices has {size} bytes, and a kubelet drops a plugin whose list has more than "
+            f"{MAX_LIST_BYTES}: offer fewer devices or shorter ids"
+        )
 
     async def _keep_registered(self) -> None:
         while True:
             try:
                 await self._look()
-            except Exception as error:  # noqa: BLE001  # whatever it is, it may be over the next time
+            except Exception as error:  # noqa: BLE001  # it is logged, and may be over the next time
                 self._tried(str(error))
             await asyncio.sleep(self._poll_interval)
 
     async def _look(self) -> None:
-        """Look at both sockets, and do what they call for; the only place that decides it."""
-        if self._now() < self._hold_until:
-            return
-        if self._server is None:  # the directory was not there at the start
-            await self._serve()
-        state = self._socket.look()
+        """Look at both sockets, and serve or register if needed; the only place that decides this."""
+        state = SocketState.MISSING if self._server is None else self._socket.look()
         if state is SocketState.MISSING:
             await self._serve()
-            logger.info("%s is served again", foreign_text(self.socket))
         elif state is SocketState.FOREIGN:
             self._tried(f"another process has taken {self.socket}")
             return
@@ -354,24 +356,23 @@ class ServedPlugin:
             self._standing = evolve(self._standing, in_doubt=False)
             if self._service is not None and not self._service.streaming:
                 self._dropped()
+        if self._now() < self._not_before:
+            return
         if self.kubelet_socket is None:
-            await self._look_for_watcher()
-        else:
-            await self._look_for_kubelet(self.kubelet_socket)
+            await self._look_as_watched()
+            return
+        kubelet = socket_identity(self.kubelet_socket)
+        if kubelet is None:
+            self._tried("there is no such socket: no kubelet runs there")
+        elif not self.registered and not self._is_to_wait_for(kubelet):
+            await self._register(self.kubelet_socket, kubelet)
 
-    async def _look_for_watcher(self) -> None:
+    async def _look_as_watched(self) -> None:
         if self._standing is _Other.LOST:
-            logger.info("%s has been dropped: serving it anew, because a kubelet asks no socket twice", self.socket)
-            await self._serve()
+            logger.info("%s was dropped by the kubelet", foreign_text(self.socket))
+            await self._serve()  # a kubelet asks no socket twice, so it needs a new one
         if not self.registered and not self._problem:
             self._tried("no kubelet has asked yet")
-
-    async def _look_for_kubelet(self, socket: str) -> None:
-        kubelet = socket_identity(socket)
-        if kubelet is None:
-            self._tried("there is no such socket")
-        elif not self.registered and not self._is_to_wait_for(kubelet):
-            await self._register(socket, kubelet)
 
     def _is_to_wait_for(self, kubelet: SocketIdentity) -> bool:
         standing = self._standing
@@ -389,17 +390,15 @@ class ServedPlugin:
             try:
                 await rpc.unary(channel, rpc.REGISTER, request, REGISTER_TIMEOUT)
             except grpc.RpcError as error:
-                self._back_off()
+                self._backoff = min(max(2 * self._backoff, self._poll_interval), MAX_BACKOFF * self._poll_interval)
                 self._standing = _Refused(kubelet, self._now() + self._backoff)
                 self._tried(rpc.go_text(error))
                 return
-        self._standing = _Taken(kubelet, in_doubt=drops != self._drops)
-        if not self._is_list_too_long:  # else the kubelet is about to drop us again
-            self._backoff = 0.0
+        self._standing, self._backoff = _Taken(kubelet, in_doubt=drops != self._drops), 0.0
         self._tried("")
 
     def _for_the_watcher(self) -> dict[rpc.Method[Any, Any], rpc.Behaviour]:
-        """The two methods of the plugin watcher's API: who we are, and what became of it."""
+        """Return the two methods of the plugin watcher's API: which plugin this is, and whether it was accepted."""
         drops = self._drops
 
         async def get_info(_: pluginregistration.InfoRequest, __: Context) -> pluginregistration.PluginInfo:
@@ -419,17 +418,18 @@ class ServedPlugin:
                 self._standing = _Taken(None, in_doubt=drops != self._drops)
             elif self._standing is not _Other.LOST:
                 self._standing = _Other.NEW
-            self._tried("" if status.plugin_registered else status.error or "the kubelet refuses, and does not say why")
+            self._tried("" if status.plugin_registered else status.error or "the kubelet refuses without a reason")
             return pluginregistration.RegistrationStatusResponse()
 
         return {rpc.GET_INFO: get_info, rpc.NOTIFY_REGISTRATION_STATUS: notify}
 
     def _tried(self, problem: str) -> None:
+        problem = foreign_text(problem, MAX_ERROR)
         where = self.kubelet_socket or f"a kubelet that watches {Path(self.socket).parent}"
         if not problem:
-            logger.info("%s registered with %s", self.plugin.resource, where)
+            logger.info("%s registered with %s", self.plugin.resource, foreign_text(where))
         elif problem != self._problem:  # once, not every second
-            logger.warning("%s cannot register with %s: %s", self.plugin.resource, where, problem)
+            logger.warning("%s cannot register with %s: %s", self.plugin.resource, foreign_text(where), problem)
         with self._attempted:
             self._problem = problem
             self._attempted.notify_all()
@@ -439,8 +439,13 @@ class ServedPlugin:
         return asyncio.get_running_loop().time()
 
 
+class _MissingDirectoryError(DirectoryError):
+    """The directory of the socket does not exist yet."""
+
+
 def _check_directory(socket: str) -> None:
     directory = Path(socket).parent
     if not directory.is_dir():
-        cause = "it is not a directory" if directory.exists() else _MISSING
-        raise DirectoryError(str(directory), cause)
+        if directory.exists():
+            raise DirectoryError(str(directory), "it is not a directory")
+        raise _MissingDirectoryError(str(directory), "there is no such directory: a kubelet makes it")

@@ -83,9 +83,7 @@ class PluginService:
             if self._ending:
                 return
             wake.clear()
-            response = await self._ask(context, lambda: from_devices(self._plugin.devices()))
-            self.list_bytes = response.ByteSize()
-            yield response
+            yield await self._ask(context, self._list)
 
     def _unary(self, answer: Callable[[Any], Result]) -> rpc.Behaviour:
         async def behaviour(request: object, context: Context) -> Result:
@@ -101,6 +99,11 @@ class PluginService:
             unexpected = not isinstance(error, DeviceCoreError)
             logger.warning("%s failed: %s", self._plugin.resource, text, exc_info=unexpected)
             await context.abort(grpc.StatusCode.UNKNOWN, text)
+
+    def _list(self) -> deviceplugin.ListAndWatchResponse:
+        response = from_devices(self._plugin.devices())
+        self.list_bytes = response.ByteSize()
+        return response
 
     def _get_device_plugin_options(self, _: deviceplugin.Empty) -> deviceplugin.DevicePluginOptions:
         return from_options(self._plugin.options)

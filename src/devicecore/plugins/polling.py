@@ -1,0 +1,46 @@
+"""A base class for plugins that look at their devices again and again.
+
+Law: a change of the list, in devices, their health or their NUMA nodes, is reported within one poll interval after
+`devices` shows it. A plugin that nobody listens to is not polled.
+"""
+
+import threading
+from collections.abc import Callable
+from itertools import count
+
+from devicecore.ports.plugin import DevicePlugin
+from devicecore.system.background import SupervisedThread
+
+_threads = count(1)
+
+
+class PollingPlugin(DevicePlugin):
+    """A `DevicePlugin` that calls its own `devices` every `poll_interval` seconds and reports the list if it differs.
+
+    Subclass it with `resource`, `devices` and `allocate`. `devices` has to be quick, and to return its devices in the
+    same order if nothing has changed. If it raises, the error is logged and the plugin goes on after a pause; the
+    kubelet keeps the last list.
+    """
+
+    poll_interval: float = 1.0
+    """Seconds between two looks."""
+
+    def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call `changed` whenever the list differs from what it was before; returns a function that ends this."""
+        seen = tuple(self.devices())
+
+        def poll(stopping: threading.Event) -> None:
+            nonlocal seen
+            while not stopping.wait(self.poll_interval):
+                now = tuple(self.devices())
+                if now != seen:
+                    seen = now
+                    changed()
+
+        thread = SupervisedThread(f"devicecore-poll-{next(_threads)}", poll)
+        thread.start()
+
+        def end() -> None:
+            thread.stop(0)  # it may be in the middle of `devices`, which is no reason to wait
+
+        return end
