@@ -1,4 +1,4 @@
-"""The one event loop, and those who wait for what it does."""
+"""The one event loop, and its callers in other threads."""
 
 import asyncio
 import inspect
@@ -13,7 +13,7 @@ from devicecore.adapters.grpc_unix.loop import LoopStoppedError, LoopThread
 
 
 class Interrupted(BaseException):
-    """What a handler of a signal raises, as Python's own does for SIGINT."""
+    """Raised by a signal handler, as Python's own does for SIGINT."""
 
 
 async def nothing() -> None:
@@ -37,13 +37,13 @@ async def fail() -> None:
     raise LookupError(problem)
 
 
-def test_who_waits_gets_what_comes_of_it(loop: LoopThread) -> None:
+def test_a_caller_gets_the_result_or_the_exception(loop: LoopThread) -> None:
     assert loop.run(answer()) == 7
     with pytest.raises(LookupError, match="no"):
         loop.run(fail())
 
 
-def test_who_is_interrupted_waits_no_longer_and_what_was_waited_for_is_cancelled(loop: LoopThread) -> None:
+def test_a_caller_that_is_interrupted_cancels_its_coroutine(loop: LoopThread) -> None:
     cancelled = threading.Event()
     waiting = threading.get_ident()
 
@@ -67,7 +67,7 @@ def test_who_is_interrupted_waits_no_longer_and_what_was_waited_for_is_cancelled
 
 
 @pytest.mark.parametrize("is_submitted", [True, False])
-def test_who_is_interrupted_while_handing_over_leaves_nothing_running(
+def test_a_caller_that_is_interrupted_while_it_submits_leaves_nothing_running(
     loop: LoopThread, monkeypatch: pytest.MonkeyPatch, *, is_submitted: bool
 ) -> None:
     def interrupted(callback: Callable[[], None]) -> None:
@@ -91,7 +91,7 @@ def test_a_loop_that_has_ended_runs_nothing() -> None:
         thread.run(answer())
 
 
-def test_who_waits_when_the_loop_ends_hears_of_it() -> None:
+def test_a_caller_that_waits_when_the_loop_stops_gets_an_error() -> None:
     begun = threading.Event()
     heard: list[LoopStoppedError] = []
 

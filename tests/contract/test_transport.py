@@ -227,7 +227,7 @@ class TellsFromEverywhereAtOnce(MemoryTransport):
 
         def changed() -> None:
             for known in tuple(self._connections):
-                self._tell(DevicesReported(known, tuple(plugin.devices())))
+                self._notify(DevicesReported(known, tuple(plugin.devices())))
 
         plugin.subscribe(changed)
         connection.append(super().connect(plugin, socket))

@@ -1,6 +1,6 @@
 """Every port without leaving the process: for tests and for programs that want no sockets and no files.
 
-Law: what holds for the real adapters holds for these; they pass the same contracts.
+Law: these adapters keep the same contracts as the real ones.
 """
 
 import threading
@@ -39,18 +39,18 @@ class MemoryTransport:
         self._listener = listener
 
     def stop(self) -> None:
-        """Let go of every plugin."""
+        """Disconnect every plugin."""
         self._listener = None
         for connection in tuple(self._connections.values()):
             connection.disconnect()
 
     def connect(self, plugin: DevicePlugin, socket: str = "") -> "MemoryConnection":
-        """Register `plugin` as if it served on `socket` (default: one of its own), and take its first list.
+        """Register `plugin` as if it were served on `socket` (by default one of its own), and take its first list.
 
         Raises:
             PluginStoppedError: the transport is not started.
-            InvalidResourceNameError: the plugin's resource has a name that a kubelet would not take.
-            DeviceCoreError: whoever listens refuses the plugin.
+            InvalidResourceNameError: a kubelet would not accept the name of the plugin's resource.
+            DeviceCoreError: the listener refuses the plugin.
         """
         if self._listener is None:
             raise PluginStoppedError(plugin.resource)
@@ -75,7 +75,7 @@ class MemoryTransport:
         *,
         timeout: float | None = None,  # noqa: ARG002  # see the class
     ) -> tuple[DeviceId, ...]:
-        """Ask the plugin which devices it would give away."""
+        """Ask the plugin which devices it prefers."""
 
         def ask(live: DevicePlugin) -> tuple[DeviceId, ...]:
             return tuple(live.get_preferred_allocation(tuple(available), tuple(must_include), size))
@@ -89,7 +89,7 @@ class MemoryTransport:
         *,
         timeout: float | None = None,  # noqa: ARG002  # see the class
     ) -> None:
-        """Tell the plugin of a start."""
+        """Tell the plugin that a container is about to start."""
         self._call(plugin, "PreStartContainer", lambda live: live.pre_start_container(tuple(devices)))
 
     def read(self, receipt: Receipt) -> ContainerAllocateResponse:
@@ -105,11 +105,11 @@ class MemoryTransport:
         except Exception as error:  # whatever a plugin raises is its answer
             raise PluginCallError(plugin.resource, method, str(error)) from error
 
-    def _lose(self, plugin: PluginId) -> None:
+    def _remove(self, plugin: PluginId) -> None:
         if self._connections.pop(plugin, None):
-            self._tell(PluginLost(plugin))
+            self._notify(PluginLost(plugin))
 
-    def _tell(self, event: Event) -> None:
+    def _notify(self, event: Event) -> None:
         if self._listener:
             self._listener(event)
 
@@ -131,21 +131,21 @@ class MemoryConnection:
             self.report()
 
     def disconnect(self) -> None:
-        """End the stream, as when a plugin dies. Twice is once."""
+        """End the stream, as when a plugin's process ends. Twice is no error."""
         with self._in_turn:
             self._unsubscribe()
-            self._transport._lose(self.id)  # noqa: SLF001  # the two are one adapter
+            self._transport._remove(self.id)  # noqa: SLF001  # the two are one adapter
 
     def report(self) -> None:
         """Send the list as it is now, as a heartbeat does."""
         with self._in_turn:
             if self.id in self._transport._connections:  # noqa: SLF001  # as above
-                self._transport._tell(DevicesReported(self.id, tuple(self.plugin.devices())))  # noqa: SLF001  # as above
+                self._transport._notify(DevicesReported(self.id, tuple(self.plugin.devices())))  # noqa: SLF001  # as above
 
 
 @define
 class MemoryStore:
-    """A `CheckpointStore` that forgets with the process. `aside` has what was set aside, oldest first."""
+    """A `CheckpointStore` in memory. `aside` has the blobs that were set aside, oldest first."""
 
     blob: bytes | None = None
     aside: list[bytes] = field(factory=list)
@@ -171,7 +171,7 @@ class MemoryStore:
 class MemorySink:
     """A `NodeStatusSink` that is a node: `capacity` and `allocatable` as a Node object shows them.
 
-    `published` has every status it was told, oldest first.
+    `published` has every status that was published, oldest first.
     """
 
     capacity: dict[str, int] = field(factory=dict)
@@ -187,7 +187,7 @@ class MemorySink:
 
 @define
 class MemoryPods:
-    """A `PodSource` that says what it was told."""
+    """A `PodSource` that returns its attributes."""
 
     active: set[PodUid] = field(factory=set)
     ready: bool = True

@@ -1,6 +1,6 @@
 """Domain values to and from messages and bytes.
 
-Law: what a plugin sent is kept, fields we do not know included; what we write ourselves has one spelling.
+Law: everything that a plugin sent is kept, including unknown fields; equal values are written as equal bytes.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from devicecore.wire import deviceplugin
 
 
 def to_device(message: deviceplugin.Device) -> Device:
-    """Read a device. No topology, a topology without nodes and one node without a number (0) are three things."""
+    """Read a device. No topology, a topology without nodes, and one node without a number (0) are told apart."""
     topology = tuple([NumaNode(node.ID) for node in message.topology.nodes]) if message.HasField("topology") else None
     return Device(DeviceId(message.ID), Health.parse(message.health), topology)
 
@@ -55,7 +55,7 @@ def from_options(options: PluginOptions) -> deviceplugin.DevicePluginOptions:
 
 
 def to_response(message: deviceplugin.ContainerAllocateResponse) -> ContainerAllocateResponse:
-    """Read what one container is given."""
+    """Read the answer for one container."""
     return ContainerAllocateResponse(
         envs=dict(message.envs),
         mounts=tuple(Mount(mount.container_path, mount.host_path, mount.read_only) for mount in message.mounts),
@@ -66,7 +66,7 @@ def to_response(message: deviceplugin.ContainerAllocateResponse) -> ContainerAll
 
 
 def from_response(response: ContainerAllocateResponse) -> deviceplugin.ContainerAllocateResponse:
-    """Write what one container is given."""
+    """Write the answer for one container."""
     return deviceplugin.ContainerAllocateResponse(
         envs=response.envs,
         mounts=[
@@ -87,13 +87,13 @@ def from_response(response: ContainerAllocateResponse) -> deviceplugin.Container
 
 
 def to_receipt(message: deviceplugin.ContainerAllocateResponse) -> Receipt:
-    """Keep what a plugin answered for one container, in the bytes a kubelet's checkpoint holds."""
+    """Return a plugin's answer for one container as the bytes that a kubelet's checkpoint holds."""
     # Sorted map keys, so that one answer makes one receipt and checkpoints of equal histories are equal files.
     return Receipt(message.SerializeToString(deterministic=True))
 
 
 def write_receipt(response: ContainerAllocateResponse) -> Receipt:
-    """Write a receipt for an answer that was never on the wire."""
+    """Write a receipt for an answer that was not received as a message."""
     return to_receipt(from_response(response))
 
 

@@ -1,9 +1,9 @@
 """Lists of devices, read several times faster than device by device.
 
-Law: what is read here, protobuf would read just so; whatever is in any way unusual is left to it.
+Law: this reads a list as protobuf would. A list with anything unusual in it is left to protobuf.
 
-Plugins write a device's id first. What they write behind it, health and NUMA nodes, is the same for many devices, so
-protobuf has to read it but once. And most of a list is what the plugin's last one said, so that is not read again.
+Plugins write the id of a device first. The rest, health and NUMA nodes, is the same for many devices, so protobuf has
+to read it only once. Most of a list is the same as in the plugin's last one, and is not read again.
 """
 
 from collections.abc import Iterable
@@ -19,14 +19,14 @@ from devicecore.wire import deviceplugin
 from devicecore.wire.conversion import to_device, to_devices
 
 _FIRST = 0x0A  # the tag of field 1 with a length: of a device in a list, and of the id in a device
-_LONGEST = 0x7F  # up to which a length is one byte
+_MAX_SHORT = 0x7F  # the greatest length that is one byte
 _HEAD = 4  # bytes: tag and length of a device, tag and length of its id
 _PORTION = 64  # devices
 
 
 @frozen
 class _Portion:
-    """Some devices one behind the other: as they stand in a message, and read."""
+    """Some devices in a row: their bytes in a message, and the devices."""
 
     data: bytes
     devices: DeviceList
@@ -35,8 +35,8 @@ class _Portion:
 class ListReader:
     """Reads the lists of one plugin.
 
-    What a list has in common with the one before it, at its beginning and at its end, is taken from there: portion by
-    portion, for where a device ends is only known to whoever has read all before it.
+    The beginning and the end that a list has in common with the one before it are taken from that one, portion by
+    portion, because the place where a device ends is only known after all before it was read.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class ListReader:
         """Read the next ListAndWatchResponse, in its order.
 
         Raises:
-            DecodeError: it is none.
+            DecodeError: the bytes are not such a message.
             UnicodeDecodeError: likewise, from protobuf's pure Python implementation.
         """
         before, front, at, end = self._portions, 0, 0, len(data)
@@ -66,7 +66,7 @@ class ListReader:
             self._portions = []
             return read_devices(data)
         if len(portions) > 4 + 2 * sum([len(portion.devices) for portion in portions]) // _PORTION:
-            portions = _portions(data)  # these have become crumbs
+            portions = _portions(data)  # there are too many short ones
         self._portions, self._last = portions, _joined(portions)
         return self._last
 
@@ -75,14 +75,14 @@ def read_devices(data: bytes) -> DeviceList:
     """Read a ListAndWatchResponse, in its order.
 
     Raises:
-        DecodeError: it is none.
+        DecodeError: the bytes are not such a message.
         UnicodeDecodeError: likewise, from protobuf's pure Python implementation.
     """
     return read_plain(data) or DeviceList.of(to_devices(deviceplugin.ListAndWatchResponse.FromString(data)))
 
 
 def read_plain(data: bytes) -> DeviceList | None:
-    """Read a list without anything unusual; None of any other."""
+    """Read a list without anything unusual; return None for any other."""
     try:
         return _joined(_portions(data))
     except (DecodeError, ValueError):
@@ -101,7 +101,7 @@ def _portions(data: bytes) -> list[_Portion]:
     """Read a list without anything unusual.
 
     Raises:
-        DecodeError: it is another.
+        DecodeError: there is something unusual in it.
         ValueError: likewise.
     """
     text = data.decode("latin-1")  # one letter for one byte; making a text of each id takes longer
@@ -131,21 +131,21 @@ def _portions(data: bytes) -> list[_Portion]:
 
 
 def _span(head: bytes) -> tuple[int, int]:
-    """How far what begins with `head` goes: to the end of the id, and of the device.
+    """Return how many bytes it is from the beginning of `head` to the end of the id, and of the device.
 
     Raises:
-        ValueError: it is no device, or a longer one.
+        ValueError: it is not a device, or one that is too long for this.
     """
-    if len(head) < _HEAD or not head[0] == head[2] == _FIRST or not head[3] + 2 <= head[1] <= _LONGEST:
+    if len(head) < _HEAD or not head[0] == head[2] == _FIRST or not head[3] + 2 <= head[1] <= _MAX_SHORT:
         raise ValueError
     return _HEAD + head[3], 2 + head[1]
 
 
 def _state(rest: bytes) -> DeviceState:
-    """What a device says behind its id.
+    """Read the fields of a device after its id.
 
     Raises:
-        ValueError: it says it otherwise than protobuf does, or another id.
+        ValueError: they are not written as protobuf writes them, or there is another id among them.
     """
     message = deviceplugin.Device.FromString(rest)
     if message.ID or message.SerializeToString() != rest:

@@ -1,6 +1,6 @@
-"""The one event loop, in one thread, that everything in this process shares that speaks gRPC.
+"""One event loop in a thread of its own, which all gRPC transports and plugins of this process share.
 
-Law: nothing on it blocks. Listeners and plugins, which may, run in worker threads.
+Law: nothing on the loop blocks. Listeners and plugins may block, so they run in worker threads.
 """
 
 import asyncio
@@ -18,20 +18,20 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class LoopStoppedError(Exception):
-    """The loop ended before it could give an answer."""
+    """The loop stopped before the call had ended."""
 
 
 class LoopThread:
-    """An event loop in a thread of its own. Get one from `acquire`, give it back with `release`.
+    """An event loop in a thread of its own. `acquire` returns it, and `release` gives it back.
 
-    One loop for all, for grpc.aio wakes every loop of a process for every event of any of them.
+    There is one for all users, because grpc.aio wakes every loop of a process for each event of any of them.
     """
 
     _guard: ClassVar[threading.Lock] = threading.Lock()
     _shared: ClassVar["LoopThread | None"] = None
 
     def __init__(self) -> None:
-        self._users: dict[Close, None] = {}  # in the order in which they came
+        self._users: dict[Close, None] = {}  # in the order in which they acquired it
         self._submitting = threading.Lock()
         self._stopping = False
         self._started = threading.Event()
@@ -41,7 +41,7 @@ class LoopThread:
 
     @classmethod
     def acquire(cls, close: Close) -> "LoopThread":
-        """Give the running loop, started if need be. `close` is for the end of a program that forgets to `release`."""
+        """Return the loop, and start it if it does not run. `close` is called if the program ends without `release`."""
         with cls._guard:
             shared = cls._shared
             if shared is None or shared._stopping:  # noqa: SLF001  # it is our own class
@@ -50,27 +50,30 @@ class LoopThread:
             return shared
 
     def release(self, close: Close) -> None:
-        """Give the loop back. When nobody uses it any more its thread has ended on return."""
+        """Give the loop back. If this was its last user, its thread has ended on return."""
         with self._guard:
             self._users.pop(close, None)
             if self._users:
                 return
             with self._submitting:
                 self._stopping = True
-                with suppress(RuntimeError):  # ended already, with the program
+                with suppress(RuntimeError):  # it has ended with the program
                     self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
             if LoopThread._shared is self:
                 LoopThread._shared = None
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Run `coroutine` on the loop and wait for it. To be called from any other thread.
+        """Run `coroutine` on the loop and wait for it; an interrupt cancels it. Any other thread may call this.
+
+        `asyncio.run_coroutine_threadsafe` would leave the coroutine running if the caller is interrupted before it has
+        the future: the coroutine may begin before that.
 
         Raises:
-            LoopStoppedError: the loop has ended, or ended meanwhile.
+            LoopStoppedError: the loop has stopped, or stops while this waits.
         """
         task: asyncio.Task[Result] | None = None
-        done = threading.Lock()  # not two futures and their conditions: that takes a tenth of a plugin's call
+        done = threading.Lock()
         done.acquire()
 
         def begin() -> None:
@@ -81,7 +84,7 @@ class LoopThread:
         def give_up() -> None:
             if task is not None:
                 task.cancel()
-            else:  # it never got as far as the loop
+            else:  # it has not begun
                 coroutine.close()
 
         try:
@@ -91,7 +94,7 @@ class LoopThread:
             coroutine.close()
             raise
         except BaseException:
-            self.call_soon(give_up)  # submitting or waiting was interrupted from the keyboard
+            self.call_soon(give_up)  # a signal has interrupted submitting or waiting
             raise
         assert task is not None  # noqa: S101  # for mypy
         try:
@@ -100,13 +103,13 @@ class LoopThread:
             raise LoopStoppedError from None
 
     def _submit(self, callback: Callable[[], None]) -> None:
-        with self._submitting:  # what is submitted before the stop is cancelled by it, not forgotten
+        with self._submitting:  # a callback that is submitted before the stop is cancelled by it, not forgotten
             if self._stopping:
                 raise LoopStoppedError
             self._loop.call_soon_threadsafe(callback)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called on the loop, from any thread; in vain when the loop has ended."""
+        """Have `callback` called on the loop, from any thread. This does nothing if the loop has stopped."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback)
 
@@ -119,8 +122,8 @@ class LoopThread:
         self._stop = asyncio.Event()
         self._workers = ThreadPoolExecutor(8, thread_name_prefix="devicecore-plugin")
         self._started.set()
-        # Our thread is no daemon, for grpc must not be cut off in mid-air at the interpreter's end; so it has to see
-        # for itself that the program has ended without stopping what it started.
+        # Our thread is not a daemon, because gRPC must be closed before the interpreter ends. So it has to notice by
+        # itself that the program has ended without a stop.
         while not self._stop.is_set() and threading.main_thread().is_alive():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), 1)
@@ -128,4 +131,4 @@ class LoopThread:
             self._stopping = True
         for close in tuple(self._users):
             await close()
-        self._workers.shutdown(wait=False, cancel_futures=True)  # a plugin that never returns must not keep us
+        self._workers.shutdown(wait=False, cancel_futures=True)  # do not wait for a plugin that never returns
