@@ -562,9 +562,10 @@ class TestStartAndStop:
     def test_one_directory_has_one_kubelet(self, directory: Path, recorder: Recorder) -> None:
         with running(directory, recorder) as transport, RawPlugin(directory / "p.sock", ["d0"]):
             assert register(directory, "p.sock") == OK
-            for second in (transport, GrpcUnixTransport(directory)):
+            transport.start(recorder)
+            for second, listener in ((transport, Recorder()), (GrpcUnixTransport(directory), recorder)):
                 with pytest.raises(DirectoryInUseError):
-                    second.start(recorder)
+                    second.start(listener)
             assert (directory / "p.sock").is_socket()
             assert register(directory, "p.sock") == OK
 

@@ -117,15 +117,17 @@ class GrpcUnixTransport:
         self._running: _Running | None = None
 
     def start(self, listener: Listener) -> None:
-        """Claim and clean the directory, then serve registrations in it.
+        """Claim and clean the directory, then serve registrations in it. A second start does nothing.
 
         Raises:
             SocketPathTooLongError: the directory's name is too long for a socket in it.
             DirectoryError: a directory cannot be made or used, or other users may write to it.
-            DirectoryInUseError: it belongs to another kubelet, or this transport is started already.
+            DirectoryInUseError: it belongs to another kubelet, or this transport has another listener already.
         """
         with self._changing:
             if self._running is not None:
+                if self._running.listener == listener:
+                    return
                 raise DirectoryInUseError(str(self._directory.path))
             self._directory.claim()
             running = self._new_running(listener)
@@ -269,7 +271,7 @@ class _Running:
         listener: Listener,
         next_generation: Callable[[], int],
     ) -> None:
-        self._listener = listener
+        self.listener = listener
         self._listeners = ThreadPoolExecutor(_LISTENER_THREADS, thread_name_prefix=_LISTENER_THREAD_NAME)
         self.server = RegistrationServer(directory, limits, rate, self._notify, next_generation)
         self.watcher: PluginWatcher | None = None
@@ -309,7 +311,7 @@ class _Running:
         """Build the event here too: 50,000 devices take longer than a loop should pause."""
         event = make_event()
         try:
-            self._listener(event)
+            self.listener(event)
         except (Exception, SystemExit) as error:  # an exit would end the loop, and all others on it
             if isinstance(error, DeviceCoreError) and isinstance(event, PluginRegistered):
                 raise  # it becomes the answer to Register, and is logged there

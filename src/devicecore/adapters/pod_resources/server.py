@@ -94,13 +94,15 @@ class PodResourcesServer:
         self.stop()
 
     def start(self) -> None:
-        """Serve.
+        """Serve. A second start does nothing.
 
         Raises:
             SocketPathTooLongError: the socket's path cannot be bound.
             DirectoryError: its directory cannot be made or used.
             DirectoryInUseError: another process serves this socket.
         """
+        if self._server is not None:
+            return
         check_socket_path(str(self.socket))
         make_directory(self.socket.parent, allow_shared=self._allow_shared_directory)
         try:
