@@ -1,6 +1,6 @@
-"""Who a transport or a plugin meets in these tests: real listeners, real plugins, real sockets.
+"""What the tests connect to transports and plugins: real listeners, real plugins, real sockets.
 
-The plugins here use grpc's other API, the synchronous one, so that both sides do not share one misunderstanding.
+The plugins here use grpc's other API, the synchronous one, so that the two sides do not share a mistake.
 """
 
 import os
@@ -31,7 +31,7 @@ E = TypeVar("E")
 
 
 class Recorder:
-    """A listener that remembers everything, and can be told to refuse."""
+    """A listener that keeps all events, and refuses plugins if `refusal` is set."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -83,7 +83,7 @@ class Recorder:
 
 
 class Gpus(DevicePlugin):
-    """A plugin by the book."""
+    """A plugin that keeps to the API."""
 
     def __init__(self, *devices: str, resource: str = "acme.io/gpu", options: PluginOptions | None = None) -> None:
         self.resource = resource_name(resource)
@@ -120,7 +120,7 @@ class Gpus(DevicePlugin):
         return len(self._subscribers)
 
     def become(self, *devices: Device) -> None:
-        """Have other devices from now on."""
+        """Replace the devices, and notify the subscribers."""
         self._devices = devices
         for changed in self._subscribers:
             changed()
@@ -202,7 +202,7 @@ class RawPlugin:
 
 
 class RawKubelet:
-    """A kubelet that takes every registration, deletes nothing and calls nobody."""
+    """A kubelet that accepts every registration, deletes nothing and calls no plugin."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -39,7 +39,7 @@ class TestFileStore:
         assert store.set_aside() is None
         assert FileStore(directory / "missing" / "file").load() is None
 
-    def test_what_was_saved_last_is_there(self, store: FileStore, directory: Path) -> None:
+    def test_the_blob_saved_last_is_loaded(self, store: FileStore, directory: Path) -> None:
         for blob in (b"first", b"", bytes(range(256)) * 5000):
             store.save(blob)
             assert store.load() == FileStore.in_directory(directory).load() == blob
@@ -59,7 +59,7 @@ class TestFileStore:
         assert names(directory) == set(aside)
         assert all((directory / name).read_bytes() == name.encode() for name in aside)
 
-    def test_what_cannot_be_set_aside_durably_stays_where_it_is(
+    def test_a_file_that_cannot_be_set_aside_durably_stays_where_it_is(
         self, store: FileStore, directory: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         store.path.write_bytes(b"corrupt")
@@ -70,7 +70,7 @@ class TestFileStore:
         assert store.load() == b"corrupt"  # else nobody would hear of it at the next start
 
     @pytest.mark.parametrize("after", ["set aside", "not read"])
-    def test_whoever_wrote_first_keeps_the_file_also_after_what_is_not_a_save(
+    def test_a_store_refuses_to_overwrite_a_foreign_file_after_other_calls(
         self, store: FileStore, monkeypatch: pytest.MonkeyPatch, after: str
     ) -> None:
         store.save(b"first")
@@ -85,7 +85,7 @@ class TestFileStore:
             store.save(b"second")
         assert store.load() == b"somebody else's"
 
-    def test_whoever_wrote_first_keeps_the_file(self, store: FileStore, directory: Path) -> None:
+    def test_a_store_refuses_to_overwrite_what_another_store_wrote(self, store: FileStore, directory: Path) -> None:
         second = FileStore.in_directory(directory)
         assert store.load() is second.load() is None
         store.save(b"first")
@@ -109,7 +109,7 @@ class TestFileStore:
         store.save(b"four")
         assert store.load() == b"four"
 
-    def test_what_a_crash_left_behind_is_deleted_and_nothing_else(self, directory: Path) -> None:
+    def test_the_files_that_a_crash_has_left_are_deleted_and_no_others(self, directory: Path) -> None:
         ours = {f".{CHECKPOINT_NAME}.123-4.new", f".{CHECKPOINT_NAME}.5-6.new"}
         foreign = {f".{CHECKPOINT_NAME}.swp", f"{CHECKPOINT_NAME}.corrupt-1", f".other.{CHECKPOINT_NAME}.123-4.new"}
         for name in ours | foreign:
@@ -117,7 +117,7 @@ class TestFileStore:
         FileStore.in_directory(directory).save(b"blob")
         assert names(directory) == foreign | {CHECKPOINT_NAME}
 
-    def test_the_disks_own_words_say_what_is_wrong(self, store: FileStore, directory: Path) -> None:
+    def test_an_error_has_the_systems_own_words(self, store: FileStore, directory: Path) -> None:
         store.path.mkdir()
         with pytest.raises(StoreError) as failed:
             store.load()
@@ -138,7 +138,7 @@ class TestFileStore:
         assert failed.value.action == "set aside"
         assert names(directory) == {CHECKPOINT_NAME, "plain"}
 
-    def test_what_is_not_a_regular_file_is_refused_without_waiting(self, directory: Path) -> None:
+    def test_a_pipe_or_a_device_is_refused_without_waiting(self, directory: Path) -> None:
         os.mkfifo(directory / "pipe")
         for path in ("/dev/zero", directory / "pipe"):
             with pytest.raises(StoreError, match=f"{path}: it is a pipe, a socket or a device"):
@@ -183,7 +183,7 @@ class TestFileStore:
 
     @pytest.mark.parametrize("failing", [1, 2], ids=["the file", "the directory"])
     @pytest.mark.parametrize("old", [b"old", None])
-    def test_what_cannot_be_made_durable_was_not_saved(
+    def test_a_write_that_cannot_be_made_durable_was_not_saved(
         self,
         store: FileStore,
         directory: Path,
@@ -228,7 +228,7 @@ class TestFileStore:
         store.save(b"after")
         assert names(directory) == {CHECKPOINT_NAME}
 
-    def test_two_who_save_at_once_never_mix(self, directory: Path) -> None:
+    def test_concurrent_saves_never_mix(self, directory: Path) -> None:
         blobs = {bytes([number]) * 100_000 for number in range(8)}
         stores = [FileStore.in_directory(directory) for _ in blobs]
         for each in stores:
@@ -247,7 +247,7 @@ class TestFileStore:
 
 
 class TestJsonFileSink:
-    def test_a_status_is_merged_into_what_others_wrote(self, directory: Path) -> None:
+    def test_a_status_is_merged_into_a_file_of_other_programs(self, directory: Path) -> None:
         path = directory / "node.json"
         sink = JsonFileSink(path)
         sink.publish(NodeStatus({GPU: 4, FPGA: 1}, {GPU: 3, FPGA: 0}))

@@ -150,7 +150,7 @@ class TestWhatIsSaid:
 
 
 class TestHowOften:
-    def test_a_resource_that_registers_too_often_is_told_when_to_try_again(
+    def test_a_resource_that_registers_too_often_learns_when_to_try_again(
         self, directory: Path, recorder: Recorder, clock: Time
     ) -> None:
         limited = GrpcUnixTransport(directory, registrations_per_second=0.5, registration_burst=3, clock=clock)
@@ -206,7 +206,9 @@ class TestHowOften:
         finally:
             limited.stop()
 
-    def test_without_a_limit_nobody_is_told_to_wait(self, directory: Path, recorder: Recorder, clock: Time) -> None:
+    def test_without_a_limit_every_registration_is_looked_at(
+        self, directory: Path, recorder: Recorder, clock: Time
+    ) -> None:
         unlimited = GrpcUnixTransport(directory, registrations_per_second=None, registration_burst=1, clock=clock)
         unlimited.start(recorder)
         try:
@@ -216,11 +218,13 @@ class TestHowOften:
             unlimited.stop()
 
     @pytest.mark.parametrize(("per_second", "burst"), [(0.0, 1), (-1.0, 1), (1.0, 0)])
-    def test_a_limit_that_lets_nobody_in_is_a_mistake(self, directory: Path, per_second: float, burst: int) -> None:
+    def test_a_rate_that_would_refuse_every_call_is_an_error(
+        self, directory: Path, per_second: float, burst: int
+    ) -> None:
         with pytest.raises(ValueError, match="would refuse everybody"):
             GrpcUnixTransport(directory, registrations_per_second=per_second, registration_burst=burst)
 
-    def test_the_limit_forgets_whoever_has_been_quiet(self, clock: Time) -> None:
+    def test_the_limit_forgets_resources_that_have_not_registered_lately(self, clock: Time) -> None:
         """Names can be made up; the memory for them cannot."""
         rate = RegistrationRate(1.0, 10, clock)
         for number in range(100_000):

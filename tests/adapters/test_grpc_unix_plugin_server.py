@@ -202,7 +202,7 @@ def test_a_plugin_without_a_kubelet_says_so_and_waits(directory: Path, recorder:
             served.wait_registered(PATIENCE)
 
 
-def test_a_plugin_whose_place_was_taken_leaves_it_to_the_other(directory: Path, recorder: Recorder) -> None:
+def test_a_plugin_whose_path_was_taken_does_not_take_it_back(directory: Path, recorder: Recorder) -> None:
     with running(directory, recorder):
         served = serve_plugin(Gpus("old"), directory, endpoint="p.sock", poll_interval=SOON)
         recorder.lists(recorder.plugin())
@@ -223,7 +223,7 @@ def problem(served: ServedPlugin) -> str | None:
     return None
 
 
-def test_what_a_plugin_raises_is_the_callers_error(directory: Path, recorder: Recorder) -> None:
+def test_an_exception_of_a_plugin_is_the_callers_error(directory: Path, recorder: Recorder) -> None:
     class Broken(Gpus):
         def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
             if len(devices) > 1:
@@ -237,9 +237,7 @@ def test_what_a_plugin_raises_is_the_callers_error(directory: Path, recorder: Re
             transport.allocate(recorder.plugin(), [D0])
 
 
-def test_a_plugin_that_wants_to_exit_ends_its_call_and_not_what_else_is_served(
-    directory: Path, recorder: Recorder
-) -> None:
+def test_a_plugin_that_exits_ends_its_call_and_no_other_plugin(directory: Path, recorder: Recorder) -> None:
     class Exiting(Gpus):
         def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
             sys.exit("the driver has gone")
@@ -290,7 +288,7 @@ def test_options_count_only_where_the_kubelet_asks_for_them(directory: Path, rec
         assert recorder.wait(PluginRegistered)[0].options == options
 
 
-def test_a_method_nobody_has_is_unimplemented(directory: Path) -> None:
+def test_an_unknown_method_is_unimplemented(directory: Path) -> None:
     with serve_plugin(Gpus(), directory) as served:
         assert call(served.socket, "Deallocate", deviceplugin.Empty()) == b"UNIMPLEMENTED"
 

@@ -107,7 +107,7 @@ class TestRegister:
         monkeypatch.setattr(server, "SOCKET_PATIENCE", PATIENCE)
         assert register(directory, "missing.sock") == refusal  # not that the dial's time was over
 
-    def test_a_socket_where_nobody_listens_is_dialled_until_the_time_is_over(self, directory: Path) -> None:
+    def test_a_socket_without_a_listener_is_dialled_until_the_deadline(self, directory: Path) -> None:
         with socket.socket(socket.AF_UNIX) as bound:
             bound.bind(str(directory / "p.sock"))
         assert register(directory, "p.sock") == (
@@ -272,7 +272,7 @@ class TestInstances:
         assert "ResourceExhausted" in caplog.text
         assert str(4 * 1024 * 1024) in caplog.text
 
-    def test_a_slow_listener_delays_nobody_else(self, directory: Path) -> None:
+    def test_a_slow_listener_delays_no_other_plugin(self, directory: Path) -> None:
         released, recorder = threading.Event(), Recorder()
 
         def listener(event: Event) -> None:
@@ -330,7 +330,7 @@ def child_plugin(directory: Path) -> "subprocess.Popen[bytes]":
 
 
 class TestCalls:
-    def test_what_a_plugin_answers_comes_back(
+    def test_the_answers_of_a_plugin_are_returned(
         self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport
     ) -> None:
         options = PluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
@@ -347,7 +347,7 @@ class TestCalls:
             ("pre-start", ("d0",)),
         ]
 
-    def test_what_a_plugin_raises_comes_back_in_gos_words(
+    def test_an_exception_of_a_plugin_is_returned_in_gos_words(
         self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport
     ) -> None:
         with serve_plugin(Gpus("d0"), directory), pytest.raises(PluginCallError) as failed:
@@ -474,7 +474,7 @@ class TestCalls:
             released.set()
 
     @pytest.mark.parametrize("timeout", [0.0, -1.0])
-    def test_a_call_whose_time_is_over_fails_at_once(
+    def test_a_call_whose_deadline_has_passed_fails_at_once(
         self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport, timeout: float
     ) -> None:
         with serve_plugin(Gpus("d0"), directory), pytest.raises(PluginCallError, match="context deadline exceeded"):
@@ -624,7 +624,7 @@ class TestStartAndStop:
         assert status is StatusCode.UNAVAILABLE or text.endswith("the kubelet is stopping")
         assert recorder.events == [RegistrationRequested("acme.io/gpu")]
 
-    def test_of_many_who_want_a_directory_one_at_a_time_gets_it(self, directory: Path) -> None:
+    def test_a_directory_that_many_transports_claim_has_one_owner(self, directory: Path) -> None:
         owners = threading.Semaphore(1)
         counts = {"owned": 0, "refused": 0}
 

@@ -54,7 +54,7 @@ def wait_until_dropped(served: ServedPlugin) -> None:
         pass
 
 
-def test_a_watcher_finds_who_it_is_and_what_it_has(directory: Path) -> None:
+def test_a_watcher_finds_the_name_and_the_devices_of_a_plugin(directory: Path) -> None:
     with serve_plugin(Gpus("d0"), registry=directory, endpoint="p.sock", poll_interval=SOON) as served:
         assert served.socket == str(directory / "p.sock")
         assert not served.registered
@@ -71,7 +71,7 @@ def test_a_watcher_finds_who_it_is_and_what_it_has(directory: Path) -> None:
     assert list(directory.iterdir()) == []
 
 
-def test_a_refusal_by_a_watcher_is_told(directory: Path) -> None:
+def test_the_refusal_of_a_watcher_is_the_cause_of_the_error(directory: Path) -> None:
     with serve_plugin(Gpus("d0"), registry=directory, poll_interval=SOON) as served, watcher(served) as channel:
         notify(channel, registered=False, error="we are closed")
         with pytest.raises(KubeletUnreachableError, match="we are closed"):
@@ -91,7 +91,7 @@ def test_a_watched_socket_that_was_deleted_is_made_again(directory: Path) -> Non
             assert get_info(channel).name == "acme.io/gpu"
 
 
-def test_without_a_registry_nobody_is_told_who_it_is(directory: Path) -> None:
+def test_without_a_registry_a_plugin_does_not_serve_get_info(directory: Path) -> None:
     with serve_plugin(Gpus("d0"), directory) as served, watcher(served) as channel:
         with pytest.raises(grpc.RpcError) as refused:
             get_info(channel)

@@ -99,7 +99,9 @@ def served(directory: Path) -> Iterator[RawPlugin]:
 
 
 @pytest.mark.usefixtures("kubelet", "served")
-def test_a_plugin_is_found_asked_and_told(registry: Path, directory: Path, recorder: Recorder) -> None:
+def test_a_plugin_is_found_and_notified_that_it_is_registered(
+    registry: Path, directory: Path, recorder: Recorder
+) -> None:
     endpoint = str(directory / "elsewhere.sock")
     with announced(registry / "gpu.sock", endpoint=endpoint, supported_versions=["v1", "v1beta1"]) as announcer:
         assert announcer.status() == (True, "")
@@ -122,7 +124,7 @@ def test_our_own_plugins_are_served_and_announced_on_one_socket(
     recorder.wait_lost(recorder.plugin())
 
 
-def test_who_was_there_before_the_kubelet_is_found_too(directory: Path, registry: Path, recorder: Recorder) -> None:
+def test_a_plugin_that_started_before_the_kubelet_is_found(directory: Path, registry: Path, recorder: Recorder) -> None:
     registry.mkdir()
     with serve_plugin(Gpus("gpu-0"), registry=registry) as plugin:
         for number in (1, 2):  # and again after the kubelet's restart
@@ -181,7 +183,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.usefixtures("kubelet")
-def test_a_plugin_that_is_refused_is_told_why_and_asked_again(registry: Path, recorder: Recorder) -> None:
+def test_a_refused_plugin_is_notified_why_and_asked_again(registry: Path, recorder: Recorder) -> None:
     with ExitStack() as stack:
         announcers = {
             name: stack.enter_context(announced(registry / name, **info)) for name, (info, _) in REFUSED.items()
@@ -194,7 +196,7 @@ def test_a_plugin_that_is_refused_is_told_why_and_asked_again(registry: Path, re
 
 
 @pytest.mark.usefixtures("kubelet", "served")
-def test_whom_the_listener_refuses_is_told_so(registry: Path, directory: Path, recorder: Recorder) -> None:
+def test_a_plugin_that_the_listener_refuses_is_notified(registry: Path, directory: Path, recorder: Recorder) -> None:
     recorder.refusal = DeviceRefusedError("acme.io/gpu", "gpu-0")
     with announced(registry / "gpu.sock", endpoint=str(directory / "elsewhere.sock")) as announcer:
         registered, error = announcer.status()
@@ -205,7 +207,9 @@ def test_whom_the_listener_refuses_is_told_so(registry: Path, directory: Path, r
 
 
 @pytest.mark.usefixtures("kubelet", "served")
-def test_a_plugin_that_does_not_want_to_know_is_let_go(registry: Path, directory: Path, recorder: Recorder) -> None:
+def test_a_plugin_that_fails_to_be_notified_is_disconnected(
+    registry: Path, directory: Path, recorder: Recorder
+) -> None:
     endpoint = str(directory / "elsewhere.sock")
     with announced(registry / "gpu.sock", endpoint=endpoint, notified_ok=False) as announcer:
         assert announcer.status() == (True, "")

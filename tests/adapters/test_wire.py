@@ -64,7 +64,7 @@ def successive_listings(draw: st.DrawFn) -> list[bytes]:
 
 
 class TestMessages:
-    def test_what_is_checked_in_is_what_the_protos_say(self, tmp_path: Path) -> None:
+    def test_the_descriptors_are_those_of_the_protos(self, tmp_path: Path) -> None:
         pytest.importorskip("grpc_tools")
         subprocess.run([sys.executable, ROOT / "tools" / "make_protos.py", tmp_path], check=True)
         made = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -72,7 +72,7 @@ class TestMessages:
         assert made == {name: (WIRE / name).read_bytes() for name in made}
 
     @pytest.mark.parametrize("name", MODULES)
-    def test_a_module_holds_what_its_stub_promises(self, name: str) -> None:
+    def test_a_module_has_the_names_of_its_stub(self, name: str) -> None:
         stub = ast.parse((WIRE / f"{name}.pyi").read_text())
         promised = {node.name for node in stub.body if isinstance(node, ast.ClassDef)}
         module = importlib.import_module(f"devicecore.wire.{name}")
@@ -147,7 +147,7 @@ class TestDevices:
         ],
         ids=["no topology", "no nodes", "a node without a number", "two nodes"],
     )
-    def test_what_a_plugin_leaves_out_makes_a_difference(
+    def test_a_missing_topology_differs_from_an_empty_one(
         self, data: bytes, topology: tuple[NumaNode, ...] | None
     ) -> None:
         assert conversion.to_device(deviceplugin.Device.FromString(data)).topology == topology
@@ -200,7 +200,7 @@ class TestDevices:
                 else:
                     assert reader.read(data) == plain
 
-    def test_only_what_is_new_in_a_list_is_read(self) -> None:
+    def test_only_the_new_part_of_a_list_is_read(self) -> None:
         """And what stands around it: counted in ids that are another object than before."""
         listed = [Device(DeviceId(f"dev-{number:04}"), Health.HEALTHY) for number in range(1000)]
         reader = ListReader()
@@ -251,7 +251,7 @@ class TestReceipts:
         assert conversion.read_receipt(Receipt(b"")) == ContainerAllocateResponse()
 
     @pytest.mark.parametrize("data", [b"\xff", b"\n\x05ab", b"\n\x03\n\x01\xff"], ids=["tag", "length", "utf-8"])
-    def test_what_is_no_answer_is_unreadable(self, data: bytes) -> None:
+    def test_bytes_that_are_not_an_answer_are_unreadable(self, data: bytes) -> None:
         with pytest.raises(UnreadableReceiptError) as unreadable:
             conversion.read_receipt(Receipt(data))
         assert unreadable.value.cause

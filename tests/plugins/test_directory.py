@@ -30,11 +30,13 @@ def test_files_are_devices_however_deep_they_lie(tmp_path: Path) -> None:
     assert ids(DirectoryPlugin(GOPHER, tmp_path).devices()) == ["brad", "rob", "team/a/ken"]
 
 
-def test_a_folder_that_is_not_there_has_none(tmp_path: Path) -> None:
+def test_a_missing_folder_has_no_devices(tmp_path: Path) -> None:
     assert ids(DirectoryPlugin(GOPHER, tmp_path / "missing").devices()) == []
 
 
-def test_a_name_that_is_no_id_is_left_out_and_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_name_that_cannot_be_an_id_is_left_out_and_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for name in ("x" * 63, "x" * 64, "two\nlines", os.fsdecode(b"\xff")):
         (tmp_path / name).touch()
     plugin = DirectoryPlugin(GOPHER, tmp_path)
@@ -42,12 +44,12 @@ def test_a_name_that_is_no_id_is_left_out_and_told_once(tmp_path: Path, caplog: 
     assert len(caplog.records) == 3
 
 
-def test_a_name_that_is_no_resource_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_resource_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidResourceNameError):
         DirectoryPlugin("gopher", tmp_path)
 
 
-def test_what_comes_and_goes_is_reported(memory_kubelet: MemoryKubelet, tmp_path: Path) -> None:
+def test_files_that_come_and_go_are_reported(memory_kubelet: MemoryKubelet, tmp_path: Path) -> None:
     (tmp_path / "rob").touch()
     served = memory_kubelet.serve(DirectoryPlugin(GOPHER, tmp_path, poll_interval=0.01))
     memory_kubelet.wait_for_counts(GOPHER, 1)
@@ -59,7 +61,7 @@ def test_what_comes_and_goes_is_reported(memory_kubelet: MemoryKubelet, tmp_path
     served.stop()
 
 
-def test_a_container_is_given_what_the_answer_says(memory_kubelet: MemoryKubelet, tmp_path: Path) -> None:
+def test_a_container_gets_what_the_answer_function_returns(memory_kubelet: MemoryKubelet, tmp_path: Path) -> None:
     (tmp_path / "rob").touch()
     memory_kubelet.serve(DirectoryPlugin(GOPHER, tmp_path, lambda files: responses.mounts(files, "/etc/g", "/gophers")))
     assert memory_kubelet.admit({GOPHER: 1}).mounts == (Mount("/gophers/rob", "/etc/g/rob", read_only=True),)
@@ -93,7 +95,7 @@ def test_the_command_serves_a_folder(
     assert kubelet.plugin_sockets() == ()
 
 
-def test_ids_are_what_a_kubelet_takes(memory_kubelet: MemoryKubelet, tmp_path: Path) -> None:
+def test_the_ids_are_valid_for_a_kubelet(memory_kubelet: MemoryKubelet, tmp_path: Path) -> None:
     (tmp_path / "ein Gerät").touch()
     memory_kubelet.serve(DirectoryPlugin(GOPHER, tmp_path))
     assert memory_kubelet.admit({GOPHER: 1}).devices() == (DeviceId("ein Gerät"),)

@@ -119,7 +119,7 @@ class TestTooMuch:
         assert min(listener.pauses) >= 3 * Busy.SECONDS * 0.9
         assert max(durations) < 5  # seconds, on a loaded machine; usually some milliseconds
 
-    def test_registrations_at_one_mute_socket_are_bounded_and_block_nobody(
+    def test_registrations_at_one_mute_socket_are_bounded_and_block_no_other(
         self, directory: Path, recorder: Recorder
     ) -> None:
         calls = 2000 if STORM else 40

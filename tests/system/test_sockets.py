@@ -85,7 +85,7 @@ def test_a_socket_that_was_deleted_is_noticed_and_can_be_served_again(directory:
     assert owned.identity != before
 
 
-def test_what_is_no_socket_is_neither_replaced_nor_removed(directory: Path, listeners: ExitStack) -> None:
+def test_a_file_that_is_not_a_socket_is_neither_replaced_nor_removed(directory: Path, listeners: ExitStack) -> None:
     owned = OwnedSocket(str(directory / "a.sock"))
     serve(owned, listeners)
     Path(owned.path).unlink()
