@@ -42,6 +42,9 @@ class FileStore:
         self._ours: tuple[bytes | None, ...] | None = None
         """What the file may hold if no other process writes it; None if it may hold anything."""
 
+    def __repr__(self) -> str:
+        return f"FileStore({str(self.path)!r})"
+
     @classmethod
     def in_directory(cls, directory: str | os.PathLike[str]) -> "FileStore":
         """Return the store of the checkpoint where a kubelet keeps it: in the plugin directory."""
@@ -106,6 +109,9 @@ class JsonFileSink:
         self.path: Path = Path(path)
         self._file = DurableFile(self.path, 0o644)
         self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"JsonFileSink({str(self.path)!r})"
 
     def publish(self, status: NodeStatus) -> None:
         """Merge `status` into the file. A removed resource stays with 0, as in a Node object (kubelet.md 8.2).

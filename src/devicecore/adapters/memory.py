@@ -34,6 +34,11 @@ class MemoryTransport:
         self._connections: dict[PluginId, MemoryConnection] = {}
         self._generations = count(1)
 
+    def __repr__(self) -> str:
+        plugins = len(self._connections)
+        state = "stopped" if self._listener is None else f"{plugins} plugin{'s' * (plugins != 1)}"
+        return f"MemoryTransport({state})"
+
     def start(self, listener: Listener) -> None:
         """Begin to take registrations, by `connect`."""
         self._listener = listener

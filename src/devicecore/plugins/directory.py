@@ -47,6 +47,9 @@ class DirectoryPlugin(PollingPlugin):
         self._answer = answer or (lambda devices: environment_list(devices, "DEVICES"))
         self._left_out: set[str] = set()
 
+    def __repr__(self) -> str:
+        return f"DirectoryPlugin({self.resource!r}, {str(self.path)!r})"
+
     def devices(self) -> Sequence[Device]:
         """Return the files that are there now, in the order of their names."""
         names = sorted(os.path.relpath(path, self.path) for path in _files(self.path))

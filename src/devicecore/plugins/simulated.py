@@ -42,6 +42,11 @@ class SimulatedPlugin(DevicePlugin):
         self._subscribers: list[Callable[[], None]] = []
         self._lock = threading.Lock()
 
+    def __repr__(self) -> str:
+        devices = tuple(self._devices.values())
+        unhealthy = sum(device.health is Health.UNHEALTHY for device in devices)
+        return f"SimulatedPlugin({self.resource!r}, {len(devices)} device{'s' * (len(devices) != 1)}, {unhealthy} unhealthy)"
+
     def devices(self) -> Sequence[Device]:
         """Return the devices as they were set last."""
         return tuple(self._devices.values())

@@ -217,6 +217,10 @@ class ServedPlugin:
         self._problem = "not tried yet"
         self._attempted = threading.Condition()
 
+    def __repr__(self) -> str:
+        state = "stopped" if self._loop is None else "registered" if self.registered else "not registered"
+        return f"ServedPlugin({self.plugin.resource!r}, {self.socket!r}, {state})"
+
     def __enter__(self) -> Self:
         return self
 

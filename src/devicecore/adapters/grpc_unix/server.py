@@ -130,6 +130,11 @@ class RegistrationServer:
             self._socket.remove()
             await self._server.stop(STOP_GRACE)
 
+    @property
+    def plugins(self) -> int:
+        """How many instances are connected, or are about to be. Any thread may call this."""
+        return len(self._clients)
+
     def find(self, plugin: PluginId) -> PluginClient:
         """Return the connection to `plugin`. Any thread may call this.
 

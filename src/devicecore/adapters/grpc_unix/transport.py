@@ -116,6 +116,12 @@ class GrpcUnixTransport:
         self._changing = threading.Lock()  # start and stop exclude each other
         self._running: _Running | None = None
 
+    def __repr__(self) -> str:
+        running = self._running
+        plugins = 0 if running is None else running.server.plugins
+        state = "stopped" if running is None else f"{plugins} plugin{'s' * (plugins != 1)}"
+        return f"GrpcUnixTransport({str(self._directory.path)!r}, {state})"
+
     def start(self, listener: Listener) -> None:
         """Claim and clean the directory, then serve registrations in it. A second start does nothing.
 

@@ -84,6 +84,9 @@ class PodResourcesServer:
         self._server: grpc.Server | None = None
         self._keeper: SupervisedThread | None = None
 
+    def __repr__(self) -> str:
+        return f"PodResourcesServer({str(self.socket)!r}, {'stopped' if self._server is None else 'running'})"
+
     def __enter__(self) -> Self:
         self.start()
         return self
