@@ -4,10 +4,12 @@ The plugins here use grpc's other API, the synchronous one, so that the two side
 """
 
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from queue import Queue, SimpleQueue
 from types import TracebackType
@@ -236,6 +238,23 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
     while not condition():
         assert time.monotonic() < given_up_at, f"still waiting until {what}"
         time.sleep(0.01)
+
+
+@contextmanager
+def deep_tree(top: Path) -> Iterator[None]:
+    """Have 1,100 directories `d/d/d/...` below `top`, and remove them with `rm`, because Python's own way recurses."""
+    here = Path.cwd()
+    os.chdir(top)
+    try:
+        for _ in range(1100):
+            os.mkdir("d")  # noqa: PTH102 - relative, because the whole path is too long for the system
+            os.chdir("d")
+    finally:
+        os.chdir(here)
+    try:
+        yield
+    finally:
+        subprocess.run(["rm", "-rf", str(top / "d")], check=True)  # noqa: S607 - wherever it is installed
 
 
 def environment(*folders: Path) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """Plugins that look at their devices again and again."""
 
 import logging
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from devicecore.plugins.directory import DirectoryPlugin
 from devicecore.plugins.polling import PollingPlugin
 from devicecore.system import background
 from devicecore.testing.kubelet import MemoryKubelet
-from tests.adapters.peers import wait_until
+from tests.adapters.peers import deep_tree, wait_until
 
 CHIP = resource_name("acme.io/chip")
 
@@ -66,16 +65,9 @@ def test_a_look_that_fails_is_logged_and_the_next_ones_go_on(
 
 
 def test_a_deep_tree_does_not_end_a_directory_plugin(memory_kubelet: MemoryKubelet, tmp_path: Path) -> None:
-    here = os.getcwd()  # noqa: PTH109 - it is restored below
-    os.chdir(tmp_path)
-    try:
-        for _ in range(1100):
-            os.mkdir("d")  # noqa: PTH102 - relative, because the whole path is too long for the system
-            os.chdir("d")
-    finally:
-        os.chdir(here)
-    served = memory_kubelet.serve(DirectoryPlugin(CHIP, tmp_path, poll_interval=0.01))
-    (tmp_path / "d" / "d" / "chip").touch()
-    memory_kubelet.wait_for_counts(CHIP, 1)
-    assert [device.id for device in memory_kubelet.devices(CHIP)] == ["d/d/chip"]
-    served.stop()
+    with deep_tree(tmp_path):
+        served = memory_kubelet.serve(DirectoryPlugin(CHIP, tmp_path, poll_interval=0.01))
+        (tmp_path / "d" / "d" / "chip").touch()
+        memory_kubelet.wait_for_counts(CHIP, 1)
+        assert [device.id for device in memory_kubelet.devices(CHIP)] == ["d/d/chip"]
+        served.stop()

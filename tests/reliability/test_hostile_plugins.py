@@ -22,7 +22,7 @@ from devicecore.domain.errors import DirectoryError
 from devicecore.domain.events import DevicesReported, Event, PluginRegistered
 from devicecore.domain.model import Device, DeviceId, NumaNode, PluginId
 from devicecore.wire import deviceplugin
-from tests.adapters.peers import PATIENCE, Gpus, RawPlugin, Recorder, register, running, wait_until
+from tests.adapters.peers import PATIENCE, Gpus, RawPlugin, Recorder, deep_tree, register, running, wait_until
 from tests.adapters.test_watcher import announced
 
 OK = (StatusCode.OK, "")
@@ -151,29 +151,11 @@ class TestRegistry:
     def test_a_deep_tree_and_paths_beyond_path_max_do_not_end_the_watcher(
         self, directory: Path, registry: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
     ) -> None:
-        here = os.getcwd()  # noqa: PTH109 - it is restored below
-        os.chdir(registry)
-        try:
-            for _ in range(1100):
-                os.mkdir("directory")  # noqa: PTH102 - relative, because the whole path is too long for the system
-                os.chdir("directory")
-        finally:
-            os.chdir(here)
         transport = GrpcUnixTransport(directory / "dp", plugins_registry=registry)
         transport.start(recorder)
-        try:
-            with serve_plugin(Gpus("d0"), registry=registry) as served:
-                served.wait_registered(PATIENCE)
-        finally:
-            transport.stop()
-            os.chdir(registry)
-            try:
-                while (inner := Path("directory")).exists():
-                    inner.rename("old")
-                    Path("old/directory").exists() and Path("old/directory").rename("directory")
-                    Path("old").rmdir()
-            finally:
-                os.chdir(here)
+        with deep_tree(registry), serve_plugin(Gpus("d0"), registry=registry) as served:
+            served.wait_registered(PATIENCE)
+        transport.stop()
         assert messages(caplog, "ended unexpectedly") == []
 
     @pytest.mark.parametrize("place", [".", "below"])

@@ -1,5 +1,6 @@
 """Sockets that this process binds, beside those of other processes."""
 
+import ctypes
 import os
 import socket
 import stat
@@ -47,6 +48,19 @@ def test_a_socket_appears_only_when_it_is_served_and_leaves_nothing_else(directo
     owned.remove()
     owned.remove()
     assert names(directory) == []
+
+
+def test_a_new_socket_is_a_created_file_for_inotify(directory: Path, listeners: ExitStack) -> None:
+    """Some plugins wait for just this event of kubelet.sock, and not for that of a renamed file."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    in_create = 0x100
+    watch = libc.inotify_init1(os.O_NONBLOCK)
+    assert libc.inotify_add_watch(watch, os.fsencode(directory), in_create) > 0
+    try:
+        serve(OwnedSocket(str(directory / "kubelet.sock")), listeners)
+        assert b"kubelet.sock\0" in os.read(watch, 4096)
+    finally:
+        os.close(watch)
 
 
 @pytest.mark.parametrize("umask", [0, 0o077])

@@ -45,7 +45,8 @@ class SimulatedPlugin(DevicePlugin):
     def __repr__(self) -> str:
         devices = tuple(self._devices.values())
         unhealthy = sum(device.health is Health.UNHEALTHY for device in devices)
-        return f"SimulatedPlugin({self.resource!r}, {len(devices)} device{'s' * (len(devices) != 1)}, {unhealthy} unhealthy)"
+        counts = f"{len(devices)} device{'s' * (len(devices) != 1)}, {unhealthy} unhealthy"
+        return f"SimulatedPlugin({self.resource!r}, {counts})"
 
     def devices(self) -> Sequence[Device]:
         """Return the devices as they were set last."""

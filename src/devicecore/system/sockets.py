@@ -88,7 +88,7 @@ class SocketState(Enum):
 class OwnedSocket:
     """The path of a socket that this process serves, and which file there is its own.
 
-    A socket is bound in a private directory beside the path and renamed into place, because gRPC deletes the path that
+    A socket is bound in a private directory beside the path and moved into place, because gRPC deletes the path that
     it was told to bind, before it binds and after it stops, even if another process made the file there. So gRPC
     deletes nothing but the private name, the path always has the old socket or the new one, and nobody can connect
     before the mode is set.
@@ -125,7 +125,10 @@ class OwnedSocket:
             yield str(bound)
             identity = socket_identity(str(bound))
             bound.chmod(self._mode)
-            bound.rename(self.path)
+            try:
+                Path(self.path).hardlink_to(bound)  # for inotify a created file, for which some plugins wait
+            except OSError:  # there is a socket already, or this file system has no hard links
+                bound.rename(self.path)
             self.identity = identity
         finally:
             with suppress(FileNotFoundError):

@@ -25,7 +25,7 @@ from devicecore.domain.errors import InvalidEndpointError, InvalidResourceNameEr
 from devicecore.domain.model import is_extended_resource
 from devicecore.domain.text import foreign_text
 from devicecore.system.grpc_settings import channel_options, target
-from devicecore.system.sockets import MAX_SOCKET_PATH
+from devicecore.system.sockets import MAX_SOCKET_PATH, OwnedSocket
 from devicecore.wire import deviceplugin
 
 Request = TypeVar("Request", bound=Message)
@@ -37,7 +37,6 @@ _MAX_MESSAGE = (
 _MAX_LISTS = 8  # kept of one stream; a list may have megabytes
 _MAX_NAMES = 100  # kept of resources and methods that a plugin makes up
 _HANDLERS = 16
-_PRIVATE_NAME = ".dc.sock"  # of kubelet.sock while it is bound; not longer than that name
 
 
 @frozen
@@ -251,15 +250,12 @@ class BareKubelet:
         """Serve kubelet.sock. A socket at that path is deleted first."""
         server = grpc.server(ThreadPoolExecutor(_HANDLERS, thread_name_prefix="conformance"))
         server.add_generic_rpc_handlers((_Methods(self._register, self._note_unknown),))
-        # gRPC deletes the path that it has bound, but a kubelet that dies leaves kubelet.sock behind. The socket is
-        # linked into place, not renamed, because some plugins wait for the event of a created file.
-        private = self.directory / _PRIVATE_NAME
-        private.unlink(missing_ok=True)
-        server.add_insecure_port(target(str(private)))
-        server.start()
+        # A kubelet that dies leaves kubelet.sock behind. It is deleted, not replaced, because some plugins wait for the
+        # event of a created file.
         self.socket.unlink(missing_ok=True)
-        self.socket.hardlink_to(private)
-        private.unlink()
+        with OwnedSocket(str(self.socket)).binding() as private:
+            server.add_insecure_port(target(private))
+            server.start()
         self._server = server
 
     def leave(self) -> None:
