@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from devicecore.system import background
-from devicecore.system.background import SupervisedThread, bounded_backoff, supervise
+from devicecore.system.background import SupervisedThread, bounded_backoff, end, supervise
 
 PATIENCE = 30.0  # seconds
 
@@ -102,6 +102,28 @@ def test_a_task_that_ends_unexpectedly_is_logged_and_started_again(
         "the watcher ended unexpectedly, starts again in 0.001 s",
         "the watcher ended unexpectedly, starts again in 0.002 s",
     ]
+
+
+def test_a_task_that_swallows_a_cancellation_is_cancelled_again() -> None:
+    async def main() -> None:
+        swallowed = 0
+
+        async def run() -> None:
+            nonlocal swallowed
+            while True:
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    swallowed += 1
+                    if swallowed == 3:
+                        raise
+
+        task = asyncio.create_task(supervise("the server", run))
+        await asyncio.sleep(0)
+        await asyncio.wait_for(end(task), PATIENCE)
+        assert task.cancelled()
+
+    asyncio.run(main())
 
 
 def test_the_pause_grows_to_its_bound_and_stays_there_for_any_number_of_failures() -> None:

@@ -65,6 +65,17 @@ async def supervise(name: str, run: Callable[[], Awaitable[None]]) -> NoReturn:
         await asyncio.sleep(restarts.ended(error))
 
 
+async def end(task: "asyncio.Task[NoReturn]") -> None:
+    """Cancel a task and wait until it has ended, and cancel it again if the cancellation was swallowed on the way.
+
+    Until Python 3.12, `asyncio.wait_for` swallows a cancellation that comes in the moment in which it returns, and the
+    stop of a gRPC server calls it.
+    """
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=0.1)
+
+
 class SupervisedThread:
     """A daemon thread that keeps `run` running until `stop`.
 

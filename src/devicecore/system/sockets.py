@@ -104,6 +104,7 @@ class OwnedSocket:
         """Which file we bound; None before, and after `remove`."""
         self._mode = mode
         self._told: set[str] = set()
+        self._looks_without = 0
 
     @contextmanager
     def binding(self) -> Iterator[str]:
@@ -153,6 +154,14 @@ class OwnedSocket:
         else:
             self.warn("the socket was deleted: clients cannot reach us until it is served again")
         return state
+
+    def is_gone(self) -> bool:
+        """Look, and return whether the socket was missing at this look and the last, so that it must be served again.
+
+        One look is not enough: the path has no socket for a moment while a kubelet takes over the directory.
+        """
+        self._looks_without = self._looks_without + 1 if self.look() is SocketState.MISSING else 0
+        return self._looks_without > 1
 
     def warn(self, problem: str) -> None:
         """Log a problem with this socket, once until `look` finds the socket to be ours again."""

@@ -130,5 +130,8 @@ class LoopThread:
         with self._submitting:
             self._stopping = True
         for close in tuple(self._users):
-            await close()
+            try:
+                await close()
+            except Exception:
+                logger.exception("closing a transport or plugin at the program's end failed")  # the others are closed
         self._workers.shutdown(wait=False, cancel_futures=True)  # do not wait for a plugin that never returns

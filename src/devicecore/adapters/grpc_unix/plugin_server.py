@@ -31,7 +31,7 @@ from devicecore.domain.errors import DirectoryError, SetUpError
 from devicecore.domain.model import ResourceName
 from devicecore.domain.text import foreign_text
 from devicecore.ports.plugin import DevicePlugin
-from devicecore.system.background import bounded_backoff, supervise
+from devicecore.system.background import bounded_backoff, end, supervise
 from devicecore.system.sockets import OwnedSocket, SocketIdentity, SocketState, check_socket_path, socket_identity
 from devicecore.wire import deviceplugin, pluginregistration
 from devicecore.wire.conversion import from_options
@@ -290,10 +290,8 @@ class ServedPlugin:
         self._keeper = asyncio.create_task(supervise(f"serving {self.plugin.resource}", self._keep_registered))
 
     async def _close(self) -> None:
-        while self._keeper is not None and not self._keeper.done():
-            # Again, if need be: until Python 3.12 the `wait_for` in a grpc server's stop may swallow a cancellation.
-            self._keeper.cancel()
-            await asyncio.wait([self._keeper], timeout=0.1)
+        if self._keeper is not None:
+            await end(self._keeper)
         self._problem = "the plugin has been stopped"
         self._socket.remove()
         await self._end_service()

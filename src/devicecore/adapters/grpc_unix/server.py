@@ -36,8 +36,8 @@ from devicecore.domain.errors import (
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
 from devicecore.domain.model import PluginId, ResourceName
 from devicecore.domain.text import foreign_text
-from devicecore.system.background import supervise
-from devicecore.system.sockets import OwnedSocket, SocketState, socket_identity
+from devicecore.system.background import end, supervise
+from devicecore.system.sockets import OwnedSocket, socket_identity
 from devicecore.wire import deviceplugin
 from devicecore.wire.device_lists import ListReader
 
@@ -102,12 +102,9 @@ class RegistrationServer:
             await former.stop(STOP_GRACE)
 
     async def _keep_socket(self) -> None:
-        """Serve again after two looks without the socket; it is away for a moment while a kubelet takes over."""
-        looks_without = 0
         while True:
             await asyncio.sleep(LOOK_INTERVAL)
-            looks_without = looks_without + 1 if self._socket.look() is SocketState.MISSING else 0
-            if looks_without > 1:
+            if self._socket.is_gone():
                 try:
                     self._directory.hold()
                     await self._serve()
@@ -119,7 +116,9 @@ class RegistrationServer:
     async def stop(self) -> None:
         """Disconnect all plugins and stop serving, without events to the listener. Twice is no error."""
         self._stopping = True
-        tasks = (*self._followers.values(), *([self._keeper] if self._keeper is not None else ()))
+        if self._keeper is not None:
+            await end(self._keeper)
+        tasks = tuple(self._followers.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

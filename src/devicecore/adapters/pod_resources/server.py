@@ -32,7 +32,7 @@ from devicecore.system.background import SupervisedThread
 from devicecore.system.directories import check_directory, make_directory
 from devicecore.system.grpc_settings import target
 from devicecore.system.rate import TokenBucket
-from devicecore.system.sockets import OwnedSocket, SocketState, check_socket_path, is_served
+from devicecore.system.sockets import OwnedSocket, check_socket_path, is_served
 from devicecore.wire import podresources, podresources_v1alpha1
 
 REQUESTS_PER_SECOND = 100.0
@@ -158,11 +158,8 @@ class PodResourcesServer:
             former.stop(_STOP_GRACE)
 
     def _keep_socket(self, stopping: threading.Event) -> None:
-        """Serve again after two looks without the socket; it is away for a moment while a kubelet takes over."""
-        looks_without = 0
         while not stopping.wait(_LOOK_INTERVAL):
-            looks_without = looks_without + 1 if self._socket.look() is SocketState.MISSING else 0
-            if looks_without > 1:
+            if self._socket.is_gone():
                 try:
                     check_directory(self.socket.parent, allow_shared=self._allow_shared_directory)
                     self._serve()
