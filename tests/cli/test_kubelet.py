@@ -77,8 +77,12 @@ def test_a_root_that_has_a_kubelet_is_refused(devicecore: Run, root: Path) -> No
     assert "belongs to another running kubelet" in run.stderr
 
 
-def test_a_directory_that_others_may_write_is_refused_unless_it_is_allowed(devicecore: Run, root: Path) -> None:
-    (root / "device-plugins").chmod(0o777)
+@pytest.mark.parametrize("place", [".", "device-plugins", "plugins_registry", "pod-resources"])
+def test_a_directory_that_others_may_write_is_refused_unless_it_is_allowed(
+    devicecore: Run, root: Path, place: str
+) -> None:
+    (root / place).mkdir(exist_ok=True)
+    (root / place).chmod(0o777)
     arguments = ("kubelet", "--root", str(root), "--once", "--wait", "0")
     run = devicecore(*arguments)
     assert (run.returncode, "allow it: --allow-shared-directory" in run.stderr) == (2, True)

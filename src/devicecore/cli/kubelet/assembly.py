@@ -23,6 +23,7 @@ from devicecore.domain.inventory import Phase
 from devicecore.domain.model import NumaNode
 from devicecore.domain.topology import Policy, Scope, Topology
 from devicecore.manager import DeviceManager
+from devicecore.system.directories import check_directory
 
 if TYPE_CHECKING:
     from devicecore.adapters.prometheus import PrometheusMetrics
@@ -144,6 +145,7 @@ def start(
         StoreError: there is an unusable checkpoint, and it cannot be set aside.
     """
     root = settings.root
+    check_directory(root, allow_shared=settings.allow_shared_directory)
     plugins = root / "device-plugins"
     pods = None if settings.manifests is None else ManifestPods(settings.manifests, root / PODS_NAME)
     manager = DeviceManager(

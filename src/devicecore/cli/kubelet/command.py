@@ -70,7 +70,7 @@ _directory = click.Path(exists=True, file_okay=False, path_type=Path)
     "--allow-shared-directory",
     "shared",
     is_flag=True,
-    help="Even if others may write into device-plugins, and so pass for a plugin.",
+    help="Even if other users may write to DIR or a directory in it, and so pass for a plugin.",
 )
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics there, for Prometheus.")
 @click.option("--node-name", help="The Node object; by default this machine's name.")
