@@ -1,7 +1,7 @@
 """Laws of the checkpoint codec, each with and without the accelerators.
 
-Encode, then decode, is identity. Equal data gives equal bytes. No bytes whatever make `decode` raise anything but its
-own error. Hashing is resumable.
+Decoding what was encoded gives the same data. Equal data gives equal bytes. For any bytes, `decode` raises only its own
+errors. Hashing is resumable.
 """
 
 import base64

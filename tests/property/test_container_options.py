@@ -1,7 +1,7 @@
 """The laws of `domain/container_options.py`.
 
-"Of two answers that disagree about one name or path, the first wins, and the disagreement is reported, never lost.
-Resources are visited in the order of their names."
+"If two answers disagree about a name or path, the first one counts, and the disagreement is reported. Resources are
+visited in the order of their names."
 """
 
 from collections.abc import Iterator

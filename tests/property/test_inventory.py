@@ -1,7 +1,7 @@
 """The laws of `domain/inventory.py`.
 
-"What one plugin instance says or suffers never changes what another one said. A resource is served by the instance that
-registered last; when that one goes, the latest that is left takes over with its own devices."
+"An event of one plugin instance never changes what another instance reported. A resource is served by the instance that
+registered last. If that one goes, the latest that is still connected takes over with its own devices."
 """
 
 from collections.abc import Sequence

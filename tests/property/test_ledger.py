@@ -1,8 +1,8 @@
 """The laws of `domain/ledger.py`.
 
-"No device is ever held by two pods, and inside a pod only an init container that ends shares its devices with those
-after it. Every method here keeps that, and nothing outside can break it. The one way in for a device with two owners is
-a file in which a kubelet has already written two: it is kept as it stands, and both must go to free it."
+"A device is held by at most one pod. Inside a pod, containers share a device only if an init container that has ended
+held it before. Every method keeps this law, and no code outside can break it. Only a restored checkpoint can bring a
+device with two owners, because kubelets have written such files: both keep it, and it is free when both are gone."
 """
 
 from collections.abc import Set as AbstractSet
@@ -66,14 +66,14 @@ class Request:
 
 @st.composite
 def requests(draw: st.DrawFn) -> Request:
-    """Requests for devices that may be free, lent or held: some may be granted, some may not."""
+    """Requests for devices that may be free, reusable or held: some may be granted, some may not."""
     ledger = draw(ledgers(shared_by_error=True))
     return Request(ledger, draw(keys), draw(resources), DeviceSet.of(draw(id_sets)), DeviceSet.of(draw(id_sets)))
 
 
 @st.composite
 def granted(draw: st.DrawFn) -> Request:
-    """Requests that may be granted, some for devices that their own pod lends."""
+    """Requests that may be granted, some for reusable devices of their own pod."""
     ledger, pod, resource = draw(ledgers(shared_by_error=True)), draw(st.sampled_from(PODS)), draw(resources)
     counted = owners(ledger, resource)
     offered = [device for device in IDS if counted.get(device, {pod}) == {pod}]
@@ -83,7 +83,7 @@ def granted(draw: st.DrawFn) -> Request:
 
 @given(requests())
 def test_a_request_is_granted_exactly_if_nobody_else_has_the_devices(request: Request) -> None:
-    """`reserve` refuses a device of another pod or not lent by the own one, and a second helping; nothing else."""
+    """`reserve` refuses a device of another pod, one that is not reusable, and a second reservation; nothing else."""
     if request.may_have_them:
         request.reserve()
     else:

@@ -60,7 +60,7 @@ Held = tuple[dict[DeviceId, tuple[NumaNode, ...]], Receipt]
 
 
 def holdings(ledger: Ledger) -> dict[tuple[ContainerKey, ResourceName], Held]:
-    """Who holds what, without order."""
+    """The allocations by container and resource, without order."""
     return {(held.key, held.resource): (dict(held.numa_nodes), held.receipt) for held in ledger}
 
 
@@ -69,7 +69,7 @@ def holdings(ledger: Ledger) -> dict[tuple[ContainerKey, ResourceName], Held]:
 
 @given(node_states(lists=awkward_lists, all_confirmed=True))
 def test_a_restart_loses_nothing(node: NodeState) -> None:
-    """Every allocation is restored: holder, devices, receipt, and each device's NUMA nodes, be they none or many."""
+    """Every allocation is restored: container, devices, receipt, and the NUMA nodes of each device, none or many."""
     restored = restarted(node)
     assert holdings(restored.ledger) == holdings(node.ledger)
     assert list(restored.ledger.allocations) == list(node.ledger.allocations)
@@ -79,7 +79,7 @@ def test_a_restart_loses_nothing(node: NodeState) -> None:
 
 @given(ledgers(shared_by_error=True))
 def test_a_restart_restores_a_ledger_of_any_file(ledger: Ledger) -> None:
-    """Also one in which two pods have one device; what is only reserved is no one's after a restart."""
+    """Also one in which two pods have one device. Devices that were only reserved are free after a restart."""
     restored = restarted(NodeState(ledger=ledger)).ledger
     confirmed = Ledger.of(ledger)
     assert holdings(restored) == holdings(confirmed)
@@ -105,14 +105,14 @@ def test_format_1_keeps_everything_but_the_numa_nodes(ledger: Ledger) -> None:
     )
 )
 def test_a_restart_alone_changes_no_byte(ledger: Ledger) -> None:
-    """Who restores a checkpoint and writes it again writes the same entries."""
+    """Restoring a checkpoint and writing it again gives the same entries."""
     data = checkpoint_of(NodeState(ledger=Ledger.of(ledger)))
     assert checkpoint_of(restore(data, now=0.0)).entries == data.entries
 
 
 @given(node_states(lists=awkward_lists))
 def test_a_checkpoint_names_the_healthy_devices_of_registered_resources(node: NodeState) -> None:
-    """Only the names count when it is read: nothing is healthy until its plugin reports again, and all is expected."""
+    """Only the names count when it is read: no device is healthy until its plugin reports again."""
     data = checkpoint_of(node)
     assert data.registered_devices is not None
     for resource in node.inventory.resources.values():
@@ -129,7 +129,7 @@ def test_a_checkpoint_names_the_healthy_devices_of_registered_resources(node: No
 
 @given(node_states(lists=awkward_lists))
 def test_reservations_are_not_in_a_checkpoint(node: NodeState) -> None:
-    """What no plugin has confirmed is as if it had never been."""
+    """A restart forgets what no plugin has confirmed."""
     entries = checkpoint_of(node).entries or ()
     allocated = {(held.key.pod, held.key.container, held.resource) for held in node.ledger}
     assert {(entry.pod_uid, entry.container_name, entry.resource_name) for entry in entries} == allocated
@@ -181,7 +181,7 @@ def test_a_node_without_anything_writes_what_a_kubelet_writes() -> None:
 
 @given(plugin_events(lists=awkward_lists), ledgers())
 def test_no_event_changes_who_holds_what(events: Iterable[object], ledger: Ledger) -> None:
-    """Plugins come and go; what containers hold is theirs until they are evicted."""
+    """Plugins come and go; containers keep their devices until their pods are evicted."""
     node = NodeState(ledger=ledger)
     for event in events:
         assert isinstance(event, PluginRegistered | DevicesReported | PluginLost)
@@ -191,7 +191,7 @@ def test_no_event_changes_who_holds_what(events: Iterable[object], ledger: Ledge
 
 @given(node_states(), awkward_lists)
 def test_a_report_and_what_is_held_share_an_index(node: NodeState, devices: tuple[Device, ...]) -> None:
-    """Whatever was listed or held before, the sets that are combined most are on one index, which makes them fast."""
+    """The sets that are combined most are on one index, which makes them fast, for any earlier lists and holders."""
     plugin = PluginId(GPU, "other.sock", 9)
     node = node.apply(PluginRegistered(plugin, PluginOptions()), now=2.0)
     node = node.apply(DevicesReported(plugin, devices), now=2.0)
@@ -204,7 +204,7 @@ def test_a_report_and_what_is_held_share_an_index(node: NodeState, devices: tupl
 
 @given(st.text())
 def test_a_mere_request_to_register_changes_nothing(name: str) -> None:
-    """It is counted elsewhere."""
+    """The transport counts it."""
     node = NodeState()
     assert node.apply(RegistrationRequested(name), now=0.0) is node
 
@@ -214,7 +214,7 @@ def test_a_mere_request_to_register_changes_nothing(name: str) -> None:
 
 @given(node_states(resources=[GPU]), pods(resources=[GPU, RDMA, "cpu", "kubernetes.io/x"]), st.booleans())
 def test_an_extended_resource_is_either_handled_or_named_as_not(node: NodeState, pod: Pod, claimed: bool) -> None:
-    """Nothing a container asks for passes in silence, unless it is native to Kubernetes, zero, or claimed."""
+    """Each requested resource is reported, unless it is native to Kubernetes, zero, or claimed."""
     if claimed:
         claims = frozenset((container.name, GPU) for container in pod.in_start_order)
         pod = Pod(pod.uid, containers=pod.containers, init_containers=pod.init_containers, claimed=claims)
@@ -233,7 +233,7 @@ def test_an_extended_resource_is_either_handled_or_named_as_not(node: NodeState,
 def test_allocatable_is_sanitized_for_pods_that_hold_something(
     node: NodeState, pod: PodUid, allocatable: dict[ResourceName, int]
 ) -> None:
-    """A pod that has its devices finds allocatable no lower than what is in use; for others it is left alone."""
+    """For a pod that has devices, allocatable is at least the number in use; for others it is unchanged."""
     sanitized = node.sanitize_allocatable(pod, allocatable)
     if pod in node.ledger.allocations:
         for resource in RESOURCES:
@@ -245,7 +245,7 @@ def test_allocatable_is_sanitized_for_pods_that_hold_something(
 
 @given(device_ids(), st.lists(st.integers(-1, 5).map(NumaNode), max_size=3, unique=True).map(tuple))
 def test_a_device_that_is_no_longer_listed_has_no_topology(device: DeviceId, nodes: tuple[NumaNode, ...]) -> None:
-    """A plugin may drop a device while it prepares it: it is allocated all the same, as one without NUMA nodes."""
+    """A plugin may drop a device while it prepares it. The device is allocated as one without NUMA nodes."""
     node = NodeState().apply(PluginRegistered(PLUGIN, PluginOptions()), now=0.0)
     node = node.apply(DevicesReported(PLUGIN, (Device(device, topology=nodes),)), now=0.0)
     reserved = NodeState(node.inventory, node.ledger.reserve(KEY, GPU, DeviceSet.of([device])))
@@ -257,4 +257,4 @@ def test_a_device_that_is_no_longer_listed_has_no_topology(device: DeviceId, nod
     assert forgotten is not None
     assert {*kept.numa_nodes[device], -1} == {*nodes, -1}
     assert forgotten.numa_nodes == {device: ()}
-    assert kept == restarted(confirmed).ledger.allocation(KEY, GPU)  # whatever the plugin listed, and in which order
+    assert kept == restarted(confirmed).ledger.allocation(KEY, GPU)  # for any list of the plugin, in any order

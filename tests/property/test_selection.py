@@ -1,8 +1,8 @@
 """The laws of `domain/selection.py`.
 
-"Nothing here calls anybody. When only the plugin can say which devices go well together, the question comes back as a
-value, at most once, and whatever the plugin answers, the container gets exactly as many devices as it asked for, each
-of them free or lent by its own pod. Among equals the natural order of the ids decides."
+"These functions call no port. If the plugin must be asked for its preference, the question is the returned value; there
+is at most one. For any answer of the plugin, the container gets exactly as many devices as it requests, each of them
+free or reusable inside its pod. Among equals the natural order of the ids decides."
 """
 
 from collections.abc import Iterable, Sequence
@@ -67,7 +67,7 @@ class Scene:
 
     @property
     def lent(self) -> set[DeviceId]:
-        """What the pod lends to the container: the kubelet's `devicesToReuse`, step by step (kubelet.md 5.2)."""
+        """The devices that the container may reuse: the kubelet's `devicesToReuse`, step by step (kubelet.md 5.2)."""
         reuse: set[DeviceId] = set()
         held = self.node.ledger.held_by(self.pod.uid, GPU)
         for container in self.pod.in_start_order:
@@ -242,8 +242,8 @@ def test_what_is_settled_can_be_reserved(scene: Scene, answer: list[DeviceId]) -
         assert settled.devices <= reserved.ledger.in_use(GPU)
 
 
-def test_a_contested_device_is_not_lent() -> None:
-    """A device that a file gave to two pods is no one's to lend: others are chosen."""
+def test_a_device_with_two_owners_is_not_reused() -> None:
+    """If a file gave a device to two pods, other devices are chosen."""
     pod = Pod(NEWCOMER, init_containers=(Container("init", {GPU: 1}),), containers=(Container("app", {GPU: 1}),))
     node = NodeState(ledger=Ledger.of(_has(uid, "init", "gpu-0") for uid in PODS))
     node = node.apply(PluginRegistered(PLUGIN, PluginOptions()), now=0.0)

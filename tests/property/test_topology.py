@@ -1,7 +1,7 @@
 """The laws of `domain/topology.py`.
 
-"A hint says what could be allocated from a set of NUMA nodes, never what will be. No hint at all (None) and no possible
-hint (an empty tuple) mean opposite things, and stay apart everywhere here."
+"A hint says what could be allocated from a set of NUMA nodes, never what will be. None means that there is no
+preference, and an empty tuple that no set of NUMA nodes is possible; every function here keeps them apart."
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What an admission costs does not depend on how many pods and devices there are: counted, not timed.
+"""The cost of an admission does not depend on the number of pods and devices: counted, not timed.
 
 Counted is what is done for one more pod: entries rendered, bytes hashed, device ids looked at (hashed or compared), and
 calls of any function. Joining and writing the file is left: those bytes have to be written.
@@ -48,7 +48,7 @@ class Work:
 
 
 class Watched(str):
-    """A device's id that notices whoever looks at it."""
+    """A device id that counts how often it is hashed or compared."""
 
     __slots__ = ()
     work = Work()
@@ -81,7 +81,7 @@ class Plugin(DevicePlugin):
 
 @frozen
 class Counting:
-    """A manager with many pods, and what happens when one more comes."""
+    """A manager with many pods, and the work for one more."""
 
     manager: DeviceManager
     pods: int
@@ -158,7 +158,7 @@ def test_one_more_pod_costs_the_same_among_few_and_among_many(topology: Topology
 
 
 def test_one_more_pod_costs_the_same_after_any_pod_has_gone() -> None:
-    """But for the hashing of what stood behind it: that is done when it goes, by then."""
+    """The entries behind that pod are hashed again before, when the pod goes."""
     few, many = running(*SMALL, Topology()), running(*LARGE, Topology())
     for counting in (few, many):
         counting.manager.evict([PodUid("pod-000003")])
