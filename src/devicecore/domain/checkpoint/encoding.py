@@ -42,7 +42,7 @@ def encode(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 -
     if data.registered_devices is not None:
         registered = json_text(dict(sorted(data.registered_devices.items())))
     fields = b'{"PodDeviceEntries":%b,"RegisteredDevices":%b}' % (entries, registered)
-    return data.extra.file(fields, checksum(data, format))
+    return data.extra.file([fields], checksum(data, format))
 
 
 def dump(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 - as above

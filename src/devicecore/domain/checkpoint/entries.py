@@ -3,7 +3,7 @@
 Law: these are Go's values. Nil (None) and empty differ in every field, and lists keep their order.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from attrs import field, frozen
@@ -98,12 +98,14 @@ class ExtraFields:
         """All of them, in their order."""
         return {**self.before_data, **self.before_checksum, **self.at_end}
 
-    def file(self, data: bytes, checksum: int) -> bytes:
-        """The whole file, around the JSON of its data."""
+    def file(self, data: Sequence[bytes], checksum: int) -> bytes:
+        """The whole file, around the JSON of its data, which comes in pieces."""
+        if not (self.before_data or self.before_checksum or self.at_end):
+            return b"".join([b'{"Data":', *data, b',"Checksum":%d}' % checksum])
         start = b"".join([member + b"," for member in _members(self.before_data)])
         middle = b"".join([b"," + member for member in _members(self.before_checksum)])
         end = b"".join([b"," + member for member in _members(self.at_end)])
-        return b'{%b"Data":%b%b,"Checksum":%d%b}' % (start, data, middle, checksum, end)
+        return b"".join([b'{%b"Data":' % start, *data, b'%b,"Checksum":%d%b}' % (middle, checksum, end)])
 
 
 def _members(fields: Mapping[str, str]) -> list[bytes]:

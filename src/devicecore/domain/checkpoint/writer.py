@@ -208,7 +208,7 @@ class CheckpointWriter:
         resources = self._resources.now(state.inventory)
         self._entries, self._resources = entries, resources
         checksum = resources.dump.hash(entries.hash)
-        return self.extra.file(b"".join([b'{"PodDeviceEntries":', *entries.json, resources.json, b"}"]), checksum)
+        return self.extra.file([b'{"PodDeviceEntries":', *entries.json, resources.json, b"}"], checksum)
 
     def __repr__(self) -> str:
         pods, resources = len(self._entries.pods), len(self._resources.devices)
