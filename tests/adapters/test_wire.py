@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from google.protobuf import descriptor_pool
+from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.message import DecodeError
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -21,7 +22,15 @@ from devicecore.wire.device_lists import ListReader, read_devices, read_plain
 from tests.adapters.peers import ROOT, environment
 
 WIRE = Path(wire.__file__).parent
-MODULES = ["deviceplugin", "pluginregistration", "podresources", "podresources_v1alpha1"]
+MODULES = [
+    "deviceplugin",
+    "dra_health_v1alpha1",
+    "dra_v1",
+    "dra_v1beta1",
+    "pluginregistration",
+    "podresources",
+    "podresources_v1alpha1",
+]
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 responses = st.builds(
@@ -76,8 +85,9 @@ class TestMessages:
         stub = ast.parse((WIRE / f"{name}.pyi").read_text())
         promised = {node.name for node in stub.body if isinstance(node, ast.ClassDef)}
         module = importlib.import_module(f"devicecore.wire.{name}")
-        held = {key for key, value in vars(module).items() if isinstance(value, type)}
-        assert promised == held == set(module.DESCRIPTOR.message_types_by_name)
+        held = {key for key, value in vars(module).items() if isinstance(value, type | EnumTypeWrapper)}
+        descriptor = module.DESCRIPTOR
+        assert promised == held == {*descriptor.message_types_by_name, *descriptor.enum_types_by_name}
 
     def test_the_fields_have_the_kubelets_names_and_numbers(self) -> None:
         def fields(message: type) -> dict[str, int]:

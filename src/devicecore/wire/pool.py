@@ -6,6 +6,7 @@ from importlib.resources import files
 from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
@@ -20,8 +21,10 @@ def _pool() -> DescriptorPool:
     return pool
 
 
-def contents(proto: str) -> dict[str, type[Message] | FileDescriptor]:
-    """What protoc's module for the file `proto` would contain: its messages by name, and `DESCRIPTOR`."""
+def contents(proto: str) -> dict[str, type[Message] | FileDescriptor | EnumTypeWrapper | int]:
+    """What protoc's module for the file `proto` would contain: messages and enums by name, and `DESCRIPTOR`."""
     descriptor = _pool().FindFileByName(proto)
     messages = {name: GetMessageClass(message) for name, message in descriptor.message_types_by_name.items()}
-    return {"DESCRIPTOR": descriptor, **messages}
+    enums = {name: EnumTypeWrapper(enum) for name, enum in descriptor.enum_types_by_name.items()}
+    numbers = {name: number for enum in enums.values() for name, number in enum.items()}
+    return {"DESCRIPTOR": descriptor, **messages, **enums, **numbers}

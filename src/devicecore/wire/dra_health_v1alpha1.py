@@ -1,0 +1,5 @@
+"""Messages of a DRA driver's health API v1alpha1; the stub beside this file lists them."""
+
+from devicecore.wire.pool import contents
+
+globals().update(contents("dra_health_v1alpha1.proto"))

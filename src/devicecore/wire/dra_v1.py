@@ -1,0 +1,5 @@
+"""Messages of a DRA driver's API v1; the stub beside this file lists them."""
+
+from devicecore.wire.pool import contents
+
+globals().update(contents("dra_v1.proto"))
