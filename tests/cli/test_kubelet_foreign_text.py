@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -140,9 +141,8 @@ def test_foreign_text_is_bounded_and_escaped_in_every_output(
         wait_until(lambda: (state := last_line(lines)) is not None and state["sink_problem"], log)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
-    terminal = Terminal(arguments, 100, 50)
-    screen = terminal.read_until("(?s)cannot start.*manifests cannot be used").encode()
-    terminal.close()
+    with closing(Terminal(arguments, 100, 50)) as terminal:
+        screen = terminal.read_until("(?s)cannot start.*manifests cannot be used").encode()
     for one in served:
         one.stop()
     once = devicecore(*arguments, "--once", "--wait", "0")
