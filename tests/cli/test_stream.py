@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import threading
 from collections.abc import Iterator
 
@@ -65,8 +66,9 @@ def test_a_reader_who_stalls_loses_lines_and_is_told_how_many(pipe: Pipe) -> Non
         stream.write(line)
     text = pipe.read_all(stream)
     lost = written - text.count(line)
+    said = re.findall(r"\((\d+) lines? w(?:as|ere) dropped because nobody read them\)\n", text)
     assert lost > 0
-    assert text.endswith(f"({lost} lines were dropped because nobody read them)\n")
+    assert sum(map(int, said)) == lost  # in one note or several: the pipe may take a line now and then
 
 
 def test_of_pictures_only_the_latest_waits(pipe: Pipe) -> None:
