@@ -45,18 +45,6 @@ ODD_PHRASES = re.compile(
     r"[Ww]hoever|in vain|brought about|come about|it is none|what is none|there is none of|is told of|how-manieth"
     r"|[Nn]obody's"
 )
-# Files below src/devicecore that still have such phrases. Remove a line when its file is rewritten; add none.
-NOT_YET_PLAIN = {
-    "adapters/kube_api/access.py",
-    "adapters/kube_api/patches.py",
-    "adapters/kube_api/sink.py",
-    "cli/conformance.py",
-    "conformance/checks.py",
-    "conformance/peer.py",
-    "conformance/subject.py",
-    "domain/device_list.py",
-    "domain/errors.py",
-}
 
 # Words that docs/glossary.md replaces, as words inside the identifiers of src. Add a word when the last one is gone.
 REPLACED_WORDS = {
@@ -205,7 +193,7 @@ def test_nothing_refers_to_what_its_reader_does_not_have() -> None:
 def test_the_sources_are_in_plain_english() -> None:
     root = ROOT / "src" / "devicecore"
     paths = [path for path in SOURCES if path.is_relative_to(root)]
-    report(lines_with(ODD_PHRASES, (path for path in paths if str(path.relative_to(root)) not in NOT_YET_PLAIN)))
+    report(lines_with(ODD_PHRASES, paths))
 
 
 def test_the_guides_and_the_tools_are_in_plain_english() -> None:

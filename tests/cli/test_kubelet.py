@@ -109,7 +109,7 @@ def test_once_says_what_there_is_when_things_are_settled(devicecore: Run, root: 
         assert (told["name"], told["phase"], told["reason"]) == ("train", "Running", None)
         given = told["containers"]["main"]
         assert given["devices"] == {GPU: ["gpu-0", "gpu-1"]}
-        assert given["environment"] == {f"NVIDIA_VISIBLE_DEVICES/{GPU}": "gpu-0,gpu-1"}
+        assert given["environment"] == {"ACME_IO_GPU_DEVICES": "gpu-0,gpu-1"}
         assert [device["numa"] for device in state["resources"][GPU]["devices"]] == [[0], [1], [0], [1]]
         assert json.loads((root / "node.json").read_text())["allocatable"] == {GPU: 4}
         run = devicecore(*arguments)

@@ -321,7 +321,7 @@ def test_a_container_gets_what_it_missed_when_it_starts() -> None:
         transport.connect(gpus())
         options = manager.start_container(a_pod("p"), "main")
         assert options is not None
-        assert options.envs == {"NVIDIA_VISIBLE_DEVICES/example.com/gpu": "gpu-0"}
+        assert options.envs == {"EXAMPLE_COM_GPU_DEVICES": "gpu-0"}
 
 
 def test_after_a_restart_a_start_does_not_wait_for_the_plugin() -> None:

@@ -126,7 +126,7 @@ def plugin() -> None:
 @click.option(
     "--variable",
     metavar="NAME",
-    help="The environment variable that lists a container's devices; by default NVIDIA_VISIBLE_DEVICES/RESOURCE.",
+    help="Variable that lists a container's devices; by default EXAMPLE_COM_GPU_DEVICES for example.com/gpu.",
 )
 @click.option("--commands", is_flag=True, help="Obey lines on standard input.")
 @click.pass_context

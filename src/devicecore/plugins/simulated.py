@@ -1,9 +1,11 @@
 """A plugin with devices that do not exist.
 
-Law: it refuses what it does not have, and names every device it prepares in one environment variable.
+Law: the plugin refuses to allocate devices that it does not have, and lists the devices that it allocates in one
+environment variable.
 """
 
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
@@ -24,7 +26,8 @@ class SimulatedPlugin(DevicePlugin):
     Args:
         resource: the extended resource name; without it, that in the environment variable `resourcename`.
         devices: the devices at first. `simulated_devices` makes some.
-        variable: the environment variable that lists a container's devices, separated by commas.
+        variable: the environment variable that lists a container's devices, separated by commas; without it,
+            `variable_of(resource)`.
 
     Raises:
         InvalidResourceNameError: a kubelet would not accept the name, or no name is given.
@@ -36,7 +39,7 @@ class SimulatedPlugin(DevicePlugin):
         self.resource: ResourceName = resource_name(
             os.environ.get(RESOURCE_VARIABLE, "") if resource is None else resource
         )
-        self.variable: str = variable or f"NVIDIA_VISIBLE_DEVICES/{self.resource}"
+        self.variable: str = variable or variable_of(self.resource)
         listed = simulated_devices(self.resource, 10) if devices is None else tuple(devices)
         self._devices = {device.id: device for device in listed}
         self._subscribers: list[Callable[[], None]] = []
@@ -94,6 +97,15 @@ class SimulatedPlugin(DevicePlugin):
             subscribers = tuple(self._subscribers)
         for changed in subscribers:
             changed()
+
+
+def variable_of(resource: ResourceName) -> str:
+    """Return the environment variable that lists devices of `resource`: EXAMPLE_COM_GPU_DEVICES for example.com/gpu.
+
+    A shell can read it: it has only letters, digits and underscores, and does not begin with a digit.
+    """
+    name = re.sub("[^A-Z0-9]", "_", resource.upper())
+    return f"{'_' * name[0].isdigit()}{name}_DEVICES"
 
 
 def simulated_devices(

@@ -228,6 +228,7 @@ class SimulatedPluginProcess:
         self.arguments: tuple[str, ...] = (
             *("plugin", "simulated", "--resource", resource),
             *("--prefix", resource, "--count", "10"),
+            *("--variable", f"NVIDIA_VISIBLE_DEVICES/{resource}"),  # as the original plugin of both
         )
         command = (sys.executable, "-m", "devicecore", *self.arguments, "--socket-dir", str(directory), "--commands")
         with log.open("a") as output:

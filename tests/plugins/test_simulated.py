@@ -1,0 +1,22 @@
+"""The environment variable in which a simulated plugin lists the devices of a container."""
+
+import re
+
+import pytest
+
+from devicecore import resource_name
+from devicecore.plugins.simulated import SimulatedPlugin
+
+
+@pytest.mark.parametrize(
+    ("resource", "variable"),
+    [
+        ("example.com/gpu", "EXAMPLE_COM_GPU_DEVICES"),
+        ("acme.io/Mixed-Case.v1_x", "ACME_IO_MIXED_CASE_V1_X_DEVICES"),
+        ("3d.example.com/printer", "_3D_EXAMPLE_COM_PRINTER_DEVICES"),
+    ],
+)
+def test_the_variable_is_derived_from_the_resource_and_a_shell_can_read_it(resource: str, variable: str) -> None:
+    assert SimulatedPlugin(resource).variable == variable
+    assert re.fullmatch("[A-Z_][A-Z0-9_]*", variable)
+    assert resource_name(resource)  # the name is one that a kubelet accepts
