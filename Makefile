@@ -47,7 +47,7 @@ imports: $(VENV)/.dev ## layers: import-linter
 	@$(BIN)/lint-imports --no-logo
 
 # These must be covered each on its own, because an average would hide a part that is not.
-FULLY_TESTED := domain/* ports/* manager.py dra_manager/*
+FULLY_TESTED := domain/* ports/* manager/* dra_manager/*
 
 unit: $(VENV)/.dev ## tests, with the examples in README.md and docs/, and their branch coverage
 	@echo "== pytest"

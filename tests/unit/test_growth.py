@@ -113,6 +113,7 @@ def _count_call(_frame: FrameType, event: str, _argument: object) -> None:
 def running(pods: int, devices: int, topology: Topology) -> Counting:
     transport = MemoryTransport()
     manager = DeviceManager(transport, MemoryStore(), MemorySink(), topology=topology)
+    manager._saver.in_background = False  # noqa: SLF001 - how long a thread waits for another changes its calls
     manager.start()
     transport.connect(Plugin(devices))
     counting = Counting(manager, pods)
