@@ -1,16 +1,21 @@
 """Every driver transport keeps the contract, and broken ones are caught."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from attrs import evolve, field, frozen
 
+from devicecore.adapters.grpc_unix import KubeletUnreachableError, watcher
+from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport, ServedDriver, serve_driver
 from devicecore.adapters.memory_dra import MemoryDriverInstance, MemoryDriverTransport
 from devicecore.domain.dra import drivers
 from devicecore.domain.dra.answers import PrepareResult, UnprepareResult
 from devicecore.domain.dra.drivers import DriverEvent, DriverRegistered, DriverRemoved, InstanceId
-from devicecore.domain.dra.errors import DriverCallError
+from devicecore.domain.dra.errors import DraError, DriverCallError
 from devicecore.domain.dra.model import ClaimRef, ClaimUid
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.ports.dra_driver import DraDriver
@@ -36,7 +41,60 @@ def in_memory() -> Iterator[DriverTransportHarness]:
     yield InMemory()
 
 
-@pytest.mark.parametrize("make", [in_memory])
+class RefusedError(DraError):
+    """A kubelet has refused a driver."""
+
+
+@frozen
+class ServedConnection:
+    """A driver behind a socket."""
+
+    served: ServedDriver
+
+    def remove(self) -> None:
+        self.served.stop()
+
+
+@frozen
+class OverSockets:
+    """Drivers register through the plugin watcher. Each has a registration socket and one for its services."""
+
+    directory: Path
+    transport: GrpcDriverTransport
+    stack: ExitStack
+    numbers: Iterator[int] = field(factory=count)
+
+    def register(self, driver: DraDriver, services: Sequence[str]) -> ServedConnection:
+        number = next(self.numbers)
+        served = serve_driver(
+            driver,
+            self.directory / "registry",
+            endpoint=self.directory / f"{number}.sock",
+            socket_name=f"{number}-reg.sock",
+            services=services,
+        )
+        self.stack.callback(served.stop)
+        try:
+            served.wait_registered(PATIENCE)
+        except KubeletUnreachableError as error:
+            raise RefusedError(error.cause) from error
+        return ServedConnection(served)
+
+
+PATIENCE = 30.0
+
+
+@contextmanager
+def over_sockets() -> Iterator[DriverTransportHarness]:
+    with ExitStack() as stack:
+        stack.enter_context(pytest.MonkeyPatch.context()).setattr(watcher, "INTERVAL", 0.02)  # tests are in a hurry
+        directory = Path(stack.enter_context(TemporaryDirectory(prefix="dc", dir="/tmp")))
+        transport = GrpcDriverTransport(directory / "registry")
+        stack.callback(transport.stop)
+        yield OverSockets(directory, transport, stack)
+
+
+@pytest.mark.parametrize("make", [in_memory, over_sockets])
 @pytest.mark.parametrize("check", DRIVER_TRANSPORT)
 def test_every_driver_transport_keeps_the_contract(check: Check, make: MakeDriverTransport) -> None:
     check(make)

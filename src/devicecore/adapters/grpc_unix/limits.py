@@ -27,15 +27,21 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 @frozen
-class Limits:
-    """How long a plugin may take, in seconds, and how much it may send at once, in bytes."""
+class ConnectionLimits:
+    """How long a socket may take to answer, in seconds, and how long a message from it may be, in bytes."""
 
     dial: float
+    message_bytes: int
+
+
+@frozen
+class Limits(ConnectionLimits):
+    """How long a device plugin may take, in seconds, and how much it may send at once, in bytes."""
+
     options: float
     allocate: float
     preferred_allocation: float
     pre_start: float
-    message_bytes: int
     allocate_bytes: int
 
 

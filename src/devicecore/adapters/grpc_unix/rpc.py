@@ -39,6 +39,8 @@ class Method(Generic[Request, Response]):
     name: str
     request: type[Request]
     response: type[Response]
+    streams: bool = False
+    """Whether there are several responses."""
 
     @property
     def path(self) -> str:
@@ -50,7 +52,9 @@ REGISTER = Method(REGISTRATION, "Register", deviceplugin.RegisterRequest, device
 GET_DEVICE_PLUGIN_OPTIONS = Method(
     DEVICE_PLUGIN, "GetDevicePluginOptions", deviceplugin.Empty, deviceplugin.DevicePluginOptions
 )
-LIST_AND_WATCH = Method(DEVICE_PLUGIN, "ListAndWatch", deviceplugin.Empty, deviceplugin.ListAndWatchResponse)
+LIST_AND_WATCH = Method(
+    DEVICE_PLUGIN, "ListAndWatch", deviceplugin.Empty, deviceplugin.ListAndWatchResponse, streams=True
+)
 GET_PREFERRED_ALLOCATION = Method(
     DEVICE_PLUGIN,
     "GetPreferredAllocation",
@@ -70,7 +74,7 @@ NOTIFY_REGISTRATION_STATUS = Method(
 )
 
 Behaviour = Callable[[Any, Any], Any]
-"""A coroutine function of request and context, or for `LIST_AND_WATCH` an asynchronous generator function."""
+"""A coroutine function of request and context, or for a method that streams an asynchronous generator function."""
 
 
 def channel(path: str, max_message_bytes: int) -> grpc.aio.Channel:
@@ -109,7 +113,7 @@ async def serve(
 
 
 def _handler(method: Method[Any, Any], behaviour: Behaviour) -> "grpc.RpcMethodHandler[Any, Any]":
-    kind = grpc.unary_stream_rpc_method_handler if method is LIST_AND_WATCH else grpc.unary_unary_rpc_method_handler
+    kind = grpc.unary_stream_rpc_method_handler if method.streams else grpc.unary_unary_rpc_method_handler
     return kind(
         behaviour,
         request_deserializer=method.request.FromString,
@@ -149,6 +153,11 @@ async def unary(
     return parse(method.response.FromString, await call(request, timeout=seconds if seconds > 0 else -1.0))
 
 
+def go_code(code: grpc.StatusCode) -> str:
+    """The name of a status code in Go."""
+    return "Canceled" if code is grpc.StatusCode.CANCELLED else code.name.title().replace("_", "")
+
+
 def go_text(error: grpc.RpcError) -> str:
     """Spell a failed call as Go's `err.Error()` does, which is what every kubelet log shows; cut and escaped."""
     if not isinstance(error, grpc.aio.AioRpcError):
@@ -156,5 +165,4 @@ def go_text(error: grpc.RpcError) -> str:
     code, details = error.code(), error.details()
     if code is grpc.StatusCode.DEADLINE_EXCEEDED and details == "Deadline Exceeded":
         details = "context deadline exceeded"  # our own side says this, in Go's words
-    name = "Canceled" if code is grpc.StatusCode.CANCELLED else code.name.title().replace("_", "")
-    return foreign_text(f"rpc error: code = {name} desc = {details}", MAX_ERROR)
+    return foreign_text(f"rpc error: code = {go_code(code)} desc = {details}", MAX_ERROR)

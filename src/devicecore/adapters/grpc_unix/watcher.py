@@ -24,7 +24,7 @@ import grpc.aio
 from attrs import define
 
 from devicecore.adapters.grpc_unix import rpc
-from devicecore.adapters.grpc_unix.limits import MAX_ERROR, MAX_NAME, Limits
+from devicecore.adapters.grpc_unix.limits import MAX_ERROR, MAX_NAME, ConnectionLimits
 from devicecore.domain.errors import DeviceCoreError, UnhandledPluginTypeError
 from devicecore.domain.text import foreign_text
 from devicecore.system.background import bounded_backoff, supervise
@@ -108,7 +108,7 @@ class PluginWatcher:
         self,
         directory: Path,
         handlers: Iterable[PluginHandler],
-        limits: Limits,
+        limits: ConnectionLimits,
         *,
         own_socket: str,
         allow_shared: bool = False,

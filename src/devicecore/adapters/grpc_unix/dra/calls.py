@@ -1,0 +1,106 @@
+"""The methods of the DRA driver's API, and failed calls in the words of a kubelet."""
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from devicecore.adapters.grpc_unix import rpc
+from devicecore.domain.dra.answers import PREPARE, UNPREPARE
+from devicecore.domain.dra.errors import DriverCallError
+from devicecore.wire import dra_health_v1alpha1, dra_v1, dra_v1beta1
+
+PLUGIN_TYPE = "DRAPlugin"
+"""What a DRA driver says it is when a plugin watcher asks."""
+
+PACKAGE = "k8s.io.kubelet.pkg.apis.dra"
+
+MAX_DETAILS = 16 * 1024
+"""Characters of the text of a status that are kept."""
+
+Method = rpc.Method[Any, Any]
+
+PREPARE_METHODS: dict[str, Method] = {
+    f"{version}.DRAPlugin": rpc.Method(
+        f"{PACKAGE}.{version}.DRAPlugin",
+        PREPARE,
+        messages.NodePrepareResourcesRequest,
+        messages.NodePrepareResourcesResponse,
+    )
+    for version, messages in (("v1", dra_v1), ("v1beta1", dra_v1beta1))
+}
+"""NodePrepareResources by the name of the service in a driver's registration."""
+
+UNPREPARE_METHODS: dict[str, Method] = {
+    f"{version}.DRAPlugin": rpc.Method(
+        f"{PACKAGE}.{version}.DRAPlugin",
+        UNPREPARE,
+        messages.NodeUnprepareResourcesRequest,
+        messages.NodeUnprepareResourcesResponse,
+    )
+    for version, messages in (("v1", dra_v1), ("v1beta1", dra_v1beta1))
+}
+"""NodeUnprepareResources, in the same way."""
+
+HEALTH_METHODS: dict[str, Method] = {
+    service: rpc.Method(
+        service,
+        "NodeWatchResources",
+        dra_health_v1alpha1.NodeWatchResourcesRequest,
+        dra_health_v1alpha1.NodeWatchResourcesResponse,
+        streams=True,
+    )
+    for service in ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
+}
+"""NodeWatchResources by service. The messages of both services are the same; kubelets before 1.37 know the second."""
+
+CODES: dict[str, grpc.StatusCode] = {rpc.go_code(code): code for code in grpc.StatusCode}
+"""Status codes by their names in Go."""
+
+# A status with one of these codes may come from the connection as well as from the driver.
+_AMBIGUOUS = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.INTERNAL,
+}
+_TOO_LARGE = re.compile(r"received message larger than max(.*)", re.IGNORECASE | re.DOTALL)
+_CAUSES = ("connection refused", "permission denied", "no such file or directory")
+
+
+def health_method(services: Collection[str]) -> Method:
+    """The health service that is called: v1 if the driver lists it, else v1alpha1, which no kubelet looks for."""
+    return next(HEALTH_METHODS[name] for name in HEALTH_METHODS if name in services or "alpha" in name)
+
+
+def was_not_reached(error: grpc.RpcError) -> bool:
+    """Whether a call failed because there is no connection, so that nothing was sent."""
+    return isinstance(error, grpc.aio.AioRpcError) and (error.details() or "").startswith("failed to connect to all")
+
+
+def closing(method: str) -> DriverCallError:
+    """The error of a call to an instance that is no longer registered."""
+    return DriverCallError(method, "Canceled", "grpc: the client connection is closing", unanswered=True)
+
+
+def call_error(method: str, endpoint: str, error: grpc.RpcError) -> DriverCallError:
+    """A failed call as a kubelet words it.
+
+    Only a status that the driver itself must have sent counts as its answer. A status that the connection may have
+    made, such as Unavailable, leaves open what the driver has done; except if there was no connection.
+    """
+    if not isinstance(error, grpc.aio.AioRpcError):  # the answer cannot be read
+        return DriverCallError(method, "Internal", str(error).partition("desc = ")[2], unanswered=True)
+    code, details = error.code(), (error.details() or "")[:MAX_DETAILS]
+    name = rpc.go_code(code)
+    if was_not_reached(error):
+        cause = next((cause for cause in _CAUSES if cause in details.lower()), "connection refused")
+        text = f"transport: Error while dialing: dial unix {endpoint}: connect: {cause}"
+        return DriverCallError(method, name, f'connection error: desc = "{text}"')
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and (too_large := _TOO_LARGE.search(details)):
+        return DriverCallError(method, name, f"grpc: received message larger than max{too_large[1]}", unanswered=True)
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED and details == "Deadline Exceeded":
+        details = "context deadline exceeded"  # our own side says this, in Go's words
+    return DriverCallError(method, name, details, unanswered=code in _AMBIGUOUS or details == "Stream removed")

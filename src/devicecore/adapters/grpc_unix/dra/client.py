@@ -1,0 +1,213 @@
+"""The connection to one driver instance.
+
+Laws: the connection is made again whenever it is lost, until the instance is removed. The listener hears the events of
+an instance one after another, and none after `DriverRemoved` (kubelet-dra.md 3, 10).
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from typing import NoReturn
+
+import grpc
+import grpc.aio
+from attrs import frozen
+from google.protobuf.message import Message
+
+from devicecore.adapters.grpc_unix import rpc
+from devicecore.adapters.grpc_unix.dra import calls
+from devicecore.adapters.grpc_unix.limits import MAX_ERROR, MAX_NAME, ConnectionLimits
+from devicecore.domain.dra.drivers import (
+    DriverConnected,
+    DriverDisconnected,
+    DriverEvent,
+    DriverRegistered,
+    DriverRemoved,
+    HealthEnded,
+    HealthReported,
+    InstanceId,
+)
+from devicecore.domain.text import foreign_text
+from devicecore.system.background import end, supervise
+from devicecore.system.rate import TokenBucket
+from devicecore.wire.dra_conversion import TooMuchError, to_report
+
+REPORTS_PER_SECOND, REPORTS_AT_ONCE = 10.0, 50
+"""Health reports of one instance that are read; more have to wait, because a change is written to a file."""
+
+Notify = Callable[[DriverEvent], Awaitable[None]]
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+@frozen
+class DriverLimits(ConnectionLimits):
+    """How long a driver may take for a call, and the pause before its health is asked for again, in seconds."""
+
+    call: float
+    health_pause: float
+
+
+class DriverClient:
+    """One driver instance that is registered. Only the event loop's thread uses it.
+
+    `services` is what the driver listed at registration, `notify` calls the listener in a worker thread.
+    """
+
+    def __init__(self, id_: InstanceId, services: Collection[str], limits: DriverLimits, notify: Notify) -> None:
+        self.id = id_
+        self._health_method = calls.health_method(services)
+        self._limits = limits
+        self._listener = notify
+        self._turn = asyncio.Lock()  # held while the listener is called
+        self._is_removed = False
+        self._connected, self._disconnected = asyncio.Event(), asyncio.Event()
+        self._disconnected.set()
+        self._health_problem = ""
+        self._channel: grpc.aio.Channel | None = None
+        self._tasks: list[asyncio.Task[NoReturn]] = []
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection was given up."""
+        return self._channel is None
+
+    async def register(self) -> None:
+        """Begin to connect, and notify the listener that the instance is registered.
+
+        The instance can be called before the listener knows it, because the listener may call it at once.
+
+        Raises:
+            DeviceCoreError: the listener refuses the instance, which is closed then.
+        """
+        try:
+            async with self._turn:
+                self._open()
+                try:
+                    await self._listener(DriverRegistered(self.id))
+                except BaseException:
+                    self._is_removed = True  # before another event has its turn
+                    raise
+        except BaseException:
+            await self.close()
+            raise
+
+    def _open(self) -> None:
+        self._channel = rpc.channel(self.id.endpoint, self._limits.message_bytes)
+        name = foreign_text(self.id.driver, MAX_NAME)
+        self._tasks = [
+            asyncio.create_task(supervise(f"watching the connection to {name}", self._watch_connection)),
+            asyncio.create_task(supervise(f"watching the health of {name}", self._watch_health)),
+        ]
+
+    async def call(self, method: calls.Method, request: Message) -> Message:
+        """Call the driver.
+
+        Raises:
+            DriverCallError: the call failed.
+        """
+        channel = self._channel
+        if channel is None:
+            raise calls.closing(method.name)
+        try:
+            answer: Message = await rpc.unary(channel, method, request, self._limits.call)
+        except grpc.RpcError as error:
+            raise calls.call_error(method.name, self.id.endpoint, error) from error
+        except asyncio.CancelledError:
+            if self._channel is channel:
+                raise  # our task was cancelled, and the instance is registered still
+            raise calls.closing(method.name) from None
+        return answer
+
+    async def remove(self) -> None:
+        """End the registration: `DriverRemoved`, and then nothing more. Twice is once."""
+        async with self._turn:
+            if not self._is_removed:
+                self._is_removed = True
+                await self._listener(DriverRemoved(self.id))
+        await self.close()
+
+    async def close(self) -> None:
+        """Give the connection up, without events. Calls that are under way fail. Twice is no error."""
+        self._is_removed = True
+        channel, self._channel = self._channel, None
+        for task in self._tasks:
+            await end(task)
+        if channel is not None:
+            await channel.close()
+
+    async def _notify(self, event: DriverEvent) -> None:
+        async with self._turn:
+            if not self._is_removed:
+                await self._listener(event)
+
+    # --- the connection -----------------------------------------------------------------------------------------------
+
+    async def _watch_connection(self) -> None:
+        channel = self._channel
+        while channel is not None:
+            state = channel.get_state(try_to_connect=True)
+            await self._set_connected(is_connected=state is grpc.ChannelConnectivity.READY)
+            await channel.wait_for_state_change(state)
+
+    async def _set_connected(self, *, is_connected: bool) -> None:
+        if is_connected is self._connected.is_set():
+            return
+        now, before = (self._connected, self._disconnected)[:: 1 if is_connected else -1]
+        now.set()
+        before.clear()
+        event = DriverConnected if is_connected else DriverDisconnected
+        logger.info(
+            "%s at %s is %s",
+            foreign_text(self.id.driver, MAX_NAME),
+            foreign_text(self.id.endpoint),
+            "connected" if is_connected else "disconnected; connecting again",
+        )
+        await self._notify(event(self.id))
+
+    # --- health -------------------------------------------------------------------------------------------------------
+
+    async def _watch_health(self) -> None:
+        while True:
+            await self._connected.wait()
+            if await self._read_reports():
+                await asyncio.sleep(self._limits.health_pause)
+            else:
+                await self._disconnected.wait()  # the process that is there now has no such service
+
+    async def _read_reports(self) -> bool:
+        """Read a health stream to its end; whether there is a use in opening another one to the same process."""
+        channel, method, is_offered = self._channel, self._health_method, True
+        if channel is None:
+            return False
+        stream: grpc.aio.UnaryStreamMultiCallable[Message, bytes] = channel.unary_stream(
+            method.path, request_serializer=method.request.SerializeToString
+        )
+        bucket = TokenBucket(REPORTS_PER_SECOND, REPORTS_AT_ONCE, asyncio.get_running_loop().time)
+        call = stream(method.request())
+        try:
+            async for data in call:
+                while wait := bucket.take():  # noqa: ASYNC110  # only time fills the bucket
+                    await asyncio.sleep(wait)
+                report = to_report(rpc.parse(method.response.FromString, data))
+                await self._notify(HealthReported(self.id, report))
+            self._log_health("its health stream has ended")
+        except TooMuchError as error:
+            self._log_health(str(error))
+        except grpc.RpcError as error:
+            if calls.was_not_reached(error):
+                return True
+            code = error.code() if isinstance(error, grpc.aio.AioRpcError) else None
+            is_offered = code is not grpc.StatusCode.UNIMPLEMENTED
+            self._log_health(rpc.go_text(error) if is_offered else "")
+        finally:
+            call.cancel()  # after its end this does nothing
+        await self._notify(HealthEnded(self.id))
+        return is_offered
+
+    def _log_health(self, problem: str) -> None:
+        """Log why the health of a driver is not known, once until that changes."""
+        if problem and problem != self._health_problem:
+            name = foreign_text(self.id.driver, MAX_NAME)
+            logger.warning("the health of %s is not known: %s", name, foreign_text(problem, MAX_ERROR))
+        self._health_problem = problem

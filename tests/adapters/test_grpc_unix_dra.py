@@ -1,0 +1,514 @@
+"""DRA drivers over real sockets: connections, calls that fail, health, and drivers that misbehave.
+
+The drivers that misbehave use grpc's synchronous API and bytes, so that both sides do not share one misunderstanding.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+from attrs import frozen
+
+from devicecore.adapters.file import FileStore
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, KubeletUnreachableError, serve_plugin, watcher
+from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport, ServedDriver, client, serve_driver
+from devicecore.adapters.memory_dra import MemoryClaims
+from devicecore.domain.dra.answers import PrepareResult, UnprepareResult
+from devicecore.domain.dra.drivers import (
+    SERVICES,
+    DriverConnected,
+    DriverDisconnected,
+    DriverEvent,
+    DriverRegistered,
+    DriverRemoved,
+    HealthEnded,
+    HealthReported,
+    InstanceId,
+)
+from devicecore.domain.dra.errors import DriverCallError, PrepareError
+from devicecore.domain.dra.health import DraHealth, ReportedHealth
+from devicecore.domain.dra.model import (
+    AllocatedDevice,
+    ClaimKey,
+    ClaimRef,
+    ClaimUid,
+    ContainerClaim,
+    DraContainer,
+    DraPod,
+    DriverName,
+    PodClaim,
+    PreparedDevice,
+    ResourceClaim,
+)
+from devicecore.domain.errors import DirectoryError
+from devicecore.domain.model import PodUid
+from devicecore.dra_manager import DraManager
+from devicecore.ports.dra_driver import DraDriver
+from devicecore.testing.contracts.dra_drivers import GPU_DRIVER, NIC_DRIVER, AnsweringDriver, DriverEvents
+from devicecore.wire import dra_health_v1alpha1, dra_v1, pluginregistration
+from tests.adapters.peers import PATIENCE, Gpus
+
+CLAIM = ClaimRef(ClaimKey("default", "one"), ClaimUid("u1"))
+PREPARED = {CLAIM.uid: PrepareResult((PreparedDevice("pool", "gpu-0", None, ("r",), ("example.com/gpu=0",)),))}
+HEALTHY = ReportedHealth("pool", "gpu-0", DraHealth.HEALTHY)
+PREPARE_PATH = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources"
+WATCH_PATH = "NodeWatchResources"
+
+Answer = Callable[[bytes, grpc.ServicerContext], object]
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watcher, "INTERVAL", 0.02)
+    monkeypatch.setattr(watcher, "FIRST_PAUSE", 0.05)
+
+
+class Heard(DriverEvents):
+    """A listener that records, and wakes those who wait for a state."""
+
+    def reports(self, count: int) -> list[tuple[ReportedHealth, ...]]:
+        self.wait_for(HealthReported, count)
+        with self._changed:
+            return [event.devices for event in self._events if isinstance(event, HealthReported)]
+
+    def kinds(self, instance: InstanceId) -> list[type[DriverEvent]]:
+        with self._changed:
+            return [type(event) for event in self._events if event.instance == instance]
+
+
+@contextmanager
+def started(
+    directory: Path, listener: Callable[[DriverEvent], None], **options: float
+) -> Iterator[GrpcDriverTransport]:
+    transport = GrpcDriverTransport(directory, **options)  # type: ignore[arg-type]  # numbers only
+    transport.start(listener)
+    try:
+        yield transport
+    finally:
+        transport.stop()
+
+
+def served(directory: Path, driver: DraDriver, name: str = "reg.sock", **options: object) -> ServedDriver:
+    return serve_driver(driver, directory, socket_name=name, **options)  # type: ignore[arg-type]  # as serve_driver says
+
+
+@frozen
+class Handlers(grpc.GenericRpcHandler):
+    """Answers in bytes, by path or by the end of it."""
+
+    answers: Mapping[str, Answer]
+    asked: list[str]
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[bytes, bytes] | None":
+        path = str(handler_call_details.method)
+        self.asked.append(path)
+        for known, answer in self.answers.items():
+            if path.endswith(known):
+                if known == WATCH_PATH:
+                    return grpc.unary_stream_rpc_method_handler(answer)
+                return grpc.unary_unary_rpc_method_handler(answer)
+        return None
+
+
+@contextmanager
+def raw_driver(
+    directory: Path, answers: Mapping[str, Answer], services: Sequence[str] = SERVICES[:1], **info: str
+) -> Iterator[list[str]]:
+    """A driver of bytes; the paths that it was asked for."""
+
+    def get_info(_: bytes, __: grpc.ServicerContext) -> bytes:
+        given = {"type": "DRAPlugin", "name": GPU_DRIVER, **info}
+        return pluginregistration.PluginInfo(supported_versions=services, **given).SerializeToString()
+
+    asked: list[str] = []
+    known = {"/GetInfo": get_info, "/NotifyRegistrationStatus": lambda _, __: b"", **answers}
+    server = grpc.server(ThreadPoolExecutor(8), handlers=[Handlers(known, asked)])
+    server.add_insecure_port(f"unix:{directory / 'raw.sock'}")
+    server.start()
+    try:
+        yield asked
+    finally:
+        server.stop(None).wait(PATIENCE)
+
+
+class TestCalls:
+    def test_a_silent_driver_fails_in_time_and_delays_no_other(self, directory: Path) -> None:
+        heard, release = DriverEvents(), threading.Event()
+        nic = AnsweringDriver(NIC_DRIVER)
+        nic.prepared = PREPARED
+        silent = {"/NodePrepareResources": lambda _, __: release.wait(PATIENCE) and b""}
+        with (
+            started(directory, heard, call_timeout=0.5) as transport,
+            raw_driver(directory, silent),
+            served(directory, nic),
+            ThreadPoolExecutor(1) as caller,
+        ):
+            instances = {instance.driver: instance for instance in heard.wait_for(DriverConnected, 2)}
+            late = caller.submit(transport.prepare, instances[GPU_DRIVER], [CLAIM])
+            assert transport.prepare(instances[NIC_DRIVER], [CLAIM]) == PREPARED
+            with pytest.raises(DriverCallError) as failed:
+                late.result()
+            release.set()
+        assert str(failed.value) == (
+            "NodePrepareResources: rpc error: code = DeadlineExceeded desc = context deadline exceeded"
+        )
+        assert failed.value.unanswered
+
+    def test_a_driver_without_a_service_socket_is_registered_and_calls_fail_at_once(self, directory: Path) -> None:
+        heard = DriverEvents()
+        with started(directory, heard) as transport, raw_driver(directory, {}, endpoint="/nowhere/dra.sock"):
+            (instance,) = heard.wait_for(DriverRegistered)
+            with pytest.raises(DriverCallError) as failed:
+                transport.prepare(instance, [CLAIM])
+            assert heard.of(DriverConnected) == []
+        assert str(failed.value) == (
+            "NodePrepareResources: rpc error: code = Unavailable desc = connection error: desc = "
+            '"transport: Error while dialing: dial unix /nowhere/dra.sock: connect: no such file or directory"'
+        )
+        assert not failed.value.unanswered
+
+    def test_a_call_fails_when_its_driver_is_removed(self, directory: Path) -> None:
+        heard, asked, release = DriverEvents(), threading.Event(), threading.Event()
+
+        def silent(_: bytes, __: grpc.ServicerContext) -> bytes:
+            asked.set()
+            release.wait(PATIENCE)
+            return b""
+
+        with (
+            started(directory, heard) as transport,
+            raw_driver(directory, {"/NodePrepareResources": silent}),
+            ThreadPoolExecutor(1) as caller,
+        ):
+            (instance,) = heard.wait_for(DriverConnected)
+            call = caller.submit(transport.prepare, instance, [CLAIM])
+            assert asked.wait(PATIENCE)
+            (directory / "raw.sock").unlink()
+            with pytest.raises(DriverCallError, match="the client connection is closing") as failed:
+                call.result(PATIENCE)
+            release.set()
+            assert heard.wait_for(DriverRemoved) == [instance]
+        assert failed.value.code == "Canceled"
+        assert failed.value.unanswered
+
+    @pytest.mark.parametrize(
+        ("answer", "sentence"),
+        [
+            (b"\xff", "code = Internal desc = grpc: failed to unmarshal the received message"),
+            (b"\x0a" + b"\x03\x0a\x01\xff", "code = Internal desc = grpc: failed to unmarshal the received message"),
+            (
+                bytes(4 * 1024 * 1024 + 1),
+                "code = ResourceExhausted desc = grpc: received message larger than max (4194305",
+            ),
+            (
+                dra_v1.NodePrepareResourcesResponse(
+                    claims={"u1": dra_v1.NodePrepareResourceResponse(devices=[dra_v1.Device()] * 10_001)}
+                ).SerializeToString(),
+                "code = ResourceExhausted desc = the driver sent 10001 devices, expected at most 10000",
+            ),
+        ],
+        ids=["no message", "no text", "too long", "too many devices"],
+    )
+    def test_an_answer_that_cannot_be_used_is_an_error(self, directory: Path, answer: bytes, sentence: str) -> None:
+        heard = DriverEvents()
+        answers = {"/NodePrepareResources": lambda _, __: answer}
+        with started(directory, heard) as transport, raw_driver(directory, answers) as asked:
+            (instance,) = heard.wait_for(DriverConnected)
+            with pytest.raises(DriverCallError) as failed:
+                transport.prepare(instance, [CLAIM])
+            assert PREPARE_PATH in asked
+        assert sentence in str(failed.value)
+        assert failed.value.unanswered
+
+    def test_a_name_that_is_no_text_is_not_sent(self, directory: Path) -> None:
+        heard = DriverEvents()
+        with started(directory, heard) as transport, served(directory, AnsweringDriver()):
+            (instance,) = heard.wait_for(DriverConnected)
+            with pytest.raises(DriverCallError, match="while marshaling"):
+                transport.prepare(instance, [ClaimRef(ClaimKey("default", "\ud800"), ClaimUid("u"))])
+
+
+class TestConnections:
+    def test_a_lost_connection_is_made_again(self, directory: Path) -> None:
+        heard, driver = Heard(), AnsweringDriver()
+        driver.prepared = PREPARED
+        registry, endpoint = directory / "registry", directory / "dra.sock"
+        with started(registry, heard) as transport, raw_driver(registry, {}, endpoint=str(endpoint)):
+            (instance,) = heard.wait_for(DriverRegistered)
+            for number in (1, 2):
+                with serve_driver(driver, directory, socket_name=endpoint.name):
+                    assert heard.wait_for(DriverConnected, number) == [instance] * number
+                    assert transport.prepare(instance, [CLAIM]) == PREPARED
+                heard.wait_for(DriverDisconnected, number)
+            assert heard.of(DriverRemoved) == []
+
+    def test_a_registration_socket_that_is_made_again_is_another_instance(self, directory: Path) -> None:
+        heard = Heard()
+        with started(directory, heard):
+            with served(directory, AnsweringDriver()):
+                heard.wait_for(DriverConnected)
+            with served(directory, AnsweringDriver()):
+                old, new = heard.wait_for(DriverConnected, 2)
+        assert old.endpoint == new.endpoint
+        assert old.generation < new.generation
+        assert heard.of(DriverRemoved) == [old]
+        assert heard.kinds(old)[-1] is DriverRemoved
+
+    def test_a_driver_that_is_cleaned_away_comes_back(self, directory: Path) -> None:
+        heard = DriverEvents()
+        with started(directory, heard), served(directory, AnsweringDriver(), poll_interval=0.02) as driver:
+            heard.wait_for(DriverConnected)
+            Path(driver.registration).unlink()
+            heard.wait_for(DriverConnected, 2)
+            assert driver.registered
+
+    def test_a_transport_that_starts_again_finds_its_drivers(self, directory: Path) -> None:
+        heard, again = DriverEvents(), DriverEvents()
+        driver = AnsweringDriver()
+        driver.prepared = PREPARED
+        with served(directory, driver), started(directory, heard) as transport:
+            (old,) = heard.wait_for(DriverConnected)
+            transport.start(again)
+            (new,) = again.wait_for(DriverConnected)
+            assert transport.prepare(new, [CLAIM]) == PREPARED
+            with pytest.raises(DriverCallError, match="closing"):
+                transport.prepare(old, [CLAIM])
+
+    def test_one_watcher_serves_device_plugins_and_drivers(self, directory: Path) -> None:
+        heard = DriverEvents()
+        registry = directory / "registry"
+        drivers = GrpcDriverTransport()
+        plugins = GrpcUnixTransport(directory, plugins_registry=registry, handlers=[drivers.handler])
+        plugins.start(lambda _: None)
+        drivers.start(heard)
+        with served(registry, AnsweringDriver()), serve_plugin(Gpus("d0"), registry=registry) as plugin:
+            heard.wait_for(DriverConnected)
+            plugin.wait_registered(PATIENCE)
+            drivers.stop()
+            again = DriverEvents()
+            drivers.start(again)  # the watcher goes on, and asks drivers again
+            again.wait_for(DriverConnected)
+        drivers.stop()
+        plugins.stop()
+
+    def test_a_slow_listener_delays_no_other_driver(self, directory: Path) -> None:
+        heard, release = DriverEvents(), threading.Event()
+
+        def listener(event: DriverEvent) -> None:
+            if isinstance(event, DriverConnected) and event.instance.driver == GPU_DRIVER:
+                release.wait(PATIENCE)
+            heard(event)
+
+        with started(directory, listener), served(directory, AnsweringDriver(), "a.sock"):
+            heard.wait_for(DriverRegistered)
+            with served(directory, AnsweringDriver(NIC_DRIVER), "b.sock"):
+                (first,) = heard.wait_for(DriverConnected)
+                release.set()
+        assert first.driver == NIC_DRIVER
+
+
+class TestRegistration:
+    @pytest.mark.parametrize(
+        ("info", "sentence"),
+        [
+            ({"name": ""}, "expected a driver's name of 1 to 253 printable characters, got ''"),
+            ({"name": "x" * 254}, "expected a driver's name of 1 to 253"),
+            ({"name": "gpu\n.example.com"}, "expected a driver's name of 1 to 253"),
+            ({"endpoint": "dra.sock"}, "it is not an absolute path of at most 107 bytes"),
+            ({"endpoint": "/" + "x" * 107}, "it is not an absolute path of at most 107 bytes"),
+            ({"type": "Teapot"}, "no handler registered for plugin type: Teapot"),
+        ],
+    )
+    def test_what_cannot_be_a_driver_is_refused(self, directory: Path, info: dict[str, str], sentence: str) -> None:
+        heard, refusals, told = DriverEvents(), [], threading.Event()
+
+        def notify(request: bytes, _: grpc.ServicerContext) -> bytes:
+            refusals.append(pluginregistration.RegistrationStatus.FromString(request).error)
+            told.set()
+            return b""
+
+        with started(directory, heard), raw_driver(directory, {"/NotifyRegistrationStatus": notify}, **info):
+            assert told.wait(PATIENCE)
+        assert sentence in refusals[0]
+        assert heard.of(DriverRegistered) == []
+
+    def test_a_driver_is_refused_if_the_listener_breaks(self, directory: Path) -> None:
+        def listener(_: DriverEvent) -> None:
+            message = "out of memory"
+            raise ValueError(message)
+
+        with started(directory, listener), served(directory, AnsweringDriver()) as driver:
+            with pytest.raises(KubeletUnreachableError, match="the listener failed: out of memory"):
+                driver.wait_registered(PATIENCE)
+            assert not driver.registered
+
+    def test_a_driver_that_no_kubelet_asks_says_so(self, directory: Path) -> None:
+        with (
+            served(directory, AnsweringDriver()) as driver,
+            pytest.raises(KubeletUnreachableError, match="no kubelet has asked yet"),
+        ):
+            driver.wait_registered(0)
+        assert list(directory.iterdir()) == []
+
+    def test_a_driver_without_a_directory_is_refused(self, directory: Path) -> None:
+        with pytest.raises(DirectoryError, match="missing"):
+            served(directory / "missing", AnsweringDriver())
+
+    def test_a_registry_that_others_may_write_to_is_refused(self, directory: Path) -> None:
+        directory.chmod(0o777)
+        with pytest.raises(DirectoryError, match="others may put files there"), started(directory, DriverEvents()):
+            pass
+
+
+class TestHealth:
+    def test_reports_come_at_once_and_after_changes_and_are_repeated(self, directory: Path) -> None:
+        heard = Heard()
+        ill = ReportedHealth("pool", "gpu-0", DraHealth.UNHEALTHY, 7, "too hot")
+        with started(directory, heard), served(directory, AnsweringDriver(), report_period=0.1) as driver:
+            driver.report([HEALTHY])
+            assert heard.reports(1)[0] == (HEALTHY,)
+            driver.report([ill])
+            heard.wait_for(HealthReported, len(heard.of(HealthReported)) + 3)
+            assert heard.reports(1)[-1] == (ill,)
+
+    def test_the_stream_is_opened_again_after_its_end(self, directory: Path) -> None:
+        def twice(_: bytes, __: grpc.ServicerContext) -> Iterator[bytes]:
+            yield dra_health_v1alpha1.NodeWatchResourcesResponse(
+                devices=[{"device": {"pool_name": "pool", "device_name": "gpu-0"}, "health": 1}]
+            ).SerializeToString()
+
+        heard = Heard()
+        with started(directory, heard, health_pause=0.01), raw_driver(directory, {WATCH_PATH: twice}) as asked:
+            heard.wait_for(HealthEnded, 2)
+            assert heard.reports(2)[:2] == [(HEALTHY,), (HEALTHY,)]
+        assert "/v1alpha1.DRAResourceHealth/NodeWatchResources" in asked
+
+    def test_a_driver_that_lists_the_stable_service_is_asked_by_it(self, directory: Path) -> None:
+        heard = Heard()
+        services = (*SERVICES, "v1alpha1.DRAResourceHealth", "v1.DRAResourceHealth")
+        with started(directory, heard), raw_driver(directory, {}, services) as asked:
+            heard.wait_for(HealthEnded)
+        assert "/v1.DRAResourceHealth/NodeWatchResources" in asked
+
+    def test_a_driver_without_health_is_asked_once(self, directory: Path) -> None:
+        heard = Heard()
+        with started(directory, heard, health_pause=0.0) as transport, raw_driver(directory, {}) as asked:
+            (instance,) = heard.wait_for(HealthEnded)
+            for _ in range(20):  # a second stream would be opened meanwhile
+                with pytest.raises(DriverCallError, match="Unimplemented"):
+                    transport.prepare(instance, [CLAIM])
+            assert [path for path in asked if path.endswith(WATCH_PATH)] == [
+                f"/v1alpha1.DRAResourceHealth/{WATCH_PATH}"
+            ]
+
+    @pytest.mark.parametrize(
+        "report",
+        [
+            b"\xff",
+            dra_health_v1alpha1.NodeWatchResourcesResponse(
+                devices=[dra_health_v1alpha1.DeviceHealth()] * 10_001
+            ).SerializeToString(),
+        ],
+        ids=["no message", "too many devices"],
+    )
+    def test_a_report_that_cannot_be_used_ends_the_stream(
+        self, directory: Path, report: bytes, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def watch(_: bytes, __: grpc.ServicerContext) -> Iterator[bytes]:
+            yield report
+            threading.Event().wait(0.1)
+
+        heard = Heard()
+        with started(directory, heard), raw_driver(directory, {WATCH_PATH: watch}):
+            heard.wait_for(HealthEnded)
+            assert heard.of(HealthReported) == []
+        assert f"the health of {GPU_DRIVER} is not known" in caplog.text
+
+    def test_a_flood_of_reports_is_slowed_down(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(client, "REPORTS_PER_SECOND", 0.001)
+        monkeypatch.setattr(client, "REPORTS_AT_ONCE", 3)
+        sent: list[int] = []
+        enough = threading.Event()
+
+        def flood(_: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+            while context.is_active() and len(sent) < 100:
+                sent.append(1)
+                yield b""
+            enough.set()
+
+        heard = Heard()
+        with started(directory, heard), raw_driver(directory, {WATCH_PATH: flood}):
+            assert enough.wait(PATIENCE)
+            assert len(heard.reports(3)) == 3
+
+
+class TestManager:
+    """The DRA manager over sockets, with its file."""
+
+    def test_a_rolling_update_calls_the_newest_instance_that_is_connected(self, directory: Path) -> None:
+        registry = directory / "registry"
+        old, new = AnsweringDriver(), AnsweringDriver()
+        old.prepared = new.prepared = PREPARED
+        claims = MemoryClaims()
+        with DraManager(GrpcDriverTransport(registry), claims, FileStore(directory / "dra_manager_state")) as manager:
+            with serve_driver(old, registry, socket_name="old.sock", poll_interval=60) as old_served:
+                old_served.wait_registered(PATIENCE)
+                with serve_driver(new, registry, socket_name="new.sock", endpoint=directory / "new") as new_served:
+                    new_served.wait_registered(PATIENCE)
+                    wait_for(lambda: len(manager.drivers.connected) == 2)
+                    assert manager.drivers.choose(GPU_DRIVER).endpoint == new_served.endpoint
+                    prepare(manager, claims, "a")
+                wait_for(lambda: len(manager.drivers.connected) == 1)
+                assert manager.drivers.choose(GPU_DRIVER).endpoint == old_served.endpoint
+                prepare(manager, claims, "b")
+            assert (len(new.asked), len(old.asked)) == (1, 1)
+
+    def test_a_claim_survives_a_restart_in_a_file_that_only_its_owner_reads(self, directory: Path) -> None:
+        path, driver, claims = directory / "dra_manager_state", AnsweringDriver(), MemoryClaims()
+        driver.prepared = PREPARED
+        driver.unprepared = {CLAIM.uid: UnprepareResult()}
+        registry = directory / "registry"
+        with DraManager(GrpcDriverTransport(registry), claims, FileStore(path)) as manager, served(registry, driver):
+            wait_for(lambda: bool(manager.drivers.connected))
+            pod = prepare(manager, claims, "a")
+            assert manager.claim_devices(pod, "main") == ("example.com/gpu=0",)
+        assert path.stat().st_mode & 0o777 == 0o600
+        with DraManager(GrpcDriverTransport(registry), claims, FileStore(path)) as manager, served(registry, driver):
+            assert manager.might_need_unprepare(pod.uid)
+            wait_for(lambda: bool(manager.drivers.connected))
+            manager.unprepare(pod)
+            assert not manager.might_need_unprepare(pod.uid)
+        assert [method for method, _ in driver.asked] == ["NodePrepareResources", "NodeUnprepareResources"]
+        assert {entry.name for entry in directory.iterdir()} == {"dra_manager_state", "registry"}
+
+    def test_a_driver_that_is_not_registered_is_named(self, directory: Path) -> None:
+        with (
+            DraManager(GrpcDriverTransport(directory), claims := MemoryClaims(), FileStore(directory / "s")) as manager,
+            pytest.raises(PrepareError, match=f"DRA driver {GPU_DRIVER} is not registered"),
+        ):
+            prepare(manager, claims, "a")
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds that no event tells of."""
+    ticks = threading.Event()
+    for _ in range(int(PATIENCE / 0.01)):
+        if condition():
+            return
+        ticks.wait(0.01)
+    raise AssertionError(condition)
+
+
+def prepare(manager: DraManager, claims: MemoryClaims, uid: str) -> DraPod:
+    """Prepare the claim of a new pod; the claim gets a new name each time, and always the same UID."""
+    key = ClaimKey("default", f"claim-{uid}")
+    allocated = AllocatedDevice(DriverName(GPU_DRIVER), "pool", "gpu-0", "r")
+    claims.put(ResourceClaim(key, CLAIM.uid, "", (allocated,), frozenset({uid})))
+    container = DraContainer("main", (ContainerClaim("gpu"),))
+    pod = DraPod(PodUid(uid), uid, "default", (PodClaim("gpu", key.name),), {}, None, (container,))
+    manager.prepare(pod)
+    return pod
