@@ -64,6 +64,7 @@ LAYERS = {
     "devicecore.adapters.grpc_unix": Layer(ADAPTER | names("google grpc")),
     "devicecore.adapters.kube_api": Layer(ADAPTER | names("httpcore2 httpx2 lightkube")),
     "devicecore.adapters.manifests": Layer(ADAPTER | names("yaml")),
+    "devicecore.adapters.node_sources": Layer(ADAPTER | names("orjson")),
     "devicecore.adapters.pod_resources": Layer(ADAPTER | names("google grpc")),
     "devicecore.adapters.prometheus": Layer(ADAPTER | names("prometheus_client")),
     "devicecore.trial": Layer(PURE | names("attrs .domain .manager .node_report .plugins .adapters.memory")),
@@ -73,10 +74,8 @@ LAYERS = {
     "devicecore.testing.pytest_plugin": Layer(TESTING | names("pytest"), names("grpc hypothesis .adapters")),
     "devicecore.cli": Layer(
         ANY
-        | names(
-            "attrs click rich yaml .domain .ports .manager .plugins .system .wire .adapters .testing .conformance "
-            ".trial"
-        )
+        | names("attrs click rich yaml .domain .node_report .ports .manager .plugins .system .wire .adapters")
+        | names(".testing .conformance .trial")
     ),
 }
 

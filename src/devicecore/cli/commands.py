@@ -5,6 +5,7 @@ import click
 from devicecore.cli.checkpoint import checkpoint
 from devicecore.cli.conformance import conformance
 from devicecore.cli.demo.command import demo
+from devicecore.cli.doctor import doctor
 from devicecore.cli.kubelet.command import kubelet
 from devicecore.cli.plugin import plugin
 from devicecore.cli.plugin_directory import directory
@@ -43,3 +44,4 @@ devicecore.add_command(plugin)
 plugin.add_command(directory)
 devicecore.add_command(conformance)
 devicecore.add_command(checkpoint)
+devicecore.add_command(doctor)

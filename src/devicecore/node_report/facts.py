@@ -12,7 +12,7 @@ from attrs import evolve, field, frozen
 
 from devicecore.domain.checkpoint import CheckpointData, FileVerdict, allocation_of
 from devicecore.domain.ledger import Ledger
-from devicecore.domain.model import NO_TOPOLOGY, Health
+from devicecore.domain.model import NO_TOPOLOGY, DeviceId, Health
 from devicecore.node_report.look import CheckpointSeen, Look, PluginSeen, PodResourcesSeen, PodSeen, Source
 
 
@@ -270,9 +270,9 @@ class Facts:
         """The healthy devices of each resource, as the checkpoint lists them, as sets."""
         return {resource: frozenset(devices) for resource, devices in self.registered.items()}
 
-    def devices(self, resource: str) -> tuple[str, ...]:
+    def devices(self, resource: str) -> list[DeviceId]:
         """Every device of a resource that any source names."""
-        return tuple(self._devices.get(resource, ()))
+        return [DeviceId(device) for device in self._devices.get(resource, ())]
 
     @cached_property
     def _devices(self) -> Mapping[str, dict[str, None]]:
@@ -296,7 +296,11 @@ class Facts:
             if len(resources) == 1 and plugin.devices:
                 for device, (_, topology) in plugin.devices.by_id.states.items():
                     found[resources[0], str(device)] = tuple(map(int, topology or ()))
-        return {key: tuple(one for one in nodes if one != NO_TOPOLOGY) for key, nodes in found.items()}
+        none = int(NO_TOPOLOGY)
+        return {
+            key: tuple([one for one in nodes if one != none]) if none in nodes else nodes
+            for key, nodes in found.items()
+        }
 
     @cached_property
     def all_numa_nodes(self) -> frozenset[int]:

@@ -5,6 +5,7 @@ times differ between two looks.
 """
 
 from collections.abc import Callable, Collection, Iterator
+from heapq import nsmallest
 
 from attrs import field, frozen
 
@@ -85,8 +86,7 @@ def name(text: str) -> str:
 
 def names(ids: Collection[str]) -> str:
     """The first names in natural order, and how many there are besides."""
-    ordered = sorted(ids, key=natural_key)
-    listed = ", ".join(foreign_text(one, _MAX_NAME) for one in ordered[:_MAX_NAMES])
+    listed = ", ".join(foreign_text(one, _MAX_NAME) for one in nsmallest(_MAX_NAMES, ids, key=natural_key))
     return listed if len(ids) <= _MAX_NAMES else f"{listed} and {len(ids) - _MAX_NAMES:,} more"
 
 

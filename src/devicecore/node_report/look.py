@@ -67,12 +67,13 @@ class ReceiptSeen:
 class CheckpointSeen:
     """The checkpoint file. `data` is None if nothing of it could be read; a wrong checksum does not prevent that.
 
-    `receipts` holds the receipts that name CDI devices or cannot be read.
+    `receipts` holds the receipts that name CDI devices or cannot be read. `blob` is the file itself.
     """
 
     verdict: Finding
     data: CheckpointData | None = None
     receipts: tuple[ReceiptSeen, ...] = ()
+    blob: bytes = field(default=b"", repr=False)
 
 
 @frozen

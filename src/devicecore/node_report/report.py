@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 
 from attrs import evolve, frozen
 
-from devicecore.domain.device_set import natural_key
+from devicecore.domain.device_set import in_natural_order
 from devicecore.domain.model import Health
 from devicecore.node_report.checks import CHECKS
-from devicecore.node_report.facts import Facts, Owner, OwnerState
+from devicecore.node_report.facts import Facts, OwnerState
 from devicecore.node_report.findings import NodeFinding
 from devicecore.node_report.look import Source
 
@@ -113,47 +113,30 @@ def report(facts: Facts, findings: Iterable[NodeFinding]) -> NodeReport:
 
 def _rows(facts: Facts) -> Iterator[DeviceRow]:
     for resource in facts.resources:
-        for device in sorted(facts.devices(resource), key=natural_key):
-            owners = facts.holders.get((resource, device), ())
-            row = DeviceRow(
-                resource,
-                device,
-                facts.numa_nodes.get((resource, device)),
-                _health(facts, resource, device),
-                UNKNOWN,
-                "",
-                "",
-                (),
-                OwnerState.UNKNOWN,
-            )
+        for device in in_natural_order(facts.devices(resource)):
+            key = resource, device
+            what = facts.numa_nodes.get(key), _health(facts, resource, device)
+            owners = facts.holders.get(key)
             if not owners:
-                yield _without_owner(facts, row)
-            for owner in owners:
-                yield _with_owner(row, owner)
+                yield _without_owner(facts, resource, device, *what)
+            for owner in owners or ():
+                who = owner.identity, owner.uid, owner.container
+                yield DeviceRow(resource, device, *what, *who, owner.sources, owner.state)
 
 
-def _with_owner(row: DeviceRow, owner: Owner) -> DeviceRow:
-    return evolve(
-        row,
-        owner=owner.identity,
-        pod_uid=owner.uid,
-        container=owner.container,
-        sources=owner.sources,
-        state=owner.state,
+def _without_owner(
+    facts: Facts, resource: str, device: str, numa_nodes: tuple[int, ...] | None, health: str
+) -> DeviceRow:
+    said = (
+        (Source.CHECKPOINT, facts.healthy_in_file),
+        (Source.POD_RESOURCES, facts.allocatable),
+        (Source.PLUGINS, facts.listed),
     )
-
-
-def _without_owner(facts: Facts, row: DeviceRow) -> DeviceRow:
-    said = {
-        Source.CHECKPOINT: row.device in facts.healthy_in_file.get(row.resource, ()),
-        Source.POD_RESOURCES: row.device in facts.allocatable.get(row.resource, ()),
-        Source.PLUGINS: row.device in facts.listed.get(row.resource, ()),
-    }
-    sources = tuple(source for source, names_it in said.items() if names_it)
-    if not facts.holders_are_known:
-        return evolve(row, sources=sources)
-    owner = FREE if row.health == Health.HEALTHY.value else NOBODY
-    return evolve(row, sources=sources, owner=owner, state=OwnerState.LIVE)
+    sources = tuple([source for source, devices in said if device in devices.get(resource, ())])
+    owner, state = UNKNOWN, OwnerState.UNKNOWN
+    if facts.holders_are_known:
+        owner, state = FREE if health == Health.HEALTHY.value else NOBODY, OwnerState.LIVE
+    return DeviceRow(resource, device, numa_nodes, health, owner, "", "", sources, state)
 
 
 def _health(facts: Facts, resource: str, device: str) -> str:

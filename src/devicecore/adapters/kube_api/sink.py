@@ -27,7 +27,7 @@ from devicecore.system.background import SupervisedThread
 
 _log = logging.getLogger(__name__)
 
-_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _MAX_PATCHES = 4  # in one attempt: others write to the node too, and usually the second patch is accepted
 
 
@@ -94,7 +94,7 @@ class KubeApiSink:
         service_account: str | PathLike[str] = SERVICE_ACCOUNT,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if not _NODE_NAME.fullmatch(node):
+        if not NODE_NAME.fullmatch(node):
             raise NodeNameError(node)
         access = Access(kubeconfig, context, service_account, timeout, program_timeout)
         self._name = f"node {node} at {access.connection().server}"  # files are read now, so that errors are raised

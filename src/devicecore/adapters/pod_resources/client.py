@@ -5,19 +5,20 @@ Law: Every call ends within its timeout, with an answer or with the reason of th
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
 import grpc
 from attrs import field, frozen
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
-from devicecore.adapters.pod_resources.api import SERVICE_V1
+from devicecore.adapters.pod_resources.api import SERVICE_V1, SERVICE_V1ALPHA1
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.text import foreign_text
 from devicecore.system.grpc_settings import channel_options, target
-from devicecore.wire import podresources
+from devicecore.wire import podresources, podresources_v1alpha1
 
 _MAX_ANSWER = 64 * 1024 * 1024  # bytes: 50,000 devices are more than gRPC's 4 MiB
 _FIRST_PAUSE, _MAX_PAUSE = 0.05, 1.0  # seconds between two attempts
@@ -93,20 +94,36 @@ class PodResourcesClient:
         request = podresources.AllocatableResourcesRequest()
         return self._call("GetAllocatableResources", request, podresources.AllocatableResourcesResponse)
 
-    def _call(self, method: str, request: Message, response: type[Response]) -> Response:
-        call = self._channel.unary_unary(
-            f"/{SERVICE_V1}/{method}", type(request).SerializeToString, response.FromString
+    def list_v1alpha1(self) -> podresources_v1alpha1.ListPodResourcesResponse:
+        """Every pod in the older API: kubelets before 1.20 have no other.
+
+        Raises:
+            PodResourcesError: no answer came in time, or the answer was an error.
+        """
+        request = podresources_v1alpha1.ListPodResourcesRequest()
+        return self._call("List", request, podresources_v1alpha1.ListPodResourcesResponse, SERVICE_V1ALPHA1)
+
+    def _parsed(self, answer: bytes, method: str, response: type[Response]) -> Response:
+        # grpc is not told how to read an answer, because it would log a traceback for one that cannot be read.
+        try:
+            return response.FromString(answer)
+        except (DecodeError, UnicodeDecodeError) as error:  # the second from protobuf's pure Python implementation
+            raise PodResourcesError(self.socket, method, "INTERNAL", f"the answer cannot be read: {error}") from error
+
+    def _call(self, method: str, request: Message, response: type[Response], service: str = SERVICE_V1) -> Response:
+        call: Callable[..., bytes] = self._channel.unary_unary(
+            f"/{service}/{method}", request_serializer=type(request).SerializeToString
         )
         deadline = time.monotonic() + self._timeout
         pause = _FIRST_PAUSE
         while True:
             try:
-                answer: Response = call(request, timeout=max(deadline - time.monotonic(), 0.001), wait_for_ready=True)
+                answer = call(request, timeout=max(deadline - time.monotonic(), 0.001), wait_for_ready=True)
             except grpc.RpcError as error:
                 code = error.code()
                 if code not in _TRANSIENT or time.monotonic() + pause >= deadline:
                     raise PodResourcesError(self.socket, method, code.name, error.details() or "") from error
             else:
-                return answer
+                return self._parsed(answer, method, response)
             time.sleep(pause)
             pause = min(2 * pause, _MAX_PAUSE)

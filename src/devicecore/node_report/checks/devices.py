@@ -29,26 +29,29 @@ def held_device_not_listed(facts: Facts) -> Iterator[Found]:
 def held_device_unhealthy(facts: Facts) -> Iterator[Found]:
     """A container holds a device that is not healthy."""
     for resource, devices in facts.in_use.items():
-        listed = facts.listed.get(resource)
-        healthy = facts.healthy.get(resource, frozenset())
+        listed, healthy = facts.listed.get(resource), facts.healthy.get(resource, frozenset())
         if listed is not None:
             sick = [device for device in devices if listed.get(device) is Health.UNHEALTHY]
-            why = Evidence(Source.PLUGINS, f"{_sockets(facts, resource)}: Unhealthy")
-            sentence = f"Containers hold {devices_of(sick, resource)}, which the plugin reports as unhealthy."
+        elif healthy:  # if no device is, the plugin has gone or not listed yet, which is another finding
+            sick = [device for device in devices if device not in healthy and _would_be_listed(facts, resource, device)]
         else:
-            # If no device is healthy, the plugin has gone or not listed yet, which is another finding. The API leaves
-            # out healthy devices whose topology has no nodes; the checkpoint does not.
-            certain = resource in facts.registered or resource not in facts.allocatable
-            sick = [
-                device
-                for device in devices
-                if healthy and device not in healthy and (certain or facts.numa_nodes.get((resource, device)))
-            ]
-            source = Source.CHECKPOINT if facts.registered.get(resource) else Source.POD_RESOURCES
-            why = Evidence(source, f"healthy: {devices_of([*healthy], resource)}")
-            sentence = f"Containers hold {devices_of(sick, resource)}, which the kubelet does not count as healthy."
+            sick = []
         if sick:
+            what = devices_of(sick, resource)
+            if listed is not None:
+                sentence = f"Containers hold {what}, which the plugin reports as unhealthy."
+                why = Evidence(Source.PLUGINS, f"{_sockets(facts, resource)}: Unhealthy")
+            else:
+                sentence = f"Containers hold {what}, which the kubelet does not count as healthy."
+                source = Source.CHECKPOINT if facts.registered.get(resource) else Source.POD_RESOURCES
+                why = Evidence(source, f"healthy: {devices_of(healthy, resource)}")
             yield Found(sentence, (*_holders(facts, resource, sick), why), resource, tuple(sick))
+
+
+def _would_be_listed(facts: Facts, resource: str, device: str) -> bool:
+    """Whether a healthy device would be named: the API leaves out those whose topology has no nodes."""
+    in_file = resource in facts.registered or resource not in facts.allocatable
+    return in_file or bool(facts.numa_nodes.get((resource, device)))
 
 
 def more_allocated_than_allocatable(facts: Facts) -> Iterator[Found]:

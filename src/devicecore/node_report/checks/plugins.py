@@ -129,4 +129,6 @@ def _registered(facts: Facts, resource: str | None = None) -> Evidence:
         named = names(sorted({*facts.registered, *facts.allocatable}))
         return Evidence(source, f"registered: {named or 'nothing'}")
     ids = sorted({*facts.registered.get(resource, ()), *facts.allocatable.get(resource, ())})
-    return Evidence(source, f"{name(resource)}: {counted(len(ids), 'healthy device')} ({names(ids)})")
+    return Evidence(
+        source, f"{name(resource)}: {counted(len(ids), 'healthy device')} {f'({names(ids)})' if ids else ''}".rstrip()
+    )

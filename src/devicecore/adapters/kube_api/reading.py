@@ -1,0 +1,65 @@
+"""The Node object and the pods of a node, read from the API server. Nothing is written.
+
+Law: the answer is what the server sent, or a `Problem` with a sentence.
+"""
+
+from os import PathLike
+from typing import Any
+
+from lightkube.core.resource import ApiInfo, GlobalResource, NamespacedResourceG, ResourceDef
+
+from devicecore.adapters.kube_api.access import Access, ApiServer, NodeNameError, Problem
+from devicecore.adapters.kube_api.kubeconfig import SERVICE_ACCOUNT
+from devicecore.adapters.kube_api.patches import Json
+from devicecore.adapters.kube_api.sink import NODE_NAME
+
+_SECONDS = 30.0  # for a request, and for a program that gives credentials
+_PODS_AT_ONCE = 100  # so that no answer comes near the limit of one
+
+
+class _WholeNode(GlobalResource, dict[str, Any]):
+    _api_info = ApiInfo(ResourceDef("", "v1", "Node"), plural="nodes", verbs=["get"])
+
+
+class _Pod(NamespacedResourceG, dict[str, Any]):
+    _api_info = ApiInfo(ResourceDef("", "v1", "Pod"), plural="pods", verbs=["global_list"])
+
+
+class NodeReader(ApiServer):
+    """Reads one node and its pods."""
+
+    def read_node(self) -> Json:
+        """Return the Node object as the server sent it.
+
+        Raises:
+            Problem: there is no answer, or an error.
+        """
+        return self._ask("get nodes", lambda client: client.get(_WholeNode, self.node))
+
+    def read_pods(self) -> Json:
+        """Return the pods that are bound to the node, as the server sent them.
+
+        Raises:
+            Problem: there is no answer, or an error.
+        """
+        fields: dict[str, Any] = {"spec.nodeName": self.node}
+        return self._ask(
+            "list pods", lambda client: [*client.list(_Pod, namespace="*", fields=fields, chunk_size=_PODS_AT_ONCE)]
+        )
+
+
+def read_objects(node: str, kubeconfig: str | PathLike[str] | None) -> tuple[Json, Json] | str:
+    """The Node and its pods, or a sentence that says why they cannot be read.
+
+    Raises:
+        NodeNameError: no node can have this name.
+    """
+    if not NODE_NAME.fullmatch(node):
+        raise NodeNameError(node)
+    reader = NodeReader(node, Access(kubeconfig, None, SERVICE_ACCOUNT, _SECONDS, _SECONDS), "devicecore")
+    try:
+        return reader.read_node(), reader.read_pods()
+    except Problem as problem:
+        return str(problem)
+    finally:
+        reader.disconnect()

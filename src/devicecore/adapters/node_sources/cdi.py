@@ -1,0 +1,77 @@
+"""The CDI files of a node: which devices a container runtime can resolve.
+
+Law: a file that cannot be read is named, and makes the reading incomplete.
+"""
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from devicecore.adapters.node_sources.large_documents import parse_document
+from devicecore.domain.text import counted
+from devicecore.node_report import CdiSeen, CdiSpec, Reading
+from devicecore.system.documents import DocumentError
+from devicecore.system.files import read_file
+
+CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
+"""Where runtimes look; a file in a later directory replaces devices of the earlier ones."""
+
+MAX_FILES = 1_000
+"""Files of a directory that are read."""
+
+MAX_BYTES = 16 * 1024 * 1024
+"""Bytes of a file."""
+
+_ENDINGS = (".json", ".yaml", ".yml")
+
+
+def read_cdi(directories: Iterable[str] = CDI_DIRECTORIES) -> Reading[CdiSeen]:
+    """The CDI files in `directories`. A directory that does not exist has no files, unless none of them exists."""
+    listed = tuple(directories)
+    place = ", ".join(listed)
+    specs: list[CdiSpec] = []
+    notes: list[str] = []
+    missing = 0
+    for directory in listed:
+        try:
+            files = _files(directory, notes)
+        except FileNotFoundError:
+            missing += 1
+            continue
+        except OSError as error:
+            notes.append(f"{directory}: {error.strerror}")
+            continue
+        specs += _specs(directory, files, notes)
+    if missing == len(listed):
+        return Reading(place, problem="none of these directories exists")
+    return Reading.of(place, CdiSeen(tuple(specs), is_complete=not notes), tuple(notes))
+
+
+def _files(directory: str, notes: list[str]) -> list[str]:
+    with os.scandir(directory) as entries:
+        found = sorted(entry.name for entry in entries if entry.name.endswith(_ENDINGS))
+    if len(found) > MAX_FILES:
+        notes.append(f"{directory}: expected at most {counted(MAX_FILES, 'file')}, got {len(found):,}")
+    return found[:MAX_FILES]
+
+
+def _specs(directory: str, files: list[str], notes: list[str]) -> Iterator[CdiSpec]:
+    for file in files:
+        path = Path(directory) / file
+        try:
+            if stat.S_ISDIR(path.stat().st_mode):
+                continue
+            yield _spec(directory, file, read_file(path, MAX_BYTES, follow_links=True))
+        except OSError as error:
+            notes.append(f"{path}: {error.strerror}")
+        except DocumentError as error:
+            notes.append(str(error))
+
+
+def _spec(directory: str, file: str, data: bytes) -> CdiSpec:
+    document = parse_document(data, f"{directory}/{file}")
+    document["cdiVersion"].text()
+    kind = document["kind"].text()
+    names = tuple(device["name"].text() for device in document["devices"].sequence())
+    return CdiSpec(directory, file, kind, names)

@@ -1,0 +1,208 @@
+"""`devicecore doctor`: read a node, and say what is wrong with its devices."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from devicecore.cli.node_sources import NodeSources, source_options
+from devicecore.cli.output import complain, fold, json_option
+from devicecore.cli.signals import Signals
+from devicecore.domain.text import foreign_text
+
+if TYPE_CHECKING:
+    from devicecore.node_report import DeviceRow, NodeFinding, NodeReport
+
+_LOOK_INTERVAL = 1.0  # seconds between two looks
+_WIDTH = 120  # columns of prose
+_MAX_CELL = 120  # characters of a cell in the table
+_HEADINGS = ("RESOURCE", "DEVICE", "NUMA", "HEALTH", "OWNER", "SOURCE", "STATE")
+_NEGATIVE, _UNUSABLE = 1, 2
+_CLEAR = "\x1b[H\x1b[2J"
+
+Wait = Callable[[float], bool]
+"""Waits for some seconds; whether a signal ended the wait."""
+
+
+@click.command()
+@source_options
+@json_option
+@click.option("--metrics", is_flag=True, help="Print metrics for Prometheus' textfile collector instead.")
+@click.option("--watch", is_flag=True, help="Look again and again, until SIGINT or SIGTERM.")
+@click.option(
+    "--interval",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.1),
+    default=10.0,
+    show_default=True,
+    help="With --watch: the pause between two reports.",
+)
+@click.option(
+    "--patience",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    help="For how long a finding must stay the same. Default: 1 to 15, by kind; 0 if only files are read.",
+)
+def doctor(
+    *, as_json: bool, metrics: bool, watch: bool, interval: float, patience: float | None, **sources: object
+) -> int:
+    """Read a node, and say what is wrong with its devices. Nothing is changed.
+
+    Reads the kubelet's checkpoint and sockets and asks its pod-resources API; if you ask for it, also pods and Node,
+    plugins, and CDI files. Prints which sources could be read, a table of all devices with their owners, and numbered
+    findings: what is wrong, the evidence, what the kubelet will do next, and how to confirm it. A device whose owner is
+    not certain is "unknown", never "free".
+
+    \b
+    $ devicecore doctor
+    $ kubectl get pods -A -o json | devicecore doctor --pods - --plugins
+    $ devicecore doctor --checkpoint /backup/kubelet_internal_checkpoint --json
+
+    Sources are read one after the other, so a finding is reported only if later looks find it again with the same
+    evidence. docs/read-a-node.md explains each finding.
+
+    Exit status: 0 if nothing is wrong, 1 if there are findings, 2 if there is not enough input.
+    """
+    if as_json and metrics:
+        message = "--json and --metrics exclude each other."
+        raise click.UsageError(message)
+    read = NodeSources(**sources)  # type: ignore[arg-type]  # click has checked what each option holds
+    show = _show_metrics if metrics else _show_json if as_json else _show_text
+    if not watch:
+        return _finish(_report(read, patience, _sleep), show)
+    with Signals() as signals:
+        while True:
+            report = _report(read, patience, signals.wait_for_end)
+            if report is None:
+                return 0
+            if not as_json and not metrics and sys.stdout.isatty():
+                sys.stdout.write(_CLEAR)
+            if as_json:
+                sys.stdout.write(f"{json.dumps(_document(report))}\n")
+            else:
+                show(report)
+            sys.stdout.flush()
+            if signals.wait_for_end(interval):
+                return _status(report)
+
+
+def _finish(report: "NodeReport | None", show: "Callable[[NodeReport], None]") -> int:
+    assert report is not None, "only a signal ends a report"  # noqa: S101 - for mypy: `_sleep` is never interrupted
+    show(report)
+    if not report.is_enough:
+        complain(
+            "devicecore doctor",
+            "not enough input: neither a checkpoint nor the pod-resources API nor a plugin could be read",
+        )
+    return _status(report)
+
+
+def _status(report: "NodeReport") -> int:
+    if not report.is_enough:
+        return _UNUSABLE
+    return _NEGATIVE if report.findings else 0
+
+
+def _report(sources: NodeSources, patience: float | None, wait: Wait) -> "NodeReport | None":
+    """Look, and look again until each finding has lasted or gone; None if a signal ends it."""
+    from devicecore.node_report import Facts, check, report, still_wrong
+    from devicecore.node_report.report import patience as patience_of
+
+    facts = Facts(sources.look())
+    pending = check(facts)
+    began = time.monotonic()
+    is_confirmed = False
+    while pending:
+        needed = patience if patience is not None else patience_of(pending) if sources.is_live else 0.0
+        rest = began + needed - time.monotonic()
+        if is_confirmed and rest <= 0:
+            break
+        if rest > 0 and wait(min(rest, _LOOK_INTERVAL)):
+            return None
+        facts = Facts(sources.look())
+        pending = still_wrong(pending, check(facts))
+        is_confirmed = True
+    return report(facts, pending)
+
+
+def _sleep(seconds: float) -> bool:
+    time.sleep(seconds)
+    return False
+
+
+# --- what is printed --------------------------------------------------------------------------------------------------
+
+
+def _document(report: "NodeReport") -> object:
+    from devicecore.system.json_values import to_json
+
+    return to_json(report)
+
+
+def _show_json(report: "NodeReport") -> None:
+    sys.stdout.write(f"{json.dumps(_document(report), indent=2)}\n")
+
+
+def _show_metrics(report: "NodeReport") -> None:
+    from devicecore.node_report import metrics_text
+
+    sys.stdout.write(metrics_text(report))
+
+
+def _show_text(report: "NodeReport") -> None:
+    lines = ["Sources", *_sources(report), "", "Devices", *_table(report.devices), "", "Findings"]
+    for finding in report.findings:
+        lines += ["", *_finding(finding)]
+    lines += ["" if report.findings else "  none", ""]
+    sys.stdout.write("\n".join(lines[:-1]) + "\n")
+
+
+def _sources(report: "NodeReport") -> Iterator[str]:
+    width = max(len(line.source.value) for line in report.sources)
+    for line in report.sources:
+        said = foreign_text(line.place) if line.was_read else f"not read: {foreign_text(line.problem)}"
+        if not line.was_read and line.place:
+            said += f" ({foreign_text(line.place)})"
+        yield f"  {line.source.value:{width}}  {said}"
+        yield from (f"  {'':{width}}  note: {foreign_text(note)}" for note in line.notes)
+
+
+def _table(rows: "Iterable[DeviceRow]") -> list[str]:
+    cells = [_HEADINGS, *map(_cells, rows)]
+    if len(cells) == 1:
+        return ["  no source names a device"]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
+    ]
+
+
+def _cells(row: "DeviceRow") -> tuple[str, ...]:
+    numa = "unknown" if row.numa_nodes is None else ",".join(map(str, row.numa_nodes[:8])) or "-"
+    owner = f"{row.owner} {row.container}" if row.container else row.owner
+    sources = ",".join(source.value for source in row.sources) or "-"
+    texts = (row.resource, row.device, numa, row.health, owner, sources, row.state.value)
+    together = "".join(texts)
+    if len(together) <= _MAX_CELL and together.isprintable():  # nearly always, and there are many rows
+        return texts
+    return tuple(foreign_text(text, _MAX_CELL) for text in texts)
+
+
+def _finding(finding: "NodeFinding") -> Iterator[str]:
+    yield from _folded(f"{finding.number}. ", finding.sentence, 3)
+    for evidence in finding.evidence:
+        yield from _folded("   evidence: ", f"{evidence.source.value}: {evidence.text}", 13)
+    if finding.measured:
+        yield f"   measured: {finding.measured}"
+    yield from _folded("   next:     ", finding.next, 13)
+    yield from _folded("   confirm:  ", finding.confirm, 13)
+    yield f"   see:      {finding.issue}"
+
+
+def _folded(start: str, text: str, indent: int) -> list[str]:
+    """`text` behind `start`, in lines of which all but the first are indented."""
+    first, *rest = fold(foreign_text(text, 4_000), _WIDTH - indent).split("\n")
+    return [start + first, *(" " * indent + line for line in rest)]

@@ -1,0 +1,422 @@
+"""What is read of a node: files, sockets, the pod-resources API and plugins, sound and hostile ones."""
+
+import base64
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+from devicecore.adapters.grpc_unix import serve_plugin
+from devicecore.adapters.grpc_unix.reading import read_plugins
+from devicecore.adapters.kube_api.reading import read_objects
+from devicecore.adapters.memory import MemoryStore, MemoryTransport
+from devicecore.adapters.node_sources import (
+    KubeletDirectory,
+    node_in,
+    pods_in,
+    read_cdi,
+    read_checkpoint,
+    read_node,
+    read_pods,
+    read_sockets,
+)
+from devicecore.adapters.node_sources.large_documents import MAX_MEMBERS, parse_document
+from devicecore.adapters.pod_resources import PodResourcesServer, Snapshot
+from devicecore.adapters.pod_resources.reading import read_pod_resources
+from devicecore.domain.checkpoint import CheckpointData, FileVerdict, PodDevicesEntry, encode
+from devicecore.domain.container_options import ContainerAllocateResponse
+from devicecore.domain.model import Container, Pod, PodUid
+from devicecore.manager import DeviceManager
+from devicecore.node_report import CdiSpec
+from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
+from devicecore.system.documents import DocumentError, Value
+from devicecore.testing.api_server import LocalApiServer
+from devicecore.wire.conversion import write_receipt
+from tests.hostile_documents import HOSTILE
+
+GPU = "example.com/gpu"
+VECTORS = Path(__file__).parent.parent / "data" / "checkpoint" / "decode.jsonl"
+
+
+# --- the checkpoint and the sockets -----------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_read_with_its_receipts(tmp_path: Path) -> None:
+    answer = ContainerAllocateResponse(
+        cdi_devices=("example.com/gpu=0",), annotations={"cdi.k8s.io/x": "example.com/nic=1,example.com/nic=2"}
+    )
+    entries = (
+        PodDevicesEntry("u", "main", GPU, {0: ("gpu-0",)}, write_receipt(answer)),
+        PodDevicesEntry("u", "main", "example.com/nic", {-1: ("nic-0",)}, b"\xff"),
+        PodDevicesEntry("u", "other", GPU, {0: ("gpu-1",)}, b""),
+    )
+    path = tmp_path / "file"
+    path.write_bytes(encode(CheckpointData(entries, {GPU: ("gpu-0", "gpu-1")})))
+    reading = read_checkpoint(str(path))
+    assert reading.value is not None
+    assert reading.value.verdict.verdict is FileVerdict.OK
+    first, second = reading.value.receipts
+    assert first.cdi_devices == ("example.com/gpu=0", "example.com/nic=1", "example.com/nic=2")
+    assert (second.resource, bool(second.problem)) == ("example.com/nic", True)
+    assert read_checkpoint(str(path), reading) is reading
+
+
+def test_no_recorded_file_is_too_much(tmp_path: Path) -> None:
+    """Every recorded file, sound or not, has the recorded verdict, and none raises."""
+    path = tmp_path / "file"
+    for line in VECTORS.read_text().splitlines():
+        record = json.loads(line)
+        path.write_bytes(base64.b64decode(record["file_b64"]))
+        seen = read_checkpoint(str(path)).value
+        assert seen is not None
+        assert (seen.data is None) == (seen.verdict.verdict is FileVerdict.MALFORMED)
+        if record["verdict"] != "malformed":
+            assert seen.verdict.verdict.value == record["verdict"]
+
+
+def test_a_missing_file_is_absent_and_a_missing_directory_is_not_read(tmp_path: Path) -> None:
+    absent = read_checkpoint(str(tmp_path / "file")).value
+    assert absent is not None
+    assert absent.verdict.verdict is FileVerdict.ABSENT
+    nowhere = read_checkpoint(str(tmp_path / "no" / "file"))
+    assert (nowhere.value, nowhere.problem) == (None, f"there is no directory {tmp_path / 'no'}")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "expected a regular file" in read_checkpoint(str(tmp_path / "pipe")).problem
+    assert "expected a regular file" in read_pods(str(tmp_path / "pipe")).problem
+
+
+@pytest.mark.parametrize("below", ["", "device-plugins"])
+def test_the_root_and_the_plugin_directory_are_both_accepted(directory: Path, below: str) -> None:
+    (directory / "device-plugins").mkdir()
+    found = KubeletDirectory.at(str(directory / below))
+    assert found.plugins == str(directory / "device-plugins")
+    assert found.pod_resources == str(directory / "pod-resources" / "kubelet.sock")
+
+
+def test_sockets_are_listed_and_nothing_else_is(directory: Path) -> None:
+    for name in ("device-plugins", "plugins_registry/vendor", "device-plugins/x.sock.d"):
+        (directory / name).mkdir(parents=True)
+    (directory / "device-plugins" / "DEPRECATION").touch()
+    names = ("device-plugins/kubelet.sock", "device-plugins/gpu.sock", "plugins_registry/vendor/nic.sock")
+    sockets = [socket.socket(socket.AF_UNIX) for _ in (*names, "hidden")]
+    for one, name in zip(sockets, (*names, "device-plugins/.hidden.sock"), strict=True):
+        one.bind(str(directory / name))
+        one.close()
+    seen = read_sockets(KubeletDirectory.at(str(directory))).value
+    assert seen is not None
+    assert (seen.kubelet, seen.plugins, seen.registry) == (True, ("gpu.sock",), ("vendor/nic.sock",))
+
+
+# --- pods and the Node ------------------------------------------------------------------------------------------------
+
+
+POD = {
+    "metadata": {"uid": "u-1", "name": "train", "namespace": "ml", "annotations": {"kubernetes.io/config.hash": "h"}},
+    "spec": {
+        "initContainers": [{"name": "load", "restartPolicy": "Always"}],
+        "containers": [{"name": "main", "resources": {"limits": {GPU: "2", "cpu": "500m", "memory": "1Gi"}}}],
+    },
+    "status": {
+        "phase": "Running",
+        "extendedResourceClaimStatus": {"requestMappings": [{"containerName": "main", "resourceName": GPU}]},
+    },
+}
+
+
+@pytest.mark.parametrize("kind", ["List", "PodList"])
+def test_pods_are_read_from_what_kubelets_and_kubectl_print(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "pods.json"
+    path.write_text(json.dumps({"kind": kind, "apiVersion": "v1", "metadata": {}, "items": [POD]}))
+    (seen,) = read_pods(str(path)).value or ()
+    assert (seen.pod.uid, seen.pod.name, seen.pod.namespace, seen.phase) == ("u-1", "train", "ml", "Running")
+    assert (seen.pod.containers, seen.pod.init_containers) == (
+        (Container("main", {GPU: 2}),),
+        (Container("load", {}, restartable=True),),
+    )
+    assert seen.other_uids == ("h",)
+    assert seen.pod.claimed == {("main", GPU)}
+
+
+def test_a_kubelet_without_pods_prints_null() -> None:
+    assert pods_in(parse_document(b'{"kind":"PodList","items":null}', "f")) == ()
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        ("", "f: expected one document, got nothing"),
+        ("[]", "f: expected an object, got a list"),
+        ("{", "f: it is not JSON: "),
+        ('{"kind": "Pod"}', "f: kind: expected a list of pods (PodList or List), got 'Pod'"),
+        ('{"kind": "PodList", "metadata": {"continue": "x"}}', "f: metadata.continue: the list is not complete"),
+        ('{"kind": "PodList", "items": {}}', "f: items: expected a list, got an object"),
+        ('{"kind": "PodList", "items": [7]}', "f: items[0]: expected an object, got 7"),
+        ('{"kind": "PodList", "items": [{"kind": "Node"}]}', "f: items[0].kind: expected a Pod, got 'Node'"),
+        ('{"kind": "PodList", "items": [{"metadata": {}}]}', "f: items[0].metadata.uid: it is missing"),
+        (
+            '{"kind": "PodList", "items": [{"metadata": {"uid": 7}}]}',
+            "f: items[0].metadata.uid: expected a text, got 7",
+        ),
+    ],
+)
+def test_a_list_that_is_not_one_is_refused_with_the_place(document: str, problem: str) -> None:
+    with pytest.raises(DocumentError) as refused:
+        pods_in(parse_document(document.encode(), "f"))
+    assert str(refused.value).startswith(problem)
+
+
+@pytest.mark.parametrize("limit", ["x", -1, True, 1.5, [], "1" * 300])
+def test_a_limit_that_is_no_count_is_refused(limit: object) -> None:
+    pod = {**POD, "spec": {"containers": [{"name": "main", "resources": {"limits": {GPU: limit}}}]}}
+    with pytest.raises(DocumentError, match=r"items\[0\].spec.containers\[0\].resources.limits\[example.com/gpu\]"):
+        pods_in(Value({"kind": "List", "items": [pod]}, "f"))
+
+
+def test_a_node_is_read_with_its_extended_resources() -> None:
+    status = {
+        "capacity": {"cpu": "8", GPU: "4"},
+        "allocatable": {"cpu": "7500m", GPU: 3},
+        "nodeInfo": {"kubeletVersion": "v1.36.2"},
+    }
+    seen = node_in(Value({"kind": "Node", "metadata": {"name": "n1"}, "status": status}, "f"))
+    assert (seen.name, seen.kubelet_version, seen.capacity, seen.allocatable) == ("n1", "v1.36.2", {GPU: 4}, {GPU: 3})
+
+
+def test_the_node_file_of_the_stand_in_is_read(tmp_path: Path) -> None:
+    (tmp_path / "node.json").write_text(json.dumps({"capacity": {GPU: 4}, "allocatable": {GPU: 3}}))
+    node = read_node(str(tmp_path / "node.json")).value
+    assert node is not None
+    assert (node.capacity, node.allocatable) == ({GPU: 4}, {GPU: 3})
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_a_hostile_document_is_refused(tmp_path: Path, hostile: str) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(HOSTILE[hostile].encode("utf-8", "surrogatepass"))
+    assert read_pods(str(path)).problem
+    assert read_node(str(path)).problem
+
+
+def test_the_number_of_values_is_bounded_before_they_are_read() -> None:
+    with pytest.raises(DocumentError, match="expected at most 4,000,000 values"):
+        parse_document(b'{"a":[' + b"0," * MAX_MEMBERS + b"0]}", "f")
+
+
+def test_truncated_json_is_refused_wherever_it_ends() -> None:
+    text = json.dumps({"kind": "PodList", "items": [POD]}).encode()
+    for end in range(len(text)):
+        with pytest.raises(DocumentError):
+            pods_in(parse_document(text[:end], "f"))
+
+
+def test_pods_and_node_are_read_from_an_api_server(tmp_path: Path) -> None:
+    with LocalApiServer() as server:
+        server.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
+        for name, node_name in (("train", "n1"), ("other", "n2")):
+            spec = {"nodeName": node_name, "containers": [{"name": "main", "image": "none"}]}
+            server.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+        answer = read_objects("n1", server.kubeconfig(tmp_path / "config"))
+    assert not isinstance(answer, str)
+    node, pods = answer
+    assert node["metadata"]["name"] == "n1"
+    assert [one["metadata"]["name"] for one in pods] == ["train"]
+
+
+# --- CDI --------------------------------------------------------------------------------------------------------------
+
+
+def test_cdi_files_are_read_and_broken_ones_are_named(tmp_path: Path) -> None:
+    (tmp_path / "gpu.json").write_text(
+        json.dumps({"cdiVersion": "0.6.0", "kind": "example.com/gpu", "devices": [{"name": "0"}, {"name": "all"}]})
+    )
+    (tmp_path / "nic.yaml").write_text("cdiVersion: 0.6.0\nkind: example.com/nic\ndevices:\n- name: '1'\n")
+    reading = read_cdi([str(tmp_path), str(tmp_path / "missing")])
+    assert reading.value is not None
+    assert reading.value.is_complete
+    assert reading.value.specs == (
+        CdiSpec(str(tmp_path), "gpu.json", "example.com/gpu", ("0", "all")),
+        CdiSpec(str(tmp_path), "nic.yaml", "example.com/nic", ("1",)),
+    )
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "other.txt").write_text("{")
+    broken = read_cdi([str(tmp_path)])
+    assert broken.value is not None
+    assert not broken.value.is_complete
+    (note,) = broken.notes
+    assert note.startswith(f"{tmp_path}/broken.json: it is not JSON")
+
+
+def test_cdi_directories_that_do_not_exist_are_not_an_empty_answer(tmp_path: Path) -> None:
+    assert read_cdi([str(tmp_path / "missing")]).value is None
+
+
+# --- the pod-resources API --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def snapshot() -> Snapshot:
+    transport = MemoryTransport()
+    pod = Pod(PodUid("u"), name="train", containers=(Container("main", {GPU: 2}),))
+    with DeviceManager(transport, MemoryStore(), _Nowhere()) as manager:
+        transport.connect(SimulatedPlugin(GPU, simulated_devices("gpu", 4, numa_nodes=[0, 1])))
+        manager.admit(pod)
+        return Snapshot(manager.state, [pod])
+
+
+class _Nowhere:
+    def publish(self, status: object) -> None:
+        """Publish nothing."""
+
+
+def test_the_kubelet_is_asked_who_holds_what(directory: Path, snapshot: Snapshot) -> None:
+    path = directory / "kubelet.sock"
+    with PodResourcesServer(path, lambda: snapshot):
+        seen = read_pod_resources(str(path)).value
+    assert seen is not None
+    assert (seen.version, seen.pods) == ("v1", frozenset({("default", "train")}))
+    (held,) = seen.holdings
+    assert (held.pod, held.container, held.resource, held.devices) == (
+        "train",
+        "main",
+        GPU,
+        {"gpu-0": (0,), "gpu-1": (1,)},
+    )
+    assert seen.allocatable == {GPU: {"gpu-0": (0,), "gpu-1": (1,), "gpu-2": (0,), "gpu-3": (1,)}}
+
+
+@contextmanager
+def served(path: Path, answers: dict[str, bytes]) -> Iterator[None]:
+    """A gRPC server that answers calls by path with these bytes, and knows no others."""
+
+    class Handler(grpc.GenericRpcHandler):
+        def service(self, details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[bytes, bytes] | None":
+            if details.method not in answers:
+                return None
+            answer = answers[details.method]
+            if details.method.endswith("ListAndWatch"):
+                return grpc.unary_stream_rpc_method_handler(lambda _request, _context: iter([answer]))
+            return grpc.unary_unary_rpc_method_handler(lambda _request, _context: answer)
+
+    server = grpc.server(ThreadPoolExecutor(2), handlers=[Handler()])
+    server.add_insecure_port(f"unix:{path}")
+    server.start()
+    try:
+        yield
+    finally:
+        server.stop(None).wait()
+
+
+def test_a_kubelet_without_v1_is_asked_in_v1alpha1(directory: Path) -> None:
+    path = directory / "kubelet.sock"
+    with served(path, {"/v1alpha1.PodResourcesLister/List": b""}):
+        seen = read_pod_resources(str(path)).value
+    assert seen is not None
+    assert (seen.version, seen.allocatable) == ("v1alpha1", None)
+
+
+def test_a_kubelet_that_does_not_offer_allocatable_devices_is_read(directory: Path) -> None:
+    path = directory / "kubelet.sock"
+    with served(path, {"/v1.PodResourcesLister/List": b""}):
+        seen = read_pod_resources(str(path)).value
+    assert seen is not None
+    assert (seen.version, seen.allocatable) == ("v1", None)
+
+
+def test_a_kubelet_that_answers_nonsense_is_a_sentence(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = directory / "kubelet.sock"
+    with served(path, {"/v1.PodResourcesLister/List": b"\xff\xff\xff"}):
+        reading = read_pod_resources(str(path))
+    assert reading.value is None
+    assert reading.problem.startswith("List failed with INTERNAL: the answer cannot be read")
+    assert caplog.text == ""
+
+
+def test_a_socket_that_nobody_serves_is_a_sentence_at_once(directory: Path) -> None:
+    path = directory / "kubelet.sock"
+    assert read_pod_resources(str(path)).problem == "there is no socket"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    assert read_pod_resources(str(path)).problem == "no process listens at the socket"
+
+
+# --- plugins ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_plugin_is_asked_for_options_and_one_list(directory: Path) -> None:
+    asked: list[str] = []
+
+    class Spying(SimulatedPlugin):
+        def allocate(self, devices: object) -> ContainerAllocateResponse:
+            asked.append(str(devices))
+            return ContainerAllocateResponse()
+
+    plugin = Spying(GPU, simulated_devices("gpu", 3, numa_nodes=[0, 1], unhealthy=[2]))
+    with serve_plugin(plugin, directory, endpoint="gpu.sock", poll_interval=0.1):
+        (seen,) = read_plugins(str(directory), ["gpu.sock"], "", ()).value or ()
+    assert seen.devices is not None
+    assert (seen.socket, seen.problem, [device.id for device in seen.devices]) == (
+        "gpu.sock",
+        "",
+        ["gpu-0", "gpu-1", "gpu-2"],
+    )
+    assert seen.list_bytes > 30
+    assert asked == []
+
+
+def test_a_plugin_of_the_plugin_watcher_names_its_resource(directory: Path) -> None:
+    (directory / "registry").mkdir(mode=0o750)
+    plugin = SimulatedPlugin(GPU, simulated_devices("gpu", 2))
+    with serve_plugin(plugin, registry=directory / "registry", poll_interval=0.1) as running:
+        name = Path(running.socket).name
+        (seen,) = read_plugins(str(directory), (), str(directory / "registry"), [name]).value or ()
+    assert (seen.resource, seen.problem, len(seen.devices or ())) == (GPU, "", 2)
+
+
+def test_a_driver_of_another_type_is_left_out(directory: Path) -> None:
+    info = b"\x0a\x09CSIPlugin\x12\x07example"
+    with served(directory / "csi.sock", {"/pluginregistration.Registration/GetInfo": info}):
+        assert read_plugins("", (), str(directory), ["csi.sock"]).value == ()
+
+
+OPTIONS, LIST = "/v1beta1.DevicePlugin/GetDevicePluginOptions", "/v1beta1.DevicePlugin/ListAndWatch"
+
+
+@pytest.mark.parametrize(
+    ("answers", "problem"),
+    [
+        ({}, "it does not serve GetDevicePluginOptions"),
+        ({OPTIONS: b""}, "it does not serve ListAndWatch"),
+        ({OPTIONS: b"\xff"}, "its answer cannot be read"),
+        ({OPTIONS: b"", LIST: b"\xff"}, "its answer cannot be read"),
+    ],
+)
+def test_a_plugin_that_answers_something_else_is_a_sentence(
+    directory: Path, answers: dict[str, bytes], problem: str
+) -> None:
+    with served(directory / "gpu.sock", answers):
+        (seen,) = read_plugins(str(directory), ["gpu.sock"], "", ()).value or ()
+    assert seen.problem == problem
+
+
+def test_a_plugin_that_is_silent_or_gone_is_a_sentence(directory: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as silent, socket.socket(socket.AF_UNIX) as dead:
+        silent.bind(str(directory / "silent.sock"))
+        silent.listen()
+        dead.bind(str(directory / "dead.sock"))
+        seen = read_plugins(str(directory), ["silent.sock", "dead.sock", "none.sock"], "", (), 0.3).value or ()
+    assert [one.problem for one in seen] == [
+        "no answer to GetDevicePluginOptions within 0.3 s",
+        "no process listens at the socket",
+        "there is no socket",
+    ]
+    assert threading.active_count() < 50

@@ -1,0 +1,236 @@
+"""`devicecore doctor`: what it prints, its exit statuses, and that no input makes it fail."""
+
+import base64
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from devicecore.cli.main import main
+from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode
+from devicecore.node_report import CHECKS
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+GPU = "example.com/gpu"
+ROOT = Path(__file__).parents[2]
+SOUND = encode(CheckpointData((PodDevicesEntry("u-1", "main", GPU, {0: ("gpu-0",)}, b""),), {GPU: ("gpu-0", "gpu-1")}))
+SHARED = encode(
+    CheckpointData(
+        (
+            PodDevicesEntry("u-1", "main", GPU, {0: ("gpu-0",)}, b""),
+            PodDevicesEntry("u-2", "main", GPU, {0: ("gpu-0",)}, b""),
+        ),
+        {GPU: ("gpu-0", "gpu-1")},
+    )
+)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "kubelet_internal_checkpoint"
+    path.write_bytes(SOUND)
+    return path
+
+
+def doctor(*arguments: str) -> int:
+    return main(["doctor", *arguments])
+
+
+def test_a_sound_file_has_no_findings_and_no_free_device(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor("--checkpoint", str(file)) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["checkpoint", str(file)] in lines
+    assert ["pods", "not", "read:", "it", "was", "not", "asked", "for:", "--pods,", "--kubeconfig"] in lines
+    assert [GPU, "gpu-0", "0", "Healthy", "u-1", "main", "checkpoint", "unknown"] in lines
+    assert [GPU, "gpu-1", "unknown", "Healthy", "unknown", "checkpoint", "unknown"] in lines
+    assert lines[-1] == ["none"]
+
+
+def test_a_finding_is_printed_with_all_that_belongs_to_it(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_bytes(SHARED)
+    assert doctor("--checkpoint", str(file)) == 1
+    (text,) = re.findall(r"^Findings\n\n(.*)", capsys.readouterr().out, re.MULTILINE | re.DOTALL)
+    assert text.startswith(f"1. 1 device of {GPU} (gpu-0) belongs to container 'main' of pod 'u-1' and to container")
+    for part in ("   evidence: checkpoint: ", "   next:     ", "   confirm:  ", "   see:      https://"):
+        assert f"\n{part}" in text
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_json_has_sources_devices_and_findings(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_bytes(SHARED)
+    assert doctor("--checkpoint", str(file), "--json") == 1
+    document = json.loads(capsys.readouterr().out)
+    assert list(document) == ["sources", "devices", "findings", "is_enough"]
+    assert [source["source"] for source in document["sources"]] == [
+        "checkpoint",
+        "sockets",
+        "pod-resources",
+        "pods",
+        "node",
+        "plugins",
+        "cdi",
+    ]
+    assert document["devices"][0] == {
+        "resource": GPU,
+        "device": "gpu-0",
+        "numa_nodes": [0],
+        "health": "Healthy",
+        "owner": "u-1",
+        "pod_uid": "u-1",
+        "container": "main",
+        "sources": ["checkpoint"],
+        "state": "unknown",
+    }
+    (finding,) = document["findings"]
+    assert (finding["number"], finding["code"], finding["devices"]) == (1, "two-owners", ["gpu-0"])
+    assert finding["evidence"][0]["source"] == "checkpoint"
+
+
+def test_metrics_are_text_for_prometheus(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor("--checkpoint", str(file), "--metrics") == 0
+    sample = re.compile(r'[a-z_]+\{[a-z_]+="[^"\n]*"(,[a-z_]+="[^"\n]*")*\} \d+')
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.startswith("# ") or sample.fullmatch(line) for line in lines)
+    assert 'devicecore_doctor_source_read{source="checkpoint"} 1' in lines
+
+
+def test_nothing_to_read_is_status_2_with_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor("--root", str(tmp_path / "nowhere")) == 2
+    printed = capsys.readouterr()
+    assert "not read: there is no directory" in printed.out
+    assert printed.err.startswith("devicecore doctor: not enough input: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--json", "--metrics"], "--json and --metrics exclude each other."),
+        (
+            ["--kubeconfig", "x", "--in-cluster", "--node-name", "n"],
+            "--kubeconfig and --in-cluster exclude each other.",
+        ),
+        (["--in-cluster"], "--kubeconfig and --in-cluster need --node-name, the name of the Node object."),
+        (["--checkpoint", "x", "--plugins"], "--plugins needs --root, the directory of the plugins' sockets."),
+        (["--interval", "0"], "Invalid value for '--interval'"),
+        (["--wat"], "No such option '--wat'."),
+    ],
+)
+def test_wrong_usage_is_one_sentence(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor(*arguments) == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_an_api_server_that_cannot_be_used_is_a_sentence(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("--checkpoint", str(file), "--kubeconfig", str(tmp_path / "none"), "--node-name")
+    assert doctor(*arguments, "n1") == 0
+    assert "not read: " in next(line for line in capsys.readouterr().out.splitlines() if line.startswith("  pods"))
+    assert doctor(*arguments, "../x") == 2
+
+
+def test_no_recorded_checkpoint_is_too_much(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each recorded file gives a report: of findings if a kubelet would not read it."""
+    file = tmp_path / "file"
+    for line in (ROOT / "tests" / "data" / "checkpoint" / "decode.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        file.write_bytes(base64.b64decode(record["file_b64"]))
+        status = doctor("--checkpoint", str(file))
+        printed = capsys.readouterr()
+        assert (status in {0, 1}, printed.err) == (True, ""), record["id"]
+        assert all(text.isprintable() for text in printed.out.splitlines()), record["id"]
+        if record["verdict"] == "checksum":
+            assert status == 1, record["id"]
+
+
+def test_a_truncated_checkpoint_is_a_finding_wherever_it_ends(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for end in range(0, len(SOUND) - 1, 7):
+        file.write_bytes(SOUND[:end])
+        assert doctor("--checkpoint", str(file), "--json") == 1
+        codes = [finding["code"] for finding in json.loads(capsys.readouterr().out)["findings"]]
+        assert codes[0] in {"checkpoint-unreadable", "checkpoint-checksum"}
+
+
+def test_text_from_outside_plays_no_tricks_on_a_terminal(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evil = "\x1b[31m\u202e\n" + "x" * 5_000
+    entries = (PodDevicesEntry(evil, evil, evil, {0: (evil,)}, b"\xff"),)
+    file.write_bytes(encode(CheckpointData(entries, {evil: (evil,)})))
+    assert doctor("--checkpoint", str(file)) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.isprintable() for line in lines)
+    assert max(map(len, lines)) < 1_000
+
+
+def test_pods_may_come_from_standard_input(devicecore: Run, file: Path) -> None:
+    pods = {"kind": "PodList", "items": [{"metadata": {"uid": "u-9", "name": "x"}}]}
+    ran = devicecore("doctor", "--checkpoint", str(file), "--pods", "-", "--json", stdin=json.dumps(pods))
+    (finding,) = json.loads(ran.stdout)["findings"]
+    assert (ran.returncode, finding["code"]) == (1, "owner-without-pod")
+
+
+def test_without_grpc_the_other_sources_are_read(tmp_path: Path) -> None:
+    directory = tmp_path / "device-plugins"
+    directory.mkdir()
+    (directory / "kubelet_internal_checkpoint").write_bytes(SOUND)
+    script = (
+        "import sys\n"
+        "sys.modules['grpc'] = sys.modules['google'] = sys.modules['lightkube'] = None\n"
+        "from devicecore.cli.main import main\n"
+        f"sys.exit(main(['doctor', '--root', {str(tmp_path)!r}, '--plugins', '--json']))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    sources = {source["source"]: source for source in json.loads(ran.stdout)["sources"]}
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert sources["checkpoint"]["was_read"]
+    assert "because protobuf is not installed" in sources["checkpoint"]["notes"][0]
+    assert "because grpcio is not installed" in sources["pod-resources"]["problem"]
+    assert "because grpcio is not installed" in sources["plugins"]["problem"]
+
+
+def test_nothing_is_changed(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (directory / "device-plugins").mkdir()
+    (directory / "device-plugins" / "kubelet_internal_checkpoint").write_bytes(SHARED)
+    with socket.socket(socket.AF_UNIX) as plugin:
+        plugin.bind(str(directory / "device-plugins" / "gpu.sock"))
+
+    def state() -> list[tuple[str, int, int]]:
+        paths = [directory, *sorted(directory.rglob("*"))]
+        return [(str(path), path.stat().st_mtime_ns, path.stat().st_mode) for path in paths]
+
+    before = state()
+    assert doctor("--root", str(directory), "--plugins", "--patience", "0") == 1
+    assert "plugin-silent" not in capsys.readouterr().err
+    assert state() == before
+
+
+def test_watch_reports_until_sigterm(file: Path) -> None:
+    command = [sys.executable, "-m", "devicecore", "doctor", "--checkpoint", str(file), "--watch", "--json"]
+    with subprocess.Popen([*command, "--interval", "0.1"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        first = json.loads(process.stdout.readline())
+        file.write_bytes(SHARED)
+        while not (later := json.loads(process.stdout.readline()))["findings"]:
+            pass
+        process.send_signal(signal.SIGTERM)
+        process.stdout.read()
+        assert process.wait(60) == 1
+    assert (first["findings"], [one["code"] for one in later["findings"]]) == ([], ["two-owners"])
+
+
+def test_the_guide_lists_each_finding_with_its_title_its_patience_and_its_issue() -> None:
+    guide = (ROOT / "docs" / "read-a-node.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w-]+)` \| (.*) \| (\S+) s \| \[.*\]\((.*)\) \|$", guide, re.MULTILINE)
+    assert rows == [(one.code, one.title, f"{one.patience:g}", one.issue) for one in CHECKS]
+
+
+def test_help_says_what_is_read_and_what_the_exit_status_means(devicecore: Run) -> None:
+    text = " ".join(devicecore("doctor", "--help").stdout.split())
+    assert "Exit status: 0 if nothing is wrong, 1 if there are findings, 2 if there is not enough input." in text
+    assert "Never Allocate" in text
