@@ -93,7 +93,7 @@ def plugin(socket: str, devices: Iterable[str], *, unhealthy: Iterable[str] = ()
         Device(
             DeviceId(device),
             Health.UNHEALTHY if device in sick else Health.HEALTHY,
-            tuple(map(NumaNode, numa_nodes_of(device))),
+            tuple(map(NumaNode, numa_nodes_of(device))) or None,
         )
         for device in devices
     ]

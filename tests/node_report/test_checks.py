@@ -356,3 +356,18 @@ def test_a_pod_that_ended_is_told_by_its_phase() -> None:
         True,
         False,
     ]
+
+
+def test_without_the_checkpoint_a_plugin_of_devices_on_no_numa_node_may_be_registered() -> None:
+    """The kubelet's answer leaves out healthy devices whose topology has no nodes."""
+    look = nodes.without(CLEAN, "checkpoint", "node")
+    (plugin,) = (one for one in nodes.plugins_of(nodes.socket_without_resource(look)) if one.socket == "fpga.sock")
+    assert plugin.devices is not None
+    nowhere = evolve(plugin, devices=DeviceList.of(evolve(one, topology=()) for one in plugin.devices))
+    assert codes(nodes.with_plugins(look, *nodes.plugins_of(look), nowhere)) == set()
+    assert codes(nodes.with_plugins(look, *nodes.plugins_of(look), plugin)) == {"socket-without-resource"}
+
+
+def test_what_is_registered_is_not_known_from_holders_alone() -> None:
+    look = nodes.socket_without_resource(nodes.without(old_api(CLEAN), "checkpoint"))
+    assert codes(look) == set()

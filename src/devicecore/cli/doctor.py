@@ -1,9 +1,11 @@
 """`devicecore doctor`: read a node, and say what is wrong with its devices."""
 
+import gc
 import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -72,10 +74,10 @@ def doctor(
     read = NodeSources(**sources)  # type: ignore[arg-type]  # click has checked what each option holds
     show = _show_metrics if metrics else _show_json if as_json else _show_text
     if not watch:
-        return _finish(_report(read, patience, _sleep), show)
+        return _finish(report_on(read, patience, _sleep), show)
     with Signals() as signals:
         while True:
-            report = _report(read, patience, signals.wait_for_end)
+            report = report_on(read, patience, signals.wait_for_end)
             if report is None:
                 return 0
             if not as_json and not metrics and sys.stdout.isatty():
@@ -106,8 +108,31 @@ def _status(report: "NodeReport") -> int:
     return _NEGATIVE if report.findings else 0
 
 
-def _report(sources: NodeSources, patience: float | None, wait: Wait) -> "NodeReport | None":
-    """Look, and look again until each finding has lasted or gone; None if a signal ends it."""
+def report_on(sources: NodeSources, patience: float | None, wait: Wait) -> "NodeReport | None":
+    """Look, and look again until each finding has lasted or gone.
+
+    Args:
+        sources: what to read.
+        patience: seconds for which a finding must last; None for those of its kind.
+        wait: waits for some seconds; whether something ended the wait. Then the result is None.
+    """
+    with _without_collector():
+        return _confirmed_report(sources, patience, wait)
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Let Python's collector of cycles rest: it would visit millions of objects, none of which is garbage."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _confirmed_report(sources: NodeSources, patience: float | None, wait: Wait) -> "NodeReport | None":
     from devicecore.node_report import Facts, check, report, still_wrong
     from devicecore.node_report.report import patience as patience_of
 

@@ -2,7 +2,7 @@
 
 Law: everything here is a value or a pure function. Adapters read the sources; a `Look` holds what each of them said.
 `check` finds what is wrong in one look, `still_wrong` keeps what a later look says again, and `report` puts the result
-together.
+together. `state_of` gives the `NodeState` that the domain's functions decide with.
 """
 
 from devicecore.node_report.checks import CHECKS
@@ -25,6 +25,7 @@ from devicecore.node_report.look import (
 )
 from devicecore.node_report.metrics import metrics_text
 from devicecore.node_report.report import DeviceRow, NodeReport, SourceLine, check, report, still_wrong
+from devicecore.node_report.state import state_of
 
 __all__ = [
     "CHECKS",
@@ -53,5 +54,6 @@ __all__ = [
     "check",
     "metrics_text",
     "report",
+    "state_of",
     "still_wrong",
 ]

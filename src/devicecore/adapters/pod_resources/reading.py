@@ -39,32 +39,33 @@ def _ask(client: PodResourcesClient) -> PodResourcesSeen:
     except PodResourcesError as error:
         if error.code != _NOT_OFFERED:
             raise
-        return _seen("v1alpha1", client.list_v1alpha1(), None)
+        return seen_of("v1alpha1", client.list_v1alpha1(), None)
     try:
         devices = client.get_allocatable_resources().devices
     except PodResourcesError as error:
         if error.code != _NOT_OFFERED:  # before Kubernetes 1.23 it is behind a gate
             raise
-        return _seen("v1", listed, None)
-    return _seen("v1", listed, _by_resource(devices))
+        return seen_of("v1", listed, None)
+    return seen_of("v1", listed, by_resource(devices))
 
 
-def _seen(
+def seen_of(
     version: str,
     listed: podresources.ListPodResourcesResponse | podresources_v1alpha1.ListPodResourcesResponse,
     allocatable: dict[str, Devices] | None,
 ) -> PodResourcesSeen:
+    """What these answers say. `allocatable` is None if the kubelet does not offer that call."""
     holdings = [
         HoldingSeen(pod.namespace, pod.name, container.name, resource, devices)
         for pod in listed.pod_resources
         for container in pod.containers
-        for resource, devices in _by_resource(container.devices).items()
+        for resource, devices in by_resource(container.devices).items()
     ]
     pods = frozenset((pod.namespace, pod.name) for pod in listed.pod_resources)
     return PodResourcesSeen(version, pods, tuple(holdings), allocatable)
 
 
-def _by_resource(
+def by_resource(
     elements: Iterable[podresources.ContainerDevices] | Iterable[podresources_v1alpha1.ContainerDevices],
 ) -> dict[str, Devices]:
     """The devices of each resource; a device on two NUMA nodes comes in two elements (kubelet.md 10.2)."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from devicecore.domain.model import Health
 from devicecore.domain.text import counted
 from devicecore.node_report.facts import Facts
 from devicecore.node_report.findings import Evidence, Found, name, names
@@ -21,11 +22,12 @@ _BYTES_PER_DEVICE = 13  # around an id in a list: two tags, two lengths, and the
 
 def socket_without_resource(facts: Facts) -> Iterator[Found]:
     """A plugin serves devices that the kubelet has not registered."""
-    if facts.file is None and facts.api is None:
-        return
+    file, api = facts.look.checkpoint.value, facts.api
+    if (file is None or (facts.file and facts.data is None)) and (api is None or api.allocatable is None):
+        return  # what is registered is not known
     if facts.look.plugins.value is not None:
         for plugin, resources in facts.served_by:
-            if plugin.devices and any(state[0].value == "Healthy" for state in plugin.devices.states):
+            if _should_be_registered(plugin, certain=facts.data is not None):
                 known = any(resource in facts.registered or resource in facts.allocatable for resource in resources)
                 held = any(resource in facts.in_use for resource in resources)
                 if not known and not held:
@@ -35,6 +37,12 @@ def socket_without_resource(facts: Facts) -> Iterator[Found]:
     if sockets and sockets.kubelet and sockets.plugins and not any(facts.registered.values()) and not facts.resources:
         sentence = f"{_sockets(sockets.plugins)} in the kubelet's directory, but no resource is registered."
         yield Found(sentence, (Evidence(Source.SOCKETS, names(sockets.plugins)), _registered(facts)))
+
+
+def _should_be_registered(plugin: PluginSeen, *, certain: bool) -> bool:
+    """Whether the kubelet would name a device of this plugin: its answer leaves out those on no NUMA node."""
+    states = plugin.devices.states if plugin.devices else ()
+    return any(health is Health.HEALTHY and (certain or topology != ()) for health, topology in states)
 
 
 def _not_registered(facts: Facts, plugin: PluginSeen) -> Found:
