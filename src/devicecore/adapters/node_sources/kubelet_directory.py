@@ -58,7 +58,7 @@ def read_checkpoint(path: str, before: Reading[CheckpointSeen] | None = None) ->
     except FileNotFoundError:
         if not Path(path).parent.is_dir():
             return Reading(path, problem=f"there is no directory {Path(path).parent}")
-        return Reading.of(path, CheckpointSeen(judge(None)))
+        return Reading.of(path, CheckpointSeen(judge(None)), ("there is no such file",))
     except OSError as error:
         return Reading(path, problem=error.strerror or str(error))
     if before and before.value and before.value.data and before.value.blob == blob:

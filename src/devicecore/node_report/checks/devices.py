@@ -78,11 +78,11 @@ def node_status_differs(facts: Facts) -> Iterator[Found]:
     if node is None:
         return
     for resource in sorted({*facts.registered, *facts.allocatable}):
-        counts = {
-            source: len(devices[resource])
-            for source, devices in ((Source.CHECKPOINT, facts.registered), (Source.POD_RESOURCES, facts.allocatable))
-            if resource in devices
-        }
+        counts = {}
+        if resource in facts.registered:
+            counts[Source.CHECKPOINT] = len(facts.registered[resource])
+        if facts.api is not None and facts.api.allocatable is not None:  # of a plugin that has gone it lists none
+            counts[Source.POD_RESOURCES] = len(facts.allocatable.get(resource, ()))
         published, capacity = node.allocatable.get(resource, 0), node.capacity.get(resource, 0)
         evidence = (
             Evidence(Source.NODE, f"status.allocatable: {published:,}, status.capacity: {capacity:,}"),
@@ -90,7 +90,7 @@ def node_status_differs(facts: Facts) -> Iterator[Found]:
         )
         said = " and ".join(f"{count:,} in the {source.value}" for source, count in counts.items())
         # The kubelet's answer leaves out devices whose topology has no nodes, so alone it is only a lower bound.
-        is_certain = resource in facts.registered or published < len(facts.allocatable[resource])
+        is_certain = resource in facts.registered or published < len(facts.allocatable.get(resource, ()))
         if published not in counts.values() and is_certain:
             sentence = f"The Node has {published:,} allocatable {name(resource)}, but {said} are healthy."
         elif capacity < min(counts.values()):
