@@ -1,32 +1,38 @@
-"""`devicecore checkpoint`: examine the file in which a kubelet keeps which pod has which devices."""
+"""`devicecore checkpoint`: examine and repair the file in which a kubelet keeps which pod has which devices."""
 
-import os
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from devicecore.cli.output import complain, json_option, print_json
+from devicecore.cli.checkpoint_convert import convert
+from devicecore.cli.checkpoint_diff import diff
+from devicecore.cli.checkpoint_files import facts, load, path_of
+from devicecore.cli.checkpoint_repair import repair
+from devicecore.cli.output import MAX_SENTENCE, complain, json_option, print_json
 from devicecore.domain.text import foreign_text
 
 if TYPE_CHECKING:
     from devicecore.domain.checkpoint import Finding
 
-_PLUGINS = "device-plugins"
 _NEGATIVE = 1
 _UNUSABLE = 2
-_MAX_LINE = 4_000  # characters of a verdict
 
 _strict_option = click.option("--strict", is_flag=True, help="Exit with status 1 if there is a warning.")
 
 
 @click.group()
 def checkpoint() -> None:
-    """Examine a kubelet's checkpoint of which pod has which devices.
+    """Examine, repair and compare a kubelet's checkpoint of which pod has which devices.
 
     $ devicecore checkpoint verify /var/lib/kubelet/device-plugins
+
+    No command changes the file that it is given: repair and convert write a new one.
     """
+
+
+checkpoint.add_command(repair)
+checkpoint.add_command(diff)
+checkpoint.add_command(convert)
 
 
 @checkpoint.command()
@@ -52,9 +58,9 @@ def verify(*, as_json: bool, strict: bool, files: tuple[str, ...]) -> int:
     status = 0
     reports = []
     for file in files:
-        path = _path(file)
+        path = path_of(file)
         try:
-            blob = _load(path)
+            blob = load(path)
         except StoreError as error:
             complain("devicecore checkpoint verify", str(error))
             status = _UNUSABLE
@@ -64,7 +70,7 @@ def verify(*, as_json: bool, strict: bool, files: tuple[str, ...]) -> int:
         print_json([{"file": file, **to_json(report), "warnings": warnings} for file, report, warnings in reports])
     for file, report, warnings in () if as_json else reports:
         for line in (_sentence(report), *(f"warning: {warning}" for warning in warnings)):
-            click.echo(foreign_text(f"{file}: {line}", _MAX_LINE))
+            click.echo(foreign_text(f"{file}: {line}", MAX_SENTENCE))
     is_negative = any(report.verdict is not FileVerdict.OK or (strict and warnings) for _, report, warnings in reports)
     return status or (_NEGATIVE if is_negative else 0)
 
@@ -97,8 +103,8 @@ def show(
     if free_only and pods:
         message = "--free and --pod exclude each other: a free device has no pod."
         raise click.UsageError(message)
-    file = _path(file)
-    blob = _load(file)
+    file = path_of(file)
+    blob = load(file)
     report, warnings = _examined(blob)
     is_readable = blob is not None and report.verdict in {FileVerdict.OK, FileVerdict.CHECKSUM}
     data = decode(blob or b"").data if is_readable else CheckpointData()
@@ -106,7 +112,7 @@ def show(
     if as_json:
         print_json(document(file, report, data, shown))
     elif is_readable:
-        click.echo(foreign_text(f"{file}: {report.verdict.value} {_facts(report)}", _MAX_LINE))
+        click.echo(foreign_text(f"{file}: {report.verdict.value} {facts(report)}", MAX_SENTENCE))
         print_checkpoint(report, data, shown)
     for warning in () if as_json else warnings:
         complain("devicecore checkpoint show", f"warning: {warning}")
@@ -114,31 +120,6 @@ def show(
         complain("devicecore checkpoint show", f"{file}: {report.problem}")
         return _NEGATIVE
     return _NEGATIVE if strict and warnings else 0
-
-
-def _path(file: str) -> str:
-    """The file that is meant by a directory of plugins, or by a kubelet's root directory."""
-    from devicecore.adapters.file import CHECKPOINT_NAME
-
-    if not os.path.isdir(file):  # noqa: PTH112 - raises nothing
-        return file
-    here, below = Path(file) / CHECKPOINT_NAME, Path(file) / _PLUGINS / CHECKPOINT_NAME
-    return str(below if os.path.lexists(below) and not os.path.lexists(here) else here)
-
-
-def _load(path: str) -> bytes | None:
-    from devicecore.domain.errors import StoreError
-    from devicecore.system.files import MAX_FILE_BYTES
-
-    if path == "-":
-        return sys.stdin.buffer.read(MAX_FILE_BYTES)
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123 - waits for a pipe's writer, as in `verify <(ssh node cat ...)`
-            return file.read(MAX_FILE_BYTES)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StoreError(os.path.basename(path), "read", f"{path}: {error.strerror}") from error  # noqa: PTH119 - as typed
 
 
 def _examined(blob: bytes | None) -> "tuple[Finding, tuple[str, ...]]":
@@ -154,11 +135,4 @@ def _examined(blob: bytes | None) -> "tuple[Finding, tuple[str, ...]]":
 
 def _sentence(report: "Finding") -> str:
     verdict = report.verdict.value
-    return f"{verdict}: {report.problem}" if report.problem else f"{verdict} {_facts(report)}"
-
-
-def _facts(report: "Finding") -> str:
-    entries = f"{report.entries} entr{'y' if report.entries == 1 else 'ies'}"
-    resources = f"{report.resources} resource{'' if report.resources == 1 else 's'}"
-    checksum = "no checksum" if report.stored is None else f"checksum {report.stored}"
-    return f"(format {report.format}, {entries}, {resources}, {checksum})"
+    return f"{verdict}: {report.problem}" if report.problem else f"{verdict} {facts(report)}"

@@ -5,16 +5,10 @@ Law: all of this is computed from the file's data. A checksum that fits does not
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry
+from devicecore.domain.checkpoint import CheckpointData, devices_of, shared_devices
 from devicecore.domain.device_set import natural_key
 
 _MAX_NAMED = 10  # devices or pods in one warning
-
-
-def devices_of(entry: PodDevicesEntry) -> list[str]:
-    """The devices of an entry, each once, in natural order."""
-    ids = {id_ for ids in (entry.device_ids or {}).values() for id_ in ids or ()}
-    return sorted(ids, key=natural_key)
 
 
 def free_devices(data: CheckpointData) -> dict[str, list[str]]:
@@ -36,16 +30,9 @@ def warnings_about(data: CheckpointData) -> tuple[str, ...]:
 
 
 def _shared(data: CheckpointData) -> Iterator[str]:
-    pods: dict[tuple[str, str], list[str]] = {}
-    for entry in data.entries or ():
-        for id_ in devices_of(entry):
-            of_device = pods.setdefault((entry.resource_name, id_), [])
-            if entry.pod_uid not in of_device:
-                of_device.append(entry.pod_uid)
     devices: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for (resource, id_), holders in pods.items():
-        if len(holders) > 1:
-            devices.setdefault((resource, tuple(holders)), []).append(id_)
+    for shared in shared_devices(data.entries or ()):
+        devices.setdefault((shared.resource, shared.pods), []).append(shared.device)
     for (resource, of_devices), ids in devices.items():
         yield f"{len(of_devices)} pods hold {_counted(ids)} of {resource}: {_named(of_devices)} hold {_named(ids)}"
 

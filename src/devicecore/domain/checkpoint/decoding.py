@@ -97,12 +97,12 @@ def decode(blob: bytes) -> Decoded:
         if isinstance(value, list):
             return _decode_list(value)
         found = _decode_file(value)
-        return evolve(found, data=evolve(found.data, extra=_extra_fields(value)))
+        return evolve(found, data=evolve(found.data, extra=extra_fields(value)))
     except RefusedError as refusal:
         raise MalformedCheckpointError(problem=str(refusal)) from None
 
 
-def _extra_fields(value: Json) -> ExtraFields:
+def extra_fields(value: Json) -> ExtraFields:
     """The fields that a kubelet ignores. If a name is repeated, its first place and its last value count."""
     places: dict[str, dict[str, str]] = {}
     fields: tuple[dict[str, str], ...] = ({}, {}, {})

@@ -1,0 +1,151 @@
+"""Remove from checkpoint data what cannot be right, and nothing else.
+
+Laws: Repairing repaired data changes nothing. Each removed device or entry is listed with its reason. A device that
+two pods hold is removed from a pod only if the caller said which pod keeps it.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from enum import Enum
+
+from attrs import evolve, frozen
+
+from devicecore.domain.checkpoint.entries import CheckpointData, PodDevicesEntry
+from devicecore.domain.device_set import natural_key
+
+
+class DropReason(Enum):
+    """Why an entry, or a part of it, is dropped."""
+
+    UNREADABLE_ANSWER = "the plugin's answer in it cannot be read"
+    REPLACED = "a later entry of the same container and resource replaces it"
+    POD_GONE = "its pod is gone"
+    SECOND_OWNER = "another pod keeps the device"
+
+
+@frozen
+class Dropped:
+    """An entry that is not in the repaired data, or those of its devices that another pod keeps."""
+
+    reason: DropReason
+    pod: str
+    container: str
+    resource: str
+    devices: tuple[str, ...]
+
+
+@frozen
+class SharedDevice:
+    """A device that several pods hold, in the order of their entries. A kubelet gives a device to one pod only."""
+
+    resource: str
+    device: str
+    pods: tuple[str, ...]
+
+
+@frozen
+class Repaired:
+    """The repaired data, what was dropped, and the devices of which nothing says which pod keeps them."""
+
+    data: CheckpointData
+    dropped: tuple[Dropped, ...] = ()
+    undecided: tuple[SharedDevice, ...] = ()
+
+
+def repaired(
+    data: CheckpointData,
+    is_readable: Callable[[bytes], bool],
+    *,
+    pods: Collection[str] | None = None,
+    keep: Collection[str] = (),
+) -> Repaired:
+    """Drop the entries that a kubelet ignores, those of pods that are gone, and second owners of devices.
+
+    A kubelet ignores an entry whose answer it cannot read, and an entry that a later one of the same container and
+    resource replaces. Containers of one pod may share devices.
+
+    Args:
+        data: what was read of a file.
+        is_readable: whether a plugin's answer can be read.
+        pods: the UIDs of all pods of the node; None if they are not known.
+        keep: the UIDs of pods that keep the devices which other pods hold too.
+    """
+    entries: tuple[PodDevicesEntry, ...] = data.entries or ()
+    reasons = list(_reasons(entries, is_readable, pods))
+    dropped = [
+        _dropped(entry, reason, devices_of(entry)) for entry, reason in zip(entries, reasons, strict=True) if reason
+    ]
+    entries = tuple(entry for entry, reason in zip(entries, reasons, strict=True) if not reason)
+    shared = shared_devices(entries)
+    decided = {(one.resource, one.device): winner for one in shared if (winner := _winner(one, keep)) is not None}
+    kept: list[PodDevicesEntry] = []
+    for entry in entries:
+        lost = {
+            id_ for id_ in devices_of(entry) if decided.get((entry.resource_name, id_), entry.pod_uid) != entry.pod_uid
+        }
+        left = _without(entry, lost) if lost else entry
+        if lost:
+            dropped.append(_dropped(entry, DropReason.SECOND_OWNER, lost))
+        if left is not None:
+            kept.append(left)
+    undecided = tuple(one for one in shared if (one.resource, one.device) not in decided)
+    result = evolve(data, entries=tuple(kept) or None) if dropped else data  # a kubelet without pods writes null
+    return Repaired(result, tuple(dropped), undecided)
+
+
+def shared_devices(entries: Collection[PodDevicesEntry]) -> tuple[SharedDevice, ...]:
+    """The devices that more than one pod holds."""
+    pods: dict[tuple[str, str], dict[str, None]] = {}
+    for entry in entries:
+        for id_ in devices_of(entry):
+            pods.setdefault((entry.resource_name, id_), {})[entry.pod_uid] = None
+    return tuple(SharedDevice(*device, tuple(of_device)) for device, of_device in pods.items() if len(of_device) > 1)
+
+
+def devices_of(entry: PodDevicesEntry) -> tuple[str, ...]:
+    """The devices of an entry, each once, in natural order."""
+    return tuple(sorted({id_ for ids in (entry.device_ids or {}).values() for id_ in ids or ()}, key=natural_key))
+
+
+def _reasons(
+    entries: Collection[PodDevicesEntry], is_readable: Callable[[bytes], bool], pods: Collection[str] | None
+) -> Iterator[DropReason | None]:
+    readable = [is_readable(entry.alloc_resp or b"") for entry in entries]
+    last = {_key(entry): number for number, entry in enumerate(entries) if readable[number]}
+    for number, entry in enumerate(entries):
+        if not readable[number]:
+            yield DropReason.UNREADABLE_ANSWER
+        elif last[_key(entry)] != number:
+            yield DropReason.REPLACED
+        elif pods is not None and entry.pod_uid not in pods:
+            yield DropReason.POD_GONE
+        else:
+            yield None
+
+
+def _key(entry: PodDevicesEntry) -> tuple[str, str, str]:
+    return entry.pod_uid, entry.container_name, entry.resource_name
+
+
+def _lost(entry: PodDevicesEntry, decided: Mapping[tuple[str, str], str]) -> set[str]:
+    """The devices of an entry that another pod keeps."""
+    ids = devices_of(entry)
+    return {id_ for id_ in ids if decided.get((entry.resource_name, id_), entry.pod_uid) != entry.pod_uid}
+
+
+def _winner(shared: SharedDevice, keep: Collection[str]) -> str | None:
+    kept = [pod for pod in shared.pods if pod in keep]
+    return kept[0] if len(kept) == 1 else None
+
+
+def _without(entry: PodDevicesEntry, lost: Collection[str]) -> PodDevicesEntry | None:
+    """The entry without some of its devices; None if no device is left."""
+    left = {
+        numa_node: tuple(id_ for id_ in ids or () if id_ not in lost)
+        for numa_node, ids in (entry.device_ids or {}).items()
+    }
+    left = {numa_node: ids for numa_node, ids in left.items() if ids}
+    return evolve(entry, device_ids=left) if left else None
+
+
+def _dropped(entry: PodDevicesEntry, reason: DropReason, devices: Collection[str]) -> Dropped:
+    return Dropped(reason, *_key(entry), tuple(sorted(devices, key=natural_key)))

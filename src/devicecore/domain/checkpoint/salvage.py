@@ -1,0 +1,107 @@
+"""What can be read of a file that a kubelet cannot read as a whole.
+
+Law: for a file that `decode` accepts, `salvage` returns the same data and no problem. Otherwise each entry and each
+registered resource is either in the data or has a problem.
+"""
+
+from collections.abc import Iterator
+
+from attrs import frozen
+
+from devicecore.domain.checkpoint.decoding import Decoded, decode, extra_fields
+from devicecore.domain.checkpoint.encoding import NEWEST
+from devicecore.domain.checkpoint.entries import CheckpointData, PodDevicesEntry
+from devicecore.domain.checkpoint.go_json import Json, Object, parse, unparse
+from devicecore.domain.checkpoint.go_text import utf8
+from devicecore.domain.errors import MalformedCheckpointError
+
+
+@frozen
+class Unreadable:
+    """A part of a file that cannot be read: `entry 3`, counted from 1, or a registered resource; and the reason."""
+
+    place: str
+    problem: str
+
+
+@frozen
+class Salvaged:
+    """The readable parts of a file and the format they are in, and what could not be read."""
+
+    format: int
+    data: CheckpointData
+    unreadable: tuple[Unreadable, ...] = ()
+
+
+def salvage(blob: bytes) -> Salvaged:
+    """Read a file of any format. If it cannot be read as a whole, read each entry and each resource by itself.
+
+    Raises:
+        MalformedCheckpointError: it is not JSON, has no list of entries, or none of its entries can be read.
+    """
+    try:
+        found = decode(blob)
+    except MalformedCheckpointError as error:
+        return _salvaged(parse(blob), error)
+    return Salvaged(found.format, found.data)
+
+
+def _salvaged(value: Json, refusal: MalformedCheckpointError) -> Salvaged:
+    is_list = isinstance(value, list)
+    listed = value if is_list else _member(_member(value, "data"), "poddeviceentries")
+    resources = _member(_member(value, "data"), "registereddevices")
+    if not isinstance(listed, list | None) or (listed is None and not isinstance(resources, Object)):
+        raise refusal
+    entries: list[tuple[int, PodDevicesEntry]] = []
+    unreadable: list[Unreadable] = []
+    for number, item in enumerate(listed or (), start=1):
+        one = _decoded([item] if is_list else _file(entries=[item]))
+        if isinstance(one, str):
+            unreadable.append(Unreadable(f"entry {number}", one))
+        else:
+            entries.extend((one.format, entry) for entry in one.data.entries or ())
+    if unreadable and not entries:
+        raise refusal
+    registered: dict[str, tuple[str, ...] | None] = {}
+    for name, item in resources if isinstance(resources, Object) else ():
+        one = _decoded(_file(registered=Object(((name, item),))))
+        if isinstance(one, str):
+            unreadable.append(Unreadable(f"registered devices of {name}", one))
+        else:
+            registered.update(one.data.registered_devices or {})
+    if resources is not None and not isinstance(resources, Object):
+        unreadable.append(Unreadable("registered devices", "expected an object"))
+    if not unreadable:
+        raise refusal  # the problem is outside of what can be read in parts
+    kept = tuple(entry for _, entry in entries)
+    data = CheckpointData(kept or None, registered, extra_fields(value))
+    return Salvaged(_format(entries, is_list=is_list), data, tuple(unreadable))
+
+
+def _format(entries: list[tuple[int, PodDevicesEntry]], *, is_list: bool) -> int:
+    """The newest format of an entry with devices; an entry without devices can be read as both 1 and 2."""
+    if is_list:
+        return 0
+    return max((number for number, entry in entries if entry.device_ids), default=NEWEST)
+
+
+def _decoded(value: Json) -> Decoded | str:
+    """The content of a file of one part; the problem if it cannot be read."""
+    try:
+        return decode(utf8(unparse(value)))
+    except MalformedCheckpointError as error:
+        return error.problem
+
+
+def _file(*, entries: Json = None, registered: Json = None) -> Object:
+    data = Object((("PodDeviceEntries", entries), ("RegisteredDevices", registered)))
+    return Object((("Data", data),))
+
+
+def _member(value: Json, name: str) -> Json:
+    """The last member of an object with a name in lower case; None if there is none."""
+    return next(_members(value, name), None)
+
+
+def _members(value: Json, name: str) -> Iterator[Json]:
+    return (item for key, item in reversed(value if isinstance(value, Object) else ()) if key.lower() == name)
