@@ -59,6 +59,18 @@ class TestFileStore:
         assert names(directory) == set(aside)
         assert all((directory / name).read_bytes() == name.encode() for name in aside)
 
+    @pytest.mark.parametrize("written", [2.0**40, -(2.0**40), 2.0**61])
+    def test_a_file_of_a_year_that_no_date_has_is_set_aside_all_the_same(
+        self, store: FileStore, directory: Path, monkeypatch: pytest.MonkeyPatch, written: float
+    ) -> None:
+        store.save(b"x")
+        found = os.stat_result((*store.path.lstat()[:8], written, 0))
+        monkeypatch.setattr(Path, "lstat", lambda _: found)  # few file systems hold such times
+        aside = store.set_aside()
+        monkeypatch.undo()
+        assert aside == f"{store.path}.corrupt-{written:.0f}"
+        assert names(directory) == {Path(aside).name}
+
     def test_a_file_that_cannot_be_set_aside_durably_stays_where_it_is(
         self, store: FileStore, directory: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -146,3 +146,19 @@ def test_sigterm_ends_it_when_a_file_is_a_pipe(root: Path, name: str) -> None:
             time.sleep(0.05)  # its signals are not held yet
         ends_in_time(process)
         assert "Traceback" not in process.stderr.read()
+
+
+@pytest.mark.parametrize("number", [signal.SIGURG, signal.SIGIO, signal.SIGWINCH])
+def test_sigterm_ends_it_after_a_signal_that_means_nothing(root: Path, number: signal.Signals) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "devicecore", *arguments(root)], stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        next(line for line in process.stderr if "started" in line)
+        process.send_signal(number)
+        write_pod(root, "train")
+        try:
+            assert any("pod default/train: Running" in line for line in process.stderr)
+            assert ends_in_time(process) == 0
+        finally:
+            process.kill()  # else a failure would wait for ever

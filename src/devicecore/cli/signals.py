@@ -36,7 +36,7 @@ class Signals:
         self._grace = grace
         self._changed = threading.Condition()
         self._arrived: set[signal.Signals] = set()
-        self._woken = False
+        self._woken = self._is_left = False
         self._ended_by: str | None = None
         self._at_exit = ExitStack()
         self._thread = threading.Thread(target=self._receive, name="devicecore-signals", daemon=True)
@@ -52,6 +52,7 @@ class Signals:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         assert self._thread.ident is not None, "it was started"  # noqa: S101 - for mypy
+        self._is_left = True
         signal.pthread_kill(self._thread.ident, _STOP)
         self._thread.join()
         if self._ended_by is None:
@@ -94,7 +95,10 @@ class Signals:
             return self._changed.wait_for(lambda: self._ended_by is not None, seconds)
 
     def _receive(self) -> None:
-        while (number := signal.sigwait(self._received)) != _STOP:
+        while not self._is_left:
+            number = signal.sigwait(self._received)
+            if number == _STOP:  # from `__exit__`, or from another process: then it means nothing
+                continue
             if number not in ENDING:
                 with self._changed:
                     self._arrived.add(signal.Signals(number))

@@ -120,10 +120,10 @@ class DurableFile:
     def set_aside(self) -> str | None:
         """Rename the file to `<name>.corrupt-<when it was last written>`; the new path, None if there is no file."""
         try:
-            written = datetime.fromtimestamp(self._path.lstat().st_mtime, UTC)
+            written = _written_at(self._path.lstat().st_mtime)
         except FileNotFoundError:
             return None
-        name = f"{self._path.name}.corrupt-{written:%Y%m%dT%H%M%SZ}"
+        name = f"{self._path.name}.corrupt-{written}"
         names = itertools.chain([name], (f"{name}.{number}" for number in itertools.count(2)))
         aside = next(path for path in map(self._path.with_name, names) if not os.path.lexists(path))
         self._path.rename(aside)
@@ -177,6 +177,14 @@ class DurableFile:
             if ours.fullmatch(name):
                 self._path.with_name(name).unlink(missing_ok=True)
         self._swept = True
+
+
+def _written_at(mtime: float) -> str:
+    """A time in the name of a file: as a date, or as seconds if it is outside of the years 1 to 9999."""
+    try:
+        return f"{datetime.fromtimestamp(mtime, UTC):%Y%m%dT%H%M%SZ}"
+    except (ValueError, OverflowError, OSError):  # a file system with times of 64 bits may hold any number
+        return f"{mtime:.0f}"
 
 
 def _identity_of(found: os.stat_result) -> _Identity:
