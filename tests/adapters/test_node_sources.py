@@ -225,9 +225,11 @@ def test_pods_and_node_are_read_from_an_api_server(tmp_path: Path) -> None:
         for name, node_name in (("train", "n1"), ("other", "n2")):
             spec = {"nodeName": node_name, "containers": [{"name": "main", "image": "none"}]}
             server.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
-        answer = read_objects("n1", server.kubeconfig(tmp_path / "config"))
-    assert not isinstance(answer, str)
-    node, pods = answer
+        node, pods = read_objects("n1", server.kubeconfig(tmp_path / "config"))
+        missing, none = read_objects("n3", server.kubeconfig(tmp_path / "config"))
+    assert (missing, none) == ("there is no node 'n3' (nodes \"n3\" not found)", [])
+    assert not isinstance(node, str)
+    assert not isinstance(pods, str)
     assert node["metadata"]["name"] == "n1"
     assert [one["metadata"]["name"] for one in pods] == ["train"]
 

@@ -74,6 +74,7 @@ def test_each_finding_says_what_it_is_what_follows_and_how_to_confirm_it(code: s
     assert finding.evidence
     assert all(evidence.text for evidence in finding.evidence)
     assert finding.next.endswith(".")
+    assert not finding.next.startswith("It ")
     assert finding.confirm
     assert finding.issue.startswith("https://")
 

@@ -91,6 +91,19 @@ def doctor(
                 return _status(report)
 
 
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Let Python's collector of cycles rest: it would visit millions of objects, none of which is garbage."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@_without_collector()
 def _finish(report: "NodeReport | None", show: "Callable[[NodeReport], None]") -> int:
     assert report is not None, "only a signal ends a report"  # noqa: S101 - for mypy: `_sleep` is never interrupted
     show(report)
@@ -118,18 +131,6 @@ def report_on(sources: NodeSources, patience: float | None, wait: Wait) -> "Node
     """
     with _without_collector():
         return _confirmed_report(sources, patience, wait)
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Let Python's collector of cycles rest: it would visit millions of objects, none of which is garbage."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _confirmed_report(sources: NodeSources, patience: float | None, wait: Wait) -> "NodeReport | None":

@@ -5,7 +5,7 @@ Law: a source that cannot be read is named with the reason, and the others are r
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 from attrs import define, field
@@ -201,7 +201,7 @@ class NodeSources:
     def _read_api(self) -> "tuple[Reading[tuple[PodSeen, ...]], Reading[NodeSeen]]":
         from devicecore.adapters.node_sources import node_in, pods_in
         from devicecore.node_report import Reading
-        from devicecore.system.documents import DocumentError, Value
+        from devicecore.system.documents import Value
 
         name = self.node_name or ""
         place = f"API server, node {name}"
@@ -210,15 +210,12 @@ class NodeSources:
         except ModuleNotFoundError as error:
             missing = _needs(error, "lightkube")
             return Reading(place, problem=missing), Reading(place, problem=missing)
-        answer = read_objects(name, self.kubeconfig)
-        if isinstance(answer, str):
-            return Reading(place, problem=answer), Reading(place, problem=answer)
-        node, pods = answer
-        try:
-            read = Reading.of(place, pods_in(Value({"kind": "PodList", "items": pods}, place)))
-            return read, Reading.of(place, node_in(Value({"kind": "Node", **node}, place)))
-        except DocumentError as error:
-            return Reading(place, problem=str(error)), Reading(place, problem=str(error))
+        answers: tuple[Any, Any] = read_objects(name, self.kubeconfig)
+        node, pods = answers
+        return (
+            _read_as(place, pods, lambda: pods_in(Value({"kind": "PodList", "items": pods}, place))),
+            _read_as(place, node, lambda: node_in(Value({**node, "kind": "Node"}, place))),
+        )
 
     def _read_cdi(self) -> "Reading[CdiSeen]":
         from devicecore.adapters.node_sources import read_cdi
@@ -228,6 +225,19 @@ class NodeSources:
 
 
 _MAX_INPUT = 64 * 1024 * 1024 + 1  # bytes; what is longer is refused when it is parsed
+
+
+def _read_as(place: str, answer: object, read: Callable[[], R]) -> "Reading[R]":
+    """What `read` makes of an answer, unless that is a sentence that says why there is none."""
+    from devicecore.node_report import Reading
+    from devicecore.system.documents import DocumentError
+
+    if isinstance(answer, str):
+        return Reading(place, problem=answer)
+    try:
+        return Reading.of(place, read())
+    except DocumentError as error:
+        return Reading(place, problem=str(error))
 
 
 def _needs(error: ModuleNotFoundError, package: str) -> str:

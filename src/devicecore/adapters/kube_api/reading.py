@@ -3,6 +3,7 @@
 Law: the answer is what the server sent, or a `Problem` with a sentence.
 """
 
+from collections.abc import Callable
 from os import PathLike
 from typing import Any
 
@@ -48,8 +49,8 @@ class NodeReader(ApiServer):
         )
 
 
-def read_objects(node: str, kubeconfig: str | PathLike[str] | None) -> tuple[Json, Json] | str:
-    """The Node and its pods, or a sentence that says why they cannot be read.
+def read_objects(node: str, kubeconfig: str | PathLike[str] | None) -> tuple[Json | str, Json | str]:
+    """The Node and its pods; in place of each, a sentence if it cannot be read.
 
     Raises:
         NodeNameError: no node can have this name.
@@ -58,8 +59,13 @@ def read_objects(node: str, kubeconfig: str | PathLike[str] | None) -> tuple[Jso
         raise NodeNameError(node)
     reader = NodeReader(node, Access(kubeconfig, None, SERVICE_ACCOUNT, _SECONDS, _SECONDS), "devicecore")
     try:
-        return reader.read_node(), reader.read_pods()
-    except Problem as problem:
-        return str(problem)
+        return _or_sentence(reader.read_node), _or_sentence(reader.read_pods)
     finally:
         reader.disconnect()
+
+
+def _or_sentence(read: Callable[[], Json]) -> Json | str:
+    try:
+        return read()
+    except Problem as problem:
+        return str(problem)

@@ -44,7 +44,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "owner-without-pod",
         "a holder in the checkpoint has no pod",
         owner_without_pod,
-        "It frees the devices when it next admits a pod that asks for devices, and removes the entry with its "
+        "The kubelet frees the devices when it next admits a pod that asks for devices, and removes the entry with its "
         "next write "
         "of the file. Until then the entry stays, also over a restart.",
         "kubectl get pods -A -o custom-columns=UID:.metadata.uid,NAME:.metadata.name shows no pod with this UID. "
@@ -57,7 +57,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "two-owners",
         "a device belongs to two containers that cannot share it",
         two_owners,
-        "It corrects nothing: both containers keep the device, and it is free when both pods are gone.",
+        "The kubelet corrects nothing: both containers keep the device, and it is free when both pods are gone.",
         "Compare the environment or the device files of both containers: kubectl exec POD -c CONTAINER -- env",
         f"{_KUBERNETES}137534",
     ),
@@ -84,7 +84,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "over-allocated",
         "more devices are allocated than are allocatable",
         more_allocated_than_allocatable,
-        "It evicts no pod. The scheduler sends no further pod that asks for the resource until enough pods have ended.",
+        "The kubelet evicts no pod. The scheduler sends no further pod that asks for the resource until enough "
+        "pods have ended.",
         "kubectl describe node NODE lists the requests under 'Allocated resources' and the allocatable number "
         "above it.",
         f"{_KUBERNETES}60388",
@@ -94,7 +95,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "node-status-differs",
         "the Node's status differs from the registered devices",
         node_status_differs,
-        "It writes the Node's status about every 10 s, so a difference that lasts means that these writes fail, "
+        "The kubelet writes the Node's status about every 10 s, so a difference that lasts means that these "
+        "writes fail, "
         "that the "
         "plugin has gone, or that another program writes the status. The scheduler believes the Node.",
         "kubectl get node NODE -o jsonpath='{.status.allocatable}', and the kubelet's log for 'Error updating "
@@ -106,7 +108,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "socket-without-resource",
         "a plugin serves a socket, but its resource is not registered",
         socket_without_resource,
-        "It does not look for plugins in this directory. It waits until the plugin calls Register.",
+        "The kubelet does not look for plugins in this directory. It waits until the plugin calls Register.",
         "Look for 'Register' in the log of the plugin, and for 'Got registration request' in that of the kubelet. To "
         "repair it, restart the plugin.",
         f"{_KUBERNETES}127457",
@@ -139,7 +141,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "plugin-late",
         "a plugin answers late",
         plugin_answers_late,
-        "It waits: the kubelet has no deadline for Allocate and GetPreferredAllocation, and admits one pod at a "
+        "The kubelet waits: it has no deadline for Allocate and GetPreferredAllocation, and admits one "
+        "pod at a "
         "time, so "
         "each pod on the node waits with it.",
         "Compare kubelet_device_plugin_alloc_duration_seconds in the kubelet's metrics.",
@@ -149,7 +152,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "plugin-empty",
         "a plugin lists no devices",
         plugin_lists_nothing,
-        "It publishes 0 devices for the resource, and refuses pods with 'no healthy devices present'.",
+        "The kubelet publishes 0 devices for the resource, and refuses pods with 'no healthy devices present'.",
         "Look in the plugin's log for the reason, such as a driver that is not loaded yet.",
         f"{_KUBERNETES}128043",
         _REGISTRATION,
@@ -158,7 +161,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "receipt-unreadable",
         "a plugin's answer in the checkpoint cannot be read",
         unreadable_receipt,
-        "At its next start it logs the entry and passes over it. Then the container's devices count as free, and "
+        "At its next start the kubelet logs the entry and passes over it. Then the container's devices count as "
+        "free, and "
         "may be "
         "allocated to a second pod.",
         "devicecore checkpoint show FILE names the entry.",
@@ -184,7 +188,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "checkpoint-old-format",
         "the checkpoint's format is older than the kubelet",
         old_format,
-        "If it starts with this file, it cannot read it: it logs the error and starts without any allocation, so "
+        "If the kubelet starts with this file, it cannot read it: it logs the error and starts without any "
+        "allocation, so "
         "devices "
         "that containers use may be allocated again.",
         "devicecore checkpoint verify FILE prints the format; kubectl get node NODE -o wide prints the kubelet's "
@@ -195,7 +200,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "cdi-duplicate",
         "two CDI files define the same device",
         duplicate_cdi_names,
-        "It passes the name on. The container runtime then finds a conflict and cannot resolve the device: the "
+        "The kubelet passes the name on. The container runtime then finds a conflict and cannot resolve the "
+        "device: the "
         "container "
         "does not start.",
         "grep the name in the CDI directory, and remove the file that nothing maintains any more.",
@@ -205,7 +211,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "cdi-unresolvable",
         "a container was given a CDI device that no file defines",
         unresolvable_cdi_names,
-        "It passes the name on whenever it creates the container. The runtime fails with 'unresolvable CDI "
+        "The kubelet passes the name on whenever it creates the container. The runtime fails with 'unresolvable CDI "
         "devices', so "
         "the container does not start again after it has ended.",
         "grep the name in /etc/cdi and /var/run/cdi. After a reboot /var/run/cdi is empty until the plugin writes it.",
@@ -215,7 +221,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "list-near-limit",
         "a device list is nearly as large as a kubelet accepts",
         list_near_limit,
-        "It accepts messages of up to 4 MiB. With a larger one it ends the stream, and the resource has 0 devices.",
+        "The kubelet accepts messages of up to 4 MiB. With a larger one it ends the stream, and the resource has "
+        "0 devices.",
         "The kubelet's log has 'received message larger than max'. Use shorter device ids, or fewer devices.",
         f"{_KUBERNETES}109304",
     ),
@@ -223,7 +230,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "sources-disagree",
         "the pod-resources API and the checkpoint name different holders",
         sources_disagree,
-        "It works with what it answers, and writes that into the checkpoint with its next write. If it restarts "
+        "The kubelet works with what it answers, and writes that into the checkpoint with its next write. If it "
+        "restarts "
         "before, it "
         "takes its state from the checkpoint.",
         "Compare devicecore checkpoint show DIR with the answer of the pod-resources API.",
@@ -234,7 +242,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "many-numa-nodes",
         "devices are on more than eight NUMA nodes",
         many_numa_nodes,
-        "With a topology manager policy other than none it does not start, unless max-allowable-numa-nodes "
+        "With a topology manager policy other than none the kubelet does not start, unless max-allowable-numa-nodes "
         "allows it; then "
         "hints may take very long, because there are 2^N masks.",
         "ls -d /sys/devices/system/node/node* on the node, and topologyManagerPolicy in the kubelet's configuration.",
