@@ -24,8 +24,9 @@ from devicecore.domain.model import (
     PodUid,
     Receipt,
     ResourceName,
+    is_extended_resource,
 )
-from devicecore.domain.topology import Policy, Topology
+from devicecore.domain.topology import Policy, Scope, Topology
 from devicecore.manager import DeviceManager
 from devicecore.node_report import Facts
 from devicecore.plugins.simulated import SimulatedPlugin
@@ -105,31 +106,36 @@ class Fit:
 
     @property
     def fits(self) -> bool:
-        """Whether the pod is admitted."""
-        return isinstance(self.verdict, Admitted)
+        """Whether the pod is admitted with devices of every resource that it asks for."""
+        return _fits(self.verdict)
 
 
 def fit(node: TrialNode, pod: Pod) -> Fit:
     """Try `pod` on `node`; if it does not fit, look for the smallest changes after which it does."""
     verdict = node.admit(pod)
-    if isinstance(verdict, Admitted):
+    if _fits(verdict):
         return Fit(node.name, verdict)
     kinds = (_healing(node, pod), _release(node, pod), _policy(node, pod), _addition(node, pod), _reduction(node, pod))
     found = [change for kind in kinds if (change := _first_that_helps(kind)) is not None]
     return Fit(node.name, verdict, tuple(sorted(found, key=lambda change: change.size)))
 
 
+def _fits(verdict: Verdict) -> bool:
+    return isinstance(verdict, Admitted) and not verdict.unhandled
+
+
 _Attempt = tuple[Change, TrialNode, Pod]
 
 
 def _first_that_helps(attempts: Iterator[_Attempt]) -> Change | None:
-    return next((change for change, node, pod in attempts if isinstance(node.admit(pod), Admitted)), None)
+    return next((change for change, node, pod in attempts if _fits(node.admit(pod))), None)
 
 
 def _wanted(node: TrialNode, pod: Pod) -> tuple[ResourceName, ...]:
-    """The resources of the node that the pod asks for, by name."""
+    """The device resources that the pod asks for, by name, whether or not the node has them."""
     limits = {resource for container in pod.in_start_order for resource, size in container.limits.items() if size}
-    return tuple(sorted(ResourceName(name) for name in limits if name in node.devices or name in node.awaited))
+    known = {*node.devices, *node.awaited}
+    return tuple(sorted(ResourceName(name) for name in limits if name in known or is_extended_resource(name)))
 
 
 def _healing(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
@@ -213,7 +219,13 @@ def _listed(devices: Sequence[tuple[ResourceName, DeviceId]]) -> str:
     return f"{noun} {', '.join(f'{device} of {name}' for name, device in devices)}"
 
 
-def trial_node(name: str, facts: Facts, topology: Topology | None = None) -> TrialNode:
+def trial_node(
+    name: str,
+    facts: Facts,
+    policy: Policy = Policy.NONE,
+    scope: Scope = Scope.CONTAINER,
+    numa_nodes: Sequence[int] = (),
+) -> TrialNode:
     """The node that sources describe, for a trial.
 
     A plugin's list says most of its devices; without one, the kubelet's and the checkpoint's lists of healthy devices
@@ -222,10 +234,12 @@ def trial_node(name: str, facts: Facts, topology: Topology | None = None) -> Tri
     Args:
         name: how answers call the node.
         facts: what the sources say.
-        topology: its NUMA nodes and policy; by default the NUMA nodes that devices have, and no policy.
+        policy: the kubelet's topology policy.
+        scope: the kubelet's topology scope.
+        numa_nodes: the machine's NUMA nodes; by default those that devices are attached to.
     """
     devices = {ResourceName(resource): _devices(facts, resource) for resource in facts.resources}
-    numa_nodes = sorted({NumaNode(one) for nodes in facts.numa_nodes.values() for one in nodes}) or [NumaNode(0)]
+    known = sorted({one for nodes in facts.numa_nodes.values() for one in nodes}) or [0]
     return TrialNode(
         name,
         {resource: listed for resource, listed in devices.items() if listed},
@@ -239,7 +253,7 @@ def trial_node(name: str, facts: Facts, topology: Topology | None = None) -> Tri
             for held in facts.held
         ],
         [resource for resource, listed in devices.items() if not listed],
-        topology or Topology(tuple(numa_nodes)),
+        Topology(tuple(map(NumaNode, numa_nodes or known)), policy, scope),
         {PodUid(held.owner.uid): held.owner.identity for held in facts.held if held.owner.uid},
     )
 

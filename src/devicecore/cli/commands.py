@@ -6,9 +6,11 @@ from devicecore.cli.checkpoint import checkpoint
 from devicecore.cli.conformance import conformance
 from devicecore.cli.demo.command import demo
 from devicecore.cli.doctor import doctor
+from devicecore.cli.fits import fits
 from devicecore.cli.kubelet.command import kubelet
 from devicecore.cli.plugin import plugin
 from devicecore.cli.plugin_directory import directory
+from devicecore.cli.why import why
 
 
 def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - how click calls it
@@ -45,3 +47,5 @@ plugin.add_command(directory)
 devicecore.add_command(conformance)
 devicecore.add_command(checkpoint)
 devicecore.add_command(doctor)
+devicecore.add_command(why)
+devicecore.add_command(fits)
