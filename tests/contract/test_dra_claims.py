@@ -1,13 +1,18 @@
 """Every claim source keeps the contract, and broken ones are caught."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from attrs import evolve, field, frozen
 
+from devicecore.adapters.kube_api.dra import KubeApiClaims
 from devicecore.adapters.memory_dra import MemoryClaims
-from devicecore.domain.dra.model import ClaimKey, ResourceClaim
+from devicecore.domain.dra.model import ClaimKey, ClaimUid, ResourceClaim
+from devicecore.testing.api_server import ApiError, LocalApiServer
 from devicecore.testing.contracts import dra_claims as contract
 from devicecore.testing.contracts.dra_claims import CLAIM_SOURCE, ClaimSourceHarness, MakeClaimSource
 
@@ -32,7 +37,69 @@ def in_memory() -> Iterator[ClaimSourceHarness]:
     yield InMemory()
 
 
-@pytest.mark.parametrize("make", [in_memory])
+@frozen
+class OnApiServer:
+    """Claims are on an API server, which makes their UIDs: `get` gives back those that were put."""
+
+    server: LocalApiServer
+    claims: KubeApiClaims
+    uids: dict[str, ClaimUid] = field(factory=dict)
+
+    @property
+    def source(self) -> "OnApiServer":
+        return self
+
+    def get(self, key: ClaimKey) -> ResourceClaim:
+        claim = self.claims.get(key)
+        return evolve(claim, uid=self.uids[claim.uid])
+
+    def put(self, claim: ResourceClaim) -> None:
+        with suppress(ApiError):
+            self.delete(claim.key)
+        created = self.server.create(manifest_of(claim))
+        self.uids[created["metadata"]["uid"]] = claim.uid
+
+    def delete(self, key: ClaimKey) -> None:
+        self.server.delete("ResourceClaim", key.name, key.namespace)
+
+
+def manifest_of(claim: ResourceClaim) -> dict[str, Any]:
+    """A claim as the scheduler and the controllers leave it."""
+    exactly = {"deviceClassName": "gpu.example.com"}
+    requests = [{"name": "r", "firstAvailable": [{"name": "sub", **exactly}]}, {"name": "s", "exactly": exactly}]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": claim.owner, "controller": True}
+    consumers = [{"resource": "pods", "name": f"pod-{uid}", "uid": uid} for uid in sorted(claim.reserved_for)]
+    status: dict[str, Any] = {"reservedFor": consumers} if consumers else {}
+    if claim.allocation is not None:
+        rows = [
+            {"request": row.request, "driver": row.driver, "pool": row.pool, "device": row.device}
+            | ({"shareID": row.share_id} if row.share_id else {})
+            for row in claim.allocation
+        ]
+        status["allocation"] = {"devices": {"results": rows}}
+    return {
+        "kind": "ResourceClaim",
+        "metadata": {
+            "name": claim.key.name,
+            "namespace": claim.key.namespace,
+            "ownerReferences": [owner] if claim.owner else [],
+        },
+        "spec": {"devices": {"requests": requests}},
+        "status": status,
+    }
+
+
+@contextmanager
+def on_api_server() -> Iterator[ClaimSourceHarness]:
+    with (
+        TemporaryDirectory() as directory,
+        LocalApiServer() as server,
+        KubeApiClaims(kubeconfig=server.kubeconfig(Path(directory) / "config")) as claims,
+    ):
+        yield OnApiServer(server, claims)
+
+
+@pytest.mark.parametrize("make", [in_memory, on_api_server])
 @pytest.mark.parametrize("check", CLAIM_SOURCE)
 def test_every_claim_source_keeps_the_contract(check: Check, make: MakeClaimSource) -> None:
     check(make)

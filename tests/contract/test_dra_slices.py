@@ -2,12 +2,17 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from attrs import field, frozen
 
+from devicecore.adapters.kube_api.dra import KubeApiSlices
 from devicecore.adapters.memory_dra import MemorySlices
 from devicecore.domain.dra.model import DriverName
+from devicecore.testing.api_server import LocalApiServer
 from devicecore.testing.contracts import dra_slices as contract
 from devicecore.testing.contracts.dra_slices import RESOURCE_SLICES, MakeSlices, SlicesHarness
 
@@ -32,7 +37,39 @@ def in_memory() -> Iterator[SlicesHarness]:
     yield InMemory()
 
 
-@pytest.mark.parametrize("make", [in_memory])
+@frozen
+class OnApiServer:
+    """Slices are on an API server."""
+
+    server: LocalApiServer
+    slices: KubeApiSlices
+
+    def publish(self, driver: DriverName, names: Iterable[str]) -> None:
+        for name in names:
+            self.server.create(slice_of(driver, name))
+
+    def names(self) -> set[str]:
+        return {found["metadata"]["name"] for found in self.server.objects("ResourceSlice")}
+
+
+def slice_of(driver: str, name: str, node: str = "worker-1") -> dict[str, Any]:
+    """A slice as a driver writes it."""
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": driver, "pool": pool, "nodeName": node, "devices": [{"name": "dev-0"}]}
+    return {"kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
+
+
+@contextmanager
+def on_api_server() -> Iterator[SlicesHarness]:
+    with (
+        TemporaryDirectory() as directory,
+        LocalApiServer() as server,
+        KubeApiSlices("worker-1", kubeconfig=server.kubeconfig(Path(directory) / "config")) as slices,
+    ):
+        yield OnApiServer(server, slices)
+
+
+@pytest.mark.parametrize("make", [in_memory, on_api_server])
 @pytest.mark.parametrize("check", RESOURCE_SLICES)
 def test_all_slices_keep_the_contract(check: Check, make: MakeSlices) -> None:
     check(make)

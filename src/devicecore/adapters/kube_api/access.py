@@ -114,7 +114,7 @@ class ApiServer:
         Raises:
             Problem: there is no answer, or not a node.
         """
-        return self._ask("get nodes", lambda client: NodeObject.parse(client.get(_Node, self.node)))
+        return self.ask("get nodes", lambda client: NodeObject.parse(client.get(_Node, self.node)))
 
     def write(self, kind: PatchType, body: Json) -> NodeObject:
         """Patch the node's status and return the node.
@@ -122,7 +122,7 @@ class ApiServer:
         Raises:
             Problem: the patch is refused, or its result is not known.
         """
-        return self._ask(
+        return self.ask(
             "patch nodes/status",
             lambda client: NodeObject.parse(
                 client.patch(
@@ -152,7 +152,7 @@ class ApiServer:
         def begin(client: Client) -> Iterator[tuple[str, Any]]:
             return client.watch(_Node, fields=fields, server_timeout=_WATCH_SECONDS, resource_version=since or None)
 
-        events = self._ask("watch nodes", begin)
+        events = self.ask("watch nodes", begin)
         while True:
             try:
                 kind, node = next(events)
@@ -177,7 +177,12 @@ class ApiServer:
         if client is not None:
             client.close()
 
-    def _ask(self, permission: str, request: Callable[[Client], T]) -> T:
+    def ask(self, permission: str, request: Callable[[Client], T]) -> T:
+        """Return what `request` returns, which needs `permission`. If credentials have expired, ask once more.
+
+        Raises:
+            Problem: `request` has raised.
+        """
         is_new = self._client is None
         try:
             return self._try(permission, request)
@@ -188,7 +193,7 @@ class ApiServer:
 
     def _try(self, permission: str, request: Callable[[Client], T]) -> T:
         if self.stopped:
-            raise Problem(kind="stopped", cause="the sink was closed")
+            raise Problem(kind="stopped", cause="the connection was closed")
         try:
             return request(self._client or self._connect())
         except Exception as error:
@@ -288,6 +293,17 @@ def _problem(error: Exception, node: str, permission: str) -> Problem:
             case _:
                 pass
     return Problem(type(error), _failure(error))
+
+
+def refusal(error: Exception) -> tuple[int, str] | None:
+    """The HTTP status of a refused request, and the server's reason; None if the server did not answer."""
+    for cause in _chain(error):
+        if isinstance(cause, httpx2.HTTPStatusError) and isinstance(cause.response, httpx2.Response):
+            try:
+                return cause.response.status_code, _message(cause.response)
+            except Exception as failed:  # noqa: BLE001 - the body failed, and the status says more
+                return cause.response.status_code, _failure(failed)
+    return None
 
 
 def _failure(error: Exception) -> str:

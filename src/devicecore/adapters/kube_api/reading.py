@@ -35,7 +35,7 @@ class NodeReader(ApiServer):
         Raises:
             Problem: there is no answer, or an error.
         """
-        return self._ask("get nodes", lambda client: client.get(_WholeNode, self.node))
+        return self.ask("get nodes", lambda client: client.get(_WholeNode, self.node))
 
     def read_pods(self) -> Json:
         """Return the pods that are bound to the node, as the server sent them.
@@ -44,7 +44,7 @@ class NodeReader(ApiServer):
             Problem: there is no answer, or an error.
         """
         fields: dict[str, Any] = {"spec.nodeName": self.node}
-        return self._ask(
+        return self.ask(
             "list pods", lambda client: [*client.list(_Pod, namespace="*", fields=fields, chunk_size=_PODS_AT_ONCE)]
         )
 

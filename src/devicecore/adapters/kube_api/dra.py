@@ -1,0 +1,255 @@
+"""Dynamic resource allocation on an API server: reads ResourceClaims, and deletes ResourceSlices, as a kubelet does.
+
+Laws: A claim is read anew for each call, and never from a cache. A selector matches only slices of this node, whatever
+a driver calls itself. A call that waits for the server delays no other call.
+"""
+
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from attrs import frozen
+from lightkube import Client
+from lightkube.core.resource import ApiInfo, GlobalResource, NamespacedResource, ResourceDef
+
+from devicecore.adapters.kube_api.access import Access, ApiServer, NodeNameError, Problem, refusal
+from devicecore.adapters.kube_api.kubeconfig import SERVICE_ACCOUNT
+from devicecore.adapters.kube_api.sink import NODE_NAME
+from devicecore.domain.dra.errors import ClaimSourceError, InvalidObjectError, SliceError
+from devicecore.domain.dra.model import ClaimKey, DriverName, ResourceClaim
+from devicecore.domain.dra.objects import resource_claim_of
+from devicecore.domain.text import foreign_text
+
+T = TypeVar("T")
+
+MAX_IDLE = 8
+"""Connections that are kept for later calls."""
+
+_GROUP, _VERSION = "resource.k8s.io", "v1"
+_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+
+class _ResourceClaim(NamespacedResource, dict[str, Any]):
+    _api_info = ApiInfo(ResourceDef(_GROUP, _VERSION, "ResourceClaim"), plural="resourceclaims", verbs=["get"])
+
+
+class _ResourceSlice(GlobalResource, dict[str, Any]):
+    _api_info = ApiInfo(
+        ResourceDef(_GROUP, _VERSION, "ResourceSlice"), plural="resourceslices", verbs=["deletecollection"]
+    )
+
+
+@frozen
+class _Refused:
+    """The server's refusal, in its own words."""
+
+    status: int
+    message: str
+
+
+class _ApiServers:
+    """Connections to one API server, one for each call that is under way."""
+
+    def __init__(
+        self,
+        node: str,
+        *,
+        kubeconfig: str | os.PathLike[str] | None = None,
+        context: str | None = None,
+        timeout: float = 10.0,
+        program_timeout: float = 30.0,
+        service_account: str | os.PathLike[str] = SERVICE_ACCOUNT,
+    ) -> None:
+        self._node = node
+        self._access = Access(kubeconfig, context, service_account, timeout, program_timeout)
+        self._access.connection()  # files are read now, so that errors are raised
+        self._lock = threading.Lock()  # held while the two lists change, never during a request
+        self._idle: list[ApiServer] = []
+        self._used: list[ApiServer] = []
+        self._is_closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the requests that are under way; later ones fail. Closing twice is no error."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+            used = tuple(self._used)
+        for server in used:
+            server.stop()
+        for server in idle:
+            server.disconnect()
+
+    def _ask(self, permission: str, request: Callable[[Client], T]) -> T | _Refused:
+        """Ask the server; its answer or its refusal.
+
+        Raises:
+            Problem: there is no answer, or the credentials are refused.
+        """
+
+        def answer(client: Client) -> T | _Refused:
+            try:
+                return request(client)
+            except Exception as error:
+                refused = refusal(error)
+                if refused is None or refused[0] == HTTPStatus.UNAUTHORIZED:
+                    raise
+                return _Refused(*refused)
+
+        with self._one() as server:
+            return server.ask(permission, answer)
+
+    @contextmanager
+    def _one(self) -> Iterator[ApiServer]:
+        with self._lock:
+            server = self._idle.pop() if self._idle else ApiServer(self._node, self._access, "devicecore")
+            if self._is_closed:
+                server.stop()
+            self._used.append(server)
+        try:
+            yield server
+        finally:
+            with self._lock:
+                self._used.remove(server)
+                is_kept = not self._is_closed and len(self._idle) < MAX_IDLE
+                if is_kept:
+                    self._idle.append(server)
+            if not is_kept:
+                server.disconnect()
+
+
+class KubeApiClaims(_ApiServers):
+    """A `ClaimSource`: the ResourceClaims of an API server. Thread-safe. Close it, or use it as a context manager.
+
+    Args:
+        kubeconfig: the kubeconfig. Without it: the service account of the pod that this process runs in, then the files
+            of `$KUBECONFIG`, then `~/.kube/config`. It is read again when credentials have expired.
+        context: the context of the kubeconfig, if not its current one.
+        timeout: seconds for a request with its whole answer.
+        program_timeout: seconds for a program that gives credentials.
+        service_account: the directory of the pod's service account.
+
+    Raises:
+        ApiAccessError: there are no credentials, or they cannot be used.
+    """
+
+    def __init__(
+        self,
+        *,
+        kubeconfig: str | os.PathLike[str] | None = None,
+        context: str | None = None,
+        timeout: float = 10.0,
+        program_timeout: float = 30.0,
+        service_account: str | os.PathLike[str] = SERVICE_ACCOUNT,
+    ) -> None:
+        super().__init__(
+            "",
+            kubeconfig=kubeconfig,
+            context=context,
+            timeout=timeout,
+            program_timeout=program_timeout,
+            service_account=service_account,
+        )
+
+    def get(self, key: ClaimKey) -> ResourceClaim:
+        """The claim as it is now.
+
+        Raises:
+            ClaimSourceError: there is no such claim, or it cannot be read.
+        """
+        for part in key:
+            if not _OBJECT_NAME.fullmatch(part):  # else it could lead to another object
+                cause = f"expected a name of a-z, 0-9, '-' and '.', got {foreign_text(part)!r}"
+                raise ClaimSourceError(cause)
+        try:
+            answer = self._ask(
+                "get resourceclaims", lambda client: client.get(_ResourceClaim, key.name, namespace=key.namespace)
+            )
+        except Problem as problem:
+            raise ClaimSourceError(str(problem)) from problem
+        if isinstance(answer, _Refused):
+            raise ClaimSourceError(answer.message)
+        try:
+            claim = resource_claim_of(answer)
+        except InvalidObjectError as error:
+            raise ClaimSourceError(foreign_text(str(error))) from error
+        if claim.key != key:
+            cause = f"expected ResourceClaim {key}, got {foreign_text(str(claim.key))}"
+            raise ClaimSourceError(cause)
+        return claim
+
+
+class KubeApiSlices(_ApiServers):
+    """The `ResourceSlices` of one node on an API server. Thread-safe. Close it, or use it as a context manager.
+
+    Args:
+        node: the name of the node whose slices are deleted.
+        kubeconfig: as for `KubeApiClaims`, and so are the others.
+        context: the context of the kubeconfig, if not its current one.
+        timeout: seconds for a request with its whole answer.
+        program_timeout: seconds for a program that gives credentials.
+        service_account: the directory of the pod's service account.
+
+    Raises:
+        ApiAccessError: there are no credentials, or they cannot be used.
+        NodeNameError: no node can have that name. An empty one would select the slices that belong to no node.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        *,
+        kubeconfig: str | os.PathLike[str] | None = None,
+        context: str | None = None,
+        timeout: float = 10.0,
+        program_timeout: float = 30.0,
+        service_account: str | os.PathLike[str] = SERVICE_ACCOUNT,
+    ) -> None:
+        if not NODE_NAME.fullmatch(node):
+            raise NodeNameError(node)
+        super().__init__(
+            node,
+            kubeconfig=kubeconfig,
+            context=context,
+            timeout=timeout,
+            program_timeout=program_timeout,
+            service_account=service_account,
+        )
+
+    def delete(self, driver: DriverName | None) -> None:
+        """Delete this node's slices of one driver, or of all, with one request (kubelet: `wipeResourceSlices`).
+
+        Raises:
+            SliceError: they could not be deleted.
+        """
+        selector = f"spec.nodeName={self._node}"
+        if driver is not None:
+            selector += f",spec.driver={_escaped(driver)}"
+
+        def delete(client: Client) -> None:
+            # lightkube's own `deletecollection` takes no selector, and would delete the slices of every node.
+            client._client.request("deletecollection", _ResourceSlice, params={"fieldSelector": selector})  # noqa: SLF001  # as above
+
+        try:
+            answer = self._ask("deletecollection resourceslices", delete)
+        except Problem as problem:
+            raise SliceError(str(problem)) from problem
+        if answer is not None and answer.status != HTTPStatus.NOT_FOUND:  # a server without slices has none
+            raise SliceError(answer.message)
+
+
+def _escaped(value: str) -> str:
+    """A value for a field selector; without this, a driver's name could select slices of other drivers."""
+    return re.sub(r"([\\,=])", r"\\\1", value)
