@@ -29,7 +29,7 @@ from devicecore.node_report import (
     state_of,
 )
 from devicecore.wire.conversion import from_devices
-from tests.simulation.steps import MOST_DEVICES, RESOURCES, Steps, _topology
+from tests.simulation.steps import MAX_DEVICES, RESOURCES, Steps, _topology
 
 STEPS = 60
 
@@ -41,7 +41,7 @@ class CleanSteps(Steps):
         self.chance = Random(seed)  # noqa: S311 - it is to be repeated, not to be secret
         super().__init__(self.chance, DeviceManager)
 
-    def trouble_the_disk(self) -> None:
+    def break_the_disk(self) -> None:
         """Leave the disk alone: what a dishonest disk loses is no false finding."""
 
     def _new_pod(self) -> Pod:
@@ -55,8 +55,8 @@ class CleanSteps(Steps):
         world = self.world
         world.script.clear()
         world.listing.clear()
-        for goodbye in world.goodbyes:
-            goodbye.release()
+        for disconnect in world.late_disconnects:
+            disconnect.release()
         for instance in world.instances:
             instance.connection.disconnect()
         world.instances.clear()
@@ -69,7 +69,7 @@ class CleanSteps(Steps):
 
     def _all_devices(self, resource: str) -> list[Device]:
         held = {device for held in self.world.node.ledger if held.resource == resource for device in held.devices}
-        names = {*held, *(DeviceId(f"{resource.partition('/')[2]}-{number}") for number in range(MOST_DEVICES))}
+        names = {*held, *(DeviceId(f"{resource.partition('/')[2]}-{number}") for number in range(MAX_DEVICES))}
         sick = Health.UNHEALTHY
         return [
             Device(
@@ -140,7 +140,7 @@ def test_a_clean_history_gives_no_finding(seed: int) -> None:
     steps = CleanSteps(seed)
     steps.start()
     for _ in range(STEPS):
-        steps.happen()
+        steps.take_step()
     steps.come_to_rest()
     with tempfile.TemporaryDirectory() as directory:
         look = steps.observe(Path(directory) / "file")
@@ -155,7 +155,7 @@ def test_each_device_of_a_clean_history_has_the_owner_that_the_manager_knows(see
     steps = CleanSteps(seed)
     steps.start()
     for _ in range(STEPS):
-        steps.happen()
+        steps.take_step()
     steps.come_to_rest()
     with tempfile.TemporaryDirectory() as directory:
         look = steps.observe(Path(directory) / "file")

@@ -1,4 +1,4 @@
-"""Runs many seeds, and says how far it is on stderr. Exit status 1 if a law was broken."""
+"""Runs many seeds and reports the progress on stderr. The exit status is 1 if a law was broken."""
 
 import argparse
 import logging
@@ -9,25 +9,25 @@ from tests.simulation.run import Simulation
 
 
 def main() -> int:
-    """Run them."""
+    """Run the seeds of the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=_seeds, default=_seeds("0-9"), metavar="SEED|FIRST-LAST")
     parser.add_argument("--steps", type=int, default=1000, help="how many steps each seed is run for (%(default)s)")
-    parser.add_argument("--trace", action="store_true", help="print all that happens")
+    parser.add_argument("--trace", action="store_true", help="print every step")
     options = parser.parse_args()
-    began, moments, broken = time.monotonic(), 0, 0
+    began, actions, broken = time.monotonic(), 0, 0
     for number, seed in enumerate(options.seeds, start=1):
         outcome = Simulation(seed, options.steps).run()
-        moments += outcome.moments
+        actions += outcome.actions
         if options.trace:
             sys.stdout.write("\n".join((*outcome.trace, "")))
         if outcome.problem:
             broken += 1
             sys.stderr.write(f"\n{outcome}\n")
-        sys.stderr.write(f"\r{number} of {len(options.seeds)} seeds, {number * options.steps} steps, {moments} moments")
+        sys.stderr.write(f"\r{number} of {len(options.seeds)} seeds, {number * options.steps} steps, {actions} actions")
         sys.stderr.flush()
     seconds = time.monotonic() - began
-    sys.stderr.write(f": {broken} broken, {seconds:.0f} s, {moments / seconds:.0f} moments/s\n")
+    sys.stderr.write(f": {broken} broken, {seconds:.0f} s, {actions / seconds:.0f} actions/s\n")
     return 1 if broken else 0
 
 
@@ -37,5 +37,5 @@ def _seeds(text: str) -> range:
 
 
 if __name__ == "__main__":
-    logging.disable(logging.ERROR)  # everything that can fail does, and the manager says so each time
+    logging.disable(logging.ERROR)  # the simulation provokes every failure, and the manager logs each
     sys.exit(main())

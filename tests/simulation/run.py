@@ -1,6 +1,6 @@
-"""One run from a seed, and how it ended.
+"""One run of the simulation, made from a seed, and its outcome.
 
-Law: the same seed is the same run, to the last line of its trace. Whatever is left to chance is left to one `Random`.
+Law: the same seed gives the same run, to the last line of its trace, because one `Random` makes every choice.
 """
 
 from random import Random
@@ -14,33 +14,33 @@ from tests.simulation.world import ManagerType
 
 @frozen
 class Problem:
-    """The law that was broken, at which step, and what was seen."""
+    """A broken law, the number of the step that broke it, and what the law found."""
 
     step: int
     law: str
-    complaint: str
+    violation: str
 
 
 @frozen
 class Outcome:
-    """How a run ended. `moments` counts all that happened, also what happened during something else."""
+    """How a run ended. `actions` counts the steps and the actions during calls to plugins."""
 
     seed: int
     steps: int
-    moments: int
+    actions: int
     trace: tuple[str, ...]
     problem: Problem | None = None
 
     @property
     def command(self) -> str:
-        """What replays the run, up to its end."""
+        """The command that repeats the run up to its end."""
         return f"python -m tests.simulation --seeds {self.seed} --steps {self.steps} --trace"
 
     def __str__(self) -> str:
         if self.problem is None:
             return f"seed {self.seed}: {self.steps} steps, all laws held"
         words = self.problem.law.replace("_", " ")
-        return f"seed {self.seed}, step {self.problem.step}: {words}: {self.problem.complaint}\nreplay: {self.command}"
+        return f"seed {self.seed}, step {self.problem.step}: {words}: {self.problem.violation}\nreplay: {self.command}"
 
 
 @frozen
@@ -48,9 +48,9 @@ class Simulation:
     """One run of one node.
 
     Args:
-        seed: decides everything.
-        steps: how many things happen, not counting those that happen during others.
-        manager: makes the manager: `DeviceManager`, or a subclass of yours that the laws are to be tried on.
+        seed: the seed of every choice.
+        steps: how many steps, without the actions during calls to plugins.
+        manager: makes the manager: `DeviceManager`, or a subclass to be checked.
     """
 
     seed: int
@@ -58,13 +58,13 @@ class Simulation:
     manager: ManagerType = field(default=DeviceManager, kw_only=True)
 
     def run(self) -> Outcome:
-        """Let it all happen, until the end or until a law is broken."""
-        chance = Random(self.seed)  # noqa: S311 - it is to be repeated, not to be secret
+        """Take all steps, or as many as it takes to break a law."""
+        chance = Random(self.seed)  # noqa: S311 - a run has to be repeatable, not secret
         steps, problem = Steps(chance, self.manager), None
         try:
             steps.start()
             for _ in range(self.steps):
-                steps.happen()
+                steps.take_step()
         except LawBrokenError as broken:
-            problem = Problem(steps.step, broken.law, broken.complaint)
-        return Outcome(self.seed, steps.step, steps.world.moment, tuple(steps.trace), problem)
+            problem = Problem(steps.step, broken.law, broken.violation)
+        return Outcome(self.seed, steps.step, steps.world.actions_done, tuple(steps.trace), problem)

@@ -1,7 +1,7 @@
-"""What may happen to a node: each thing that may is one method, and chance says which is next.
+"""The actions of the simulation: each is one method, and a `Random` chooses the next one.
 
-Everything runs in one thread. Where the manager waits for a plugin it holds no lock, so there other threads would have
-their turn: there other things happen, among them the same again.
+Law: everything runs in one thread. While the manager waits for a plugin it holds no lock, so other threads could run;
+the simulation takes other actions then, up to `MAX_DEPTH` deep.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,7 +52,7 @@ from devicecore.testing.faults import (
     Tears,
 )
 from tests.simulation import laws
-from tests.simulation.laws import Complaints
+from tests.simulation.laws import Violations
 from tests.simulation.world import BUDGET, Holdings, ManagerType, PowerCutError, World, holdings
 
 T = TypeVar("T")
@@ -60,13 +60,13 @@ T = TypeVar("T")
 GPU, NIC, FPGA = RESOURCES = tuple(ResourceName(f"example.com/{name}") for name in ("gpu", "nic", "fpga"))
 UNSERVED = ResourceName("example.com/unserved")
 
-MOST_DEVICES = 8
-MOST_PODS = 7
-DEEPEST = 3
+MAX_DEVICES = 8
+MAX_PODS = 7
+MAX_DEPTH = 3
 
 _PLUGIN_FAULTS: tuple[Fault, ...] = (
-    Fails("the plugin says no"),
-    FailsAfterwards("the plugin died of it"),
+    Fails("the plugin refuses"),
+    FailsAfterwards("the plugin crashed"),
     NeverAnswers(),
     AnswersLate(),
     AnswersNothing(),
@@ -84,16 +84,17 @@ _PREFERENCES: tuple[Fault, ...] = (
 
 @frozen
 class LawBrokenError(BaseException):
-    """A law is broken. Plugins' errors are exceptions that the manager catches; this is none of them."""
+    """A law is broken. It is no `Exception`, because the manager catches the exceptions of plugins."""
 
     law: str
-    complaint: str
+    violation: str
 
 
 class Steps:
-    """All that happens in one run.
+    """The steps of one run.
 
-    `step` counts it, but for what happens during something else; `trace` has a line for each, then indented.
+    `step` is the number of the last step. `trace` has a line for each action; actions during a call to a plugin are
+    indented.
     """
 
     def __init__(self, chance: Random, manager: ManagerType) -> None:
@@ -108,8 +109,8 @@ class Steps:
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
-    def happen(self) -> None:
-        """One thing, with all that happens meanwhile.
+    def take_step(self) -> None:
+        """Take one action, with the actions during its calls to plugins, and check the laws.
 
         Raises:
             LawBrokenError: a law is broken.
@@ -118,44 +119,44 @@ class Steps:
         try:
             self._act(self.ANY_TIME + self.BETWEEN)
         except PowerCutError:
-            self._log("the power is back")
+            self._log("a new manager starts")
             self.start()
         self._check(laws.AT_REST)
 
     def _act(self, actions: Sequence[tuple[int, str]]) -> None:
-        """Do one of `actions`, of which the heavier are the likelier."""
+        """Take one of `actions`, pairs of a weight and the name of a method, and check the laws."""
         weights, names = zip(*actions, strict=True)
         (name,) = self._chance.choices(names, weights)
-        self.world.moment += 1
+        self.world.actions_done += 1
         try:
             getattr(self, name)()
-        except Exception as error:  # noqa: BLE001 - whatever gets here, no port and no law allows it
+        except Exception as error:  # noqa: BLE001 - any error here is a defect of the manager
             self._stop("nothing_but_its_own_errors_leaves_the_manager", repr(error))
         self._check(laws.AT_ANY_TIME)
 
-    def _check(self, all_laws: Sequence[Callable[..., Complaints]], *evidence: object) -> None:
+    def _check(self, all_laws: Sequence[Callable[..., Violations]], *evidence: object) -> None:
         for law in all_laws:
-            for complaint in law(self.world, *evidence):
-                self._stop(law.__name__, complaint)
+            for violation in law(self.world, *evidence):
+                self._stop(law.__name__, violation)
 
-    def _stop(self, law: str, complaint: str) -> NoReturn:
-        self._log(f"BROKEN: {law}: {complaint}")
-        raise LawBrokenError(law, complaint)
+    def _stop(self, law: str, violation: str) -> NoReturn:
+        self._log(f"BROKEN: {law}: {violation}")
+        raise LawBrokenError(law, violation)
 
     def _log(self, text: str) -> None:
         self.trace.append(f"{self.step:5}{'  ' * self._depth} {text}")
 
-    def _some(self, things: Sequence[T]) -> list[T]:
-        """One of `things`, or none if there are none: to be used in a `for`."""
+    def _one_of(self, things: Sequence[T]) -> list[T]:
+        """Return a list of one of `things`, or an empty list if there are none."""
         return [self._chance.choice(things)] if things else []
 
-    def _happens(self, probability: float) -> bool:
+    def _with_probability(self, probability: float) -> bool:
         return self._chance.random() < probability
 
     # --- the machine --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start a manager on what is on the disk.
+        """Start a manager with the content of the disk.
 
         Raises:
             LawBrokenError: a law is broken.
@@ -164,13 +165,13 @@ class Steps:
         world.script.clear()
         world.listing.clear()
         self._depth = 0
-        world.pods.ready = self._happens(0.3)
+        world.pods.ready = self._with_probability(0.3)
         for method in (ALLOCATE, GET_PREFERRED_ALLOCATION, PRE_START_CONTAINER):
             world.script.always(method, self._while_a_plugin_is_asked)
         world.listing.always(LIST_AND_WATCH, self._while_a_plugin_lists)
-        if self._happens(0.02):
+        if self._with_probability(0.02):
             world.script.on("load", Fails())
-            if self._happens(0.5):
+            if self._with_probability(0.5):
                 world.script.on("set_aside", Fails("Read-only file system"))
         try:
             world.boot()
@@ -182,19 +183,19 @@ class Steps:
         self._check(laws.AT_ANY_TIME)
 
     def restart(self) -> None:
-        """Stop the manager and start another: containers run on."""
+        """Stop the manager and start another, while the containers continue to run."""
         self.world.manager.stop()
         self._log("restart")
         self.start()
 
     def reboot(self) -> None:
-        """Stop everything: no container runs any more."""
+        """Restart the machine, so that no container runs any more."""
         self.world.pods.running = set()
         self._log("reboot")
         raise PowerCutError
 
     def cut_power(self) -> NoReturn:
-        """End the manager where it is; what is running in it now comes to no end."""
+        """End the manager at once, without completing the calls in progress."""
         self._log("the manager dies")
         self.world.disk.has_power = False
         raise PowerCutError
@@ -208,48 +209,49 @@ class Steps:
         self.cut_power()
 
     def pass_time(self) -> None:
-        """Seconds, or minutes."""
+        """Move the clock forward by seconds or minutes."""
         shorter, longer = (0.5, 1.0, 5.0, 20.0), (BUDGET + 1, GRACE_PERIOD - 1, GRACE_PERIOD + 1)
-        seconds = self._chance.choice(shorter if self._happens(0.8) else longer)
+        seconds = self._chance.choice(shorter if self._with_probability(0.8) else longer)
         self.world.clock.advance(seconds)
         self._log(f"{seconds:g} seconds pass")
-        if self._happens(0.7):
-            self.look_at_the_capacity()
+        if self._with_probability(0.7):
+            self.tick()
 
-    def trouble_the_disk(self) -> None:
-        """A save goes wrong, or all of them do, or the power goes when the disk has just been written, or just not."""
-        dishonest = (Loses(), Tears(), Tears(0.9))  # no store that keeps its promise does this
+    def break_the_disk(self) -> None:
+        """Let one save or all later saves fail, or cut the power before or after a save."""
+        dishonest = (Loses(), Tears(), Tears(0.9))  # the port forbids these
         honest = (Fails(), FailsAfterwards(), self._cut_power_before_a_save, self._cut_power_after_a_save)
-        if self._happens(0.2):
+        if self._with_probability(0.2):
             self.world.script.always("save", DISK_FULL)
             self._log("the disk is full")
         else:
-            fault = self._chance.choice(dishonest if self._happens(0.05) else honest)
+            fault = self._chance.choice(dishonest if self._with_probability(0.05) else honest)
             self.world.script.on("save", fault, nth=self._chance.randint(1, 3))
-            self._log(f"one of the next saves meets {getattr(fault, '__name__', fault)}")
+            self._log(f"one of the next saves has the fault {getattr(fault, '__name__', fault)}")
 
-    def mend_the_disk(self) -> None:
-        """All saves go well again."""
+    def repair_the_disk(self) -> None:
+        """Let all later saves succeed."""
         self.world.script.clear("save")
-        self._log("the disk is well")
+        self._log("the disk works")
 
-    def trouble_the_sink(self) -> None:
-        """The next status is not published."""
+    def break_the_sink(self) -> None:
+        """Let the next call of the sink fail."""
         self.world.script.on("publish", Fails("connection refused"))
-        self._log("the sink is about to fail")
+        self._log("the next call of the sink fails")
 
     # --- plugins ------------------------------------------------------------------------------------------------------
 
     def register(self) -> None:
-        """A new instance registers: beside the old ones, in their place, or where one still is."""
-        away = [resource for resource in RESOURCES if not self.world.heard.live(resource)]
-        resource = self._chance.choice(away if away and self._happens(0.8) else RESOURCES)
+        """Register a new instance: beside old ones, after a lost one, or on a socket that is in use."""
+        unserved = [resource for resource in RESOURCES if not self.world.plugin_record.live(resource)]
+        resource = self._chance.choice(unserved if unserved and self._with_probability(0.8) else RESOURCES)
         socket = f"{resource.partition('/')[2]}-{self._chance.randrange(3)}.sock"
-        occupied = any(plugin.socket == socket for plugin in self.world.heard.live(resource))
+        occupied = any(plugin.socket == socket for plugin in self.world.plugin_record.live(resource))
         options = PluginOptions(
-            pre_start_required=self._happens(0.3), get_preferred_allocation_available=self._happens(0.6)
+            pre_start_required=self._with_probability(0.3),
+            get_preferred_allocation_available=self._with_probability(0.6),
         )
-        self._log(f"{socket} registers{' where another is' if occupied else ''}")
+        self._log(f"{socket} registers{' on a socket in use' if occupied else ''}")
         try:
             self.world.connect(resource, socket, self._devices(resource), options)
         except PluginAlreadyConnectedError:
@@ -260,85 +262,87 @@ class Steps:
                 self._stop("an_occupied_socket_is_refused", socket)
 
     def lose_a_plugin(self) -> None:
-        """An instance goes; sometimes its goodbye takes its time, or comes twice."""
+        """Disconnect an instance; its `PluginLost` arrives at once, twice or late."""
         world = self.world
-        for instance in self._some(world.instances):
+        for instance in self._one_of(world.instances):
             world.instances.remove(instance)
             how = self._chance.choice(("at once", "twice", "late", "late"))
-            self._log(f"{instance} goes, and says so {how}")
+            self._log(f"{instance} is lost, reported {how}")
             if how == "late":
-                world.goodbyes.append(Delayed())
-                world.script.on("PluginLost", world.goodbyes[-1])
+                world.late_disconnects.append(Delayed())
+                world.script.on("PluginLost", world.late_disconnects[-1])
             elif how == "twice":
                 world.script.on("PluginLost", DeliveredTwice())
             instance.connection.disconnect()
 
-    def deliver_a_late_goodbye(self) -> None:
-        """What an instance said when it went arrives now."""
-        for goodbye in self._some(self.world.goodbyes):
-            self.world.goodbyes.remove(goodbye)
-            self._log("a late goodbye arrives")
-            goodbye.release()
+    def deliver_a_late_disconnect(self) -> None:
+        """Deliver a delayed `PluginLost`."""
+        for disconnect in self._one_of(self.world.late_disconnects):
+            self.world.late_disconnects.remove(disconnect)
+            self._log("a late PluginLost arrives")
+            disconnect.release()
 
-    def hear_a_ghost(self) -> None:
-        """An instance that has gone is heard again: its list, or its goodbye."""
-        for plugin in self._some([plugin for plugin in self.world.past if plugin not in self.world.heard.lists]):
-            self._log(f"a ghost of {plugin.socket} is heard")
+    def deliver_an_event_of_a_lost_instance(self) -> None:
+        """Deliver a list or a `PluginLost` of an instance that is not connected."""
+        for plugin in self._one_of(
+            [plugin for plugin in self.world.all_instances if plugin not in self.world.plugin_record.lists]
+        ):
+            self._log(f"an event of the lost {plugin.socket} arrives")
             listed = DevicesReported(plugin, tuple(self._devices(plugin.resource)))
             self.world.transport.notify(self._chance.choice((listed, PluginLost(plugin))))
 
-    def hear_a_heartbeat(self) -> None:
-        """An instance lists its devices again, perhaps twice."""
-        for instance in self._some(self.world.instances):
-            if self._happens(0.3):
+    def list_the_same_devices_again(self) -> None:
+        """Let an instance send its list again, perhaps twice."""
+        for instance in self._one_of(self.world.instances):
+            if self._with_probability(0.3):
                 self.world.script.on("DevicesReported", DeliveredTwice())
             self._log(f"{instance} lists its devices")
             instance.connection.report()
 
-    def change_a_health(self) -> None:
-        """A device falls ill, or is well again."""
-        for instance in self._some(self.world.instances):
-            for device in self._some(instance.plugin.devices()):
+    def change_the_health_of_a_device(self) -> None:
+        """Make a device unhealthy, or healthy again."""
+        for instance in self._one_of(self.world.instances):
+            for device in self._one_of(instance.plugin.devices()):
                 health = Health.UNHEALTHY if device.health is Health.HEALTHY else Health.HEALTHY
                 self._log(f"{device.id} of {instance} is {health.value}")
                 instance.plugin.set_health(device.id, health)
 
     def change_the_devices(self) -> None:
-        """A plugin has other devices."""
-        for instance in self._some(self.world.instances):
+        """Let a plugin list other devices."""
+        for instance in self._one_of(self.world.instances):
             devices = self._devices(instance.plugin.resource)
             self._log(f"{instance} has {' '.join(device.id for device in devices)}")
             instance.plugin.set_devices(devices)
 
-    def trouble_a_plugin(self) -> None:
-        """The next call to some plugin goes wrong."""
+    def break_a_plugin(self) -> None:
+        """Give the next call of one method a fault."""
         method = self._chance.choice((ALLOCATE, ALLOCATE, GET_PREFERRED_ALLOCATION, PRE_START_CONTAINER))
         faults = _PLUGIN_FAULTS + (_PREFERENCES if method == GET_PREFERRED_ALLOCATION else ())
         fault = self._chance.choice(faults)
         self.world.script.on(method, fault)
-        self._log(f"the next {method} meets {fault}")
+        self._log(f"the next {method} has the fault {fault}")
 
     def _devices(self, resource: ResourceName) -> list[Device]:
-        """Some of the devices that there might be, most of them healthy; each is always where it is."""
+        """Return some of the possible devices, most of them healthy; a device never changes its NUMA node."""
         kind = resource.partition("/")[2]
-        numbers = sorted(self._chance.sample(range(MOST_DEVICES), self._chance.randint(1, MOST_DEVICES)))
+        numbers = sorted(self._chance.sample(range(MAX_DEVICES), self._chance.randint(1, MAX_DEVICES)))
         return [
             Device(
                 DeviceId(f"{kind}-{number}"),
-                Health.HEALTHY if self._happens(0.85) else Health.UNHEALTHY,
+                Health.HEALTHY if self._with_probability(0.85) else Health.UNHEALTHY,
                 _topology(resource, number),
             )
             for number in numbers
         ]
 
     def _while_a_plugin_lists(self, call: Call) -> Answer:
-        if self._happens(0.2):
+        if self._with_probability(0.2):
             self._meanwhile()
         return call.proceed()
 
     def _while_a_plugin_is_asked(self, call: Call) -> Answer:
         attempt = self.world.in_flight[-1]
-        self.world.look_at_the_lock(call.method)
+        self.world.note_a_locked_call(call.method)
         if call.method == ALLOCATE:
             attempt.called += 1
             self._check(laws.WHEN_A_PLUGIN_IS_ASKED, attempt, call)
@@ -348,24 +352,24 @@ class Steps:
         return answer
 
     def _meanwhile(self) -> None:
-        if self._depth == DEEPEST:
+        if self._depth == MAX_DEPTH:
             return
         self._depth += 1
-        while self._happens(0.5):
+        while self._with_probability(0.5):
             self._act(self.ANY_TIME)
         self._depth -= 1
 
     # --- pods ---------------------------------------------------------------------------------------------------------
 
     def admit(self) -> None:
-        """Ask for a pod: a new one, or one that was asked for before, as all are after a restart."""
+        """Admit a new pod, or one that was admitted before, as after a restart."""
         for pod in self._applicants():
             self._log(f"admit {pod.uid}: {_spec(pod)}")
             ask = partial(self.world.manager.admit, pod)
             self._conclude(pod, self._await(pod, pod.in_start_order, ask, laws.WHEN_A_POD_IS_ANSWERED))
 
     def admit_by_container(self) -> None:
-        """Ask for a pod as a kubelet does: for each of its containers in turn, until one is turned away."""
+        """Admit the containers of a pod one after the other, until one is refused."""
         for pod in self._applicants():
             verdict: Verdict = Admitted(pod)
             for container in pod.in_start_order:
@@ -376,22 +380,22 @@ class Steps:
             self._conclude(pod, verdict)
 
     def _applicants(self) -> list[Pod]:
-        """A pod to be admitted, if there is one."""
-        is_new = len(self.world.specs) < MOST_PODS and self._happens(0.6 if self.world.pods.ready else 0.2)
-        return [self._new_pod()] if is_new else self._some(self._idle())
+        """Return a list of one pod to admit, or an empty list."""
+        is_new = len(self.world.specs) < MAX_PODS and self._with_probability(0.6 if self.world.pods.ready else 0.2)
+        return [self._new_pod()] if is_new else self._one_of(self._idle())
 
     def _conclude(self, pod: Pod, verdict: Verdict) -> None:
-        """From now on the pod is listed if it is admitted; if not, it may be given up."""
+        """Make an admitted pod active; delete a refused pod in half of all cases."""
         if pod.uid in self.world.specs:
             if isinstance(verdict, Admitted):
                 self.world.pods.active.add(pod.uid)
                 self.world.answers[pod.uid] = holdings(verdict.allocations)
-            elif isinstance(verdict, Refused) and self._happens(0.5):
+            elif isinstance(verdict, Refused) and self._with_probability(0.5):
                 self.world.forget(pod.uid)
 
     def start_a_container(self) -> None:
-        """Start a container of a pod that was admitted; those before it have ended, if they do, and run, if not."""
-        for pod in self._some([pod for pod in self._idle() if pod.uid in self.world.answers]):
+        """Start a container of an admitted pod; init containers before it have ended, sidecars before it run."""
+        for pod in self._one_of([pod for pod in self._idle() if pod.uid in self.world.answers]):
             container = self._chance.choice((pod.containers[-1], *pod.in_start_order))
             self._log(f"start {container.name} of {pod.uid}")
             self._await(pod, (), partial(self._start, pod, container), laws.WHEN_A_CONTAINER_HAS_STARTED)
@@ -418,9 +422,9 @@ class Steps:
         pod: Pod,
         containers: tuple[Container, ...],
         ask: Callable[[], Verdict],
-        all_laws: Sequence[Callable[..., Complaints]],
+        all_laws: Sequence[Callable[..., Violations]],
     ) -> Verdict:
-        """Ask for devices, and judge the answer."""
+        """Call `ask`, and check the laws with the verdict."""
         world = self.world
         attempt = world.begin(pod, containers)
         verdict = ask()
@@ -433,38 +437,38 @@ class Steps:
         return verdict
 
     def finish_a_pod(self) -> None:
-        """A pod is over, and the manager is not told."""
-        for pod in self._some(list(self.world.specs)):
-            self._log(f"{pod} is over")
+        """End a pod without calling `evict`."""
+        for pod in self._one_of(list(self.world.specs)):
+            self._log(f"{pod} has ended")
             self.world.forget(pod)
 
     def evict_a_pod(self) -> None:
-        """A pod is over, and the manager is told."""
-        for pod in self._some(list(self.world.specs)):
+        """End a pod and call `evict`."""
+        for pod in self._one_of(list(self.world.specs)):
             self._log(f"evict {pod}")
             self.world.forget(pod)
             self.world.manager.evict([pod])
 
     def collect_garbage(self) -> None:
-        """Have the pods that are over swept."""
+        """Free the devices of pods that have ended."""
         self._log("collect garbage")
         self.world.manager.update_allocated_devices()
         self._check(laws.AFTER_GARBAGE_COLLECTION)
 
-    def know_all_pods(self) -> None:
-        """All sources of pods have delivered."""
+    def make_all_pods_known(self) -> None:
+        """Let all sources of pods be ready."""
         self.world.pods.ready = True
         self._log("all pods are known")
 
-    def look_at_the_capacity(self) -> None:
-        """Do what a kubelet does every ten seconds."""
+    def tick(self) -> None:
+        """Call `tick`, as a kubelet does every ten seconds."""
         status = self.world.manager.tick()
-        self.world.heard.reported -= set(status.removed)
+        self.world.plugin_record.reported -= set(status.removed)
         self._log(f"capacity: {dict(status.capacity)}")
 
     def ask_for_hints(self) -> None:
-        """Do what a topology manager does."""
-        for pod in self._some(list(self.world.specs.values())):
+        """Ask for topology hints, as a topology manager does."""
+        for pod in self._one_of(list(self.world.specs.values())):
             names = [None, *(container.name for container in pod.in_start_order)]
             hints = self.world.manager.topology_hints(pod, self._chance.choice(names))
             self._log(f"hints for {pod.uid}: {sorted(hints)}")
@@ -475,27 +479,29 @@ class Steps:
     def _new_pod(self) -> Pod:
         self._pods += 1
         init = [
-            self._container(f"init-{number}", restartable=self._happens(0.4))
+            self._container(f"init-{number}", restartable=self._with_probability(0.4))
             for number in range(self._chance.choice((0, 0, 0, 1, 1, 2)))
         ]
         apps = [
             self._container(f"app-{number}", restartable=False) for number in range(self._chance.choice((1, 1, 1, 2)))
         ]
-        claimed = frozenset({(apps[0].name, str(NIC))}) if self._happens(0.05) else frozenset[tuple[str, str]]()
+        claimed = (
+            frozenset({(apps[0].name, str(NIC))}) if self._with_probability(0.05) else frozenset[tuple[str, str]]()
+        )
         pod = Pod(PodUid(f"pod-{self._pods}"), containers=tuple(apps), init_containers=tuple(init), claimed=claimed)
         self.world.specs[pod.uid] = pod
-        if self._happens(0.7):  # the pod being admitted need not be among the active
+        if self._with_probability(0.7):  # a pod in admission need not be active
             self.world.pods.active.add(pod.uid)
         return pod
 
     def _container(self, name: str, *, restartable: bool) -> Container:
         wanted = self._chance.sample(RESOURCES, self._chance.choice((0, 1, 1, 1, 2)))
         limits = {"cpu": 1, **{str(resource): self._chance.choice((0, 1, 1, 1, 1, 2, 3)) for resource in wanted}}
-        if self._happens(0.05):
+        if self._with_probability(0.05):
             limits[UNSERVED] = 1
         return Container(name, limits, restartable)
 
-    # --- what may happen, and how often -------------------------------------------------------------------------------
+    # --- weights and names of all actions -----------------------------------------------------------------------------
 
     ANY_TIME = (
         (40, "admit"),
@@ -504,28 +510,28 @@ class Steps:
         (12, "finish_a_pod"),
         (6, "evict_a_pod"),
         (5, "collect_garbage"),
-        (4, "know_all_pods"),
-        (6, "look_at_the_capacity"),
+        (4, "make_all_pods_known"),
+        (6, "tick"),
         (3, "ask_for_hints"),
         (16, "register"),
         (7, "lose_a_plugin"),
-        (5, "deliver_a_late_goodbye"),
-        (5, "hear_a_ghost"),
-        (5, "hear_a_heartbeat"),
-        (8, "change_a_health"),
+        (5, "deliver_a_late_disconnect"),
+        (5, "deliver_an_event_of_a_lost_instance"),
+        (5, "list_the_same_devices_again"),
+        (8, "change_the_health_of_a_device"),
         (4, "change_the_devices"),
         (10, "pass_time"),
-        (10, "trouble_a_plugin"),
-        (4, "trouble_the_disk"),
-        (6, "mend_the_disk"),
-        (2, "trouble_the_sink"),
+        (10, "break_a_plugin"),
+        (4, "break_the_disk"),
+        (6, "repair_the_disk"),
+        (2, "break_the_sink"),
         (1, "cut_power"),
     )
     BETWEEN = ((5, "restart"), (1, "reboot"))
 
 
 def _topology(resource: ResourceName, number: int) -> tuple[NumaNode, ...] | None:
-    """Where a device is: a GPU on one node, an FPGA on two or on none, of a NIC nobody knows."""
+    """The NUMA nodes of a device: one for a GPU, two or none for an FPGA, unknown for a NIC."""
     if resource == GPU:
         return (NumaNode(number % 2),)
     if resource == FPGA:

@@ -1,4 +1,4 @@
-"""Without a cue, an adapter that wraps another changes nothing; with one, the call it names goes wrong as it says."""
+"""Without an entry in the script, a faulty adapter changes nothing; an entry changes the call that it names."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -51,8 +51,8 @@ GPU = ResourceName("example.com/gpu")
 IDS = tuple(DeviceId(f"gpu-{number}") for number in range(4))
 
 
-class Obliging(SimulatedPlugin):
-    """A plugin that notes what it was asked, and prefers the first devices."""
+class NotingPlugin(SimulatedPlugin):
+    """A plugin that records its requests and prefers the first devices."""
 
     def __init__(self) -> None:
         super().__init__(GPU, simulated_devices("gpu", 4))
@@ -79,7 +79,7 @@ class Rig:
     def __init__(self) -> None:
         self.script = Script()
         self.clock = ManualClock()
-        self.plugin = Obliging()
+        self.plugin = NotingPlugin()
         self.events: list[Event] = []
         self.network = MemoryTransport()
         self.transport = FaultyTransport(self.network, self.script, self.clock)
@@ -95,10 +95,10 @@ class Rig:
         return self.transport.get_preferred_allocation(self.id, IDS, (), 2)
 
 
-# --- without a cue ----------------------------------------------------------------------------------------------------
+# --- without an entry -------------------------------------------------------------------------------------------------
 
 
-def test_without_a_cue_a_transport_is_as_it_was() -> None:
+def test_without_an_entry_a_transport_is_unchanged() -> None:
     rig = Rig()
     registered = [RegistrationRequested(GPU), PluginRegistered(rig.id, rig.plugin.options)]
     assert rig.events == [*registered, DevicesReported(rig.id, tuple(rig.plugin.devices()))]
@@ -113,7 +113,7 @@ def test_without_a_cue_a_transport_is_as_it_was() -> None:
     rig.transport.stop()
 
 
-def test_without_a_cue_a_store_and_a_sink_are_as_they_were() -> None:
+def test_without_an_entry_a_store_and_a_sink_are_unchanged() -> None:
     store, sink = FaultyStore(MemoryStore(), Script()), MemorySink()
     assert store.load() is None
     store.save(b"1")
@@ -124,8 +124,8 @@ def test_without_a_cue_a_store_and_a_sink_are_as_they_were() -> None:
     assert sink.capacity == {GPU: 1}
 
 
-def test_without_a_cue_a_plugin_is_as_it_was() -> None:
-    plugin = Obliging()
+def test_without_an_entry_a_plugin_is_unchanged() -> None:
+    plugin = NotingPlugin()
     wrapped = FaultyPlugin(plugin, Script())
     changes: list[str] = []
     end = wrapped.subscribe(lambda: changes.append("changed"))
@@ -139,11 +139,11 @@ def test_without_a_cue_a_plugin_is_as_it_was() -> None:
     wrapped.pre_start_container(IDS)
 
 
-# --- cues -------------------------------------------------------------------------------------------------------------
+# --- entries ----------------------------------------------------------------------------------------------------------
 
 
 def outcomes(action: Callable[[], object], times: int) -> list[str]:
-    """What comes of doing something again and again: `ok`, or the cause of its failure."""
+    """Return the result of each of several calls: `ok`, or the cause of the failure."""
 
     def outcome() -> str:
         try:
@@ -165,10 +165,10 @@ def test_the_nth_call_fails_and_no_other() -> None:
     assert outcomes(rig.allocate, 3) == ["ok", "from now", "ok"]
 
 
-def test_a_standing_cue_holds_until_it_is_cleared() -> None:
+def test_a_permanent_entry_holds_until_it_is_cleared() -> None:
     rig = Rig()
     rig.script.always("Allocate", Fails("always"))
-    rig.script.on("Allocate", Fails("behind it"))
+    rig.script.on("Allocate", Fails("second"))
     assert outcomes(rig.allocate, 2) == ["always", "always"]
     rig.script.clear("PreStartContainer")
     assert outcomes(rig.allocate, 1) == ["always"]
@@ -181,8 +181,8 @@ def test_a_standing_cue_holds_until_it_is_cleared() -> None:
     assert outcomes(lambda: rig.transport.pre_start_container(rig.id, IDS), 1) == ["ok"]
 
 
-def test_faults_stand_behind_each_other() -> None:
-    """The first is in front: it decides whether the others are met at all."""
+def test_faults_are_combined_in_their_order() -> None:
+    """The first fault decides whether the next ones are called."""
     rig = Rig()
     rig.script.on("Allocate", TakesTime(1.0), FailsAfterwards("in the end"))
     rig.script.on("Allocate", Fails("at once"), TakesTime(1.0), nth=2)
@@ -191,7 +191,7 @@ def test_faults_stand_behind_each_other() -> None:
 
 
 def test_a_function_of_your_own_is_a_fault() -> None:
-    """It may look at the call, change its arguments and its answer."""
+    """It can read the call, and change its arguments and its answer."""
 
     def greedy(call: Call) -> object:
         available, must_include, size = call.arguments
@@ -216,15 +216,15 @@ def test_a_function_of_your_own_is_a_fault() -> None:
     ],
     ids=repr,
 )
-def test_a_call_goes_wrong(fault: Fault, cause: str, asked: int, passed: float) -> None:
-    """What its caller hears, whether the plugin hears of it at all, and how much time it takes."""
+def test_a_call_fails_or_is_late(fault: Fault, cause: str, asked: int, passed: float) -> None:
+    """The error of the caller, the number of calls that reach the plugin, and the time that passes."""
     rig = Rig()
     rig.script.on("Allocate", fault)
     assert outcomes(lambda: rig.allocate(timeout=5.0), 1) == [cause]
     assert (len(rig.plugin.asked), rig.clock.now) == (asked, passed)
 
 
-def test_a_call_whose_caller_has_no_limit_has_that_of_the_transport() -> None:
+def test_a_call_without_a_timeout_has_that_of_the_transport() -> None:
     rig = Rig()
     rig.script.on("Allocate", NeverAnswers())
     outcomes(rig.allocate, 1)
@@ -251,8 +251,8 @@ def test_an_answer_to_allocate_is_empty() -> None:
     ],
     ids=repr,
 )
-def test_a_preference_is_odd(fault: Fault, answer: Sequence[str]) -> None:
-    """Over any wire, and in the plugin itself."""
+def test_a_preference_is_wrong(fault: Fault, answer: Sequence[str]) -> None:
+    """The fault works in a transport and in a plugin."""
     rig = Rig()
     rig.script.on("GetPreferredAllocation", fault)
     assert rig.prefer() == answer
@@ -261,8 +261,8 @@ def test_a_preference_is_odd(fault: Fault, answer: Sequence[str]) -> None:
     assert FaultyPlugin(rig.plugin, script).get_preferred_allocation(IDS, (), 2) == answer
 
 
-def test_a_call_stands_at_a_gate() -> None:
-    """Before the plugin hears of it, or when it has answered."""
+def test_a_gate_suspends_a_call() -> None:
+    """The call is suspended before the plugin is called, or after its answer."""
     for gate, asked in ((Gate(20.0), 0), (Gate(20.0, after=True), 1)):
         rig = Rig()
         rig.script.on("Allocate", gate)
@@ -282,11 +282,11 @@ def test_a_gate_that_is_not_released_raises() -> None:
         rig.allocate()
 
 
-def test_a_plugin_raises_and_its_caller_hears_why() -> None:
-    """Served in memory, what it raises is the cause of the error."""
+def test_the_caller_gets_the_error_of_a_plugin() -> None:
+    """In memory, the text of the plugin's exception is the cause."""
     script, network = Script(), MemoryTransport()
     network.start(lambda _: None)
-    connection = network.connect(FaultyPlugin(Obliging(), script))
+    connection = network.connect(FaultyPlugin(NotingPlugin(), script))
     script.on("Allocate", Fails("out of order"))
     with pytest.raises(PluginCallError) as failure:
         network.allocate(connection.id, IDS)
@@ -295,7 +295,7 @@ def test_a_plugin_raises_and_its_caller_hears_why() -> None:
 
 def test_a_plugin_lists_and_allocates_nothing() -> None:
     script = Script()
-    plugin = FaultyPlugin(Obliging(), script)
+    plugin = FaultyPlugin(NotingPlugin(), script)
     script.on("ListAndWatch", AnswersNothing())
     script.on("Allocate", AnswersNothing())
     script.on("PreStartContainer", AnswersNothing())
@@ -307,7 +307,7 @@ def test_a_plugin_lists_and_allocates_nothing() -> None:
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
-def test_events_are_lost_told_twice_and_held_back() -> None:
+def test_events_are_lost_delivered_twice_and_delayed() -> None:
     rig = Rig()
     del rig.events[:]
     beat = DevicesReported(rig.id, tuple(rig.plugin.devices()))
@@ -316,14 +316,14 @@ def test_events_are_lost_told_twice_and_held_back() -> None:
     rig.script.on("DevicesReported", Loses())
     rig.connection.report()
     assert rig.events == [beat, beat]
-    goodbye = Delayed()
-    rig.script.on("PluginLost", goodbye)
+    disconnect = Delayed()
+    rig.script.on("PluginLost", disconnect)
     rig.connection.disconnect()
     new = rig.network.connect(rig.plugin, "gpu.sock")
-    goodbye.release()
-    goodbye.release()
-    hello = PluginRegistered(new.id, rig.plugin.options)
-    assert rig.events[3:] == [hello, DevicesReported(new.id, beat.devices), PluginLost(rig.id)]
+    disconnect.release()
+    disconnect.release()
+    registered = PluginRegistered(new.id, rig.plugin.options)
+    assert rig.events[3:] == [registered, DevicesReported(new.id, beat.devices), PluginLost(rig.id)]
 
 
 def test_a_registration_fails_at_the_options() -> None:
@@ -337,25 +337,25 @@ def test_a_registration_fails_at_the_options() -> None:
 
 
 def test_a_stream_is_dropped_in_the_middle_of_a_call() -> None:
-    """Goodbye comes once, and then the instance is neither heard nor called."""
+    """`PluginLost` is delivered once; later events are dropped, and calls fail."""
     rig = Rig()
     rig.script.on("Allocate", Meanwhile(lambda: rig.transport.drop(rig.id)))
     assert rig.allocate() == "gpu-0"
     assert rig.events[-1] == PluginLost(rig.id)
-    told = len(rig.events)
+    count = len(rig.events)
     rig.connection.report()
     rig.connection.disconnect()
-    assert len(rig.events) == told
+    assert len(rig.events) == count
     with pytest.raises(PluginStoppedError):
         rig.allocate()
 
 
-def test_a_transport_that_has_stopped_tells_nothing() -> None:
+def test_a_stopped_transport_delivers_no_event() -> None:
     rig = Rig()
     rig.transport.stop()
-    told = len(rig.events)
+    count = len(rig.events)
     rig.transport.notify(PluginLost(rig.id))
-    assert len(rig.events) == told
+    assert len(rig.events) == count
 
 
 # --- disk and sink ----------------------------------------------------------------------------------------------------
@@ -373,8 +373,8 @@ def test_a_transport_that_has_stopped_tells_nothing() -> None:
     ],
     ids=repr,
 )
-def test_a_write_goes_wrong(fault: Fault, left: bytes, raises: bool) -> None:
-    """What is on the disk afterwards, and whether anybody was told."""
+def test_a_write_fails_is_lost_or_torn(fault: Fault, left: bytes, raises: bool) -> None:
+    """The content of the disk afterwards, and whether the save raises."""
     script, inner = Script(), MemoryStore(b"old old!")
     store = FaultyStore(inner, script)
     script.on("save", fault)

@@ -1,8 +1,8 @@
-"""Takes out one protection at a time, and shows that somebody notices: the simulation, or the named test of a race.
+"""Mutation tests: each removes one protection of the manager, and a law or a race test must fail without it.
 
-The seed beside each is one that found it, to be quick; should it not any more, others are tried.
-
-Each mutation is what somebody might write who does not know why the code is as it is; many are what a kubelet does.
+Law: every protection has a check that fails when the protection is removed. Each mutation is a mistake that a developer
+could make; many are what a kubelet does. The seed of a mutation is one that broke the law, which saves time; if it no
+longer does, the test tries others.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,7 +39,7 @@ from tests.simulation.run import Simulation
 from tests.simulation.world import Disk
 
 Patch = pytest.MonkeyPatch
-Anything = Any  # whatever the real function takes, and the mutation hands on
+Untyped = Any  # arguments that the mutation passes on unchanged
 
 SEEDS = range(60)
 STEPS = 300
@@ -47,31 +47,31 @@ STEPS = 300
 
 @frozen
 class Mutation:
-    """One protection less, the law of the simulation that rests on it, and the seed that is tried first."""
+    """A removed protection, the law of the simulation that depends on it, and the seed that is tried first."""
 
-    take_out: Callable[[Patch], None]
+    remove: Callable[[Patch], None]
     law: str
     seed: int
 
     def __repr__(self) -> str:
-        return self.take_out.__name__
+        return self.remove.__name__
 
 
 MUTATIONS: list[Mutation] = []
 
 
 def breaks(law: str, seed: int = 0) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
-    """Have the simulation look for it."""
+    """Register a mutation that breaks `law` in the simulation."""
 
-    def register(take_out: Callable[[Patch], None]) -> Callable[[Patch], None]:
-        MUTATIONS.append(Mutation(take_out, law, seed))
-        return take_out
+    def register(remove: Callable[[Patch], None]) -> Callable[[Patch], None]:
+        MUTATIONS.append(Mutation(remove, law, seed))
+        return remove
 
     return register
 
 
 def of_allocations_only(ledger: Ledger) -> Ledger:
-    """What is in use, rebuilt from what was confirmed, as a kubelet does."""
+    """Return the ledger with the devices in use rebuilt from allocations only, as a kubelet does."""
     nothing = {reservation.resource: DeviceSet() for reservation in ledger.reservations}
     rebuilt = Ledger.of(ledger)
     in_use = {**nothing, **{name: rebuilt.in_use(name) for name in rebuilt.resources}}
@@ -81,7 +81,7 @@ def of_allocations_only(ledger: Ledger) -> Ledger:
 # --- reservations -----------------------------------------------------------------------------------------------------
 
 
-@breaks("free_reserved_and_allocated_are_all_there_is", seed=15)
+@breaks("free_reserved_and_allocated_devices_are_all_devices", seed=15)
 def in_use_is_rebuilt_when_pods_are_evicted(patch: Patch) -> None:
     """kubernetes#137534."""
     evict = Ledger.evict
@@ -93,14 +93,14 @@ def in_use_is_rebuilt_when_pods_are_evicted(patch: Patch) -> None:
     patch.setattr(Ledger, "evict", rebuilding)
 
 
-@breaks("free_reserved_and_allocated_are_all_there_is", seed=0)
+@breaks("free_reserved_and_allocated_devices_are_all_devices", seed=0)
 def in_use_is_rebuilt_when_an_admission_fails(patch: Patch) -> None:
-    """kubernetes#137534, the other way in."""
+    """kubernetes#137534, reached by a failed admission."""
     release = Ledger.release
     patch.setattr(Ledger, "release", lambda self, key, resource: of_allocations_only(release(self, key, resource)))
 
 
-@breaks("free_reserved_and_allocated_are_all_there_is", seed=0)
+@breaks("free_reserved_and_allocated_devices_are_all_devices", seed=0)
 def in_use_forgets_reservations(patch: Patch) -> None:
     patch.setattr(Ledger, "in_use", lambda self, resource: DeviceSet.of(_allocated(self, resource)))
 
@@ -115,12 +115,12 @@ def eviction_drops_reservations(patch: Patch) -> None:
     patch.setattr(Ledger, "evict", lambda self, pods: Ledger.of(evict(self, pods)))
 
 
-@breaks("reservations_never_outlive_their_admission", seed=0)
-def a_failed_admission_gives_nothing_back(patch: Patch) -> None:
+@breaks("no_reservation_outlives_its_admission", seed=0)
+def a_failed_admission_releases_nothing(patch: Patch) -> None:
     patch.setattr(Ledger, "release", lambda self, _key, _resource: self)
 
 
-@breaks("reservations_never_outlive_their_admission", seed=1)
+@breaks("no_reservation_outlives_its_admission", seed=1)
 def a_failed_admission_keeps_its_first_container(patch: Patch) -> None:
     """kubernetes#130145."""
 
@@ -137,36 +137,36 @@ def _without(held: Reservation, state: NodeState) -> NodeState:
     return evolve(state, ledger=state.ledger.release(held.key, held.resource))
 
 
-@breaks("the_ledger_is_never_asked_for_what_is_held", seed=0)
-def nothing_is_decided_anew_after_the_plugin_was_asked(patch: Patch) -> None:
+@breaks("the_ledger_is_never_asked_for_devices_in_use", seed=0)
+def devices_are_not_chosen_again_after_the_plugin_was_asked(patch: Patch) -> None:
     decide = NodeState.devices_to_allocate
     asked: dict[tuple[ContainerKey, ResourceName], AskPlugin] = {}
 
-    def decided_before(self: NodeState, pod: Pod, demand: ResourceRequest) -> Decision:
-        what = demand.key, demand.resource
-        decision = asked.pop(what, None) or decide(self, pod, demand)
+    def first_decision(self: NodeState, pod: Pod, request: ResourceRequest) -> Decision:
+        what = request.key, request.resource
+        decision = asked.pop(what, None) or decide(self, pod, request)
         if isinstance(decision, AskPlugin):
             asked[what] = decision
         return decision
 
-    patch.setattr(NodeState, "devices_to_allocate", decided_before)
+    patch.setattr(NodeState, "devices_to_allocate", first_decision)
 
 
 @breaks("the_latest_instance_is_asked_for_healthy_devices", seed=16)
-def whatever_the_plugin_prefers_is_taken(patch: Patch) -> None:
+def preferences_are_not_checked(patch: Patch) -> None:
     def trusting(self: AskPlugin, preferred: Iterable[DeviceId]) -> Chosen:
         return Chosen(DeviceSet.of([*self.must_include, *preferred][: self.size]))
 
     patch.setattr(AskPlugin, "answer", trusting)
 
 
-@breaks("inside_a_pod_only_what_is_lent_is_shared", seed=7)
-def sidecars_lend_their_devices(patch: Patch) -> None:
+@breaks("containers_of_a_pod_share_only_reusable_devices", seed=7)
+def devices_of_sidecars_are_reusable(patch: Patch) -> None:
     patch.setattr(Pod, "is_reusable", lambda self, container: container in self.init_containers)
 
 
 @breaks("an_admitted_pod_keeps_what_it_had", seed=17)
-def a_pod_that_is_being_admitted_is_swept(patch: Patch) -> None:
+def a_pod_in_admission_loses_its_devices(patch: Patch) -> None:
     class SeesNone(Turns):
         def admitting(self) -> frozenset[PodUid]:
             return frozenset()
@@ -179,18 +179,18 @@ def a_pod_that_is_being_admitted_is_swept(patch: Patch) -> None:
 
 @breaks("a_late_answer_is_never_taken", seed=3)
 def an_answer_after_the_deadline_is_taken(patch: Patch) -> None:
-    class Patient(Admissions):
+    class IgnoresDeadline(Admissions):
         def _time_left(self, _: object) -> float:
             return self._budget
 
-    patch.setattr(DeviceManager, "admissions_type", Patient)
+    patch.setattr(DeviceManager, "admissions_type", IgnoresDeadline)
 
 
 # --- the disk ---------------------------------------------------------------------------------------------------------
 
 
 @breaks("nothing_but_its_own_errors_leaves_the_manager", seed=0)
-def confirmed_before_saved(patch: Patch) -> None:
+def memory_is_changed_before_the_file(patch: Patch) -> None:
     """kubernetes#140929."""
 
     class Confirming(Saver):
@@ -202,13 +202,13 @@ def confirmed_before_saved(patch: Patch) -> None:
 
 
 @breaks("an_answered_admission_is_never_lost", seed=21)
-def admitted_although_not_saved(patch: Patch) -> None:
-    class Careless(Saver):
+def a_failed_save_is_ignored(patch: Patch) -> None:
+    class IgnoresErrors(Saver):
         def _save(self, value: NodeState) -> None:
             with suppress(StoreError):
                 super()._save(value)
 
-    patch.setattr(DeviceManager, "saver_type", Careless)
+    patch.setattr(DeviceManager, "saver_type", IgnoresErrors)
 
 
 @breaks("the_file_restores_to_the_ledger_in_memory", seed=0)
@@ -235,8 +235,8 @@ def _instance(inventory: Inventory, id_: PluginId, same: Callable[[Plugin], bool
     return next((plugin.id for plugin in reversed(resource.plugins if resource else ()) if same(plugin)), id_)
 
 
-@breaks("plugins_are_believed", seed=10)
-def a_goodbye_is_for_whoever_has_the_socket(patch: Patch) -> None:
+@breaks("the_manager_takes_over_what_plugins_report", seed=10)
+def a_disconnect_is_matched_by_socket(patch: Patch) -> None:
     """kubernetes#135437."""
     disconnect = Inventory.disconnect
 
@@ -246,8 +246,8 @@ def a_goodbye_is_for_whoever_has_the_socket(patch: Patch) -> None:
     patch.setattr(Inventory, "disconnect", by_socket)
 
 
-@breaks("plugins_are_believed", seed=3)
-def a_goodbye_is_for_whoever_has_the_resource(patch: Patch) -> None:
+@breaks("the_manager_takes_over_what_plugins_report", seed=3)
+def a_disconnect_is_matched_by_resource(patch: Patch) -> None:
     """kubernetes#121994."""
     disconnect = Inventory.disconnect
 
@@ -257,23 +257,23 @@ def a_goodbye_is_for_whoever_has_the_resource(patch: Patch) -> None:
     patch.setattr(Inventory, "disconnect", by_resource)
 
 
-@breaks("plugins_are_believed", seed=1)
-def a_list_is_for_whoever_has_the_resource(patch: Patch) -> None:
+@breaks("the_manager_takes_over_what_plugins_report", seed=1)
+def a_list_is_matched_by_resource(patch: Patch) -> None:
     report = Inventory.report
 
-    def from_anybody(self: Inventory, id_: PluginId, *others: Anything) -> Inventory:
+    def by_resource(self: Inventory, id_: PluginId, *others: Untyped) -> Inventory:
         return report(self, _instance(self, id_, lambda _: True), *others)
 
-    patch.setattr(Inventory, "report", from_anybody)
+    patch.setattr(Inventory, "report", by_resource)
 
 
-@breaks("plugins_are_believed", seed=0)
+@breaks("the_manager_takes_over_what_plugins_report", seed=0)
 def devices_stay_healthy_when_their_plugin_goes(patch: Patch) -> None:
     patch.setattr(DeviceReport, "all_unhealthy", lambda self: self)
 
 
 @breaks("the_latest_instance_is_asked_for_healthy_devices", seed=0)
-def the_first_instance_serves(patch: Patch) -> None:
+def the_first_instance_is_asked(patch: Patch) -> None:
     def first(self: Resource) -> Plugin | None:
         return self.plugins[0] if self.plugins else self.stopped
 
@@ -281,10 +281,10 @@ def the_first_instance_serves(patch: Patch) -> None:
 
 
 @breaks("an_occupied_socket_is_refused", seed=0)
-def a_socket_is_served_twice(patch: Patch) -> None:
+def a_socket_is_registered_twice(patch: Patch) -> None:
     connect = Inventory.connect
 
-    def without_looking(self: Inventory, id_: PluginId, options: Anything) -> Inventory:
+    def without_looking(self: Inventory, id_: PluginId, options: Untyped) -> Inventory:
         elsewhere = connect(self, evolve(id_, socket=f"{id_.socket}/{id_.generation}"), options)
         resource = elsewhere.resources[id_.resource]
         plugins = (*resource.plugins[:-1], evolve(resource.plugins[-1], id=id_))
@@ -307,7 +307,7 @@ def a_resource_without_a_plugin_is_not_ours(patch: Patch) -> None:
 
 
 @breaks("a_running_pod_survives_a_restart", seed=2)
-def running_containers_are_not_known(patch: Patch) -> None:
+def running_containers_are_not_recognised(patch: Patch) -> None:
     """kubernetes#118559."""
 
     class KnowsNone(ActivePods):
@@ -318,7 +318,7 @@ def running_containers_are_not_known(patch: Patch) -> None:
 
 
 @breaks("a_running_pod_survives_a_restart", seed=21)
-def init_containers_that_have_ended_are_asked_for_again(patch: Patch) -> None:
+def ended_init_containers_need_their_plugin(patch: Patch) -> None:
     """kubernetes#138446."""
 
     class KnowsTheRunning(ActivePods):
@@ -328,43 +328,43 @@ def init_containers_that_have_ended_are_asked_for_again(patch: Patch) -> None:
     patch.setattr(DeviceManager, "pods_type", KnowsTheRunning)
 
 
-@breaks("not_yet_is_not_no", seed=0)
-def not_yet_is_no(patch: Patch) -> None:
-    class Strict(Admissions):
+@breaks("a_pod_waits_only_for_a_plugin_that_has_not_reported", seed=0)
+def not_ready_is_a_refusal(patch: Patch) -> None:
+    class NeverNotReady(Admissions):
         def _verdict(self, error: DeviceCoreError, at: Container | None) -> Refused:
             found = super()._verdict(error, at)
             return Refused(found.error, found.container) if isinstance(found, NotReady) else found
 
-    patch.setattr(DeviceManager, "admissions_type", Strict)
+    patch.setattr(DeviceManager, "admissions_type", NeverNotReady)
 
 
-# --- what others see --------------------------------------------------------------------------------------------------
+# --- published values -------------------------------------------------------------------------------------------------
 
 
-@breaks("sanitize_never_lowers", seed=0)
-def sanitize_says_what_is_in_use(patch: Patch) -> None:
-    def in_use(self: NodeState, _pod: PodUid, _allocatable: Anything) -> dict[ResourceName, int]:
+@breaks("sanitizing_never_lowers_allocatable", seed=0)
+def sanitizing_returns_only_devices_in_use(patch: Patch) -> None:
+    def in_use(self: NodeState, _pod: PodUid, _allocatable: Untyped) -> dict[ResourceName, int]:
         return {name: len(self.ledger.in_use(name)) for name in self.ledger.resources}
 
     patch.setattr(NodeState, "sanitize_allocatable", in_use)
 
 
-@breaks("the_sink_shows_what_the_node_has", seed=0)
-def only_looking_publishes(patch: Patch) -> None:
-    class OnlyLooking(Publisher):
+@breaks("the_sink_has_the_current_status", seed=0)
+def nothing_is_published(patch: Patch) -> None:
+    class NeverPublishes(Publisher):
         def publish(self, removed: Iterable[ResourceName] = ()) -> NodeStatus:
             return evolve(self._state.value.inventory.status(), removed=tuple(removed))
 
-    patch.setattr(DeviceManager, "publisher_type", OnlyLooking)
+    patch.setattr(DeviceManager, "publisher_type", NeverPublishes)
 
 
-@breaks("who_is_over_has_nothing", seed=9)
-def nobody_is_swept(patch: Patch) -> None:
-    class NeverSweeps(ActivePods):
+@breaks("a_pod_that_has_ended_holds_nothing", seed=9)
+def ended_pods_keep_their_devices(patch: Patch) -> None:
+    class NeverRemoves(ActivePods):
         def sweep(self) -> bool:
             return False
 
-    patch.setattr(DeviceManager, "pods_type", NeverSweeps)
+    patch.setattr(DeviceManager, "pods_type", NeverRemoves)
 
 
 @breaks("nothing_is_published_twice", seed=0)
@@ -392,18 +392,18 @@ def a_container_is_given_what_its_pod_holds(patch: Patch) -> None:
     patch.setattr(Ledger, "of_container", lambda self, key: self.of_pod(key.pod))
 
 
-# --- the simulation notices -------------------------------------------------------------------------------------------
+# --- laws of the simulation -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=repr)
-def test_the_simulation_notices(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
-    mutation.take_out(monkeypatch)
+def test_the_simulation_finds_the_missing_protection(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutation.remove(monkeypatch)
     problems = (Simulation(seed, STEPS).run().problem for seed in (mutation.seed, *SEEDS))
-    # Others may break first: a mutant may trip over itself before it does what it is made for.
+    # A run may break another law first, so several seeds are tried.
     assert any(problem and problem.law == mutation.law for problem in problems)
 
 
-# --- the named tests notice -------------------------------------------------------------------------------------------
+# --- tests of races ---------------------------------------------------------------------------------------------------
 
 
 def admissions_of_one_pod_run_side_by_side(patch: Patch) -> None:
@@ -422,7 +422,7 @@ def saves_run_side_by_side(patch: Patch) -> None:
     class Unlocked(Saver):
         def __init__(self, store: CheckpointStore, state: CurrentState) -> None:
             super().__init__(store, state)
-            self._lock: Anything = nullcontext()
+            self._lock: Untyped = nullcontext()
 
     patch.setattr(DeviceManager, "saver_type", Unlocked)
 
@@ -431,13 +431,13 @@ def publications_run_side_by_side(patch: Patch) -> None:
     class Unlocked(Publisher):
         def __init__(self, sink: NodeStatusSink, state: CurrentState) -> None:
             super().__init__(sink, state)
-            self._lock: Anything = nullcontext()
+            self._lock: Untyped = nullcontext()
 
     patch.setattr(DeviceManager, "publisher_type", Unlocked)
 
 
-def who_holds_something_is_looked_up_after_who_is_active(patch: Patch) -> None:
-    """As we once had it."""
+def holders_are_listed_after_active_pods(patch: Patch) -> None:
+    """An earlier version of the manager did this."""
 
     class LooksTooLate(ActivePods):
         def sweep(self) -> bool:
@@ -450,8 +450,8 @@ def who_holds_something_is_looked_up_after_who_is_active(patch: Patch) -> None:
     patch.setattr(DeviceManager, "pods_type", LooksTooLate)
 
 
-def runs_of_a_manager_are_not_told_apart(patch: Patch) -> None:
-    """As we once had it."""
+def runs_of_a_manager_are_not_distinguished(patch: Patch) -> None:
+    """An earlier version of the manager did this."""
 
     class AnyRun(CurrentState):
         def replace(
@@ -467,7 +467,7 @@ def runs_of_a_manager_are_not_told_apart(patch: Patch) -> None:
             return self._state.replace(change)[1]
 
     class AlwaysAlive(Admissions):
-        def _check_alive(self, admission: Anything) -> None:
+        def _check_alive(self, admission: Untyped) -> None:
             admission.run = admission.run or Run()
 
     patch.setattr(DeviceManager, "state_type", AnyRun)
@@ -476,15 +476,15 @@ def runs_of_a_manager_are_not_told_apart(patch: Patch) -> None:
 
 
 def a_stop_does_not_wait_for_a_save(patch: Patch) -> None:
-    class Hasty(Saver):
+    class DoesNotWait(Saver):
         def end(self, *runs: Run | None) -> None:
             self._state.end(*runs)
 
-    patch.setattr(DeviceManager, "saver_type", Hasty)
+    patch.setattr(DeviceManager, "saver_type", DoesNotWait)
 
 
-def what_was_saved_is_read_before_the_directory_is_ours(patch: Patch) -> None:
-    """As we once had it, and as a kubelet does."""
+def the_file_is_read_before_the_directory_is_claimed(patch: Patch) -> None:
+    """A kubelet does this, and an earlier version of the manager did."""
 
     class ReadsFirst(Saver):
         def __init__(self, store: CheckpointStore, state: CurrentState) -> None:
@@ -497,18 +497,18 @@ def what_was_saved_is_read_before_the_directory_is_ours(patch: Patch) -> None:
     patch.setattr(DeviceManager, "saver_type", ReadsFirst)
 
 
-def plugins_are_heard_before_what_was_saved_is_known(patch: Patch) -> None:
+def events_are_handled_before_the_file_is_read(patch: Patch) -> None:
     on_event: Callable[..., None] = vars(DeviceManager)["_on_event"]
 
-    def hasty(self: DeviceManager, run: Run, event: Anything) -> None:
+    def without_waiting(self: DeviceManager, run: Run, event: Untyped) -> None:
         run.is_restored.set()
         on_event(self, run, event)
 
-    patch.setattr(DeviceManager, "_on_event", hasty)
+    patch.setattr(DeviceManager, "_on_event", without_waiting)
 
 
-def requests_are_looked_at_when_their_turn_comes(patch: Patch) -> None:
-    """As we once had it, and as a kubelet does."""
+def requests_are_computed_per_container(patch: Patch) -> None:
+    """A kubelet does this, and an earlier version of the manager did."""
     managers: list[DeviceManager] = []
     start, requests = DeviceManager.start, NodeState.requests
 
@@ -523,80 +523,83 @@ def requests_are_looked_at_when_their_turn_comes(patch: Patch) -> None:
 RACES: Sequence[tuple[Callable[[Patch], None], Callable[[], None]]] = (
     (
         in_use_is_rebuilt_when_pods_are_evicted,
-        partial(races.test_137534_a_device_in_flight_is_nobody_elses, races.evict),
+        partial(races.test_137534_a_reserved_device_goes_to_no_other_pod, races.evict),
     ),
     (
         in_use_is_rebuilt_when_an_admission_fails,
-        partial(races.test_137534_a_device_in_flight_is_nobody_elses, races.fail_to_allocate),
+        partial(races.test_137534_a_reserved_device_goes_to_no_other_pod, races.fail_to_allocate),
     ),
-    (eviction_drops_reservations, partial(races.test_137534_a_device_in_flight_is_nobody_elses, races.collect_garbage)),
     (
-        nothing_is_decided_anew_after_the_plugin_was_asked,
-        races.test_137534_two_pods_are_advised_to_take_the_same_device,
+        eviction_drops_reservations,
+        partial(races.test_137534_a_reserved_device_goes_to_no_other_pod, races.collect_garbage),
+    ),
+    (
+        devices_are_not_chosen_again_after_the_plugin_was_asked,
+        races.test_137534_two_pods_get_the_same_preference,
     ),
     (admissions_of_one_pod_run_side_by_side, races.test_one_pod_that_is_admitted_twice_at_once_is_admitted_once),
     (
         a_failed_admission_keeps_its_first_container,
         partial(races.test_130145_a_half_failed_admission_leaks_nothing, Fails(), 3),
     ),
-    (a_failed_admission_gives_nothing_back, races.test_137317_a_failing_preference_leaks_nothing),
-    (confirmed_before_saved, races.test_140929_what_cannot_be_saved_is_not_given),
+    (a_failed_admission_releases_nothing, races.test_137317_a_failing_preference_leaks_nothing),
+    (memory_is_changed_before_the_file, races.test_140929_devices_that_cannot_be_saved_are_not_allocated),
     (
         an_answer_after_the_deadline_is_taken,
         partial(races.test_117435_an_answer_after_the_budget_is_never_taken, "Allocate"),
     ),
-    (a_goodbye_is_for_whoever_has_the_resource, races.test_121994_a_late_goodbye_does_not_touch_the_next_instance),
+    (a_disconnect_is_matched_by_resource, races.test_121994_a_late_disconnect_does_not_touch_the_next_instance),
     (
-        a_goodbye_is_for_whoever_has_the_socket,
-        races.test_135437_an_old_instance_is_not_heard_on_the_socket_of_a_new_one,
+        a_disconnect_is_matched_by_socket,
+        races.test_135437_events_of_an_old_instance_on_the_same_socket_change_nothing,
     ),
-    (a_list_is_for_whoever_has_the_resource, races.test_135437_an_old_instance_is_not_heard_on_the_socket_of_a_new_one),
-    (a_socket_is_served_twice, races.test_124716_a_socket_that_is_served_is_not_served_again),
+    (a_list_is_matched_by_resource, races.test_135437_events_of_an_old_instance_on_the_same_socket_change_nothing),
+    (a_socket_is_registered_twice, races.test_124716_a_socket_in_use_is_not_registered_again),
     (
         devices_stay_healthy_when_their_plugin_goes,
-        races.test_a_plugin_that_goes_while_it_is_asked_takes_nobody_elses_devices_along,
+        races.test_a_plugin_lost_while_it_is_asked_changes_no_other_allocation,
     ),
     (
-        requests_are_looked_at_when_their_turn_comes,
-        races.test_a_resource_that_expires_during_an_admission_is_not_passed_over,
+        requests_are_computed_per_container,
+        races.test_a_resource_that_expires_during_an_admission_is_still_required,
     ),
-    (not_yet_is_no, races.test_109595_after_a_reboot_a_pod_waits_for_its_plugin),
-    (running_containers_are_not_known, races.test_118559_a_pod_that_runs_survives_a_restart),
+    (not_ready_is_a_refusal, races.test_109595_after_a_reboot_a_pod_waits_for_its_plugin),
+    (running_containers_are_not_recognised, races.test_118559_a_pod_that_runs_survives_a_restart),
     (
-        init_containers_that_have_ended_are_asked_for_again,
-        races.test_138446_an_init_container_that_has_ended_does_not_reject_its_pod_after_a_restart,
+        ended_init_containers_need_their_plugin,
+        races.test_138446_an_ended_init_container_does_not_reject_its_pod,
     ),
     (
-        runs_of_a_manager_are_not_told_apart,
-        races.test_a_manager_that_is_restarted_while_a_plugin_is_asked_has_given_nothing,
+        runs_of_a_manager_are_not_distinguished,
+        races.test_a_manager_restarted_while_a_plugin_is_asked_allocated_nothing,
     ),
-    (runs_of_a_manager_are_not_told_apart, races.test_a_manager_that_has_stopped_writes_nothing),
+    (runs_of_a_manager_are_not_distinguished, races.test_a_manager_that_has_stopped_writes_nothing),
     (
-        runs_of_a_manager_are_not_told_apart,
-        races.test_a_manager_that_is_not_running_forgets_nothing_and_admits_nobody,
+        runs_of_a_manager_are_not_distinguished,
+        races.test_a_stopped_manager_frees_nothing_and_admits_no_pod,
     ),
     (a_stop_does_not_wait_for_a_save, races.test_a_save_that_is_under_way_ends_before_the_stop),
     (
-        what_was_saved_is_read_before_the_directory_is_ours,
-        races.test_what_the_last_owner_saved_in_its_last_moment_is_restored,
+        the_file_is_read_before_the_directory_is_claimed,
+        races.test_what_the_last_owner_saved_just_before_it_stopped_is_restored,
     ),
     (
-        plugins_are_heard_before_what_was_saved_is_known,
-        races.test_a_plugin_that_registers_while_the_file_is_read_waits_and_is_heard,
+        events_are_handled_before_the_file_is_read,
+        races.test_a_plugin_that_registers_while_the_file_is_read_waits,
     ),
     (saves_run_side_by_side, races.test_an_older_state_is_never_saved_last),
     (publications_run_side_by_side, races.test_an_older_status_is_never_published_last),
     (
-        who_holds_something_is_looked_up_after_who_is_active,
-        races.test_a_pod_admitted_while_others_are_swept_is_not_swept,
+        holders_are_listed_after_active_pods,
+        races.test_a_pod_admitted_while_ended_pods_are_removed_is_kept,
     ),
 )
 
 
-@pytest.mark.parametrize(("take_out", "race"), RACES, ids=lambda function: getattr(function, "__name__", ""))
-def test_the_named_test_notices(
-    take_out: Callable[[Patch], None], race: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("remove", "race"), RACES, ids=lambda function: getattr(function, "__name__", ""))
+def test_the_named_test_fails_without_the_protection(
+    remove: Callable[[Patch], None], race: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch)
+    remove(monkeypatch)
     with pytest.raises((AssertionError, KeyError, pytest.fail.Exception)):
         race()

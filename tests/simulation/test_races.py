@@ -1,7 +1,7 @@
-"""What upstream went wrong when two things happened at once, each with the two in a known order.
+"""Races that were defects of a kubelet (the number of the issue is in the test's name) or could be ours.
 
-Real threads, and gates in the calls to plugins, store and sink: a call stands there until the test lets it go on.
-Nothing sleeps, and nothing depends on who is faster.
+Law: each test fixes the order of two operations, with real threads and with gates that suspend calls to plugins, store
+and sink. No test sleeps, and no result depends on which thread is faster.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -59,11 +59,11 @@ from devicecore.testing.faults import (
 T = TypeVar("T")
 
 GPU, NIC = ResourceName("example.com/gpu"), ResourceName("example.com/nic")
-PATIENCE = 20.0  # seconds until a test that would hang fails instead
+TIMEOUT = 20.0  # seconds of real time until a test that hangs fails
 
 
-class Choosy(SimulatedPlugin):
-    """A plugin that wants to be asked, and prefers the first devices."""
+class PreferringPlugin(SimulatedPlugin):
+    """A plugin that offers GetPreferredAllocation and prefers the first devices."""
 
     options = PluginOptions(get_preferred_allocation_available=True)
 
@@ -82,7 +82,7 @@ def nics(count: int) -> SimulatedPlugin:
 
 
 def pod(uid: str, *limits: Mapping[str, int]) -> Pod:
-    """A pod with a container for each of `limits`; with one that wants a GPU, if there are none."""
+    """Return a pod with a container for each of `limits`, by default with one container that requests a GPU."""
     one_gpu: tuple[Mapping[str, int], ...] = ({GPU: 1},)
     containers = [Container(f"c{number}", limit) for number, limit in enumerate(limits or one_gpu)]
     return Pod(PodUid(uid), containers=tuple(containers))
@@ -93,7 +93,7 @@ def shortage(requested: int, available: int) -> str:
 
 
 class Rig:
-    """A manager between gates, and threads to send there. All pods count as active until `over`."""
+    """A manager whose ports can be suspended, and threads. Every admitted pod is active until `end_pod`."""
 
     def __init__(self, store: MemoryStore | None = None, pods: MemoryPods | None = None) -> None:
         self.script = Script()
@@ -110,7 +110,7 @@ class Rig:
             pods=self.pods,
             clock=self.clock,
         )
-        self.manager._saver.in_background = False  # noqa: SLF001 - the test decides which thread comes to the store when
+        self.manager._saver.in_background = False  # noqa: SLF001 - the test decides which thread calls the store
         self._threads = ThreadPoolExecutor(thread_name_prefix="rig")
         self._gates: list[Gate] = []
 
@@ -133,12 +133,12 @@ class Rig:
         self.pods.active.add(wanted.uid)
         return self.manager.admit(wanted)
 
-    def soon(self, action: Callable[..., T], *arguments: object) -> "Future[T]":
-        """Do something in another thread."""
+    def in_thread(self, action: Callable[..., T], *arguments: object) -> "Future[T]":
+        """Call `action` in another thread."""
         return self._threads.submit(action, *arguments)
 
-    def over(self, uid: str) -> None:
-        """A pod is over; the manager will find out."""
+    def end_pod(self, uid: str) -> None:
+        """End a pod without a call to the manager."""
         self.pods.active.discard(PodUid(uid))
 
     @contextmanager
@@ -150,28 +150,28 @@ class Rig:
         then: Sequence[Fault] = (),
         answered: bool = False,
     ) -> Iterator["Future[T]"]:
-        """Do something in another thread that comes to `method`, and stands there as long as the block lasts.
+        """Call `action` in another thread, and suspend its call of `method` until the block ends.
 
-        It stands before the call, or, if that is `answered`, behind it.
+        The thread is suspended before the call, or with `answered` after it.
         """
-        gate = Gate(PATIENCE, after=answered)
+        gate = Gate(TIMEOUT, after=answered)
         self._gates.append(gate)
         self.script.on(method, gate, *then)
-        future = self.soon(action, *arguments)
-        assert gate.reached.wait(PATIENCE)
+        future = self.in_thread(action, *arguments)
+        assert gate.reached.wait(TIMEOUT)
         yield future
         assert not future.done()
         gate.release()
-        future.exception(PATIENCE)
+        future.exception(TIMEOUT)
 
-    def waits(self, future: "Future[T]") -> "Future[T]":
-        """Check that it waits for somebody. A moment is enough to be wrong, and to be right takes no time."""
+    def assert_waiting(self, future: "Future[T]") -> "Future[T]":
+        """Check that the thread is still blocked after 0.2 s. On a slow machine this can only miss a defect."""
         done, _ = wait([future], timeout=0.2)
         assert not done
         return future
 
     def check(self) -> None:
-        """Nobody shares a device, nothing is reserved, and the file says what is so."""
+        """Check that no device is shared, nothing is reserved, and the file has the state in memory."""
         ledger = self.node.ledger
         given = [(held.resource, device) for held in ledger for device in held.devices]
         assert len(given) == len(set(given))
@@ -190,27 +190,27 @@ def devices(verdict: Verdict, container: str = "c0", resource: ResourceName = GP
 
 # --- two pods, one device: kubernetes#137534 --------------------------------------------------------------------------
 
-Meanwhiles = Callable[[Rig, MemoryConnection], object]
+Interruption = Callable[[Rig, MemoryConnection], object]
 
 
 def collect_garbage(rig: Rig, _: MemoryConnection) -> None:
-    rig.over("old")
+    rig.end_pod("old")
     rig.manager.update_allocated_devices()
 
 
 def evict(rig: Rig, _: MemoryConnection) -> None:
     rig.manager.evict([PodUid("old")])
-    rig.over("old")
+    rig.end_pod("old")
 
 
 def fail_to_allocate(rig: Rig, _: MemoryConnection) -> None:
-    rig.over("old")
+    rig.end_pod("old")
     rig.script.on("Allocate", Fails("no"))
     assert isinstance(rig.admit(pod("failing")), Refused)
 
 
 def fail_to_save(rig: Rig, _: MemoryConnection) -> None:
-    rig.over("old")
+    rig.end_pod("old")
     rig.script.on("save", DISK_FULL)
     verdict = rig.admit(pod("failing"))
     assert isinstance(verdict, Refused)
@@ -218,33 +218,33 @@ def fail_to_save(rig: Rig, _: MemoryConnection) -> None:
 
 
 def answer_for_nothing(rig: Rig, _: MemoryConnection) -> None:
-    rig.over("old")
+    rig.end_pod("old")
     rig.script.on("Allocate", AnswersNothing())
     assert isinstance(rig.admit(pod("failing")), Refused)
 
 
 def flip_the_health(rig: Rig, connection: MemoryConnection) -> None:
-    rig.over("old")
+    rig.end_pod("old")
     plugin = connection.plugin
     assert isinstance(plugin, SimulatedPlugin)
     plugin.set_health("gpu-1", Health.UNHEALTHY)
     plugin.set_health("gpu-1", Health.HEALTHY)
 
 
-def come_back(rig: Rig, connection: MemoryConnection) -> None:
-    rig.over("old")
+def reconnect(rig: Rig, connection: MemoryConnection) -> None:
+    rig.end_pod("old")
     connection.disconnect()
     rig.network.connect(gpus(2), "new.sock")
 
 
-def be_replaced(rig: Rig, connection: MemoryConnection) -> None:
-    rig.over("old")
+def replace_the_plugin(rig: Rig, connection: MemoryConnection) -> None:
+    rig.end_pod("old")
     rig.network.connect(gpus(2), "new.sock")
     connection.disconnect()
 
 
 def publish(rig: Rig, _: MemoryConnection) -> None:
-    rig.over("old")
+    rig.end_pod("old")
     rig.manager.tick()
 
 
@@ -257,13 +257,13 @@ def publish(rig: Rig, _: MemoryConnection) -> None:
         fail_to_save,
         answer_for_nothing,
         flip_the_health,
-        come_back,
-        be_replaced,
+        reconnect,
+        replace_the_plugin,
         publish,
     ],
 )
-def test_137534_a_device_in_flight_is_nobody_elses(meanwhile: Meanwhiles) -> None:
-    """Reservations are facts of their own: nothing that rebuilds or frees what is in use can forget them."""
+def test_137534_a_reserved_device_goes_to_no_other_pod(meanwhile: Interruption) -> None:
+    """Nothing that rebuilds or frees the devices in use drops a reservation."""
     with Rig() as rig:
         connection = rig.network.connect(gpus(2))
         assert list(devices(rig.admit(pod("old")))) == ["gpu-0"]
@@ -277,30 +277,30 @@ def test_137534_a_device_in_flight_is_nobody_elses(meanwhile: Meanwhiles) -> Non
         rig.check()
 
 
-def test_137534_two_pods_are_advised_to_take_the_same_device() -> None:
-    """What is chosen is decided anew after the plugin was asked, in one step with taking it."""
+def test_137534_two_pods_get_the_same_preference() -> None:
+    """After the plugin's answer the manager chooses again, and reserves in the same step."""
     with Rig() as rig:
-        rig.network.connect(Choosy(GPU, simulated_devices("gpu", 2)))
+        rig.network.connect(PreferringPlugin(GPU, simulated_devices("gpu", 2)))
         with rig.suspended("GetPreferredAllocation", rig.admit, pod("first")) as first:
             assert list(devices(rig.admit(pod("second")))) == ["gpu-0"]
         assert list(devices(first.result())) == ["gpu-1"]
         rig.check()
 
 
-def test_137534_the_last_device_goes_while_the_plugin_thinks() -> None:
-    """Who was asking when the last device was taken is refused, and takes nothing."""
+def test_137534_the_last_device_is_taken_while_the_plugin_is_asked() -> None:
+    """The pod whose plugin was asked meanwhile is refused and holds nothing."""
     with Rig() as rig:
-        rig.network.connect(Choosy(GPU, simulated_devices("gpu", 1)))
+        rig.network.connect(PreferringPlugin(GPU, simulated_devices("gpu", 1)))
         with rig.suspended("GetPreferredAllocation", rig.admit, pod("first")) as first:
             assert list(devices(rig.admit(pod("second")))) == ["gpu-0"]
         assert str(first.result()) == shortage(1, 0)
         rig.check()
 
 
-def test_a_plugin_that_goes_before_it_can_advise_refuses_the_pod() -> None:
-    """The sentence is the one for any advice that fails (kubelet.md 5.5)."""
+def test_a_plugin_lost_before_it_answers_a_preference_refuses_the_pod() -> None:
+    """The message is that of any failed GetPreferredAllocation (kubelet.md 5.5)."""
     with Rig() as rig:
-        connection = rig.network.connect(Choosy(GPU, simulated_devices("gpu", 2)))
+        connection = rig.network.connect(PreferringPlugin(GPU, simulated_devices("gpu", 2)))
         rig.script.on("GetPreferredAllocation", Meanwhile(connection.disconnect))
         assert str(rig.admit(pod("p"))) == (
             "device plugin GetPreferredAllocation rpc failed with err: endpoint example.com/gpu has been stopped"
@@ -309,14 +309,14 @@ def test_a_plugin_that_goes_before_it_can_advise_refuses_the_pod() -> None:
 
 
 def test_one_pod_that_is_admitted_twice_at_once_is_admitted_once() -> None:
-    """Admissions of one pod wait for each other, and the second finds what the first was given."""
+    """Admissions of one pod run one after the other, and the second returns the devices of the first."""
     with Rig() as rig:
         rig.network.connect(gpus(4))
         asked: list[str] = []
         rig.script.always("Allocate", Meanwhile(lambda: asked.append("Allocate")))
         with rig.suspended("Allocate", rig.admit, pod("twice")) as first:
-            second = rig.waits(rig.soon(rig.admit, pod("twice")))
-        assert first.result() == second.result(PATIENCE)
+            second = rig.assert_waiting(rig.in_thread(rig.admit, pod("twice")))
+        assert first.result() == second.result(TIMEOUT)
         assert asked == ["Allocate"]
         rig.check()
 
@@ -327,24 +327,24 @@ def test_one_pod_that_is_admitted_twice_at_once_is_admitted_once() -> None:
 @pytest.mark.parametrize("fault", [Fails("no"), NeverAnswers(), AnswersNothing()], ids=repr)
 @pytest.mark.parametrize("at", range(1, 5))
 def test_130145_a_half_failed_admission_leaks_nothing(fault: Fault, at: int) -> None:
-    """An admission is one transaction: whichever of its calls fails, all is as before, and another pod can have it."""
+    """If any call of an admission fails, nothing has changed, and another pod can have all its devices."""
     greedy = pod("greedy", {GPU: 2, NIC: 1}, {GPU: 1, NIC: 1})
     with Rig() as rig:
         rig.network.connect(gpus(3))
         rig.network.connect(nics(2))
-        before, blob, told = rig.node, rig.store.blob, len(rig.sink.published)
+        before, blob, published = rig.node, rig.store.blob, len(rig.sink.published)
         rig.script.on("Allocate", fault, nth=at)
         assert isinstance(rig.admit(greedy), Refused)
-        assert (rig.node, rig.store.blob, len(rig.sink.published)) == (before, blob, told)
+        assert (rig.node, rig.store.blob, len(rig.sink.published)) == (before, blob, published)
         verdict = rig.admit(pod("next", {GPU: 3, NIC: 2}))
         assert (len(devices(verdict)), len(devices(verdict, resource=NIC))) == (3, 2)
         rig.check()
 
 
 def test_137317_a_failing_preference_leaks_nothing() -> None:
-    """The second container's GetPreferredAllocation fails: the first one's devices are free again."""
+    """If GetPreferredAllocation of the second container fails, the devices of the first are free again."""
     with Rig() as rig:
-        rig.network.connect(Choosy(GPU, simulated_devices("gpu", 4)))
+        rig.network.connect(PreferringPlugin(GPU, simulated_devices("gpu", 4)))
         before = rig.node
         rig.script.on("GetPreferredAllocation", Fails("no"), nth=2)
         assert isinstance(rig.admit(pod("half", {GPU: 1}, {GPU: 1})), Refused)
@@ -353,7 +353,7 @@ def test_137317_a_failing_preference_leaks_nothing() -> None:
 
 
 def test_130145_what_others_got_meanwhile_stays_when_an_admission_fails() -> None:
-    """Only what the failing admission reserved is given back, although others came between."""
+    """Only the reservations of the failed admission are released, although another pod was admitted meanwhile."""
     with Rig() as rig:
         rig.network.connect(gpus(3))
         failing = pod("failing", {GPU: 1}, {GPU: 1})
@@ -365,8 +365,8 @@ def test_130145_what_others_got_meanwhile_stays_when_an_admission_fails() -> Non
         rig.check()
 
 
-def test_140929_what_cannot_be_saved_is_not_given() -> None:
-    """While the save is under way the devices are reserved; when it fails they are free, in memory and on disk."""
+def test_140929_devices_that_cannot_be_saved_are_not_allocated() -> None:
+    """During the save the devices are reserved; after a failed save they are free in memory and in the file."""
     with Rig() as rig:
         rig.network.connect(gpus(1))
         before = rig.node
@@ -380,8 +380,8 @@ def test_140929_what_cannot_be_saved_is_not_given() -> None:
 # --- a stuck plugin: kubernetes#117435 --------------------------------------------------------------------------------
 
 
-def test_117435_a_stuck_plugin_delays_nobody_else() -> None:
-    """No lock is held while a plugin is asked: pods of others, of the same resource and without devices get in."""
+def test_117435_a_stuck_plugin_delays_no_other_pod() -> None:
+    """The manager holds no lock while it asks a plugin, so it admits other pods, also of the same resource."""
     with Rig() as rig:
         rig.network.connect(gpus(4))
         rig.network.connect(nics(1))
@@ -397,9 +397,9 @@ def test_117435_a_stuck_plugin_delays_nobody_else() -> None:
 
 @pytest.mark.parametrize("method", ["Allocate", "GetPreferredAllocation"])
 def test_117435_an_answer_after_the_budget_is_never_taken(method: str) -> None:
-    """The plugin answers in the end, but an admission has a budget, and the time is over: the devices are free."""
+    """The plugin answers after the deadline of the admission, so the pod is refused and the devices are free."""
     with Rig() as rig:
-        rig.network.connect(Choosy(GPU, simulated_devices("gpu", 1)))
+        rig.network.connect(PreferringPlugin(GPU, simulated_devices("gpu", 1)))
         before, blob = rig.node, rig.store.blob
         with rig.suspended(method, rig.admit, pod("late")) as late:
             rig.clock.advance(61.0)
@@ -410,27 +410,27 @@ def test_117435_an_answer_after_the_budget_is_never_taken(method: str) -> None:
         assert list(devices(rig.admit(pod("next")))) == ["gpu-0"]
 
 
-# --- the late goodbye: kubernetes#121994, #135437 ---------------------------------------------------------------------
+# --- late disconnects: kubernetes#121994, #135437 ---------------------------------------------------------------------
 
 
-def test_121994_a_late_goodbye_does_not_touch_the_next_instance() -> None:
-    """An event names an instance, not a resource: here it arrives while the new instance is asked."""
+def test_121994_a_late_disconnect_does_not_touch_the_next_instance() -> None:
+    """An event belongs to an instance, not to a resource. It arrives here while the new instance is asked."""
     with Rig() as rig:
         old = rig.network.connect(gpus(2), "old.sock")
-        goodbye = Delayed()
-        rig.script.on("PluginLost", goodbye)
+        disconnect = Delayed()
+        rig.script.on("PluginLost", disconnect)
         old.disconnect()
         rig.network.connect(gpus(2), "new.sock")
         with rig.suspended("Allocate", rig.admit, pod("first")) as first:
-            goodbye.release()
+            disconnect.release()
             assert rig.manager.status.allocatable == {GPU: 2}
             assert isinstance(rig.admit(pod("second")), Admitted)
         assert isinstance(first.result(), Admitted)
         rig.check()
 
 
-def test_135437_an_old_instance_is_not_heard_on_the_socket_of_a_new_one() -> None:
-    """Two instances that used one path are two: what is left of the first on the way changes nothing."""
+def test_135437_events_of_an_old_instance_on_the_same_socket_change_nothing() -> None:
+    """Two instances on the same path are different, so late events of the first do not change the second."""
     with Rig() as rig:
         old = rig.network.connect(gpus(2), "gpu.sock")
         old.disconnect()
@@ -443,8 +443,8 @@ def test_135437_an_old_instance_is_not_heard_on_the_socket_of_a_new_one() -> Non
         rig.check()
 
 
-def test_124716_a_socket_that_is_served_is_not_served_again() -> None:
-    """A second registration is refused, and the first instance serves on, while it is being asked."""
+def test_124716_a_socket_in_use_is_not_registered_again() -> None:
+    """A second registration is refused; the first instance, which is being asked, stays connected."""
     with Rig() as rig:
         rig.network.connect(gpus(2), "gpu.sock")
         with rig.suspended("Allocate", rig.admit, pod("first")) as first:
@@ -454,8 +454,8 @@ def test_124716_a_socket_that_is_served_is_not_served_again() -> None:
         assert isinstance(first.result(), Admitted)
 
 
-def test_a_plugin_that_goes_while_it_is_asked_takes_nobody_elses_devices_along() -> None:
-    """Its devices are not offered any more; what is in flight fails with its call, and what was given is kept."""
+def test_a_plugin_lost_while_it_is_asked_changes_no_other_allocation() -> None:
+    """Its devices are no longer allocatable; the admission in progress fails, and allocations stay."""
     with Rig() as rig:
         connection = rig.network.connect(gpus(3))
         kept = rig.admit(pod("kept"))
@@ -468,8 +468,8 @@ def test_a_plugin_that_goes_while_it_is_asked_takes_nobody_elses_devices_along()
         rig.check()
 
 
-def test_a_resource_that_expires_during_an_admission_is_not_passed_over() -> None:
-    """Which requests are ours is decided once: a pod does not slip in without what was known when it came."""
+def test_a_resource_that_expires_during_an_admission_is_still_required() -> None:
+    """The manager decides at the beginning which requests it handles, so the pod is refused."""
     with Rig() as rig:
         rig.network.connect(gpus(1))
         rig.network.connect(nics(1)).disconnect()
@@ -487,7 +487,7 @@ def test_a_resource_that_expires_during_an_admission_is_not_passed_over() -> Non
 
 
 def test_109595_after_a_reboot_a_pod_waits_for_its_plugin() -> None:
-    """Nothing runs, and the devices are not there yet: not now, which is not no. Then it keeps what it had."""
+    """No container runs and no plugin has registered, so the verdict is `NotReady`; later the pod keeps its devices."""
     with Rig() as rig:
         rig.network.connect(gpus(4))
         had = devices(rig.admit(pod("first", {GPU: 2})))
@@ -501,7 +501,7 @@ def test_109595_after_a_reboot_a_pod_waits_for_its_plugin() -> None:
 
 
 def test_118559_a_pod_that_runs_survives_a_restart() -> None:
-    """Its plugin is not back, and is not needed: the pod is admitted as it is, while a new one has to wait."""
+    """A running pod is admitted without its plugin, while a new pod has to wait for it."""
     with Rig() as rig:
         rig.network.connect(gpus(4))
         had = devices(rig.admit(pod("first", {GPU: 2})))
@@ -512,8 +512,8 @@ def test_118559_a_pod_that_runs_survives_a_restart() -> None:
         assert isinstance(rig.admit(pod("new")), NotReady)
 
 
-def test_138446_an_init_container_that_has_ended_does_not_reject_its_pod_after_a_restart() -> None:
-    """It holds devices that are not there, and will not run again: a later container runs already."""
+def test_138446_an_ended_init_container_does_not_reject_its_pod() -> None:
+    """A later container runs already, so the init container will not run again and needs no device."""
     init, main = Container("init", {GPU: 2}), Container("main", {GPU: 1})
     running = Pod(PodUid("first"), init_containers=(init,), containers=(main,))
     with Rig() as rig:
@@ -524,8 +524,8 @@ def test_138446_an_init_container_that_has_ended_does_not_reject_its_pod_after_a
         assert rig.admit(running) == before
 
 
-def test_a_manager_that_dies_while_a_plugin_is_asked_has_given_nothing() -> None:
-    """What was reserved dies with it; what was answered is there, and the next manager gives the rest away."""
+def test_a_manager_that_dies_while_a_plugin_is_asked_allocated_nothing() -> None:
+    """The next manager knows the answered admission, and can allocate the device that was only reserved."""
     with Rig() as rig:
         rig.network.connect(gpus(2))
         answered = rig.admit(pod("answered"))
@@ -540,8 +540,8 @@ def test_a_manager_that_dies_while_a_plugin_is_asked_has_given_nothing() -> None
             next_rig.check()
 
 
-def test_a_manager_that_is_restarted_while_a_plugin_is_asked_has_given_nothing() -> None:
-    """Stopped and started again, it knows only what it had answered; the old admission ends with a verdict."""
+def test_a_manager_restarted_while_a_plugin_is_asked_allocated_nothing() -> None:
+    """The restarted manager knows only answered admissions; the old admission is refused."""
     with Rig() as rig:
         rig.network.connect(gpus(1))
         with rig.suspended("Allocate", rig.admit, pod("in flight"), answered=True) as in_flight:
@@ -554,7 +554,7 @@ def test_a_manager_that_is_restarted_while_a_plugin_is_asked_has_given_nothing()
 
 
 def test_a_manager_that_has_stopped_writes_nothing() -> None:
-    """The store may be another's by now: an admission that outlives its manager must not replace what that saved."""
+    """Another manager may own the store now, so an admission that ends after the stop saves nothing."""
     with Rig() as rig:
         rig.network.connect(gpus(1))
         with (
@@ -569,18 +569,18 @@ def test_a_manager_that_has_stopped_writes_nothing() -> None:
 
 
 def test_a_save_that_is_under_way_ends_before_the_stop() -> None:
-    """Whoever comes next finds it, and what was answered is in it."""
+    """The next manager finds the answered admission in the file."""
     with Rig() as rig:
         rig.network.connect(gpus(1))
         with rig.suspended("save", rig.admit, pod("first")) as first:
-            stop = rig.waits(rig.soon(rig.manager.stop))
-        stop.result(PATIENCE)
+            stop = rig.assert_waiting(rig.in_thread(rig.manager.stop))
+        stop.result(TIMEOUT)
         assert isinstance(first.result(), Admitted)
         rig.check()
 
 
-def test_a_manager_that_is_not_running_forgets_nothing_and_admits_nobody() -> None:
-    """It does not know what was saved: it would free devices in use, and let pods pass without theirs."""
+def test_a_stopped_manager_frees_nothing_and_admits_no_pod() -> None:
+    """It has not read the file, so it would free devices in use and admit pods without their devices."""
     with Rig() as rig:
         rig.network.connect(gpus(1))
         rig.admit(pod("first"))
@@ -592,53 +592,53 @@ def test_a_manager_that_is_not_running_forgets_nothing_and_admits_nobody() -> No
     for idle in (rig, never_started):
         with pytest.raises(ManagerStoppedError):
             idle.manager.evict([PodUid("first")])
-        idle.over("first")
+        idle.end_pod("first")
         idle.manager.update_allocated_devices()
         assert idle.store.blob == blob
 
 
 class LateOwner(MemoryTransport):
-    """A directory that belongs to another manager until we get it; in its last moment it admits a pod."""
+    """A directory that another manager owns until we start; that manager admits a pod before it stops."""
 
-    def __init__(self, last_moment: Callable[[], None]) -> None:
+    def __init__(self, before_it_stops: Callable[[], None]) -> None:
         super().__init__()
-        self._last_moment = last_moment
+        self._last_moment = before_it_stops
 
     def start(self, listener: Callable[[Event], None]) -> None:
         self._last_moment()
         super().start(listener)
 
 
-def test_what_the_last_owner_saved_in_its_last_moment_is_restored() -> None:
-    """A file is read when the directory is ours, and not before: until then it may change."""
+def test_what_the_last_owner_saved_just_before_it_stopped_is_restored() -> None:
+    """The file is read after the directory was claimed, because it may change until then."""
     with Rig() as rig:
         rig.network.connect(gpus(2))
 
-        def last_moment() -> None:
+        def before_it_stops() -> None:
             rig.admit(pod("late"))
             rig.manager.stop()
 
-        with DeviceManager(LateOwner(last_moment), rig.store, MemorySink()) as manager:
+        with DeviceManager(LateOwner(before_it_stops), rig.store, MemorySink()) as manager:
             assert [held.key.pod for held in manager.state.ledger] == ["late"]
 
 
-def test_a_plugin_that_registers_while_the_file_is_read_waits_and_is_heard() -> None:
-    """First what was saved, then what plugins say."""
+def test_a_plugin_that_registers_while_the_file_is_read_waits() -> None:
+    """The file is restored before events of plugins are handled."""
     with Rig() as rig:
         rig.network.connect(gpus(2))
         rig.admit(pod("first"))
         rig.manager.stop()
         with rig.suspended("load", rig.manager.start) as start:
-            connecting = rig.waits(rig.soon(rig.network.connect, gpus(2)))
-        start.result(PATIENCE)
-        connecting.result(PATIENCE)
+            connecting = rig.assert_waiting(rig.in_thread(rig.network.connect, gpus(2)))
+        start.result(TIMEOUT)
+        connecting.result(TIMEOUT)
         assert rig.manager.status.allocatable == {GPU: 2}
         assert list(devices(rig.admit(pod("second")))) == ["gpu-1"]
         rig.check()
 
 
 def test_a_start_that_fails_leaves_nothing_running_and_may_be_tried_again() -> None:
-    """The plugins' transport is started first, so it is stopped again when the file cannot even be set aside."""
+    """The transport is started first, so it is stopped again if the file can be neither read nor set aside."""
     with Rig() as rig:
         rig.network.connect(gpus(2))
         had = devices(rig.admit(pod("first")))
@@ -658,33 +658,33 @@ def test_a_start_that_fails_leaves_nothing_running_and_may_be_tried_again() -> N
 
 
 def test_an_older_state_is_never_saved_last() -> None:
-    """Who changes something during a save waits for it, and then saves what is newer."""
+    """A thread that changes the state during a save waits for it, and then saves the newer state."""
     with Rig() as rig:
         connection = rig.network.connect(gpus(2))
         with rig.suspended("save", rig.admit, pod("first")) as first:
-            other = rig.soon(connection.disconnect)
-            rig.manager.wait_for(lambda node: not node.inventory.status().allocatable[GPU], PATIENCE)
-            rig.waits(other)
-        other.result(PATIENCE)
+            other = rig.in_thread(connection.disconnect)
+            rig.manager.wait_for(lambda node: not node.inventory.status().allocatable[GPU], TIMEOUT)
+            rig.assert_waiting(other)
+        other.result(TIMEOUT)
         assert isinstance(first.result(), Admitted)
         rig.check()
 
 
 def test_an_older_status_is_never_published_last() -> None:
-    """Who has news while the sink is told waits, and then tells what is newer."""
+    """A thread that changes the status during a publication waits for it, and then publishes the newer status."""
     with Rig() as rig:
         plugin, connection = gpus(2), rig.network.connect(nics(1))
         rig.network.connect(plugin)
         with rig.suspended("publish", plugin.set_health, "gpu-0", Health.UNHEALTHY):
-            other = rig.soon(connection.disconnect)
-            rig.manager.wait_for(lambda node: not node.inventory.status().allocatable[NIC], PATIENCE)
-            rig.waits(other)
-        other.result(PATIENCE)
+            other = rig.in_thread(connection.disconnect)
+            rig.manager.wait_for(lambda node: not node.inventory.status().allocatable[NIC], TIMEOUT)
+            rig.assert_waiting(other)
+        other.result(TIMEOUT)
         assert rig.sink.allocatable == {GPU: 1, NIC: 0}
 
 
 class SlowPods(MemoryPods):
-    """A source whose next list is read slowly: there is a gate before its first pod."""
+    """A source of pods; reading its next list waits at a gate before the first pod."""
 
     gate: Gate | None = None
 
@@ -712,17 +712,17 @@ class SlowList(Collection[PodUid]):
         return pod in self._pods
 
 
-def test_a_pod_admitted_while_others_are_swept_is_not_swept() -> None:
-    """Only who held something before the active pods were listed can be found missing there."""
+def test_a_pod_admitted_while_ended_pods_are_removed_is_kept() -> None:
+    """Only a pod that held devices before the active pods were listed can be treated as ended."""
     pods = SlowPods()
     with Rig(pods=pods) as rig:
         rig.network.connect(gpus(2))
-        pods.gate = gate = Gate(PATIENCE)
-        sweep = rig.soon(rig.manager.update_allocated_devices)
-        assert gate.reached.wait(PATIENCE)
+        pods.gate = gate = Gate(TIMEOUT)
+        sweep = rig.in_thread(rig.manager.update_allocated_devices)
+        assert gate.reached.wait(TIMEOUT)
         given = rig.admit(pod("first"))
         gate.release()
-        sweep.result(PATIENCE)
+        sweep.result(TIMEOUT)
         assert isinstance(given, Admitted)
         assert list(rig.node.ledger) == list(given.allocations)
         rig.check()

@@ -1,4 +1,4 @@
-"""The simulation finds nothing, is the same every time, and says how to see again what it finds."""
+"""The simulation breaks no law, is repeatable, and names the command that repeats a broken law."""
 
 import os
 import subprocess
@@ -28,16 +28,16 @@ def test_no_law_is_broken(seed: int) -> None:
     """A few thousand steps; `make simulate` takes more than 100,000."""
     outcome = Simulation(seed, steps=500).run()
     assert outcome.problem is None, outcome
-    assert outcome.moments > outcome.steps == 500
+    assert outcome.actions > outcome.steps == 500
 
 
 def broken_law(chance: Random, steps: int, manager: ManagerType = DeviceManager) -> tuple[str, list[str]]:
-    """The law that a run breaks, empty if none, and what happened until then."""
+    """Return the law that a run breaks, empty if none, and the trace until then."""
     run = Steps(chance, manager)
     try:
         run.start()
         for _ in range(steps):
-            run.happen()
+            run.take_step()
     except LawBrokenError as broken:
         return broken.law, run.trace
     return "", run.trace
@@ -51,20 +51,20 @@ def test_no_law_is_broken_by_what_hypothesis_chooses(chance: Random, steps: int)
     assert not law, "\n".join(trace)
 
 
-def test_the_same_seed_is_the_same_run() -> None:
-    """To the last line of the trace; and another seed is another run."""
+def test_the_same_seed_gives_the_same_run() -> None:
+    """The traces are equal to the last line, and another seed gives another trace."""
     assert Simulation(1, 300).run() == Simulation(1, 300).run()
     assert Simulation(1, 300).run().trace != Simulation(2, 300).run().trace
 
 
 def test_a_shorter_run_is_the_beginning_of_a_longer_one() -> None:
-    """So that the command that replays a problem can end where it was found."""
+    """The command that repeats a problem can therefore end at its step."""
     shorter, longer = Simulation(3, 100).run(), Simulation(3, 200).run()
     assert longer.trace[: len(shorter.trace)] == shorter.trace
 
 
-def test_the_same_seed_is_the_same_run_in_every_process() -> None:
-    """Nothing hangs on the order of a set, which is another one in each process."""
+def test_the_same_seed_gives_the_same_run_in_every_process() -> None:
+    """No choice depends on the order of a set, which differs between processes."""
     traces = {
         subprocess.run(
             [*COMMAND, "--seeds", "5", "--steps", "200", "--trace"],
@@ -78,7 +78,7 @@ def test_the_same_seed_is_the_same_run_in_every_process() -> None:
     assert len(traces) == 1
 
 
-def test_a_problem_says_how_to_see_it_again(
+def test_a_problem_names_the_command_that_repeats_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The command ends at the step where the law was broken, and its exit status says that it was."""
@@ -89,26 +89,26 @@ def test_a_problem_says_how_to_see_it_again(
     _, _, *arguments = outcome.command.split()
     monkeypatch.setattr(sys, "argv", arguments)
     assert main() == 1
-    told = capsys.readouterr()
-    assert str(outcome) in told.err
-    assert told.out.splitlines() == list(outcome.trace)
-    assert f"BROKEN: {outcome.problem.law}: {outcome.problem.complaint}" in outcome.trace[-1]
+    printed = capsys.readouterr()
+    assert str(outcome) in printed.err
+    assert printed.out.splitlines() == list(outcome.trace)
+    assert f"BROKEN: {outcome.problem.law}: {outcome.problem.violation}" in outcome.trace[-1]
 
 
-def test_a_manager_of_your_own_can_be_tried() -> None:
-    """One that says yes to everybody, for instance."""
+def test_a_subclass_of_the_manager_can_be_simulated() -> None:
+    """A manager that admits every pod breaks a law."""
 
-    class Yes(DeviceManager):
+    class AdmitsAll(DeviceManager):
         def admit(self, pod: Pod, *, affinity: Affinity = None) -> Verdict:
             verdict = super().admit(pod, affinity=affinity)
             return Admitted(pod) if isinstance(verdict, Refused) else verdict
 
-    problems = (Simulation(seed, 300, manager=Yes).run().problem for seed in range(20))
+    problems = (Simulation(seed, 300, manager=AdmitsAll).run().problem for seed in range(20))
     assert any(problem and problem.law == "an_admitted_pod_has_what_it_asks_for" for problem in problems)
 
 
-def test_what_an_outcome_says() -> None:
-    """In words, with the command."""
+def test_an_outcome_as_text() -> None:
+    """The text has the law in words and the command that repeats the run."""
     assert str(Outcome(7, 10, 12, ())) == "seed 7: 10 steps, all laws held"
     assert str(Outcome(7, 10, 12, (), Problem(10, "no_device_has_two_owners", "gpu-0 has"))) == (
         "seed 7, step 10: no device has two owners: gpu-0 has\n"
@@ -117,22 +117,22 @@ def test_what_an_outcome_says() -> None:
 
 
 def test_many_seeds_are_run_and_counted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """How far it is can be read on stderr, and nothing is on stdout."""
+    """The progress is on stderr, and nothing is on stdout."""
     monkeypatch.setattr(sys, "argv", ["simulation", "--seeds", "0-2", "--steps", "10"])
     assert main() == 0
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "3 of 3 seeds, 30 steps" in told.err
-    assert "0 broken" in told.err
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "3 of 3 seeds, 30 steps" in printed.err
+    assert "0 broken" in printed.err
 
 
-def test_a_manager_that_raises_what_is_none_of_its_errors_has_broken_a_law() -> None:
-    """That is a bug, whatever it was about."""
+def test_an_error_that_is_not_the_managers_own_breaks_a_law() -> None:
+    """Any other error is a defect."""
 
-    class Stumbling(DeviceManager):
+    class Raising(DeviceManager):
         def evict(self, pods: Iterable[PodUid]) -> None:
             raise ZeroDivisionError(pods)
 
-    problem = Simulation(0, 1000, manager=Stumbling).run().problem
+    problem = Simulation(0, 1000, manager=Raising).run().problem
     assert problem is not None
     assert problem.law == "nothing_but_its_own_errors_leaves_the_manager"

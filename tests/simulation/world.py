@@ -1,7 +1,6 @@
-"""Everything around one device manager: clock, disk, sink, plugins, pods, and the power.
+"""Everything around one device manager: clock, disk, sink, plugins, pods and power.
 
-Law: what a manager is to be judged by is written down here when it happens, as naively as can be, and never asked of
-the manager.
+Law: the world records what a manager must have when it happens, as simply as possible, and never asks the manager.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,33 +40,33 @@ ManagerType = Callable[..., DeviceManager]
 
 
 def holdings(allocations: Sequence[Allocation]) -> Holdings:
-    """What `allocations` of one pod hold."""
+    """Return the devices of `allocations`, which belong to one pod."""
     return {(held.key.container, held.resource): frozenset(held.numa_nodes) for held in allocations}
 
 
 class PowerCutError(BaseException):
-    """The machine is off. No code of the manager may catch it and go on."""
+    """The machine is off. It is no `Exception`, so that the manager does not catch it and continue."""
 
 
 class Disk(CheckpointStore):
-    """A store that knows what it promised. `promised` was saved; `attempted` may have been, since it failed."""
+    """A store that records the blob that was saved last (`promised`), and the blob of a failed save (`attempted`)."""
 
     def __init__(self, script: Script) -> None:
         self.content = MemoryStore()
         self.promised: bytes | None = None
         self.attempted: bytes | None = None
         self.has_power = True
-        self.look: Callable[[], None] = lambda: None
+        self.before_call: Callable[[], None] = lambda: None
         self._store = FaultyStore(self.content, script)
 
     @property
     def honest(self) -> bool:
-        """Whether what is on it is what a store may have on it."""
+        """Whether its content is one that a correct store may have."""
         return self.content.blob in {self.promised, self.attempted}
 
     @property
     def up_to_date(self) -> bool:
-        """Whether the last save succeeded, and really did."""
+        """Whether the last save reported success and wrote the blob."""
         return self.attempted is None and self.honest
 
     def load(self) -> bytes | None:
@@ -78,7 +77,7 @@ class Disk(CheckpointStore):
         """Replace the blob."""
         if not self.has_power:
             raise PowerCutError
-        self.look()
+        self.before_call()
         self.attempted = blob
         self._store.save(blob)
         self.promised, self.attempted = blob, None
@@ -86,44 +85,44 @@ class Disk(CheckpointStore):
     def set_aside(self) -> str | None:
         """Move the blob out of the way."""
         place = self._store.set_aside()
-        self.settle()
+        self.trust_content()
         return place
 
-    def settle(self) -> None:
-        """Take what is on it for what was promised: there was a restart."""
+    def trust_content(self) -> None:
+        """Take the content as promised, because the manager has restarted and knows no other."""
         self.promised, self.attempted = self.content.blob, None
 
 
-class Board(NodeStatusSink):
-    """A sink that knows whether it `shows` what it was told last, and whether it was told something twice."""
+class ObservedSink(NodeStatusSink):
+    """A sink that records the last status if it `accepted` it, and a status that was published twice."""
 
     def __init__(self, script: Script) -> None:
-        self.shows: NodeStatus | None = NodeStatus()
+        self.accepted: NodeStatus | None = NodeStatus()
         self.count = 0
         self.repeated: NodeStatus | None = None
-        self.look: Callable[[], None] = lambda: None
+        self.before_call: Callable[[], None] = lambda: None
         self._sink = FaultySink(MemorySink(), script)
 
     def publish(self, status: NodeStatus) -> None:
-        """Show the status."""
-        self.look()
+        """Record and publish the status."""
+        self.before_call()
         self.count += 1
-        if self.shows is not None and status == evolve(self.shows, removed=()):
+        if self.accepted is not None and status == evolve(self.accepted, removed=()):
             self.repeated = status
-        self.shows = None
+        self.accepted = None
         self._sink.publish(status)
-        self.shows = status
+        self.accepted = status
 
 
 @define
-class Hearsay:
-    """What the plugins have told one manager: the last list of each live instance, in the order of registration."""
+class PluginRecord:
+    """What plugins reported to one manager: the last list of each live instance, in the order of registration."""
 
     lists: dict[PluginId, tuple[Device, ...] | None] = field(factory=dict)
     reported: set[ResourceName] = field(factory=set)
 
-    def hear(self, event: Event) -> None:
-        """Take note."""
+    def note(self, event: Event) -> None:
+        """Record an event."""
         match event:
             case PluginRegistered(plugin):
                 self.lists[plugin] = None
@@ -136,39 +135,39 @@ class Hearsay:
                 pass
 
     def live(self, resource: ResourceName) -> list[PluginId]:
-        """The live instances of a resource, the latest last."""
+        """Return the live instances of a resource in the order of registration."""
         return [plugin for plugin in self.lists if plugin.resource == resource]
 
     def latest_list(self, resource: ResourceName) -> tuple[Device, ...] | None:
-        """What the latest live instance that has listed anything listed."""
+        """Return the list of the latest live instance that has sent one."""
         listed = [self.lists[plugin] for plugin in self.live(resource) if self.lists[plugin] is not None]
         return listed[-1] if listed else None
 
 
-class Wire(FaultyTransport):
-    """A transport of which everything that its listener took is in `heard`."""
+class ObservedTransport(FaultyTransport):
+    """A transport that records the events that its listener accepts in `plugin_record`."""
 
     def __init__(self, transport: MemoryTransport, script: Script, clock: ManualClock) -> None:
         super().__init__(transport, script, clock)
-        self.heard = Hearsay()
+        self.plugin_record = PluginRecord()
 
     def start(self, listener: Listener) -> None:
-        """Start, and listen too."""
+        """Start, and record events before the listener gets them."""
 
-        def witnessed(event: Event) -> None:
-            self.heard.hear(event)  # first: whatever the listener does may be judged by it
+        def observed(event: Event) -> None:
+            self.plugin_record.note(event)  # before the listener, because laws are checked while it runs
             try:
                 listener(event)
             except BaseException:
                 if isinstance(event, PluginRegistered):
-                    self.heard.hear(PluginLost(event.plugin))
+                    self.plugin_record.note(PluginLost(event.plugin))
                 raise
 
-        super().start(witnessed)
+        super().start(observed)
 
 
 class Plugin(SimulatedPlugin):
-    """A plugin with a taste: it prefers the last devices that it is offered."""
+    """A plugin that prefers the last of the available devices."""
 
     def __init__(self, resource: ResourceName, devices: Sequence[Device], options: PluginOptions) -> None:
         super().__init__(resource, devices)
@@ -177,14 +176,14 @@ class Plugin(SimulatedPlugin):
     def get_preferred_allocation(
         self, available: Sequence[DeviceId], must_include: Sequence[DeviceId], size: int
     ) -> tuple[DeviceId, ...]:
-        """Prefer the last ones."""
+        """Return `must_include` and the last available devices."""
         others = [device for device in reversed(available) if device not in must_include]
         return (*must_include, *others)[:size]
 
 
 @frozen
 class Instance:
-    """A plugin that is connected."""
+    """A connected plugin."""
 
     connection: MemoryConnection
     plugin: Plugin
@@ -195,10 +194,10 @@ class Instance:
 
 @define(eq=False)
 class Attempt:
-    """An admission under way, and how things stood when it began: node, file, disk, pods, sink and clock.
+    """An admission in progress, and the state, file, disk, pods, sink and clock at its beginning.
 
-    `called` counts its Allocate calls, `answered_at` is when a plugin last answered, and `ended` says that the pod was
-    over before it was answered.
+    `called` counts its Allocate calls, `answered_at` is the time of the last answer of a plugin, and `ended` is whether
+    the pod ended before its admission.
     """
 
     pod: Pod
@@ -208,7 +207,7 @@ class Attempt:
     up_to_date: bool
     ready: bool
     published: int
-    moment: int
+    actions_done: int
     deadline: float
     answered_at: float = 0.0
     called: int = 0
@@ -216,10 +215,10 @@ class Attempt:
 
 
 class World:
-    """One machine, with whatever manager runs on it now.
+    """One machine, and the manager that runs on it now.
 
-    `answers` is what active pods were told that they have. `moment` counts what has happened. `found` is what was on
-    the disk at the last start, and `was_running` what ran then.
+    `answers` has the devices of the last answer for each active pod. `actions_done` counts actions. `found` is the
+    content of the disk at the last start, and `was_running` are the containers that ran then.
     """
 
     def __init__(self, manager: ManagerType, topology: Topology) -> None:
@@ -233,7 +232,7 @@ class World:
         self.answers: dict[PodUid, Holdings] = {}
         self.topology = topology
         self._manager_type = manager
-        self.moment = 0
+        self.actions_done = 0
         self._compared: tuple[bytes | None, NodeState | None] = (None, None)
         self.found: bytes | None = None
         self.found_honest = True
@@ -241,49 +240,49 @@ class World:
 
     def _begin(self) -> None:
         self.disk.has_power = True
-        self.board = Board(self.script)
+        self.sink = ObservedSink(self.script)
         self.network = MemoryTransport()
-        self.transport = Wire(self.network, self.script, self.clock)
+        self.transport = ObservedTransport(self.network, self.script, self.clock)
         self.instances: list[Instance] = []
-        self.past: list[PluginId] = []
-        self.goodbyes: list[Delayed] = []
+        self.all_instances: list[PluginId] = []
+        self.late_disconnects: list[Delayed] = []
         self.was_running = frozenset(self.pods.running)
         self.manager = self._manager_type(
             self.transport,
             self.disk,
-            self.board,
+            self.sink,
             pods=self.pods,
             topology=self.topology,
             admission_budget=BUDGET,
             clock=self.clock,
         )
-        self.manager._saver.in_background = False  # noqa: SLF001 - a seed is a run only if there is one thread
-        self.locked_at: list[str] = []
-        self.disk.look = partial(self.look_at_the_lock, "save")
-        self.board.look = partial(self.look_at_the_lock, "publish")
+        self.manager._saver.in_background = False  # noqa: SLF001 - with one thread, a seed always gives the same run
+        self.locked_calls: list[str] = []
+        self.disk.before_call = partial(self.note_a_locked_call, "save")
+        self.sink.before_call = partial(self.note_a_locked_call, "publish")
 
-    def look_at_the_lock(self, method: str) -> None:
-        """Note if a port is called while the state is locked. There is one thread, so nobody else can hold the lock."""
+    def note_a_locked_call(self, method: str) -> None:
+        """Record a port that is called while the state is locked, which only the manager can have done."""
         if self.manager._state._lock.locked():  # noqa: SLF001 - no caller of the manager can see this lock
-            self.locked_at.append(method)
+            self.locked_calls.append(method)
 
     @property
     def node(self) -> NodeState:
-        """What the manager knows."""
+        """The state of the manager."""
         return self.manager.state
 
     @property
-    def heard(self) -> Hearsay:
-        """What the manager was told."""
-        return self.transport.heard
+    def plugin_record(self) -> PluginRecord:
+        """What plugins reported to the manager."""
+        return self.transport.plugin_record
 
     @property
     def admitting(self) -> frozenset[PodUid]:
-        """The pods whose admission is under way."""
+        """The pods in admission."""
         return frozenset(attempt.pod.uid for attempt in self.in_flight)
 
     def boot(self) -> None:
-        """Start a new manager on what is on the disk. The old one is not asked, and nobody hears of it any more.
+        """Start a new manager with the content of the disk. The old one is not stopped and not used any more.
 
         Raises:
             StoreError: its start failed.
@@ -291,34 +290,36 @@ class World:
         self._begin()
         self.found, self.found_honest = self.disk.content.blob, self.disk.honest
         self.manager.start()
-        self.disk.settle()
+        self.disk.trust_content()
         unanswered, self.in_flight = self.admitting, []
         restored = {pod: holdings(held) for pod, held in self.node.ledger.allocations.items()}
         if self.manager.restored.problem or not self.found_honest:
-            # The disk lied, or could not be read: what it forgot is forgotten, and what it has is what there is.
+            # The disk broke its promise or could not be read, so what it lost is no longer expected.
             self.answers = {pod: restored[pod] for pod in self.answers if pod in restored}
         for pod in unanswered & self.answers.keys() & restored.keys():
-            if restored[pod].items() >= self.answers[pod].items():  # more was saved, and then nobody was left to say so
+            if (
+                restored[pod].items() >= self.answers[pod].items()
+            ):  # the power failed after the save and before the answer
                 self.answers[pod] = restored[pod]
 
     def connect(self, resource: ResourceName, socket: str, devices: Sequence[Device], options: PluginOptions) -> None:
-        """Have a new instance of a plugin register.
+        """Register a new instance of a plugin.
 
         Raises:
-            DeviceCoreError: it is refused.
+            DeviceCoreError: the registration is refused.
         """
         plugin = Plugin(resource, devices, options)
         connection = self.network.connect(FaultyPlugin(plugin, self.listing), socket)
         self.instances.append(Instance(connection, plugin))
-        self.past.append(connection.id)
+        self.all_instances.append(connection.id)
 
     def is_new_pair(self, blob: bytes | None, node: NodeState) -> bool:
-        """Whether the two were not compared before: reading a file costs more than all other laws together."""
+        """Whether the two differ from those of the last call, because reading a file is slow."""
         before, self._compared = self._compared, (blob, node)
         return before[0] is not blob or before[1] is not node
 
     def begin(self, pod: Pod, containers: tuple[Container, ...]) -> Attempt:
-        """Note how things stand before an admission."""
+        """Record the state of everything before an admission."""
         self.in_flight.append(
             Attempt(
                 pod,
@@ -327,15 +328,15 @@ class World:
                 blob=self.disk.content.blob,
                 up_to_date=self.disk.up_to_date,
                 ready=self.pods.ready,
-                published=self.board.count,
-                moment=self.moment,
+                published=self.sink.count,
+                actions_done=self.actions_done,
                 deadline=self.clock.now + BUDGET,
             )
         )
         return self.in_flight[-1]
 
     def forget(self, pod: PodUid) -> None:
-        """The pod is over: nobody lists it any more."""
+        """End the pod: no source lists it any more."""
         for attempt in self.in_flight:
             attempt.ended |= attempt.pod.uid == pod
         self.pods.active.discard(pod)
