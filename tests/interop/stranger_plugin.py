@@ -1,7 +1,7 @@
-"""A device plugin as a stranger writes it: with protoc's generated stubs, and nothing of devicecore.
+"""A device plugin of another author: it uses the stubs that protoc generates, and nothing of devicecore.
 
-Sloppy, but correct: one big class, a global, sleeps, prints, a restart by starting all over. The test generates
-`deviceplugin_pb2` and `deviceplugin_pb2_grpc` before it runs this.
+It is careless but correct: one large class, a global, sleeps, prints, and a full restart with each kubelet. The
+test generates `deviceplugin_pb2` and `deviceplugin_pb2_grpc` before it runs this.
 """
 
 import os
@@ -26,7 +26,7 @@ IDS = ["n0", "n1", "n2", "n3"]
 halt = threading.Event()
 
 
-class Npu(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # made by protoc just now, hence of type Any
+class Npu(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # protoc generates the base class during the test, so its type is Any
     """Four NPUs."""
 
     over = False
@@ -38,7 +38,7 @@ class Npu(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # made by proto
         last = None
         try:
             while ctx.is_active() and not halt.is_set():
-                bad = os.path.exists(BAD)  # noqa: PTH110 - a stranger does as he likes
+                bad = os.path.exists(BAD)  # noqa: PTH110 - other authors need not use pathlib
                 if bad != last:
                     last = bad
                     health = ["Unhealthy" if bad and i == "n1" else "Healthy" for i in IDS]
@@ -77,7 +77,7 @@ class Npu(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # made by proto
 def ino(path: str) -> int:
     """The inode, or 0."""
     try:
-        return os.stat(path).st_ino  # noqa: PTH116 - a stranger does as he likes
+        return os.stat(path).st_ino  # noqa: PTH116 - other authors need not use pathlib
     except OSError:
         return 0
 

@@ -1,4 +1,4 @@
-"""The whole kit over a plugin that is not ours: generated stubs, a process of its own, no devicecore in it."""
+"""The kubelet for tests and the conformance checks with a plugin that does not use devicecore."""
 
 import sys
 from collections.abc import Callable

@@ -1,6 +1,6 @@
-"""Device plugins as they are in the wild, in the habits of Go programs: `wild_plugin.py HABIT DIR`.
+"""Device plugins with habits of well-known Go plugins: `wild_plugin.py HABIT DIR`.
 
-Each does what kubelets put up with, and none is like another. On protoc's stubs, without devicecore.
+Kubelets accept all of these habits. The plugins use protoc's stubs and nothing of devicecore.
 """
 
 import os
@@ -28,7 +28,7 @@ LOOK = 0.02  # seconds
 cuts = threading.Semaphore(0)
 
 
-class Server(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # made by protoc just now, hence of type Any
+class Server(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # protoc generates the base class during the test, so its type is Any
     """One resource, on a socket of its own."""
 
     def __init__(self, resource: str, endpoint: str, ids: list[str]) -> None:
@@ -42,7 +42,7 @@ class Server(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # made by pr
         ctx.add_callback(cuts.release)
         yield api.ListAndWatchResponse()
         if not self.ids:
-            time.sleep(3600)  # never another one; that the stream is cancelled is not noticed
+            time.sleep(3600)  # it never sends another list, and does not notice that the stream is cancelled
         while HABIT == "several" or ctx.is_active():
             listed = random.sample(self.ids, len(self.ids))
             yield api.ListAndWatchResponse(devices=[api.Device(ID=id_, health="Healthy") for id_ in listed])

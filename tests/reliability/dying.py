@@ -1,8 +1,8 @@
-"""A program that admits pods and is killed at every point of it, one child after the other.
+"""A program that admits pods in child processes, each of which is killed at another system call.
 
-`python -m tests.reliability.dying WAY DIRECTORY PODS` prints a line of JSON for each child: where it was killed, the
-directory it left behind, and what it had answered. WAY is `shim`, where `FaultyOs` kills, or `strace`, where the kernel
-does it on entry of a system call.
+`python -m tests.reliability.dying WAY DIRECTORY PODS` prints a line of JSON for each child: where it was killed, its
+directory, and the answers that it had given. WAY is `shim`, where `FaultyOs` kills it, or `strace`, where the
+kernel kills it on entry of a system call.
 """
 
 import json
@@ -24,7 +24,7 @@ Tell = Callable[[str], None]
 
 
 def admit_pods(directory: Path, pods: int, tell: Tell) -> None:
-    """Admit `pods` pods, and tell of each who was answered."""
+    """Admit `pods` pods, and write a line for each answer with `tell`."""
     manager, transport = in_memory(directory)
     with manager:
         transport.connect(plugin())
@@ -36,14 +36,14 @@ def admit_pods(directory: Path, pods: int, tell: Tell) -> None:
 def in_a_child(
     work: Callable[[Tell], None], attach: Callable[[int], "subprocess.Popen[str] | None"]
 ) -> tuple[int, str]:
-    """Fork, let `attach` do something to the child, and have it work; how it ended, and what it told."""
+    """Fork, call `attach` with the child's id, and let the child work; return its exit code and its output."""
     told, tell = os.pipe()
     begin, go = os.pipe()
     write = os.write
     child = os.fork()
     if child == 0:
         os.close(go)
-        os.read(begin, 1)  # until somebody is attached
+        os.read(begin, 1)  # until `attach` has returned in the parent
         status = 1
         with suppress(AssertionError):
             work(lambda text: void(write(tell, text.encode())))
@@ -62,11 +62,11 @@ def in_a_child(
 
 
 def void(_: object) -> None:
-    """Nothing comes of it."""
+    """Do nothing."""
 
 
 def seed(directory: Path) -> None:
-    """What an earlier life has left: a checkpoint that others may read, and half of an attempt to write the next."""
+    """Make what an earlier run left: a checkpoint that other users may read, and half of the next file."""
     directory.mkdir()
     manager, transport = in_memory(directory)
     with manager:
@@ -78,7 +78,7 @@ def seed(directory: Path) -> None:
 
 
 def by_shim(root: Path, pods: int) -> Iterator[dict[str, object]]:
-    """Kill at each call of `os`; they are counted first."""
+    """Kill at each call of `os`, which a first run counts."""
     counted = root / "counted"
     seed(counted)
     with FaultyOs() as healthy:
@@ -99,7 +99,7 @@ def by_shim(root: Path, pods: int) -> Iterator[dict[str, object]]:
 
 
 def by_strace(root: Path, pods: int) -> Iterator[dict[str, object]]:
-    """Kill on entry of each system call; the number of each kind is counted first."""
+    """Kill on entry of each system call, which a first run counts by name."""
     log, counted = root / "strace.log", root / "counted"
     seed(counted)
     code, told = in_a_child(lambda tell: admit_pods(counted, pods, tell), strace("-o", str(log)))
@@ -133,13 +133,13 @@ def strace(*arguments: str) -> Callable[[int], "subprocess.Popen[str]"]:
 
 
 def report(point: str, directory: Path, code: int, told: str) -> dict[str, object]:
-    """One line of what this program prints."""
+    """Return one line of the output of this program."""
     answered = dict(json.loads(line) for line in told.splitlines())
     return {"point": point, "directory": str(directory), "code": code, "answered": answered}
 
 
 def main(way: str, root: str, pods: str) -> None:
-    """Print how each child died."""
+    """Print a line for each child."""
     for line in {"shim": by_shim, "strace": by_strace}[way](Path(root), int(pods)):
         print(json.dumps(line), flush=True)  # noqa: T201 - what the test reads
 

@@ -1,7 +1,6 @@
-"""The operating system, failing on cue: what no healthy disk can be asked for.
+"""Failures of the operating system on purpose, in one process, for the calls of `os` that replace a file.
 
-A shim in front of `os`, of one process and for the calls with which files are replaced. Everything but the one call
-that goes wrong is real.
+Law: only the chosen call fails; every other call is the real one.
 """
 
 import errno
@@ -13,19 +12,19 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 CALLS = ("close", "fsync", "listdir", "open", "rename", "replace", "scandir", "unlink", "write")
-"""What `DurableFile` calls, by itself or through pathlib."""
+"""The functions of `os` that `DurableFile` calls, directly or through pathlib."""
 
 KILLS = ("killed before", "killed after", "killed half way")
 ERRORS = ("EIO", "ENOSPC", "EROFS", "EDQUOT", "EINTR")
 HALF = "half of it"
-"""A write that takes half of what it is given, as it may, and says so."""
+"""A write that writes half of its data and returns that number, which the operating system may do."""
 
 
 class FaultyOs:
-    """`os` with its `at`-th call, counted from 1, going wrong; used by a `with`.
+    """A context manager in which the `at`-th call of `os`, counted from 1, fails.
 
-    `fault` is one of `KILLS`, one of `ERRORS`, or `HALF`. With `lasting`, every later call goes wrong too. `calls` are
-    the names of the calls that were made.
+    `fault` is one of `KILLS`, one of `ERRORS`, or `HALF`. With `lasting`, every later call fails too. `calls` has
+    the names of all calls.
     """
 
     def __init__(self, at: int = 0, fault: str = "EIO", *, lasting: bool = False) -> None:
@@ -48,19 +47,19 @@ class FaultyOs:
 
     @property
     def hit(self) -> bool:
-        """Whether a call went wrong."""
+        """Whether a call failed."""
         return 0 < self._at <= len(self.calls)
 
     def _shim(self, name: str) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - it stands for any call
             self.calls.append(name)
             if len(self.calls) == self._at or (self._lasting and self.hit):
-                return self._go_wrong(name, *arguments, **options)
+                return self._fail(name, *arguments, **options)
             return self._real[name](*arguments, **options)
 
         return call
 
-    def _go_wrong(self, name: str, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - it stands for any call
+    def _fail(self, name: str, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - it stands for any call
         real = self._real[name]
         match self._fault:
             case "killed before":
@@ -76,7 +75,7 @@ class FaultyOs:
                 return real(arguments[0], arguments[1][: len(arguments[1]) // 2])
             case fault if fault in ERRORS:
                 if name == "close":
-                    real(*arguments, **options)  # Linux closes the descriptor, whatever close says
+                    real(*arguments, **options)  # Linux closes the descriptor even if close fails
                 number = getattr(errno, fault)
                 raise OSError(number, os.strerror(number))
             case _:
@@ -85,6 +84,6 @@ class FaultyOs:
 
 
 def die() -> NoReturn:
-    """End this process as a power cut would: at once, and without a word."""
+    """Kill this process with SIGKILL, as the nearest thing to a power cut."""
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError

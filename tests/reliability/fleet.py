@@ -1,7 +1,7 @@
-"""A process with many plugins, whose lists never stop changing.
+"""A process with many plugins whose lists change all the time.
 
-`python -m tests.reliability.fleet DIRECTORY FIRST LAST` prints a line when a kubelet has taken all of them, and serves
-until it is killed or its input ends.
+`python -m tests.reliability.fleet DIRECTORY FIRST LAST` prints a line when a kubelet has registered all of them, and
+serves until it is killed or its input ends.
 """
 
 import itertools
@@ -19,7 +19,7 @@ EVERY = 0.05  # seconds
 
 
 def main(directory: str, first: str, last: str) -> None:
-    """Serve."""
+    """Serve the plugins until the input ends."""
     plugins = [plugin(f"acme.io/fleet-{number}", DEVICES) for number in range(int(first), int(last))]
     ended = threading.Event()
     with ExitStack() as stack:
@@ -34,7 +34,7 @@ def main(directory: str, first: str, last: str) -> None:
 
 
 def change(plugins: list[SimulatedPlugin], ended: threading.Event) -> None:
-    """Let one plugin after the other lose a device, and find it again."""
+    """Make one device of each plugin unhealthy, and later healthy again."""
     for health in itertools.cycle((Health.UNHEALTHY, Health.HEALTHY)):
         for each in plugins:
             if ended.wait(EVERY):

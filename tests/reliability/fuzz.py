@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing with atheris: `python -m tests.reliability.fuzz TARGET SECONDS`; `make fuzz` runs them all.
 
-Begins with what is recorded under `tests/data`, and goes on with what an earlier run has found worth keeping, in
-`build/fuzz`. An input that breaks something ends it, and lies in `tests/data/fuzz`, where `test_fuzz_wire.py` finds it.
+It begins with the inputs recorded under `tests/data` and continues with those that an earlier run kept in `build/fuzz`.
+The first input that breaks a law ends the run; it is saved in `tests/data/fuzz`, which `test_fuzz_wire.py` reads.
 """
 
 import base64
@@ -13,9 +13,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-atheris: Any = import_module("atheris")  # nobody has written types for it, and only `make fuzz` has it
+atheris: Any = import_module("atheris")  # it has no types, and only `make fuzz` installs it
 
-with atheris.instrument_imports(include=["devicecore"]):  # all of them, and nothing before it
+with atheris.instrument_imports(include=["devicecore"]):  # no module of devicecore may be imported before
     from devicecore.domain.model import Device, DeviceId, NumaNode
     from devicecore.wire import deviceplugin
     from devicecore.wire.conversion import from_devices
@@ -53,11 +53,11 @@ WORDS = (
     *("Healthy", "acme.io/gpu", "v1beta1"),
     *("apiVersion", "kind", "Pod", "metadata", "name", "spec", "containers", "resources", "limits", "<<", "&a", "*a"),
 )
-"""What bytes alone take long to find."""
+"""Words that the fuzzer would take long to find by changing bytes."""
 
 
 def checkpoint_seeds() -> Iterator[bytes]:
-    """Files that kubelets have written, and some that none would."""
+    """Checkpoints that kubelets have written, and some that no kubelet would write."""
     yield from (path.read_bytes() for path in (DATA / "checkpoint").glob("*.json"))
     yield from (base64.b64decode(row["file_b64"]) for row in lines("checkpoint/decode.jsonl"))
 
@@ -95,7 +95,7 @@ def manifest_seeds() -> Iterator[bytes]:
 
 
 def pods_file_seeds() -> Iterator[bytes]:
-    """A state file with and without further lines."""
+    """A state file with and without additional lines."""
     yield b'{"boot": "boot", "files": {"a.json": "{}"}, "running": ["u"]}\n"v"\n"w"\n'
     yield b'{\n "boot": "",\n "files": {},\n "running": []\n}\n'
 
@@ -140,7 +140,7 @@ SEEDS = {
 
 
 def main(target: str, seconds: str) -> None:
-    """Fuzz."""
+    """Fuzz one target for some seconds."""
     seeds, corpus, found = BUILD / f"{target}-seeds", BUILD / target, DATA / "fuzz" / target
     for folder in (seeds, corpus, found):
         folder.mkdir(parents=True, exist_ok=True)
@@ -148,7 +148,7 @@ def main(target: str, seconds: str) -> None:
         (seeds / str(number)).write_bytes(seed)
     words = BUILD / "words"
     words.write_text("".join(f'"{word}"\n' for word in WORDS))
-    logging.disable()  # a million warnings are no warning
+    logging.disable()  # the inputs cause a warning each
     arguments = [
         sys.argv[0],
         str(corpus),

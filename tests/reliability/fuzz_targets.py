@@ -1,4 +1,4 @@
-"""What must hold of any bytes at all, as functions of bytes: for Hypothesis, for atheris, and for what they have found.
+"""Laws for any bytes, as functions of bytes: used by Hypothesis, by atheris, and for the inputs that they found.
 
 Law: bytes from outside become a value or an error of ours; any other exception is a bug.
 """

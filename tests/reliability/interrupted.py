@@ -1,4 +1,4 @@
-"""A program whose calls are interrupted at random moments, as by Ctrl-C, and that checks after each what is true.
+"""A program whose calls are interrupted at random times, as by Ctrl-C, and which checks the state after each.
 
 `python -m tests.reliability.interrupted main|threads CALLS DIRECTORY` prints a line of JSON with counts. In `main` a
 timer interrupts the main thread, as Ctrl-C does. In `threads` eight threads are interrupted by another one.
@@ -24,7 +24,7 @@ from devicecore.ports.store import CheckpointStore
 
 GPU, NIC = ResourceName("example.com/gpu"), ResourceName("example.com/nic")
 THREADS = 8
-LIMIT = 60.0  # seconds for a call that is not interrupted; after that the program says where it hangs, and ends
+LIMIT = 60.0  # seconds for a call; after that the program prints where it hangs, and ends
 
 
 def pod(uid: str) -> Pod:
@@ -41,7 +41,7 @@ def running(store: CheckpointStore) -> DeviceManager:
 
 
 def check(manager: DeviceManager, uid: str, counts: Counter[str]) -> None:
-    """After an interrupt a pod has all of its devices or none, and its next admission is answered as ever."""
+    """Check that an interrupted pod has all of its devices or none, and that it can be admitted again."""
     held = len(manager.state.ledger.of_pod(PodUid(uid)))
     assert held in {0, 3}, held
     counts["interrupted, and the pod has its devices" if held else "interrupted, and the pod has none"] += 1
@@ -52,7 +52,7 @@ def check(manager: DeviceManager, uid: str, counts: Counter[str]) -> None:
 
 
 def check_all(manager: DeviceManager, store: CheckpointStore) -> None:
-    """Nothing is reserved, and the file says what is so."""
+    """Check that nothing is reserved, and that the file has the state in memory."""
     manager.tick()
     assert manager.state.ledger.reservations == (), manager.state.ledger.reservations
     manager.stop()
@@ -136,7 +136,7 @@ class Crowd:
         try:
             self._admit(slot)
         except KeyboardInterrupt:
-            self.counts["interrupted while it was checked"] += 1  # it was on its way when the call returned
+            self.counts["interrupted while it was checked"] += 1  # the interrupt was sent before the call returned
         except BaseException as error:  # noqa: BLE001 - to be raised in the main thread
             self._failures.append(error)
 

@@ -1,4 +1,4 @@
-"""Pods, a plugin, and a manager that gives one to the other; in the tests' process and in others."""
+"""Pods, a plugin and a manager for the tests of reliability and for the processes that they start."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,23 +14,23 @@ Holders = Mapping[str, tuple[str, ...]]
 
 
 def pod(uid: str, size: int = 2, resource: str = GPU) -> Pod:
-    """A pod of one container, that wants `size` devices; with 0, a pod that wants none at all."""
+    """Return a pod with one container that requests `size` devices; with 0 it requests none."""
     return Pod(PodUid(uid), containers=(Container("main", {"cpu": 1, **({resource: size} if size else {})}),))
 
 
 def plugin(resource: str = GPU, count: int = 32) -> SimulatedPlugin:
-    """A plugin with `count` devices."""
+    """Return a plugin with `count` devices."""
     return SimulatedPlugin(resource, simulated_devices("gpu", count))
 
 
 def in_memory(directory: Path) -> tuple[DeviceManager, MemoryTransport]:
-    """A manager whose checkpoint is in `directory`, and everything else in memory."""
+    """Return a manager with its checkpoint in `directory`, and its transport in memory."""
     transport = MemoryTransport()
     return DeviceManager(transport, FileStore.in_directory(directory), MemorySink()), transport
 
 
 def admit(manager: DeviceManager, uid: str) -> tuple[str, ...]:
-    """Admit a pod; its devices.
+    """Admit a pod; return its devices.
 
     Raises:
         AssertionError: it was not admitted.
@@ -41,5 +41,5 @@ def admit(manager: DeviceManager, uid: str) -> tuple[str, ...]:
 
 
 def held(manager: DeviceManager) -> Holders:
-    """Who holds what."""
+    """Return the devices that each pod holds."""
     return {allocation.key.pod: tuple(allocation.devices) for allocation in manager.state.ledger}

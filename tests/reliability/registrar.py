@@ -1,8 +1,8 @@
-"""A plugin that registers again and again, in all the ways there are.
+"""A plugin that registers repeatedly, in four ways.
 
-The same socket again; the same path, bound anew; another path, with the old instance's goodbye after the new one's
-hello; and a socket that is not there. `python -m tests.reliability.registrar DIRECTORY N` prints the answers and how
-often each came, and serves one plugin until its input ends.
+It uses the same socket again; the same path, bound again; another path, where the old instance disconnects after the
+new one has registered; and a socket that does not exist. `python -m tests.reliability.registrar
+DIRECTORY N` prints each answer with its count, and serves one plugin until its input ends.
 """
 
 import json

@@ -1,10 +1,10 @@
-"""How much of everything: enough to see a fault in `make test`, all that was promised in `make storm`."""
+"""The size of tests: small in `make test`, and in `make storm` as large as docs/reliability.md promises."""
 
 import os
 
 STORM = "STORM" in os.environ
 PATIENCE = 300.0 if STORM else 60.0
-"""Seconds until a test gives up on something that should come soon, on a machine that has much else to do."""
+"""Seconds until a test stops waiting for an event, long enough for a loaded machine."""
 
 
 def scale(normal: int, storm: int) -> int:

@@ -1,8 +1,8 @@
-"""A process with a manager, while plugins come and go in crowds; it measures itself and prints that as JSON.
+"""A process with a manager while many plugins connect and disconnect; it measures itself and prints JSON.
 
-`python -m tests.reliability.storm fleets DIRECTORY PLUGINS ROUNDS`: so many plugins at once, in several processes, that
-are killed and stopped while their lists stream. `python -m tests.reliability.storm registrations DIRECTORY N`: so many
-registrations in a row. In both, a healthy plugin is asked for devices all the time.
+`python -m tests.reliability.storm fleets DIRECTORY PLUGINS ROUNDS`: PLUGINS plugins in several processes, which are
+killed and stopped while they send lists. `python -m tests.reliability.storm registrations DIRECTORY N`: a plugin
+registers N times. In both, pods get devices of a healthy plugin all the time.
 """
 
 import ctypes
@@ -32,16 +32,16 @@ from tests.reliability.scale import PATIENCE
 HEALTHY = "acme.io/healthy"
 PROCESSES = 5
 SLACK = 8
-"""Threads by which this process may differ from itself: pools grow and shrink as they like, within limits."""
+"""The number of threads by which two measurements may differ, because thread pools grow and shrink."""
 SETTLING = 60.0
-"""Seconds that they may take for it."""
+"""Seconds until the number of threads must be within `SLACK`."""
 
 Child = subprocess.Popen[str]
 Record = dict[str, Any]
 
 
 class Clock:
-    """Monotonic seconds, and leaps; hold `still` to be spared them."""
+    """Monotonic seconds plus `ahead`, which jumps; a thread that holds `still` sees no jump."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
@@ -52,7 +52,7 @@ class Clock:
 
 
 class Customer(threading.Thread):
-    """Takes devices of the healthy plugin and gives them back, again and again; remembers how long each time took."""
+    """A thread that admits and evicts a pod with devices of the healthy plugin, and records the time of each round."""
 
     def __init__(self, manager: DeviceManager, clock: Clock) -> None:
         super().__init__(name="customer")

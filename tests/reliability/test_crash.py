@@ -18,7 +18,7 @@ from tests.reliability.scale import scale
 
 
 def deaths(way: str, directory: Path, pods: int) -> Iterator[Any]:
-    """What `dying` reports, as it does."""
+    """Yield the lines of `dying` as they are printed."""
     command = [sys.executable, "-m", "tests.reliability.dying", way, str(directory), str(pods)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as program:
         assert program.stdout is not None
@@ -27,7 +27,7 @@ def deaths(way: str, directory: Path, pods: int) -> Iterator[Any]:
 
 
 def check_what_is_left(death: Any) -> None:  # noqa: ANN401 - JSON is of any type
-    """Everything answered is there, at most one more, and the next life is as good as the last."""
+    """Check that every answer is restored, at most one pod more, and that the next manager works."""
     point, directory = death["point"], Path(death["directory"])
     answered = {"pod-old": ["gpu-0", "gpu-1"], **death["answered"]}
     manager, transport = in_memory(directory)

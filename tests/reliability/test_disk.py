@@ -1,4 +1,4 @@
-"""A disk that fails refuses the admission, and nothing else has happened: in memory, in the file, beside the file."""
+"""If the disk fails, the admission is refused, and neither memory nor the file nor its directory has changed."""
 
 import errno
 import itertools
@@ -20,7 +20,7 @@ from tests.reliability.pods import Holders, admit, held, in_memory, plugin, pod
 
 
 def on_disk(directory: Path) -> Holders:
-    """Who would hold what after a restart; the file is not changed, but copied."""
+    """Return the devices that each pod would hold after a restart, from a copy of the file."""
     copy = directory.with_name(f"{directory.name}-copy")
     copy.mkdir()
     try:
@@ -34,7 +34,7 @@ def on_disk(directory: Path) -> Holders:
 
 
 def check_a_refusal(verdict: object, words: str) -> None:
-    """It is the disk's, and says so."""
+    """Check that the verdict is a refusal because of the disk, with `words` in its text."""
     assert isinstance(verdict, Refused)
     assert isinstance(verdict.error, StoreError)
     assert words in str(verdict.error)
@@ -45,9 +45,7 @@ def check_a_refusal(verdict: object, words: str) -> None:
 
 @pytest.mark.parametrize("fault", ERRORS)
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "until it is repaired"])
-def test_whichever_call_fails_the_admission_is_refused_whole_or_stands(
-    directory: Path, fault: str, *, lasting: bool
-) -> None:
+def test_if_any_call_fails_the_admission_is_refused_or_complete(directory: Path, fault: str, *, lasting: bool) -> None:
     refused, at = set(), 0
     while True:
         at += 1
@@ -71,13 +69,13 @@ def test_whichever_call_fails_the_admission_is_refused_whole_or_stands(
                 assert isinstance(verdict, Admitted), point
             if not lasting:
                 assert held(manager) == on_disk(place), point
-            admit(manager, "pod-2")  # the very next is not refused for what is over
+            admit(manager, "pod-2")  # an earlier failure does not refuse the next admission
             assert held(manager) == on_disk(place), point
         assert {path.name for path in place.iterdir()} == {CHECKPOINT_NAME}, point
     assert refused == {"open", "write", "fsync", "close", "replace"}
 
 
-def test_a_write_that_takes_only_half_is_gone_on_with(directory: Path) -> None:
+def test_a_partial_write_is_continued(directory: Path) -> None:
     manager, transport = in_memory(directory)
     with manager:
         transport.connect(plugin())
@@ -89,7 +87,7 @@ def test_a_write_that_takes_only_half_is_gone_on_with(directory: Path) -> None:
 
 
 def test_a_power_cut_finds_the_blob_before_its_name_and_the_name_before_the_answer(directory: Path) -> None:
-    """No test can cut the power: a kernel keeps what a killed process wrote. So it is the order that is tested."""
+    """A test cannot cut the power, and a kernel keeps what a killed process wrote, so the order of calls is checked."""
     manager, transport = in_memory(directory)
     with manager:
         transport.connect(plugin())
@@ -108,7 +106,7 @@ def test_a_power_cut_finds_the_blob_before_its_name_and_the_name_before_the_answ
 
 @pytest.fixture
 def small_disk(directory: Path) -> Iterator[Path]:
-    """A file system of 256 kB of its own."""
+    """Mount a file system of 256 kB."""
     command = ["mount", "-t", "tmpfs", "-o", "size=256k,mode=0700", "devicecore-test", str(directory)]
     try:
         mounted = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -121,7 +119,7 @@ def small_disk(directory: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> Callable[[], None]:
-    """Leave no byte; how to make room again."""
+    """Fill the disk; return a function that frees it again."""
     ballast = disk / "ballast"
     with ballast.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
         any(file.write(bytes(4096)) == 0 for _ in itertools.count())
@@ -129,7 +127,7 @@ def fill(disk: Path) -> Callable[[], None]:
 
 
 def remount(disk: Path, mode: str) -> None:
-    """Make a disk `ro` or `rw`."""
+    """Mount a disk again with the mode `ro` or `rw`."""
     subprocess.run(["mount", "-o", f"remount,{mode}", str(disk)], check=True)  # noqa: S607 - wherever it is
 
 
@@ -162,23 +160,23 @@ def test_a_disk_that_is_full_or_read_only_refuses_until_it_is_not(small_disk: Pa
         assert held(again) == holders
 
 
-def test_an_evicted_pod_is_forgotten_though_the_disk_is_full_and_on_disk_when_it_is_not(small_disk: Path) -> None:
+def test_an_eviction_with_a_full_disk_is_saved_when_there_is_space(small_disk: Path) -> None:
     manager, transport = in_memory(small_disk)
     with manager:
         transport.connect(plugin())
         for uid in ("pod-1", "pod-2"):
             admit(manager, uid)
-        make_room = fill(small_disk)
+        free_the_disk = fill(small_disk)
         manager.evict([pod("pod-1").uid])
         assert held(manager).keys() == {"pod-2"}
         assert on_disk_elsewhere(small_disk).keys() == {"pod-1", "pod-2"}
-        make_room()
+        free_the_disk()
         admit(manager, "pod-3")
         assert held(manager).keys() == on_disk_elsewhere(small_disk).keys() == {"pod-2", "pod-3"}
 
 
 def on_disk_elsewhere(disk: Path) -> Holders:
-    """`on_disk`, where there is room for the copy."""
+    """Return `on_disk` of a copy on another file system, because this one is full."""
     copy = disk.with_name(f"{disk.name}-elsewhere")
     copy.mkdir()
     try:
@@ -188,8 +186,8 @@ def on_disk_elsewhere(disk: Path) -> Holders:
         shutil.rmtree(copy)
 
 
-def test_a_process_that_may_write_no_more_refuses_too(directory: Path) -> None:
-    """Where nothing can be mounted, a limit of the process stands for the full disk: half a write, then an error."""
+def test_a_process_at_its_file_size_limit_refuses_the_pod(directory: Path) -> None:
+    """A limit of the process acts like a full disk, half a write and then an error, where mounting is not allowed."""
     script = (
         "import resource, sys\n"
         "from pathlib import Path\n"

@@ -36,14 +36,14 @@ def messages(caplog: pytest.LogCaptureFixture, text: str) -> list[str]:
     return [message for message in found if text in message]
 
 
-class Busy(Recorder):
-    """A listener that takes some time for each list of a flood, and notes when it was called."""
+class SlowListener(Recorder):
+    """A listener that takes some time for each list of a flood, and records when it was called."""
 
     SECONDS = 0.02
 
     def __init__(self) -> None:
         super().__init__()
-        self.reports = self.most_at_once = 0
+        self.reports = self.max_at_once = 0
         self.pauses: list[float] = []
         self._at_once = 0
         self._ends: dict[str, float] = {}
@@ -57,7 +57,7 @@ class Busy(Recorder):
         with self._counting:
             self.reports += 1
             self._at_once += 1
-            self.most_at_once = max(self.most_at_once, self._at_once)
+            self.max_at_once = max(self.max_at_once, self._at_once)
             if flood in self._ends:
                 self.pauses.append(time.monotonic() - self._ends[flood])
         time.sleep(self.SECONDS)
@@ -65,8 +65,8 @@ class Busy(Recorder):
             self._at_once -= 1
             self._ends[flood] = time.monotonic()
 
-    def calm(self) -> PluginId:
-        """The plugin that is no flood."""
+    def normal_plugin(self) -> PluginId:
+        """Return the plugin that sends few lists."""
         (plugin,) = {event.plugin for event in self.of(PluginRegistered) if event.plugin.resource == "acme.io/gpu"}
         return plugin
 
@@ -102,7 +102,7 @@ class TestTooMuch:
                 while not ended.is_set():
                     yield from lists
 
-        listener = Busy()
+        listener = SlowListener()
         with running(directory, listener) as transport, ExitStack() as stack:
             stack.callback(ended.set)
             for number in range(floods):
@@ -112,11 +112,11 @@ class TestTooMuch:
             durations = []
             for _ in range(20):
                 started = time.monotonic()
-                transport.allocate(listener.calm(), [DeviceId("d0")])
+                transport.allocate(listener.normal_plugin(), [DeviceId("d0")])
                 durations.append(time.monotonic() - started)
             wait_until(lambda: listener.reports >= 3 * floods, "every flood has been heard")
-        assert listener.most_at_once == 1
-        assert min(listener.pauses) >= 3 * Busy.SECONDS * 0.9
+        assert listener.max_at_once == 1
+        assert min(listener.pauses) >= 3 * SlowListener.SECONDS * 0.9
         assert max(durations) < 5  # seconds, on a loaded machine; usually some milliseconds
 
     def test_registrations_at_one_mute_socket_are_bounded_and_block_no_other(

@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment of an admission. What is guaranteed stands in docs/reliability.md."""
+"""Ctrl-C at any point of an admission; docs/reliability.md says what is guaranteed."""
 
 import json
 import subprocess
@@ -12,8 +12,8 @@ from tests.reliability.scale import scale
 
 
 @pytest.mark.parametrize(("way", "calls"), [("main", scale(150, 100_000)), ("threads", scale(1_500, 500_000))])
-def test_after_an_interrupt_the_manager_works_and_says_what_is_true(way: str, calls: int, tmp_path: Path) -> None:
-    """A pod has all of its devices or none, no turn and no reservation stays, and the file is that of the state."""
+def test_after_an_interrupt_the_manager_works_and_its_state_is_correct(way: str, calls: int, tmp_path: Path) -> None:
+    """A pod has all of its devices or none, no turn or reservation is left, and the file has the state in memory."""
     command = [sys.executable, "-m", "tests.reliability.interrupted", way, str(calls), str(tmp_path)]
     run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment(), timeout=3600)
     assert run.returncode == 0, run.stderr[-5000:]

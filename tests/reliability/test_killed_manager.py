@@ -1,7 +1,7 @@
-"""A manager that is killed while it admits has lost nothing that it had answered, and its next life doubles nothing.
+"""A manager is killed during admissions: the next one knows every answer, and no device has two owners.
 
-`test_crash.py` kills at each system call of one write; here many admissions and evictions are under way over real
-sockets, and the kill comes when it comes.
+`test_crash.py` kills at each system call of one write. Here many admissions and evictions run over real sockets, and
+the kill comes at any time.
 """
 
 import json
@@ -28,14 +28,14 @@ from tests.reliability.scale import scale
 RESOURCES = ("acme.io/gpu", "acme.io/nic")
 THREADS = 4
 ANSWERS = (12, 25, 7, 40, 1)
-"""After how many answers a manager is killed, one life after the other."""
+"""The number of answers after which each run is killed."""
 
 Devices = list[list[str]]
-"""Container, resource and device, of each device that a pod has."""
+"""Container, resource and device id of each device of a pod."""
 
 
 def main(directory: str) -> None:
-    """Manage; say what was restored, and then what every pod is told. The pods of each third admission stay."""
+    """Run a manager; print what was restored, then every answer. The pod of every third admission is not evicted."""
     manager = DeviceManager(GrpcUnixTransport(directory), FileStore.in_directory(directory), MemorySink())
     with manager, ThreadPoolExecutor(THREADS) as threads:
         say(problem=str(manager.restored.problem or ""), held=devices(manager.state.ledger))
@@ -60,7 +60,7 @@ def main(directory: str) -> None:
 
 
 def devices(allocations: Iterable[Allocation]) -> dict[str, Devices]:
-    """What each pod has, as JSON has it."""
+    """Return the devices of each pod, as lists for JSON."""
     found: dict[str, Devices] = {}
     for held in allocations:
         found.setdefault(held.key.pod, []).extend([held.key.container, held.resource, id_] for id_ in held.devices)
@@ -68,39 +68,39 @@ def devices(allocations: Iterable[Allocation]) -> dict[str, Devices]:
 
 
 def say(**words: object) -> None:
-    """Print a line in one piece: several threads do."""
+    """Print a line with one write, because several threads print."""
     os.write(1, json.dumps(words).encode() + b"\n")
 
 
 @define
-class Memory:
-    """What pods were told, by a life after another. Those `going` may be gone or not."""
+class Answers:
+    """The answers that pods got in all runs. The pods in `evicting` may still be in the file or not."""
 
     holding: dict[str, Devices] = field(factory=dict)
-    going: set[str] = field(factory=set)
+    evicting: set[str] = field(factory=set)
 
-    def hear(self, said: Any) -> bool:  # noqa: ANN401 - JSON is of any type
-        """Take note; whether it was an admission."""
+    def record(self, said: Any) -> bool:  # noqa: ANN401 - JSON is of any type
+        """Record a line; return whether it was an admission."""
         if "evicting" in said:
-            self.going.add(said["evicting"])
+            self.evicting.add(said["evicting"])
             del self.holding[said["evicting"]]
             return False
         self.holding[said["admitted"]] = said["devices"]
         return True
 
     def check(self, restored: dict[str, Devices]) -> None:
-        """Whether everything is there, nothing twice, and of what was never answered no more than was under way."""
+        """Check that every answer is restored, no device is held twice, and at most `THREADS` pods are unanswered."""
         assert self.holding.items() <= restored.items()
-        unheard = restored.keys() - self.holding.keys() - self.going
-        assert len(unheard) <= THREADS
+        unanswered = restored.keys() - self.holding.keys() - self.evicting
+        assert len(unanswered) <= THREADS
         given = Counter((resource, id_) for of_pod in restored.values() for _, resource, id_ in of_pod)
         assert set(given.values()) <= {1}
-        self.holding, self.going = dict(restored), set()
+        self.holding, self.evicting = dict(restored), set()
 
 
 @contextmanager
-def life(directory: Path) -> Generator["subprocess.Popen[str]", None, None]:
-    """A manager's process, killed in the end."""
+def manager_process(directory: Path) -> Generator["subprocess.Popen[str]", None, None]:
+    """Run a manager in a process, and kill it at the end."""
     command = [sys.executable, "-m", "tests.reliability.test_killed_manager", str(directory)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
         try:
@@ -109,30 +109,30 @@ def life(directory: Path) -> Generator["subprocess.Popen[str]", None, None]:
             process.kill()
 
 
-def test_what_was_answered_is_there_in_the_next_life_and_nothing_is_there_twice(directory: Path) -> None:
-    memory = Memory()
+def test_every_answer_is_restored_after_a_kill_and_no_device_has_two_owners(directory: Path) -> None:
+    answered = Answers()
     with (
         serve_plugin(plugin(RESOURCES[0], 600), directory, poll_interval=0.05),
         serve_plugin(plugin(RESOURCES[1], 600), directory, poll_interval=0.05),
     ):
         for number in range(scale(2, 25)):
-            with life(directory) as process:
+            with manager_process(directory) as process:
                 assert process.stdout is not None
                 first = json.loads(process.stdout.readline())
                 assert first["problem"] == ""
-                memory.check(first["held"])
+                answered.check(first["held"])
                 answers = 0
                 while answers < ANSWERS[number % len(ANSWERS)]:
-                    answers += memory.hear(json.loads(process.stdout.readline()))
+                    answers += answered.record(json.loads(process.stdout.readline()))
                 process.kill()
                 for line in process.stdout:
-                    if line.endswith("\n"):  # the last may have been cut off
-                        memory.hear(json.loads(line))
+                    if line.endswith("\n"):  # the last line may be incomplete
+                        answered.record(json.loads(line))
     manager = DeviceManager(GrpcUnixTransport(directory), FileStore.in_directory(directory), MemorySink())
     with manager:
         assert manager.restored.problem is None
-        memory.check(devices(manager.state.ledger))
-    assert memory.holding
+        answered.check(devices(manager.state.ledger))
+    assert answered.holding
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""Starting, stopping, forking and calling back at the wrong moment: each is correct or a clear error, and none hangs.
+"""Starts, stops, forks and calls from inside a callback, at any time.
 
-Whatever might hang runs in a daemon thread or in a forked process, and has `LIMIT` seconds.
+Law: each is correct or a clear error, and none hangs. A call that might hang runs in a daemon thread or in a forked
+process, and has `LIMIT` seconds.
 """
 
 import os
@@ -57,13 +58,13 @@ def pod(uid: str, count: int = 1) -> Pod:
 
 
 def in_thread(action: Callable[..., T], *arguments: object) -> "Future[T]":
-    """Do something in a daemon thread, so that a hang fails the test and not the whole run."""
+    """Call `action` in a daemon thread, so that a hang fails this test only."""
     future: Future[T] = Future()
 
     def run() -> None:
         try:
             future.set_result(action(*arguments))
-        except BaseException as error:  # noqa: BLE001 - the future hands it on
+        except BaseException as error:  # noqa: BLE001 - the future raises it again
             future.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
@@ -71,7 +72,7 @@ def in_thread(action: Callable[..., T], *arguments: object) -> "Future[T]":
 
 
 class Gate:
-    """Something that is passed only when it is opened."""
+    """A callable that blocks until `open` is called."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()
@@ -89,7 +90,7 @@ def nothing() -> None: ...
 
 
 class Store(MemoryStore):
-    """A store that does something before it loads, sets aside or saves."""
+    """A store that calls a function before it loads or saves."""
 
     def __init__(self, blob: bytes | None = None) -> None:
         super().__init__(blob)
@@ -106,7 +107,7 @@ class Store(MemoryStore):
 
 
 class Transport(MemoryTransport):
-    """A transport that counts, and does something before it starts."""
+    """A transport that counts its starts, and calls a function before each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +131,7 @@ class Transport(MemoryTransport):
 
 @pytest.mark.parametrize("where", ["before_load", "before_start"])
 def test_a_stop_during_a_start_leaves_nothing_running(where: str) -> None:
-    """The start says that it was stopped. It must not go on without its directory, and write its successor's file."""
+    """The start raises an error. If it continued without its directory, it could write the next owner's file."""
     store, transport, gate = Store(), Transport(), Gate()
     setattr(store if where == "before_load" else transport, where, gate)
     manager = DeviceManager(transport, store, MemorySink())
@@ -138,7 +139,7 @@ def test_a_stop_during_a_start_leaves_nothing_running(where: str) -> None:
     assert gate.reached.wait(LIMIT)
     stop = in_thread(manager.stop)
     if where == "before_load":
-        stop.result(LIMIT)  # it does not wait for a disk that hangs
+        stop.result(LIMIT)  # a stop does not wait for a disk that hangs
     gate.open()
     stop.result(LIMIT)
     with pytest.raises(ManagerStoppedError):
@@ -153,7 +154,7 @@ def test_a_stop_during_a_start_leaves_nothing_running(where: str) -> None:
 
 
 def test_a_stopped_start_does_not_set_the_next_owners_file_aside() -> None:
-    """It has read a file that it cannot use; when it would set it aside, the file may be another manager's."""
+    """The start has read an invalid file, which may belong to another manager when it would be set aside."""
     store, gate = Store(b"not a checkpoint"), Gate()
     store.before_load = gate
     manager = DeviceManager(Transport(), store, MemorySink())
@@ -380,7 +381,7 @@ def test_use_before_the_start_is_an_error(call: Callable[[DeviceManager], object
 
 
 def in_fork(action: Callable[[], object]) -> str:
-    """Do something in a forked process, and return the error that it raises: class and text."""
+    """Call `action` in a forked process; return the class and the text of the error that it raises."""
     receiving, sending = os.pipe()
     child = os.fork()
     if child == 0:
@@ -398,7 +399,7 @@ def in_fork(action: Callable[[], object]) -> str:
             os.kill(child, 9)
             os.waitpid(child, 0)
             pytest.fail("the forked process hangs")
-        time.sleep(0.01)  # there is no event to wait for that is not this one
+        time.sleep(0.01)  # waitpid has no timeout
     with os.fdopen(receiving) as said:
         return said.read()
 
@@ -420,7 +421,7 @@ def in_fork(action: Callable[[], object]) -> str:
     ids=["start", "stop", "admit", "allocate", "start_container", "evict", "update", "tick", "wait_for"],
 )
 def test_use_after_a_fork_is_an_error(call: Callable[[DeviceManager], object]) -> None:
-    """Even if a lock was held when the process was forked, by a thread that the fork does not have."""
+    """This holds even if a thread that does not exist in the fork held a lock."""
     store, transport, gate = Store(), Transport(), Gate()
     with DeviceManager(transport, store, MemorySink()) as manager:
         transport.connect(gpus())
@@ -436,8 +437,8 @@ def test_use_after_a_fork_is_an_error(call: Callable[[DeviceManager], object]) -
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork:DeprecationWarning")
-def test_a_fork_can_read_what_its_parent_knew() -> None:
-    """What takes no lock works, and a manager that was made and not started can be started in the fork."""
+def test_a_fork_can_read_the_state_of_its_parent() -> None:
+    """Methods that take no lock work, and a manager that was not started can be started in the fork."""
     transport = Transport()
     unused = DeviceManager(Transport(), Store(), MemorySink())
 
@@ -459,7 +460,7 @@ def test_a_fork_can_read_what_its_parent_knew() -> None:
 
 
 def test_a_disk_that_hangs_does_not_delay_pods_without_devices() -> None:
-    """A device turns unhealthy, pods are evicted and vanish: that is saved later."""
+    """A changed health, evictions and the end of pods are saved later."""
     store, transport, pods, gate = Store(), Transport(), MemoryPods(), Gate()
     with DeviceManager(transport, store, MemorySink(), pods=pods) as manager:
         plugin = gpus(8)
@@ -473,16 +474,16 @@ def test_a_disk_that_hangs_does_not_delay_pods_without_devices() -> None:
         pods.active.discard(PodUid("p0"))
         in_thread(manager.evict, ["p0"]).result(LIMIT)
         pods.active.discard(PodUid("p1"))
-        for number in range(100):  # the first finds that p1 has vanished
+        for number in range(100):  # the first admission finds that p1 has ended
             verdict = in_thread(manager.admit, pod(f"plain-{number}", 0)).result(LIMIT)
             assert isinstance(verdict, Admitted)
         assert set(manager.state.ledger.allocations) == {"p2", "p3"}
         assert manager.status.allocatable == {GPU: 7}
-        needy = in_thread(manager.admit, pod("needy"))
+        waiting = in_thread(manager.admit, pod("waiting"))
         gate.open()
-        pods.active.add(PodUid("needy"))
-        assert isinstance(needy.result(LIMIT), Admitted)
+        pods.active.add(PodUid("waiting"))
+        assert isinstance(waiting.result(LIMIT), Admitted)
     assert store.blob is not None
     data = decode(store.blob).verified()
-    assert {entry.pod_uid for entry in data.entries or ()} == {"p2", "p3", "needy"}
+    assert {entry.pod_uid for entry in data.entries or ()} == {"p2", "p3", "waiting"}
     assert len((data.registered_devices or {})[GPU] or ()) == 7

@@ -1,4 +1,4 @@
-"""One directory has one manager, and a new one as soon as that is gone, in whatever way."""
+"""A directory belongs to one manager at a time, and to the next one as soon as that has ended or was killed."""
 
 import os
 import signal
@@ -24,12 +24,12 @@ Process = subprocess.Popen[str]
 
 
 def managed(directory: Path | str) -> DeviceManager:
-    """A manager of everything in `directory`."""
+    """Return a manager with its sockets and its checkpoint in `directory`."""
     return DeviceManager(GrpcUnixTransport(directory), FileStore.in_directory(directory), MemorySink())
 
 
 def main(directory: str, uid: str) -> None:
-    """Manage, admit one pod, say which devices it has, have a child that outlives us, and wait."""
+    """Run a manager, admit a pod, print its devices and the id of a child process that outlives us, and wait."""
     try:
         with managed(directory) as manager:
             manager.wait_for(lambda node: bool(node.inventory.status().allocatable), PATIENCE)
@@ -43,7 +43,7 @@ def main(directory: str, uid: str) -> None:
 
 @contextmanager
 def process(directory: Path, uid: str) -> Generator[Process, None, None]:
-    """A manager in a process of its own."""
+    """Run a manager in a process of its own."""
     command = [sys.executable, "-m", "tests.reliability.test_one_owner", str(directory), uid]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as child:
         try:
@@ -53,7 +53,7 @@ def process(directory: Path, uid: str) -> Generator[Process, None, None]:
 
 
 def line(child: Process) -> str:
-    """Wait for the next line it prints."""
+    """Return the next line that it prints."""
     assert child.stdout is not None
     return child.stdout.readline().strip()
 
@@ -73,7 +73,7 @@ def test_a_second_process_is_refused_and_takes_over_when_the_first_is_killed(dir
             assert (directory / "kubelet_internal_checkpoint").read_bytes() == blob
             first.kill()
             first.wait()
-            with managed(directory) as third:  # at once, and though a child of the first one lives on
+            with managed(directory) as third:  # at once, although a child of the first process still runs
                 assert held(third) == {"pod-1": tuple(devices)}
                 third.wait_for(lambda node: bool(node.inventory.status().allocatable.get(ResourceName(GPU))), PATIENCE)
                 assert not set(admit(third, "pod-3")) & set(devices)
@@ -81,8 +81,8 @@ def test_a_second_process_is_refused_and_takes_over_when_the_first_is_killed(dir
             os.kill(sleeper, signal.SIGKILL)
 
 
-def test_a_manager_that_is_refused_touches_nothing(directory: Path) -> None:
-    """Not even a file that it could not use: that is the owner's, who has what was in it."""
+def test_a_refused_manager_changes_no_file(directory: Path) -> None:
+    """It does not set an invalid checkpoint aside, because the file belongs to the running manager."""
     with managed(directory):
         checkpoint = directory / CHECKPOINT_NAME
         checkpoint.write_bytes(b"{torn")

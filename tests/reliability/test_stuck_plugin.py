@@ -1,4 +1,4 @@
-"""A plugin that stands still in the middle of a call holds up nobody else, and is not believed when it comes back."""
+"""A plugin that is stopped during Allocate delays no other pod, and its late answer is not used."""
 
 import json
 import os
@@ -24,35 +24,35 @@ from tests.reliability.scale import PATIENCE
 STUCK = "acme.io/stuck"
 
 
-class Stuck(SimulatedPlugin):
-    """Stops its own process in its first Allocate, and answers when somebody lets it go on."""
+class StuckPlugin(SimulatedPlugin):
+    """A plugin that stops its own process in its first Allocate, and answers after SIGCONT and a line of input."""
 
     def __init__(self) -> None:
         super().__init__(STUCK, simulated_devices("stuck", 2))
         self.calls = 0
-        self.goes_on = threading.Event()
+        self.may_continue = threading.Event()
 
     def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
-        """Answer, late."""
+        """Answer, the first time late."""
         self.calls += 1
         if self.calls == 1:
             os.kill(os.getpid(), signal.SIGSTOP)
-            self.goes_on.wait()  # the process stops when the kernel gets round to it
+            self.may_continue.wait()  # the signal may take effect a moment later
         print("answered", flush=True)  # noqa: T201 - what the test waits for
         return super().allocate(devices)
 
 
 def main(directory: str) -> None:
     """Serve the stuck plugin."""
-    stuck = Stuck()
+    stuck = StuckPlugin()
     with serve_plugin(stuck, directory):
         for _ in sys.stdin:
-            stuck.goes_on.set()
+            stuck.may_continue.set()
 
 
 @contextmanager
 def stuck_plugin(directory: Path) -> Generator["subprocess.Popen[str]", None, None]:
-    """The plugin, in a process of its own."""
+    """Run the stuck plugin in a process of its own."""
     command = [sys.executable, "-m", "tests.reliability.test_stuck_plugin", str(directory)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
@@ -63,7 +63,7 @@ def stuck_plugin(directory: Path) -> Generator["subprocess.Popen[str]", None, No
             process.kill()
 
 
-def test_others_are_admitted_meanwhile_and_the_late_answer_never_counts(directory: Path) -> None:
+def test_other_pods_are_admitted_meanwhile_and_the_late_answer_is_not_used(directory: Path) -> None:
     transport = GrpcUnixTransport(directory, allocate_timeout=4.0)
     manager = DeviceManager(transport, FileStore.in_directory(directory), MemorySink())
     with (
@@ -76,11 +76,11 @@ def test_others_are_admitted_meanwhile_and_the_late_answer_never_counts(director
         ended = threading.Event()
         waiting = caller.submit(manager.admit, pod("pod-stuck", 1, STUCK))
         waiting.add_done_callback(lambda _: ended.set())
-        os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # it is in the middle of Allocate
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # the process is stopped during Allocate
 
         verdicts = [manager.admit(pod(f"pod-{size}", size)) for size in (0, 1, 2)]
         assert [type(verdict) for verdict in verdicts] == [Admitted] * 3
-        assert not ended.is_set()  # they did not wait for the end of it
+        assert not ended.is_set()  # the other admissions did not wait for it
         checkpoint = json.loads((directory / CHECKPOINT_NAME).read_bytes())
         assert {entry["ResourceName"] for entry in checkpoint["Data"]["PodDeviceEntries"]} == {GPU}
 
@@ -98,7 +98,7 @@ def test_others_are_admitted_meanwhile_and_the_late_answer_never_counts(director
         process.stdin.write("go on\n")
         process.stdin.flush()
         assert process.stdout.readline() == "answered\n"
-        again = manager.admit(pod("pod-again", 2, STUCK))  # both devices are free, and its plugin serves
+        again = manager.admit(pod("pod-again", 2, STUCK))  # both devices are free and the plugin answers again
         assert isinstance(again, Admitted)
         assert process.stdout.readline() == "answered\n"
         assert before.ledger.in_use(ResourceName(STUCK)).isdisjoint(again.devices("main")[ResourceName(STUCK)])

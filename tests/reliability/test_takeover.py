@@ -1,4 +1,7 @@
-"""Old and new instances of one plugin, in real processes: the latest registration wins, whoever says goodbye when."""
+"""Old and new instances of one plugin, in real processes.
+
+Law: the instance that registered last is used, in whatever order the instances disconnect.
+"""
 
 import os
 import signal
@@ -25,17 +28,17 @@ from tests.reliability.storm import measured, settled
 Process = subprocess.Popen[str]
 
 
-class Signing(RawPlugin):
-    """A plugin whose answers tell who gave them."""
+class SigningPlugin(RawPlugin):
+    """A plugin whose answers have its process id."""
 
     def allocate(self, _: deviceplugin.AllocateRequest, __: grpc.ServicerContext) -> deviceplugin.AllocateResponse:
-        """Sign."""
+        """Answer with the process id."""
         return deviceplugin.AllocateResponse(container_responses=[{"envs": {"BY": str(os.getpid())}}])
 
 
 def main(directory: str, name: str, *devices: str) -> None:
-    """A plugin that does what it is told on its input: `register`, `list` and ids, or `bye`."""
-    raw = Signing(Path(directory) / name, devices)
+    """Serve a plugin that obeys lines on its input: `register`, `list` and ids, or `disconnect`."""
+    raw = SigningPlugin(Path(directory) / name, devices)
     print("serving", flush=True)  # noqa: T201 - what the test waits for
     for line in sys.stdin:
         match line.split():
@@ -49,7 +52,7 @@ def main(directory: str, name: str, *devices: str) -> None:
 
 @contextmanager
 def instance(directory: Path, name: str, *devices: str) -> Generator[Process, None, None]:
-    """One instance of the plugin, serving, not yet registered."""
+    """Run an instance of the plugin that serves and is not registered yet."""
     command = [sys.executable, "-m", "tests.reliability.test_takeover", str(directory), name, *devices]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
@@ -61,32 +64,32 @@ def instance(directory: Path, name: str, *devices: str) -> Generator[Process, No
             process.kill()
 
 
-def tell(process: Process, *words: str) -> None:
-    """Tell an instance what to do."""
+def send(process: Process, *words: str) -> None:
+    """Send a line to an instance."""
     assert process.stdin is not None
     process.stdin.write(" ".join(words) + "\n")
     process.stdin.flush()
 
 
 def answer(process: Process) -> str:
-    """Wait for what it says."""
+    """Return the next line that it prints."""
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
 
 def registered(process: Process) -> str:
-    """Have it register; the answer."""
-    tell(process, "register")
+    """Let it register; return the answer."""
+    send(process, "register")
     return answer(process)
 
 
 def lists(*ids: str) -> "Lists":
-    """Whether a node believes in these devices, and all are healthy."""
+    """A condition: the healthy devices are exactly `ids`."""
     return Lists(ids)
 
 
 class Lists:
-    """A condition on a node."""
+    """A condition on the state."""
 
     def __init__(self, ids: tuple[str, ...]) -> None:
         self._ids = set(ids)
@@ -105,22 +108,20 @@ def manager(directory: Path) -> Generator[DeviceManager, None, None]:
 
 
 def instances(manager: DeviceManager) -> int:
-    """How many instances are live."""
+    """Return the number of connected instances."""
     return len(manager.state.inventory.resources[ResourceName(GPU)].plugins)
 
 
 def answered_by(manager: DeviceManager, uid: str) -> int:
-    """Which process was asked to prepare a pod's devices."""
+    """Return the id of the process that answered Allocate for a pod."""
     options = manager.start_container(pod(uid), "main")
     assert options is not None
     return int(options.envs["BY"])
 
 
 @pytest.mark.parametrize("way", ["stopped", "alive", "killed"])
-def test_a_new_process_on_the_same_path_takes_over_whatever_the_old_one_does(
-    directory: Path, manager: DeviceManager, way: str
-) -> None:
-    """A rolling update over one socket: a plugin that hangs must not keep its successor out."""
+def test_a_new_process_on_the_same_path_replaces_the_old_one(directory: Path, manager: DeviceManager, way: str) -> None:
+    """In a rolling update over one socket, an old plugin that hangs does not block the new one."""
     with instance(directory, "p.sock", "old-0", "old-1") as old:
         assert registered(old) == "StatusCode.OK"
         manager.wait_for(lists("old-0", "old-1"), PATIENCE)
@@ -133,11 +134,11 @@ def test_a_new_process_on_the_same_path_takes_over_whatever_the_old_one_does(
             if way == "stopped":
                 old.send_signal(signal.SIGCONT)
             if way != "killed":
-                tell(old, "list", "old-0", "old-1", "old-2")  # a heartbeat of one who does not know that he is gone
-                tell(old, "bye")
+                send(old, "list", "old-0", "old-1", "old-2")  # a list of the instance that was replaced
+                send(old, "disconnect")
             old.kill()
             old.wait()
-            tell(new, "list", "new-0", "new-1", "new-2")
+            send(new, "list", "new-0", "new-1", "new-2")
             manager.wait_for(lists("new-0", "new-1", "new-2"), PATIENCE)
             assert admit(manager, "pod-1") == ("new-0", "new-1")
             assert answered_by(manager, "pod-1") == new.pid
@@ -145,8 +146,8 @@ def test_a_new_process_on_the_same_path_takes_over_whatever_the_old_one_does(
             assert instances(manager) == 1
 
 
-@pytest.mark.parametrize("way", ["bye", "killed"])
-def test_a_late_goodbye_and_old_heartbeats_do_not_touch_the_new_instance(
+@pytest.mark.parametrize("way", ["disconnect", "killed"])
+def test_a_late_disconnect_and_old_lists_do_not_change_the_new_instance(
     directory: Path, manager: DeviceManager, way: str
 ) -> None:
     """Two sockets, as with maxSurge: kubernetes#121994, #135437."""
@@ -157,11 +158,11 @@ def test_a_late_goodbye_and_old_heartbeats_do_not_touch_the_new_instance(
         assert registered(new) == "StatusCode.OK"
         manager.wait_for(lists("d0", "d1", "d2"), PATIENCE)
         before = manager.state.inventory.resources[ResourceName(GPU)].plugins[0].report
-        tell(old, "list", "d0")  # the heartbeat of the old one
+        send(old, "list", "d0")  # another list of the old one
         manager.wait_for(lambda node: node.inventory.resources[ResourceName(GPU)].plugins[0].report != before, PATIENCE)
         assert lists("d0", "d1", "d2")(manager.state)
-        if way == "bye":
-            tell(old, "bye")
+        if way == "disconnect":
+            send(old, "disconnect")
         else:
             old.kill()
         manager.wait_for(lambda node: len(node.inventory.resources[ResourceName(GPU)].plugins) == 1, PATIENCE)
@@ -171,7 +172,7 @@ def test_a_late_goodbye_and_old_heartbeats_do_not_touch_the_new_instance(
         assert answered_by(manager, "pod-2") == new.pid
 
 
-def test_the_survivor_serves_when_the_newer_instance_goes(directory: Path, manager: DeviceManager) -> None:
+def test_the_older_instance_is_used_when_the_newer_one_is_lost(directory: Path, manager: DeviceManager) -> None:
     with instance(directory, "a.sock", "a0", "a1") as old:
         assert registered(old) == "StatusCode.OK"
         manager.wait_for(lists("a0", "a1"), PATIENCE)
@@ -184,15 +185,15 @@ def test_the_survivor_serves_when_the_newer_instance_goes(directory: Path, manag
         assert answered_by(manager, "pod-1") == old.pid
 
 
-def test_nothing_is_left_of_connections_that_were_let_go(directory: Path) -> None:
-    """Although their plugin lives on, and so would they."""
+def test_a_closed_connection_leaves_no_file_descriptor(directory: Path) -> None:
+    """The plugin continues to run, so its side does not close the connection."""
     transport, known = GrpcUnixTransport(directory), ResourceName(GPU)
     with (
         DeviceManager(transport, FileStore.in_directory(directory), MemorySink()) as manager,
         serve_plugin(plugin(), directory, poll_interval=0.02),
     ):
 
-        def come_back() -> None:
+        def reconnect() -> None:
             node = manager.wait_for(reported, PATIENCE)
             old = node.inventory.resources[known].plugins[-1].id
             transport.disconnect(old)
@@ -203,10 +204,10 @@ def test_nothing_is_left_of_connections_that_were_let_go(directory: Path) -> Non
             return last[0].id if last and last[0].report else None
 
         manager.wait_for(lambda node: known in node.inventory.resources, PATIENCE)
-        come_back()
+        reconnect()
         before = measured()
         for _ in range(10):
-            come_back()
+            reconnect()
         assert settled(before)["descriptors"] <= before["descriptors"]
 
 

@@ -1,7 +1,8 @@
-"""The cost of an admission does not depend on the number of pods and devices: counted, not timed.
+"""The cost of an admission, which is counted, not timed.
 
-Counted is what is done for one more pod: entries rendered, bytes hashed, device ids looked at (hashed or compared), and
-calls of any function. Joining and writing the file is left: those bytes have to be written.
+Law: the work for one more pod does not depend on the number of pods and devices. The tests count the entries rendered,
+the bytes hashed, the device ids read (hashed or compared) and all function calls. They do not count the bytes of the
+file, because the whole file has to be written.
 """
 
 import sys
@@ -39,15 +40,15 @@ TWO_NODES = Topology((NumaNode(0), NumaNode(1)), Policy.BEST_EFFORT)
 
 @define
 class Work:
-    """What has been done since the counting began."""
+    """The work since the counting began."""
 
     entries_rendered: int = 0
     bytes_hashed: int = 0
-    ids_looked_at: int = 0
+    ids_read: int = 0
     calls: int = 0
 
 
-class Watched(str):
+class CountedId(str):
     """A device id that counts how often it is hashed or compared."""
 
     __slots__ = ()
@@ -55,11 +56,11 @@ class Watched(str):
     writer = CheckpointWriter()
 
     def __hash__(self) -> int:
-        Watched.work.ids_looked_at += 1
+        CountedId.work.ids_read += 1
         return str.__hash__(self)
 
     def __eq__(self, other: object) -> bool:
-        Watched.work.ids_looked_at += 1
+        CountedId.work.ids_read += 1
         return str.__eq__(self, other)
 
 
@@ -68,7 +69,7 @@ class Plugin(DevicePlugin):
 
     def __init__(self, count: int) -> None:
         self.listed = [
-            Device(DeviceId(Watched(f"gpu-{number:06d}")), Health.HEALTHY, (NumaNode(number % 2),))
+            Device(DeviceId(CountedId(f"gpu-{number:06d}")), Health.HEALTHY, (NumaNode(number % 2),))
             for number in range(count)
         ]
 
@@ -91,23 +92,23 @@ class Counting:
         assert isinstance(self.manager.admit(pod), Admitted)
 
     def one_more_pod(self) -> Work:
-        """Admit a pod where another has just been, so that the number of pods stays."""
+        """Admit and evict a pod twice; return the work of the second admission."""
         counted: list[Work] = []
         for number in (self.pods, self.pods + 1):
-            Watched.work = Work()
+            CountedId.work = Work()
             sys.setprofile(_count_call)
             try:
                 self.admit(number)
             finally:
                 sys.setprofile(None)
-            counted.append(Watched.work)
-            Watched.work = Work()
+            counted.append(CountedId.work)
+            CountedId.work = Work()
             self.manager.evict([PodUid(f"pod-{number:06d}")])
-        return counted[-1]  # the first may have had something to prepare
+        return counted[-1]  # the first admission may fill caches
 
 
 def _count_call(_frame: FrameType, event: str, _argument: object) -> None:
-    Watched.work.calls += event in {"call", "c_call"}
+    CountedId.work.calls += event in {"call", "c_call"}
 
 
 def running(pods: int, devices: int, topology: Topology) -> Counting:
@@ -119,18 +120,18 @@ def running(pods: int, devices: int, topology: Topology) -> Counting:
     counting = Counting(manager, pods)
     for number in range(pods):
         counting.admit(number)
-    for state in range(256):  # each comes up now and then, and is remembered
-        Watched.writer._resources.dump.hash(state)  # noqa: SLF001 - there is no other way to meet them all
+    for state in range(256):  # each state of the hash may occur; all are cached before the counting
+        CountedId.writer._resources.dump.hash(state)  # noqa: SLF001 - no public method reaches all states
     return counting
 
 
 @pytest.fixture(autouse=True)
 def counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have rendering and hashing counted."""
+    """Count rendering and hashing."""
 
     def counting(real: Callable[..., object], attribute: str, amount: Callable[..., int]) -> Callable[..., object]:
         def call(*arguments: object) -> object:
-            setattr(Watched.work, attribute, getattr(Watched.work, attribute) + amount(*arguments))
+            setattr(CountedId.work, attribute, getattr(CountedId.work, attribute) + amount(*arguments))
             return real(*arguments)
 
         return call
@@ -143,7 +144,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> None:
     real_file = CheckpointWriter.file
 
     def file(self: CheckpointWriter, state: NodeState) -> bytes:
-        Watched.writer = self
+        CountedId.writer = self
         return real_file(self, state)
 
     monkeypatch.setattr(CheckpointWriter, "file", file)
@@ -154,7 +155,7 @@ def test_one_more_pod_costs_the_same_among_few_and_among_many(topology: Topology
     few, many = running(*SMALL, topology).one_more_pod(), running(*LARGE, topology).one_more_pod()
     assert few.entries_rendered == many.entries_rendered == 1
     assert few.bytes_hashed == many.bytes_hashed < 500
-    assert few.ids_looked_at == many.ids_looked_at < 20
+    assert few.ids_read == many.ids_read < 20
     assert few.calls == many.calls
 
 
@@ -166,42 +167,42 @@ def test_one_more_pod_costs_the_same_after_any_pod_has_gone() -> None:
     first, second = few.one_more_pod(), many.one_more_pod()
     assert first.entries_rendered == second.entries_rendered == 1
     assert first.bytes_hashed == second.bytes_hashed < 500
-    assert first.ids_looked_at == second.ids_looked_at < 20
+    assert first.ids_read == second.ids_read < 20
 
 
-def test_pods_that_go_cost_one_hashing_of_what_stood_behind_them() -> None:
-    """When the file is made, what stood behind all of them is hashed once, and nothing is rendered again."""
+def test_evicted_pods_cost_one_hashing_of_the_entries_behind_them() -> None:
+    """When the file is made, the entries behind them are hashed once, and no entry is rendered again."""
     node = running(*SMALL, Topology()).manager.state
     for number in range(0, SMALL[0], 2):
         node = node.evict([PodUid(f"pod-{number:06d}")])
-    Watched.work = Work()
-    file = Watched.writer.file(node)
-    assert 0 < Watched.work.bytes_hashed < 2 * len(file)
-    assert Watched.work.entries_rendered == 0
+    CountedId.work = Work()
+    file = CountedId.writer.file(node)
+    assert 0 < CountedId.work.bytes_hashed < 2 * len(file)
+    assert CountedId.work.entries_rendered == 0
 
 
-def test_a_container_more_renders_only_its_own_entry() -> None:
-    """The pod stays where it was; the entries that it had are not rendered again."""
+def test_one_more_container_renders_only_its_own_entry() -> None:
+    """The pod keeps its place, and its other entries are not rendered again."""
     counting = running(*SMALL, Topology())
     pod = Pod(PodUid("pod-000003"), containers=(Container("main", {GPU: 1}), Container("other", {GPU: 1})))
-    Watched.work = Work()
+    CountedId.work = Work()
     assert isinstance(counting.manager.admit(pod), Admitted)
-    assert Watched.work.entries_rendered == 1
+    assert CountedId.work.entries_rendered == 1
 
 
-def _hash_anew(passage: HashedText, state: int = fnv.OFFSET) -> int:
-    return fnv.fnv1a_32(b"".join(passage.parts), state)
+def _hash_again(text: HashedText, state: int = fnv.OFFSET) -> int:
+    return fnv.fnv1a_32(b"".join(text.parts), state)
 
 
-def _render_anew(block: writer._Block, pods: Sequence[writer._PodText]) -> writer._Block:
+def _render_again(block: writer._Block, pods: Sequence[writer._PodText]) -> writer._Block:
     for _ in block.pods:
-        Watched.work.entries_rendered += 1
+        CountedId.work.entries_rendered += 1
     return writer._Block.of([*block.pods, *pods])  # noqa: SLF001 - as above
 
 
-def test_the_counting_notices_when_nothing_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(HashedText, "hash", _hash_anew)
-    monkeypatch.setattr(writer._Block, "followed_by", _render_anew)  # noqa: SLF001 - as above
+def test_the_counting_notices_if_nothing_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HashedText, "hash", _hash_again)
+    monkeypatch.setattr(writer._Block, "followed_by", _render_again)  # noqa: SLF001 - as above
     few, many = running(*SMALL, Topology()).one_more_pod(), running(*LARGE, Topology()).one_more_pod()
     assert many.bytes_hashed > 5 * few.bytes_hashed > 5 * 500
     assert min(few.entries_rendered, many.entries_rendered) > 5
