@@ -96,7 +96,11 @@ def test_repair_keeps_what_can_be_read_of_a_malformed_file(devicecore: Run, tmp_
     document["Data"]["PodDeviceEntries"][0]["DeviceIDs"] = {"\x1b[31m": ["gpu-1"]}
     file.write_text(json.dumps(document))
     ran = devicecore("checkpoint", "repair", str(file), str(new))
-    assert (ran.returncode, ran.stdout.startswith("dropped: entry 1: "), "\x1b" in ran.stdout) == (0, True, False)
+    assert (ran.returncode, ran.stdout.startswith("dropped: entry 1: DeviceIDs"), "\x1b" in ran.stdout) == (
+        0,
+        True,
+        False,
+    )
     assert decode(new.read_bytes()).data.entries == (entry("uid-2", "gpu-2"),)
 
 
@@ -128,6 +132,52 @@ def test_repair_overwrites_another_file_only_by_force(devicecore: Run, tmp_path:
     assert new.read_bytes() == Path(file).read_bytes()
     ran = devicecore("checkpoint", "repair", file, str(tmp_path / "nowhere" / "new"))
     assert (ran.returncode, len(ran.stderr.splitlines())) == (2, 1)
+
+
+def pods(*phases: tuple[str, str]) -> str:
+    """What `kubectl get pods -o json` prints for pods with these UIDs and phases."""
+    items = [
+        {
+            "kind": "Pod",
+            "metadata": {"uid": uid, "name": uid, "namespace": "default"},
+            "spec": {"containers": [{"name": "main"}]},
+            "status": {"phase": phase},
+        }
+        for uid, phase in phases
+    ]
+    return json.dumps({"kind": "List", "apiVersion": "v1", "items": items})
+
+
+def test_repair_drops_the_entries_of_pods_that_are_gone_or_have_ended(
+    devicecore: Run, two_owners: str, tmp_path: Path
+) -> None:
+    """The second owner of gpu-1 is gone, so nobody has to say who keeps it."""
+    new, file = tmp_path / "new", tmp_path / "pods.json"
+    file.write_text(pods(("uid-1", "Running"), ("uid-2", "Failed"), ("uid-9", "Running")))
+    ran = devicecore("checkpoint", "repair", "--pods", str(file), two_owners, str(new))
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.splitlines()[0] == (
+        f"dropped: container main of pod uid-2: {GPU}: gpu-1, gpu-2: its pod is gone or has ended"
+    )
+    assert decode(new.read_bytes()).data.entries == (entry("uid-1", "gpu-1"),)
+    arguments = ["--json", "--force", "--pods", "-", two_owners, str(new)]
+    ran = devicecore("checkpoint", "repair", *arguments, stdin=pods(("uid-2", "Running")))
+    assert [(one["pod"], one["reason"]) for one in json.loads(ran.stdout)["dropped"]] == [
+        ("uid-1", "its pod is gone or has ended"),
+        ("uid-3", "the plugin's answer in it cannot be read"),
+    ]
+
+
+def test_repair_writes_nothing_if_the_pods_cannot_be_read(devicecore: Run, two_owners: str, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    for text in ("", "{", '{"kind":"Node"}', "[]"):
+        ran = devicecore("checkpoint", "repair", "--pods", "-", two_owners, str(new), stdin=text)
+        assert (ran.returncode, len(ran.stderr.splitlines()), new.exists()) == (2, 1, False)
+    ran = devicecore(
+        *("checkpoint", "repair", "--pods", "-", "--keep", "uid-1", two_owners, str(new)),
+        stdin=pods(("uid-2", "Running")),
+    )
+    assert (ran.returncode, "the pod is not in --pods" in ran.stderr, new.exists()) == (2, True, False)
 
 
 # --- diff -------------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """`devicecore checkpoint repair`: write a new file without what cannot be right."""
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -24,10 +25,19 @@ _UNDECIDED = 1
     metavar="UID",
     help="The pod with this UID keeps the devices that other pods hold too; may be repeated.",
 )
+@click.option(
+    "--pods",
+    "pods_file",
+    metavar="PODS",
+    help="All pods of the node: a file of what the kubelet's /pods or `kubectl get pods -A -o json` prints. Entries of "
+    "other pods, and of pods that have ended, are dropped. - is standard input.",
+)
 @click.option("--force", is_flag=True, help="Overwrite NEWFILE if it exists. FILE itself is never overwritten.")
 @click.argument("file")
 @click.argument("new_file", metavar="NEWFILE")
-def repair(*, as_json: bool, keep: tuple[str, ...], force: bool, file: str, new_file: str) -> int:
+def repair(
+    *, as_json: bool, keep: tuple[str, ...], pods_file: str | None, force: bool, file: str, new_file: str
+) -> int:
     """Write a new file without what cannot be right.
 
     FILE is one for `checkpoint verify`, and it stays as it is. NEWFILE gets the same data with a right checksum, in
@@ -37,6 +47,7 @@ def repair(*, as_json: bool, keep: tuple[str, ...], force: bool, file: str, new_
     * entries and resources that cannot be read
     * entries whose answer of the plugin cannot be read: a kubelet ignores them
     * entries that a later entry of the same container and resource replaces
+    * entries of pods that are gone or have ended (--pods)
     * devices of a pod that another pod keeps (--keep)
 
     Everything that is dropped is listed. If two pods hold one device, nothing in the file says which pod is right:
@@ -51,11 +62,16 @@ def repair(*, as_json: bool, keep: tuple[str, ...], force: bool, file: str, new_
 
     $ devicecore checkpoint repair /var/lib/kubelet/device-plugins repaired
 
+    $ kubectl get pods -A -o json | devicecore checkpoint repair --pods - /var/lib/kubelet repaired
+
     $ devicecore checkpoint repair --keep 0f6d9a4e-1b7c-4e0c-9c55-6b4b8f2f7f10 /var/lib/kubelet repaired
     """
     from devicecore.domain.checkpoint import encode, repaired, salvage
     from devicecore.domain.errors import MalformedCheckpointError
 
+    if file == pods_file == "-":
+        message = "FILE and --pods cannot both be standard input."
+        raise click.UsageError(message)
     file = path_of(file)
     refuse_to_overwrite(file, new_file, force=force)
     blob = load(file)
@@ -65,10 +81,13 @@ def repair(*, as_json: bool, keep: tuple[str, ...], force: bool, file: str, new_
         found = salvage(blob)
     except MalformedCheckpointError as error:
         return _refused(file, f"its entries cannot be read: {error.problem}", as_json=as_json)
-    if unknown := sorted(set(keep) - {entry.pod_uid for entry in found.data.entries or ()}):
-        message = f"--keep {unknown[0]}: no entry of {file} is of a pod with this UID."
+    pods = None if pods_file is None else _uids(pods_file)
+    known = {entry.pod_uid for entry in found.data.entries or () if pods is None or entry.pod_uid in pods}
+    if unknown := sorted(set(keep) - known):
+        given = "" if pods is None else ", or the pod is not in --pods or has ended"
+        message = f"--keep {unknown[0]}: no entry of {file} is of a pod with this UID{given}."
         raise click.UsageError(message)
-    result = repaired(found.data, _is_readable, keep=keep)
+    result = repaired(found.data, _is_readable, pods=pods, keep=keep)
     if not result.undecided:
         write_new(new_file, encode(result.data, max(found.format, 1)))
     if as_json:
@@ -84,6 +103,26 @@ def _refused(file: str, problem: str, *, as_json: bool) -> int:
     else:
         complain(_COMMAND, f"{file}: {problem}; nothing is written")
     return _UNDECIDED
+
+
+def _uids(pods_file: str) -> set[str]:
+    """The UIDs under which a kubelet may know the pods in a file. Pods that have ended are left out.
+
+    Raises:
+        click.ClickException: it is not a list of pods.
+    """
+    from devicecore.adapters.node_sources import read_pods
+    from devicecore.adapters.node_sources.objects import pods_of_bytes
+    from devicecore.system.files import MAX_FILE_BYTES
+
+    if pods_file == "-":
+        reading = pods_of_bytes(sys.stdin.buffer.read(MAX_FILE_BYTES + 1), "standard input")
+    else:
+        reading = read_pods(pods_file)
+    if reading.value is None:
+        message = f"--pods: {reading.problem}"
+        raise click.ClickException(message)
+    return {uid for seen in reading.value if not seen.has_ended for uid in (seen.pod.uid, *seen.other_uids)}
 
 
 def _is_readable(answer: bytes) -> bool:

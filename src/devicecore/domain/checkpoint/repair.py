@@ -18,7 +18,7 @@ class DropReason(Enum):
 
     UNREADABLE_ANSWER = "the plugin's answer in it cannot be read"
     REPLACED = "a later entry of the same container and resource replaces it"
-    POD_GONE = "its pod is gone"
+    POD_GONE = "its pod is gone or has ended"
     SECOND_OWNER = "another pod keeps the device"
 
 
@@ -66,7 +66,7 @@ def repaired(
     Args:
         data: what was read of a file.
         is_readable: whether a plugin's answer can be read.
-        pods: the UIDs of all pods of the node; None if they are not known.
+        pods: the UIDs of all pods of the node that have not ended; None if they are not known.
         keep: the UIDs of pods that keep the devices which other pods hold too.
     """
     entries: tuple[PodDevicesEntry, ...] = data.entries or ()

@@ -90,7 +90,7 @@ def _decoded(value: Json) -> Decoded | str:
     try:
         return decode(utf8(unparse(value)))
     except MalformedCheckpointError as error:
-        return error.problem
+        return error.problem.removeprefix("Data.PodDeviceEntries[0].").removeprefix("[0].")
 
 
 def _file(*, entries: Json = None, registered: Json = None) -> Object:
