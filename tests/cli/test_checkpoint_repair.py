@@ -113,6 +113,23 @@ def test_repair_says_that_nothing_can_be_read(devicecore: Run, tmp_path: Path, t
     assert "its entries cannot be read: " in ran.stderr
 
 
+def test_repair_keeps_the_entries_if_only_the_checksum_is_unreadable(devicecore: Run, tmp_path: Path) -> None:
+    file, new = tmp_path / "file", tmp_path / "new"
+    document = json.loads(encode(CheckpointData((entry("uid-1", "gpu-1"),), {GPU: ()})))
+    file.write_text(json.dumps({**document, "Checksum": "none"}))
+    ran = devicecore("checkpoint", "repair", str(file), str(new))
+    assert (ran.returncode, ran.stdout.startswith("dropped: the file as a whole: Checksum: ")) == (0, True)
+    assert decode(new.read_bytes()).data.entries == (entry("uid-1", "gpu-1"),)
+
+
+@pytest.mark.parametrize("text", ["{}", "null", '{"kind":"PodList","items":[]}'])
+def test_repair_makes_no_checkpoint_of_another_document(devicecore: Run, tmp_path: Path, text: str) -> None:
+    """A kubelet would read any JSON object as a checkpoint without entries and without a checksum."""
+    new = tmp_path / "new"
+    ran = devicecore("checkpoint", "repair", "-", str(new), stdin=text)
+    assert (ran.returncode, new.exists(), "may not be a checkpoint at all" in ran.stderr) == (1, False, True)
+
+
 def test_repair_never_overwrites_the_file_it_reads(devicecore: Run, tmp_path: Path) -> None:
     """Neither under its own name, nor under another one, nor by force."""
     file = written(tmp_path / "file", entry("uid-1", "gpu-1"))

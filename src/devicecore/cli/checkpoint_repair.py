@@ -66,7 +66,7 @@ def repair(
 
     $ devicecore checkpoint repair --keep 0f6d9a4e-1b7c-4e0c-9c55-6b4b8f2f7f10 /var/lib/kubelet repaired
     """
-    from devicecore.domain.checkpoint import encode, repaired, salvage
+    from devicecore.domain.checkpoint import decode, encode, repaired, salvage
     from devicecore.domain.errors import MalformedCheckpointError
 
     if file == pods_file == "-":
@@ -81,6 +81,9 @@ def repair(
         found = salvage(blob)
     except MalformedCheckpointError as error:
         return _refused(file, f"its entries cannot be read: {error.problem}", as_json=as_json)
+    if not found.unreadable and not decode(blob).valid and not (found.data.entries or found.data.registered_devices):
+        problem = "it has no entries, no registered devices and no right checksum, so it may not be a checkpoint at all"
+        return _refused(file, problem, as_json=as_json)
     pods = None if pods_file is None else _uids(pods_file)
     known = {entry.pod_uid for entry in found.data.entries or () if pods is None or entry.pod_uid in pods}
     if unknown := sorted(set(keep) - known):
