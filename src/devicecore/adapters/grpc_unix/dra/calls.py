@@ -103,4 +103,4 @@ def call_error(method: str, endpoint: str, error: grpc.RpcError) -> DriverCallEr
         return DriverCallError(method, name, f"grpc: received message larger than max{too_large[1]}", unanswered=True)
     if code is grpc.StatusCode.DEADLINE_EXCEEDED and details == "Deadline Exceeded":
         details = "context deadline exceeded"  # our own side says this, in Go's words
-    return DriverCallError(method, name, details, unanswered=code in _AMBIGUOUS or details == "Stream removed")
+    return DriverCallError(method, name, details, unanswered=code in _AMBIGUOUS or details.startswith("Stream removed"))
