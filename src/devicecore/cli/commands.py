@@ -6,6 +6,7 @@ from devicecore.cli.checkpoint import checkpoint
 from devicecore.cli.conformance import conformance
 from devicecore.cli.demo.command import demo
 from devicecore.cli.doctor import doctor
+from devicecore.cli.dra_driver import dra_driver
 from devicecore.cli.fits import fits
 from devicecore.cli.kubelet.command import kubelet
 from devicecore.cli.plugin import plugin
@@ -44,6 +45,7 @@ devicecore.add_command(demo)
 devicecore.add_command(kubelet)
 devicecore.add_command(plugin)
 plugin.add_command(directory)
+devicecore.add_command(dra_driver)
 devicecore.add_command(conformance)
 devicecore.add_command(checkpoint)
 devicecore.add_command(doctor)
