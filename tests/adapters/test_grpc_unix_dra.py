@@ -12,10 +12,11 @@ from pathlib import Path
 import grpc
 import pytest
 from attrs import frozen
+from grpc.aio import AioRpcError, Metadata
 
 from devicecore.adapters.file import FileStore
 from devicecore.adapters.grpc_unix import GrpcUnixTransport, KubeletUnreachableError, serve_plugin, watcher
-from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport, ServedDriver, client, serve_driver
+from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport, ServedDriver, calls, client, serve_driver
 from devicecore.adapters.memory_dra import MemoryClaims
 from devicecore.domain.dra.answers import PrepareResult, UnprepareResult
 from devicecore.domain.dra.drivers import (
@@ -29,7 +30,7 @@ from devicecore.domain.dra.drivers import (
     HealthReported,
     InstanceId,
 )
-from devicecore.domain.dra.errors import DriverCallError, PrepareError
+from devicecore.domain.dra.errors import DriverCallError, DriverNotRegisteredError, PrepareError
 from devicecore.domain.dra.health import DraHealth, ReportedHealth
 from devicecore.domain.dra.model import (
     AllocatedDevice,
@@ -346,6 +347,19 @@ class TestRegistration:
                 driver.wait_registered(PATIENCE)
             assert not driver.registered
 
+    def test_a_driver_is_told_the_sentence_of_the_listener_and_nothing_follows(self, directory: Path) -> None:
+        heard = Heard()
+        heard.refusal = DriverNotRegisteredError(GPU_DRIVER)
+        with (
+            started(directory, heard),
+            served(directory, AnsweringDriver()) as driver,
+            pytest.raises(KubeletUnreachableError) as refused,
+        ):
+            driver.wait_registered(PATIENCE)
+        said = f"plugin registration failed with err: DRA driver {GPU_DRIVER} is not registered"
+        assert refused.value.cause == f"RegisterPlugin error -- {said}"
+        assert heard.of(DriverConnected) == []
+
     def test_a_driver_that_no_kubelet_asks_says_so(self, directory: Path) -> None:
         with (
             served(directory, AnsweringDriver()) as driver,
@@ -362,6 +376,27 @@ class TestRegistration:
         directory.chmod(0o777)
         with pytest.raises(DirectoryError, match="others may put files there"), started(directory, DriverEvents()):
             pass
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "said", "unanswered"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, "recvmsg: Connection reset by peer", "code = Unavailable desc = recvmsg", True),
+        (grpc.StatusCode.UNAVAILABLE, "failed to connect to all addresses; x", "connect: connection refused", False),
+        (grpc.StatusCode.UNKNOWN, "Stream removed", "code = Unknown desc = Stream removed", True),
+        (grpc.StatusCode.UNKNOWN, "busy", "code = Unknown desc = busy", False),
+        (grpc.StatusCode.CANCELLED, "x", "code = Canceled desc = x", True),
+        (grpc.StatusCode.INTERNAL, "RST_STREAM", "code = Internal desc = RST_STREAM", True),
+        (grpc.StatusCode.NOT_FOUND, "y" * 20_000, "code = NotFound desc = yyy", False),
+    ],
+)
+def test_only_a_status_of_the_driver_itself_is_its_answer(
+    code: grpc.StatusCode, details: str, said: str, *, unanswered: bool
+) -> None:
+    error = calls.call_error("NodePrepareResources", "/dra.sock", AioRpcError(code, Metadata(), Metadata(), details))
+    assert said in str(error)
+    assert error.unanswered is unanswered
+    assert len(str(error)) < 17_000
 
 
 class TestHealth:
@@ -427,6 +462,27 @@ class TestHealth:
             heard.wait_for(HealthEnded)
             assert heard.of(HealthReported) == []
         assert f"the health of {GPU_DRIVER} is not known" in caplog.text
+
+    def test_no_event_follows_the_removal_of_an_instance(self, directory: Path) -> None:
+        """Reports that wait for a slow listener are dropped when the instance is removed."""
+        heard, reported, release = Heard(), threading.Event(), threading.Event()
+
+        def listener(event: DriverEvent) -> None:
+            if isinstance(event, HealthReported) and not reported.is_set():
+                reported.set()
+                release.wait(PATIENCE)
+            heard(event)
+
+        with started(directory, listener), served(directory, AnsweringDriver()) as driver:
+            driver.report([HEALTHY])
+            assert reported.wait(PATIENCE)
+            (instance,) = heard.of(DriverConnected)
+            driver.stop()  # the connection ends, and so does the registration
+            threading.Event().wait(0.2)
+            release.set()
+            heard.wait_for(DriverRemoved)
+            threading.Event().wait(0.2)
+        assert heard.kinds(instance)[-1] is DriverRemoved
 
     def test_a_flood_of_reports_is_slowed_down(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(client, "REPORTS_PER_SECOND", 0.001)

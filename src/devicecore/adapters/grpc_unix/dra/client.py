@@ -83,11 +83,7 @@ class DriverClient:
         try:
             async with self._turn:
                 self._open()
-                try:
-                    await self._listener(DriverRegistered(self.id))
-                except BaseException:
-                    self._is_removed = True  # before another event has its turn
-                    raise
+                await self._listener(DriverRegistered(self.id))
         except BaseException:
             await self.close()
             raise
