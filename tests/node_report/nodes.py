@@ -274,7 +274,7 @@ def plugin_silent(look: Look) -> Look:
 
 
 def plugin_late(look: Look) -> Look:
-    slow = evolve(plugin("slow.sock", GPUS[4:]), seconds=7.0)
+    slow = evolve(plugin("slow.sock", GPUS[4:]), seconds=2.5)
     return with_plugins(look, *plugins_of(look), slow)
 
 

@@ -184,7 +184,7 @@ def sockets_that_may_be_anybodys(look: Look) -> Look:
 
 
 def prompt(look: Look) -> Look:
-    slow = evolve(nodes.plugins_of(look)[0], seconds=4.9)
+    slow = evolve(nodes.plugins_of(look)[0], seconds=1.9)
     return nodes.with_plugins(look, slow, nodes.plugins_of(look)[1])
 
 

@@ -14,7 +14,7 @@ MAX_LIST_BYTES = 4 * 1024 * 1024
 NEARLY_FULL = 0.8
 """The part of `MAX_LIST_BYTES` from which on a list is near the limit."""
 
-LATE = 5.0
+LATE = 2.0
 """Seconds for options and first list together, from which on a plugin answers late. A kubelet dials for 10 s."""
 
 _BYTES_PER_DEVICE = 13  # around an id in a list: two tags, two lengths, and the health
