@@ -96,7 +96,7 @@ class ServedDriver:
         self.driver = driver
         self.registration = registration
         """The path of the registration socket."""
-        self.endpoint = endpoint or registration
+        self.endpoint: str = endpoint or registration
         """The path of the socket of the driver's services."""
         self._services = tuple(services)
         self._poll_interval = poll_interval
