@@ -107,7 +107,7 @@ class MemoryTransport:
             raise PluginStoppedError(plugin.resource)
         try:
             return call(connection.plugin)
-        except Exception as error:  # whatever a plugin raises is its answer
+        except Exception as error:  # any exception of a plugin is its answer
             raise PluginCallError(plugin.resource, method, str(error)) from error
 
     def _remove(self, plugin: PluginId) -> None:

@@ -22,7 +22,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 END_WITHIN = 10.0
-"""Seconds after SIGTERM or SIGINT at which the process ends, whatever hangs."""
+"""Seconds after SIGTERM or SIGINT until the process ends, even if something hangs."""
 
 _DEFAULT_DIRECTORY = "/var/lib/kubelet/device-plugins"
 

@@ -1,4 +1,4 @@
-"""Output to a reader who may stall: a terminal after Ctrl-S, a pipe that nobody reads.
+"""Output to a reader that may stall: a terminal after Ctrl-S, a pipe that no process reads.
 
 Law: `write` never waits. A reader who does not keep up loses output, and is told how much.
 """
@@ -44,7 +44,7 @@ class Stream:
 
     @property
     def is_broken(self) -> bool:
-        """Whether nobody can read any more: the pipe is closed, or the terminal is gone."""
+        """Whether no reader is left: the pipe is closed, or the terminal is gone."""
         return self._broken
 
     def write(self, text: str, *, keep: bool = False) -> None:
@@ -106,7 +106,7 @@ class Stream:
                 return
 
     def _written(self, data: bytes) -> bool:
-        """Write all of it; False if nobody can read it."""
+        """Write all of it; return False if no reader is left."""
         rest = memoryview(data)
         while rest:
             try:

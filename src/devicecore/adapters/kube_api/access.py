@@ -1,6 +1,6 @@
-"""Requests to an API server for one node, and what can go wrong with them in words.
+"""Requests to an API server for one node, and their failures as sentences.
 
-Law: Whatever a file, a program, the network or the server does, a request ends as the node or as a `Problem`.
+Law: a request returns the node or raises a `Problem`, whether a file, a program, the network or the server fails.
 """
 
 import re
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 _MAX_PAUSE = 3600.0  # seconds that a Retry-After can ask for
 _MAX_MESSAGE = 300  # characters of an answer that are repeated in a sentence
-_WATCH_SECONDS = 240  # after which the server ends a watch; it is begun anew then
+_WATCH_SECONDS = 240  # after which the server ends a watch, and the sink begins another
 
 
 @frozen
@@ -96,8 +96,8 @@ class ApiServer:
 
     Attributes:
         node: the node's name.
-        access: how to get there.
-        field_manager: the name that the API server notes for what is written.
+        access: where the server and the credentials are.
+        field_manager: our name in `metadata.managedFields`.
     """
 
     node: str
@@ -137,7 +137,7 @@ class ApiServer:
         )
 
     def watch(self, since: str) -> Iterator[tuple[str, NodeObject]]:
-        """Yield what becomes of the node after version `since`, until the server ends the watch after some minutes.
+        """Yield the changes of the node after version `since`, until the server ends the watch after some minutes.
 
         If `since` is empty, the first event is the node as it is.
 
@@ -165,14 +165,14 @@ class ApiServer:
             yield kind, parsed
 
     def stop(self) -> None:
-        """End the request that is under way, and begin no further one."""
+        """End the request in progress, and begin no other."""
         self.stopped = True
         transport = self._transport
         if transport is not None:
             transport.cut()
 
     def disconnect(self) -> None:
-        """Close the connection. The next request makes a new one, with the credentials as they are then."""
+        """Close the connection. The next request makes a new one, with the credentials of that time."""
         client, self._client, self._transport = self._client, None, None
         if client is not None:
             client.close()
@@ -232,7 +232,7 @@ class _WatchEndedError(Exception):
 
 
 class _WatchTransport(Transport):
-    """For one watch: lightkube would begin the next one itself, at once and without end."""
+    """A transport for one watch, because lightkube would begin the next watch itself, at once and without end."""
 
     _is_used = False
 
@@ -244,7 +244,7 @@ class _WatchTransport(Transport):
         return super().handle_request(request)
 
 
-# Not lightkube's own classes, which check every field of a node.
+# These replace lightkube's classes, which check every field of a node.
 
 _NODE = ResourceDef("", "v1", "Node")
 
@@ -275,11 +275,11 @@ def _version() -> str:
         return "unknown"
 
 
-# --- what went wrong, in words ----------------------------------------------------------------------------------------
+# --- failures as sentences --------------------------------------------------------------------------------------------
 
 
 def _problem(error: Exception, node: str, permission: str) -> Problem:
-    """Why there is no node."""
+    """Return the problem behind an error of a request."""
     for cause in _chain(error):
         match cause:
             case httpx2.HTTPStatusError(response=httpx2.Response() as response):  # lightkube may fail to read a Status
@@ -307,7 +307,7 @@ def refusal(error: Exception) -> tuple[int, str] | None:
 
 
 def _failure(error: Exception) -> str:
-    """Why there is no answer."""
+    """Return a sentence for an error without an answer of the server."""
     match error:
         case httpcore2.TimeoutException():
             return "no complete answer in time"
@@ -344,7 +344,7 @@ def _refusal(response: httpx2.Response, node: str, permission: str) -> Problem:
 
 
 def _message(response: httpx2.Response) -> str:
-    """What the server gives as its reason."""
+    """Return the reason that the server gives."""
     response.read()
     try:
         body = response.json()
@@ -359,7 +359,7 @@ def _line(text: str | None) -> str:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, and those that led to it."""
+    """Yield an error and the errors that caused it."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

@@ -1,6 +1,6 @@
 """The threads that publish a node's status on an API server and repair it.
 
-Law: Whatever goes wrong, the sink tries again with the newest state, and `problem` says why the node does not show it.
+Law: after any failure the sink tries again with the newest state, and `problem` says why the node does not show it.
 """
 
 import logging
@@ -59,7 +59,7 @@ class KubeApiSink:
         keep_removed: keep a removed resource with 0, as a kubelet does; otherwise delete its key.
         beside_kubelet: whether a kubelet also writes this Node's status. A kubelet overwrites the allocatable of these
             resources with their capacity, so both get the number of healthy devices.
-        leftovers: further resources that an earlier run may have published. Resources that `field_manager` has written
+        leftovers: other resources that an earlier run may have published. Resources that `field_manager` has written
             are found in the Node and count as removed until a status names them.
         field_manager: our name in `metadata.managedFields`. No other writer of this Node may use it.
         timeout: seconds for a request with its whole answer.
@@ -122,7 +122,7 @@ class KubeApiSink:
         self._watcher = SupervisedThread("devicecore-kube-api-watch", self._watch)
 
     def publish(self, status: NodeStatus) -> None:
-        """Have `status` published as soon as possible. This never waits for the network.
+        """Let a thread publish `status` as soon as possible; return at once, without waiting for the network.
 
         Raises:
             SinkError: this sink is closed.
@@ -220,7 +220,7 @@ class KubeApiSink:
     def _wait(self, failures: int, pause: float) -> bool:
         """Wait for work; return False if the sink is closed and everything is published."""
         with self._condition:
-            if failures:  # a server in trouble does not get more requests because more is published
+            if failures:  # new statuses cause no additional requests to a server that fails
                 self._condition.wait_for(lambda: self._closing or (self._is_missing and self._must_compare), pause)
             else:
                 self._condition.wait_for(
@@ -230,7 +230,7 @@ class KubeApiSink:
             return not self._closing or self._published != self._wanted
 
     def _reconcile(self) -> tuple[Wanted, NodeObject]:
-        """Make the node show what is wanted; return what that was, and the node."""
+        """Patch the node until it shows the wanted status; return that status and the node."""
         with self._condition:
             self._last_seen = None
         node = self._server.read()
@@ -267,7 +267,7 @@ class KubeApiSink:
         return wanted, node
 
     def _newest(self, node: NodeObject) -> Wanted:
-        """What is wanted now. The first time, this includes what an earlier run left on the node."""
+        """Return what is wanted now. The first call adds what an earlier run left on the node."""
         with self._condition:
             if not self._has_looked_for_leftovers:
                 self._has_looked_for_leftovers = True
@@ -281,7 +281,7 @@ class KubeApiSink:
                 self._condition.wait(seconds)
 
     def _report(self, problem: Problem, bug: Exception | None) -> None:
-        if not self._closing:  # `close` reports what is left
+        if not self._closing:  # `close` reports what was not published
             error = SinkError(self._name, problem.cause)
             _log.error("%s; the sink tries again until it succeeds", error, exc_info=bug)
 
@@ -307,7 +307,7 @@ class KubeApiSink:
     # --- the thread that watches --------------------------------------------------------------------------------------
 
     def _watch(self, stopping: threading.Event) -> None:
-        """Have the node compared when another writer has changed it."""
+        """Watch the node, and let the other thread compare it when another writer has changed it."""
         failures, last = 0, None
         while not stopping.is_set():
             with self._condition:

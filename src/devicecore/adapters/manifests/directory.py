@@ -1,4 +1,4 @@
-"""A directory of manifests, and what becomes of them while people edit them.
+"""A directory of manifests that people edit meanwhile.
 
 Laws: The pods are those in force in the files of the directory. A file that exists but cannot be read keeps its pods.
 If the directory cannot be read, nothing changes. Every file counts except those that editors hide (`.x`) and back up
@@ -25,7 +25,7 @@ MAX_FILES_AT_ONCE = 1_000
 """Manifests that one poll reads."""
 
 MAX_BYTES_AT_ONCE = 1024 * 1024
-"""Bytes after which a poll reads no further manifest: about 0.2 s of work, whatever the manifests say."""
+"""Bytes after which a poll reads no further manifest: at most about 0.2 s of work."""
 
 _IS_DIRECTORY = "expected a file, got a directory"
 

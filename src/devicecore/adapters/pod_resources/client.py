@@ -1,4 +1,4 @@
-"""A client for the pod-resources API of a kubelet, of the stand-in or of a real one.
+"""A client for the pod-resources API of `devicecore kubelet` or of a real kubelet.
 
 Law: Every call ends within its timeout, with an answer or with the reason of the last failure.
 """

@@ -1,4 +1,4 @@
-"""The demo: two nodes, two resources, three pods; then what can go wrong, and how it ends.
+"""The steps of the demo: two nodes, two resources, three pods, and then failures and recoveries.
 
 Each step is a function that does one thing, shows it, and checks the result. Read from top to bottom.
 """

@@ -1,4 +1,4 @@
-"""The adapters of the stand-in kubelet, put together and started."""
+"""The adapters of `devicecore kubelet`: made from its options, and started."""
 
 import fcntl
 import logging

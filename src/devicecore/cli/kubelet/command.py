@@ -27,7 +27,7 @@ STATE_NAME = "state.json"
 """The file in `--root` that always has what the live view shows."""
 
 END_WITHIN = 5.0
-"""Seconds after SIGTERM or SIGINT at which the process ends, whatever hangs."""
+"""Seconds after SIGTERM or SIGINT until the process ends, even if something hangs."""
 
 _INTERVAL = 1.0  # seconds between two looks at the manifests if nothing says that they have changed
 _QUIET = 3.0  # seconds without a change after which things are settled: plugins look for the kubelet once a second
@@ -249,7 +249,7 @@ class _Loop:
             self._wait(min(end if now < end else now + _PAUSE, self._next_poll, self._next_tick))
 
     def state(self) -> "KubeletState":
-        """Everything there is to see now."""
+        """The state now."""
         return self.starter.state(sink_problem=self.sink.problem)
 
     @property

@@ -1,7 +1,7 @@
 """Threads for admissions, which wait for plugins.
 
-Law: a lane whose work hangs delays no other lane. Work in one lane is done in its order, one piece at a time, unless
-very much of it waits.
+Law: a lane whose work hangs delays no other lane. The work of one lane is done in its order and one piece at a time, as
+long as at most 100 pieces wait.
 """
 
 import logging
@@ -12,10 +12,10 @@ from collections.abc import Callable, Hashable
 from attrs import Factory, define
 
 MAX_THREADS = 128
-"""Threads at work at once. A further lane waits until one is free; that takes as many plugins that hang."""
+"""Threads at work at once. A further lane waits until one is free, which happens only if as many plugins hang."""
 
 _LONG = 100  # pieces of work that wait in a lane before more threads help
-_THREADS_OF_LONG = 4  # so that one waits for the plugin while another one saves
+_THREADS_OF_LONG = 4  # so that one thread waits for the plugin while another one saves
 
 Work = Callable[[], None]
 
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 @define(eq=False)
 class _Queue:
-    """The work of one lane that waits, and how many threads do it."""
+    """The waiting work of one lane, and the number of threads that do it."""
 
     work: deque[Work] = Factory(deque)
     threads: int = 0
@@ -61,7 +61,7 @@ class Lanes:
                 threading.Thread(target=self._run, name="devicecore-admission", daemon=True).start()
 
     def close(self) -> None:
-        """Drop everything that has not begun. Do not wait for what has."""
+        """Drop the work that has not begun, and do not wait for the rest."""
         with self._lock:
             self._closed = True
             for queue in self._queues.values():
@@ -88,5 +88,5 @@ class Lanes:
                 work = queue.work.popleft()
             try:
                 work()
-            except Exception:  # noqa: BLE001 - the other work of the lane has to be done all the same
+            except Exception:  # noqa: BLE001 - a failure must not stop the other work of the lane
                 _log.exception("work in the lane of %s failed", lane)

@@ -1,7 +1,8 @@
-"""What an attempt to start a pod led to, and when the pod is tried again.
+"""The outcome of an attempt to start a pod, and when the pod is tried again.
 
 Law: a plugin is asked again only when something has changed that its answer may depend on: which plugin serves the
-resource, which devices it lists, which devices pods hold. Time decides only where nobody has answered.
+resource, which devices it lists, which devices pods hold. If the plugin or the disk did not answer, the pod is tried
+again after some time.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +23,7 @@ from devicecore.domain.inventory import DeviceReport
 from devicecore.domain.model import PluginId, Pod, ResourceName
 from devicecore.domain.node_state import NodeState
 
-_NO_ANSWER = "code = DeadlineExceeded"  # in the text of a call whose time was over
+_NO_ANSWER = "code = DeadlineExceeded"  # in the error of a call that was not answered in time
 
 
 class OutcomeKind(Enum):
@@ -37,10 +38,10 @@ class OutcomeKind(Enum):
 
 @frozen
 class Outcome:
-    """What one attempt led to.
+    """The outcome of one attempt.
 
-    `waits` says that the pod may yet run without a change of its manifest or its devices. `lacks` says how many
-    devices were missing if the kind is TOO_FEW.
+    `waits` is whether the pod may run later without a change of its manifest or its devices. `lacks` has the number of
+    missing devices if the kind is TOO_FEW.
     """
 
     kind: OutcomeKind
@@ -50,7 +51,7 @@ class Outcome:
 
 
 def outcome_of(verdict: Verdict) -> Outcome:
-    """The outcome of an admission; what becomes of the containers of an admitted pod is not known here."""
+    """Return the outcome of an admission. `RUNS` may still become `START_FAILED` when the containers start."""
     if isinstance(verdict, Admitted):
         return Outcome(OutcomeKind.RUNS)
     error = verdict.error
@@ -62,7 +63,7 @@ def outcome_of(verdict: Verdict) -> Outcome:
 
 
 def is_unanswered(error: DeviceCoreError) -> bool:
-    """Whether an error says that nobody answered: a plugin in its time, or the disk."""
+    """Whether an error means that a plugin did not answer in time, or that the disk failed."""
     if isinstance(error, PluginCallError):
         return _NO_ANSWER in error.cause
     return isinstance(error, AdmissionTimeoutError | StoreError)
@@ -72,8 +73,8 @@ def is_unanswered(error: DeviceCoreError) -> bool:
 class ResourceFacts:
     """What a plugin's answer may depend on, for one resource.
 
-    `allocated` are the devices that pods hold. Devices that are only reserved do not count: if they did, two refused
-    pods would be a change for each other for ever.
+    `allocated` are the devices that pods hold. Devices that are only reserved do not count: otherwise two
+    refused pods would cause each other to be tried again without end.
     """
 
     plugin: PluginId | None
@@ -81,7 +82,7 @@ class ResourceFacts:
     allocated: DeviceSet
 
     def is_like(self, other: "ResourceFacts") -> bool:
-        """Whether nothing has changed. A plugin that sends the same list again keeps its report."""
+        """Whether nothing has changed. If a plugin sends the same list again, its report is the same object."""
         return self.report is other.report and self.plugin == other.plugin and self.allocated == other.allocated
 
     @property
@@ -95,14 +96,14 @@ Facts = Mapping[str, ResourceFacts]
 
 
 class FactsKeeper:
-    """Reads facts from states, and gives the same object as long as nothing has changed for a resource."""
+    """Computes facts from states; as long as nothing changes for a resource, its facts are the same object."""
 
     def __init__(self) -> None:
         self._state: NodeState | None = None
         self._known: dict[str, ResourceFacts] = {}
 
     def look(self, state: NodeState) -> None:
-        """Read `state` from now on."""
+        """Use `state` from now on."""
         if state is self._state:
             return
         self._state = state
@@ -113,7 +114,7 @@ class FactsKeeper:
                 self._known[resource] = facts
 
     def of(self, resources: Iterable[str]) -> Facts:
-        """The facts of `resources`; a resource that nobody has heard of has none."""
+        """Return the facts of `resources`; an unknown resource has none."""
         return {resource: self._known[resource] for resource in resources if resource in self._known}
 
 
@@ -128,7 +129,7 @@ def _facts(state: NodeState, name: ResourceName) -> ResourceFacts:
 
 
 def may_differ(outcome: Outcome, before: Facts, now: Facts) -> bool:
-    """Whether another attempt may lead to something else than `outcome`, which an attempt begun on `before` led to."""
+    """Whether an attempt with the facts `now` may have another outcome than `outcome`, which was that with `before`."""
     if before.keys() == now.keys() and all(before[resource] is now[resource] for resource in now):
         return False
     lacks = outcome.lacks
@@ -136,7 +137,7 @@ def may_differ(outcome: Outcome, before: Facts, now: Facts) -> bool:
 
 
 def resources_of(pod: Pod) -> frozenset[str]:
-    """The names of everything that the containers of a pod have a limit for."""
+    """Return the names of the resources for which a container of the pod has a limit."""
     return frozenset(
         resource for container in pod.in_start_order for resource, size in container.limits.items() if size
     )

@@ -1,7 +1,7 @@
-"""What happens between pods that come and go and the device manager.
+"""Admits pods of manifests, starts their containers, and tries again when another result is possible.
 
 Law: a pod that cannot be admitted changes nothing, and waits for no thread that another pod needs. It is tried again
-when its answer may be another one (`outcome`). A kubelet leaves a refused static pod Failed, and starts a pod whose
+when its outcome may be another one (`outcome`). A kubelet leaves a refused static pod Failed, and starts a pod whose
 resource no plugin has registered without its devices. This one waits in both cases, because there is no scheduler that
 would have sent the pod to another node.
 """
@@ -51,7 +51,7 @@ class _Lane:
 
     resources: frozenset[str]
     silent_until: float = 0.0
-    """Until when nobody of the lane is tried, because the last one got no answer (monotonic seconds)."""
+    """The time until which no pod of the lane is tried, because the last one got no answer (monotonic seconds)."""
 
 
 @define(eq=False)
@@ -184,13 +184,13 @@ class PodStarter:
         self._submit_due()
         self._become_ready()
         state = self._manager.state
-        holders = state.ledger.allocations  # a pod whose containers cannot start holds its devices all the same
+        holders = state.ledger.allocations  # a pod whose containers cannot start holds its devices too
         self._active = tuple(
             entry.pod for entry in self._entries.values() if entry.phase == RUNNING or entry.pod.uid in holders
         )
 
     def state(self, sink_problem: str | None = None) -> KubeletState:
-        """Everything there is to see now, with the pods in natural order of their names."""
+        """The state now, with the pods in natural order of their names."""
         entries = sorted(self._entries.values(), key=lambda entry: natural_key(entry.name))
         pods = tuple(PodState(entry.pod, entry.phase, entry.reason) for entry in entries)
         return KubeletState(self._manager.state, pods, self.problems, tuple(self._waits_for()), sink_problem)

@@ -1,4 +1,4 @@
-"""How the state of the stand-in kubelet is shown: on a terminal, as lines of JSON, in the log only, and in a file.
+"""How the state of `devicecore kubelet` is shown: on a terminal, as lines of JSON, in the log only, and in a file.
 
 Law: showing never delays the kubelet: readers that stall and disks that hang are waited for by other threads.
 """
@@ -64,7 +64,7 @@ class Screen:
 
     @property
     def is_broken(self) -> bool:
-        """Whether nobody can see it any more."""
+        """Whether the terminal or the pipe is closed."""
         return False
 
     def close(self) -> None:

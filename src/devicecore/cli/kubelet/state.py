@@ -1,7 +1,7 @@
-"""Everything there is to see of the stand-in kubelet at one moment, and the same as JSON.
+"""The state of `devicecore kubelet` at one time, as values and as JSON.
 
-Law: texts from outside are bounded here. Messages are escaped as well. Names and values are exact as far as they go:
-JSON escapes what a terminal would act on.
+Law: every text from outside is bounded. Messages are escaped as well; names and values are exact up to the bound,
+because JSON escapes the characters that a terminal would act on.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,7 +29,7 @@ JsonObject = dict[str, object]
 
 @frozen
 class PodState:
-    """A pod, and where it stands: `Running`, or `Pending` and why."""
+    """A pod and its phase: `Running`, or `Pending` with a reason."""
 
     pod: Pod
     phase: str
@@ -45,8 +45,8 @@ class PodState:
 class DeviceState:
     """A device: its health, its NUMA nodes, and the containers that hold it.
 
-    `health` is `Unknown` if a container holds the device and no plugin lists it. There is more than one owner where an
-    init container has left the device to a later container of its pod.
+    `health` is `Unknown` if a container holds the device and no plugin lists it. There is more than one owner if a
+    later container of the pod reuses the device of an init container.
     """
 
     id: DeviceId
@@ -57,10 +57,10 @@ class DeviceState:
 
 @frozen(eq=False)
 class KubeletState:
-    """Everything there is to see at one moment.
+    """The state at one time.
 
-    `waits_for` says what may yet happen without a change of manifests or devices. `sink_problem` says why the node's
-    status cannot be published, None if it can.
+    `waits_for` names what may still happen without a change of manifests or devices. `sink_problem` is the reason why
+    the node's status cannot be published, or None.
     """
 
     node: NodeState
@@ -85,7 +85,7 @@ class KubeletState:
         return sorted({*self.node.inventory.resources, *self.node.ledger.resources})
 
     def devices(self, name: ResourceName) -> list[DeviceState]:
-        """The devices of a resource, including those that only containers know."""
+        """Return the devices of a resource, including those that containers hold and no plugin lists."""
         resource = self.node.inventory.resources.get(name)
         report = resource.report if resource else None
         owners = self._owners(name)
@@ -110,7 +110,7 @@ class KubeletState:
         return owners
 
     def to_json(self, node_name: str) -> JsonObject:
-        """The state as scripts read it."""
+        """Return the state as `--json` prints it."""
         status = self.node.inventory.status()
         pods = {state.pod.uid: state.pod for state in self.pods}
         return {
@@ -173,7 +173,7 @@ class KubeletState:
 
 
 def _bounded(text: str) -> str:
-    """The text itself; of a very long one, its beginning and a note."""
+    """Return the text, or the beginning of a very long one with a note of its length."""
     if len(text) <= MAX_VALUE:
         return text
     return f"{text[:MAX_VALUE]}... ({len(text)} characters)"

@@ -1,4 +1,7 @@
-"""A line in the log for every resource whose published counts change."""
+"""The log of published counts.
+
+Law: each change of a resource's published counts is one line in the log.
+"""
 
 import logging
 from collections.abc import Callable

@@ -24,9 +24,9 @@ _MAX_NAME = 253  # characters of a pod's or container's name
 
 @frozen
 class _Detail:
-    """How much is drawn: lines of devices per row (None for all), a line per container or per pod, and events.
+    """How much is drawn: lines of devices per row (None for all), whether each container has a line, and events.
 
-    One line of devices makes no sense: there would be no room for the number of those that are left out.
+    It is never one line of devices, because the line that counts the hidden devices needs a second one.
     """
 
     device_lines: int | None
@@ -41,7 +41,7 @@ _DETAILS = (
     _Detail(4, containers=False, events=3),
     _Detail(2, containers=False, events=2),
 )
-_UNITS = ("line", "pod", "problem", "event")  # what a line of each section is, where there is least room
+_UNITS = ("line", "pod", "problem", "event")  # what one line of each section stands for, used when lines are cut
 _LEAST = _Detail(0, containers=False, events=1)
 
 
@@ -62,7 +62,7 @@ def render(state: KubeletState, node_name: str, events: Sequence[str], width: in
         node_name: the name of the node.
         events: lines of the log, the latest last.
         width: columns.
-        height: lines; None for as many as it takes.
+        height: lines; None for no limit.
 
     Returns:
         Lines of at most `width` columns, at most `height` of them. If not everything fits, devices, containers and
@@ -91,7 +91,7 @@ def _owners(pods: Iterable[PodState]) -> dict[PodUid, _Owner]:
 
 
 def _fitted(sections: Sequence[list[Text]], height: int) -> list[Text]:
-    """The sections cut to `height` lines in all: as much of each as fits, the shortest ones whole."""
+    """Return the sections cut to `height` lines in all; the shortest sections stay complete."""
     left, room = height, dict.fromkeys(range(len(sections)), 0)
     for still, at in enumerate(sorted(room, key=lambda at: len(sections[at]))):
         room[at] = min(len(sections[at]), left // (len(sections) - still))
@@ -262,7 +262,7 @@ def _counts(devices: Sequence[DeviceState]) -> str:
 
 
 def listed(start: str, items: Sequence[str], width: int, length: Callable[[str], int] = cell_len) -> str:
-    """`start` and as many of `items` as fit into `width` columns, with a note of how many more there are."""
+    """Return `start` and as many of `items` as fit into `width` columns, with the number of the others."""
     text = start + ", ".join(items)
     if length(text) <= width:
         return text

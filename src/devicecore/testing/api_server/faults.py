@@ -1,4 +1,7 @@
-"""What the API server does with a request instead of the usual, on cue."""
+"""Faults of the API server, which a test chooses for some requests.
+
+Law: a fault changes only the requests that the test names.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,7 @@
 """Merging objects field by field, and who owns which field.
 
-Some lists of the API are maps in disguise: their items have keys. `keyed` makes maps of them and `unkeyed` makes lists
-again, so that merging, applying and ownership know nothing but maps.
+Some lists of the API have items with keys, so they are maps in fact. `keyed` makes maps of them and `unkeyed` makes
+lists again, so that merging, applying and ownership handle maps only.
 """
 
 import copy
@@ -164,16 +164,6 @@ def managed_fields(owners: Mapping[FieldPath, set[Owner]], api_version: str) -> 
         }
         for (manager, operation, subresource), fields in sorted(entries.items())
     ]
-
-
-def owners_of(document: Json) -> dict[FieldPath, set[Owner]]:
-    """The owners that `metadata.managedFields` names."""
-    owners: dict[FieldPath, set[Owner]] = {}
-    for entry in document["metadata"].get("managedFields", ()):
-        for path, _ in leaves(entry["fieldsV1"]):
-            plain = tuple(part.removeprefix("f:") for part in path)
-            owners.setdefault(plain, set()).add((entry["manager"], entry["operation"]))
-    return owners
 
 
 def _set(document: Json, path: FieldPath, value: Any) -> None:  # noqa: ANN401 - JSON
