@@ -49,14 +49,20 @@ ODD_PHRASES = re.compile(
 # Words that docs/glossary.md replaces, as words inside the identifiers of src. Add a word when the last one is gone.
 REPLACED_WORDS = {
     "bygone",
+    "came",
     "consult",
+    "deepest",
     "demand",
+    "foremost",
     "goodbye",
     "happenings",
     "lend",
     "lends",
+    "life",
     "passage",
+    "ring",
     "serving",
+    "story",
     "whoever",
 }
 REPLACED_NAMES = {"Demand", "News", "Settled", "Way", "WaitedInVain"}  # as whole identifiers
