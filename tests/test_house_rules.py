@@ -64,6 +64,8 @@ REPLACED_WORDS = {
     "serving",
     "story",
     "whoever",
+    "wish",
+    "wishes",
 }
 REPLACED_NAMES = {"Demand", "News", "Settled", "Way", "WaitedInVain"}  # as whole identifiers
 

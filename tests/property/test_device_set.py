@@ -1,7 +1,7 @@
 """The laws of `domain/device_set.py`.
 
-"A device set is equal to any set of the same members, whichever index it is on. Iteration is in the natural order of
-the ids, and no operation changes a set."
+"A device set is equal to any set with the same members; the index that it uses does not matter. Iteration is in the
+natural order of the ids, and no operation changes a set."
 """
 
 import operator

@@ -1,7 +1,8 @@
 """The laws of `domain/inventory.py`.
 
 "An event of one plugin instance never changes what another instance reported. A resource is served by the instance that
-registered last. If that one goes, the latest that is still connected takes over with its own devices."
+registered last. If that instance disconnects, the latest one that is still connected serves the resource with its own
+devices."
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """The laws of `domain/node_state.py`.
 
-"A `NodeState` is only ever replaced. A reader of one has a consistent picture."
+"A `NodeState` never changes; a new one replaces it. So a reader sees inventory and ledger of one moment."
 
 And of `domain/checkpoint/`: a restart keeps what was saved, and a writer writes what `encode` writes.
 """

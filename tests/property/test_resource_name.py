@@ -1,6 +1,7 @@
 """The law of `domain/model.py`.
 
-"Text from outside becomes one of these through a parser here, once; inside, a name is valid and a health is known."
+"Text from outside is parsed once, by a function of this module. After that, each `ResourceName` is valid and each
+health is a `Health`."
 """
 
 import pytest

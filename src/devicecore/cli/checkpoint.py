@@ -12,7 +12,7 @@ from devicecore.cli.output import MAX_SENTENCE, complain, json_option, print_jso
 from devicecore.domain.text import foreign_text
 
 if TYPE_CHECKING:
-    from devicecore.domain.checkpoint import Finding
+    from devicecore.domain.checkpoint import FileReport
 
 _NEGATIVE = 1
 _UNUSABLE = 2
@@ -122,7 +122,7 @@ def show(
     return _NEGATIVE if strict and warnings else 0
 
 
-def _examined(blob: bytes | None) -> "tuple[Finding, tuple[str, ...]]":
+def _examined(blob: bytes | None) -> "tuple[FileReport, tuple[str, ...]]":
     """The verdict on a file, and the warnings about what can be read of it."""
     from devicecore.cli.checkpoint_holders import warnings_about
     from devicecore.domain.checkpoint import FileVerdict, decode, judge
@@ -133,6 +133,6 @@ def _examined(blob: bytes | None) -> "tuple[Finding, tuple[str, ...]]":
     return report, warnings_about(decode(blob).data)
 
 
-def _sentence(report: "Finding") -> str:
+def _sentence(report: "FileReport") -> str:
     verdict = report.verdict.value
     return f"{verdict}: {report.problem}" if report.problem else f"{verdict} {facts(report)}"

@@ -9,7 +9,7 @@ from devicecore.cli.checkpoint_files import load, path_of, refuse_to_overwrite, 
 from devicecore.cli.output import complain, json_option, print_json
 
 if TYPE_CHECKING:
-    from devicecore.domain.checkpoint import Decoded, Finding
+    from devicecore.domain.checkpoint import Decoded, FileReport
 
 _COMMAND = "devicecore checkpoint convert"
 _NEGATIVE = 1
@@ -60,7 +60,7 @@ def convert(*, as_json: bool, wanted: str, output: str | None, force: bool, file
     return 0
 
 
-def _refused(file: str, report: "Finding", *, as_json: bool) -> int:
+def _refused(file: str, report: "FileReport", *, as_json: bool) -> int:
     problem = f"{report.problem}; nothing is written"
     if as_json:
         print_json({"file": file, "from": report.format, "written": None, "problem": problem})

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         ChangedRegistration,
         Decoded,
         Difference,
-        Finding,
+        FileReport,
         Holding,
     )
 
@@ -64,7 +64,7 @@ def diff(*, as_json: bool, before: str, after: str) -> int:
     return _DIFFERENT if is_other_file or found != Difference() else 0
 
 
-def _read(file: str) -> "tuple[Decoded | None, Finding]":
+def _read(file: str) -> "tuple[Decoded | None, FileReport]":
     from devicecore.domain.checkpoint import FileVerdict, decode, judge
 
     blob = load(file)
@@ -75,13 +75,15 @@ def _read(file: str) -> "tuple[Decoded | None, Finding]":
     return decode(blob or b"") if is_readable else None, report
 
 
-def _file(file: str, report: "Finding") -> dict[str, object]:
+def _file(file: str, report: "FileReport") -> dict[str, object]:
     from devicecore.system.json_values import to_json
 
     return {"file": file, **to_json(report)}
 
 
-def _document(files: tuple[str, str], reports: "tuple[Finding, Finding]", found: "Difference") -> dict[str, object]:
+def _document(
+    files: tuple[str, str], reports: "tuple[FileReport, FileReport]", found: "Difference"
+) -> dict[str, object]:
     from devicecore.system.json_values import to_json
 
     return {"files": [_file(file, report) for file, report in zip(files, reports, strict=True)], **to_json(found)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from devicecore.domain.checkpoint import Finding
+    from devicecore.domain.checkpoint import FileReport
 
 _PLUGINS = "device-plugins"
 _MODE = 0o600  # as a kubelet's own file
@@ -44,7 +44,7 @@ def load(path: str) -> bytes | None:
         raise StoreError(os.path.basename(path), "read", f"{path}: {error.strerror}") from error  # noqa: PTH119 - as typed
 
 
-def facts(report: "Finding") -> str:
+def facts(report: "FileReport") -> str:
     """Format, counts and checksum of a file that can be read."""
     entries = f"{report.entries} entr{'y' if report.entries == 1 else 'ies'}"
     resources = f"{report.resources} resource{'' if report.resources == 1 else 's'}"

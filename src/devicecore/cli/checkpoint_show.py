@@ -8,7 +8,7 @@ from attrs import evolve, frozen
 
 from devicecore.cli.checkpoint_holders import free_devices, warnings_about
 from devicecore.cli.output import print_pairs
-from devicecore.domain.checkpoint import CheckpointData, Finding, PodDevicesEntry
+from devicecore.domain.checkpoint import CheckpointData, FileReport, PodDevicesEntry
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.errors import UnreadableReceiptError
 from devicecore.domain.model import NO_TOPOLOGY, Receipt
@@ -39,7 +39,7 @@ class Filter:
         )
 
 
-def document(file: str, report: Finding, data: CheckpointData, shown: Filter) -> dict[str, object]:
+def document(file: str, report: FileReport, data: CheckpointData, shown: Filter) -> dict[str, object]:
     """What is shown, as JSON."""
     registered = data.registered_devices
     return {
@@ -52,7 +52,7 @@ def document(file: str, report: Finding, data: CheckpointData, shown: Filter) ->
     }
 
 
-def print_checkpoint(report: Finding, data: CheckpointData, shown: Filter) -> None:
+def print_checkpoint(report: FileReport, data: CheckpointData, shown: Filter) -> None:
     """Print what is shown, for people."""
     if not shown.free_only:
         _print_entries(report, evolve(data, entries=shown.entries(data)))
@@ -70,7 +70,7 @@ def _print_devices(title: str, devices: dict[str, list[str]], shown: Filter) -> 
         print_pairs(title, listed)
 
 
-def _print_entries(report: Finding, data: CheckpointData) -> None:
+def _print_entries(report: FileReport, data: CheckpointData) -> None:
     by_container = itertools.groupby(data.entries or (), lambda entry: (entry.pod_uid, entry.container_name))
     for (pod, container), entries in by_container:
         click.echo()

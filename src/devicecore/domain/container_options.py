@@ -43,7 +43,7 @@ class ContainerAllocateResponse:
 
 @frozen
 class Conflict:
-    """Two answers for one `name` of a variable or annotation, or one container path. The first answer was kept."""
+    """Two answers that disagree about one `name`: a variable, an annotation or a container path. The first was kept."""
 
     kind: str
     name: str

@@ -28,7 +28,7 @@ class DeviceList(Sequence[Device]):
         """The list of `devices`.
 
         Raises:
-            TypeError: one of them is no device.
+            TypeError: an item is not a `Device`.
         """
         if isinstance(devices, DeviceList):
             return devices
@@ -44,11 +44,11 @@ class DeviceList(Sequence[Device]):
 
     @property
     def by_id(self) -> "DevicesById":
-        """The devices by id; of those with one id, the last."""
+        """The devices by id. If an id is listed twice, its last device counts."""
         return DevicesById(dict(zip(self.ids, self.states, strict=True)))
 
     def ids_of(self, wanted: Health) -> list[DeviceId]:
-        """The ids of the devices of that health."""
+        """The ids of the devices whose health is `wanted`."""
         return [device for device, (health, _) in zip(self.ids, self.states, strict=True) if health is wanted]
 
     @overload
@@ -72,7 +72,7 @@ class DeviceList(Sequence[Device]):
         return tuple(self) == other
 
     def __hash__(self) -> int:
-        return hash(tuple(self))  # that of a tuple, because it may be equal to one
+        return hash(tuple(self))  # the hash of a tuple, because a device list may be equal to one
 
     def __repr__(self) -> str:
         return f"<DeviceList: {counted(len(self), 'device')}>"

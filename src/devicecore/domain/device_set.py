@@ -1,7 +1,7 @@
 """Sets of device ids with the operations of sets.
 
-Law: a device set is equal to any set of the same members, whichever index it is on. Iteration is in the natural order
-of the ids, and no operation changes a set.
+Law: a device set is equal to any set with the same members; the index that it uses does not matter. Iteration is in
+the natural order of the ids, and no operation changes a set.
 """
 
 import re
@@ -18,17 +18,20 @@ _MAX_DIGITS = 999  # int() may refuse longer numbers
 _NUMBER = re.compile(rf"(\d{{1,{_MAX_DIGITS}}})")
 _DIGITS = "0123456789"
 _TRUTH = bytes.maketrans(b"01", b"\0\1")
-_FEW = 8  # members; up to these, one at a time is faster
+_FEW = 8  # members: in sets up to this size, visiting one member at a time is faster
 
 
 def natural_key(device: str) -> tuple[tuple[str | int, ...], str]:
-    """Sort key under which `gpu-2` comes before `gpu-10`; equal-looking ids fall back to plain text order."""
+    """Sort key under which `gpu-2` comes before `gpu-10`.
+
+    Ids that differ only in zeros before a number, such as `gpu-7` and `gpu-007`, are in text order.
+    """
     parts = _NUMBER.split(device)
     return tuple(int(part) if place % 2 else part for place, part in enumerate(parts)), device
 
 
 def in_natural_order(ids: Collection[DeviceId]) -> list[DeviceId]:
-    """`ids`, sorted by `natural_key`. If all ids are one text followed by a number, the keys are not needed."""
+    """`ids`, sorted by `natural_key`. If all ids are one text followed by a number, this computes no keys."""
     ordered = sorted(ids)
     if len(ordered) <= 1:
         return ordered
@@ -46,7 +49,7 @@ def in_natural_order(ids: Collection[DeviceId]) -> list[DeviceId]:
 
 
 def _common_start(one: str, other: str) -> str:
-    """The text that both begin with. For the first and the last of sorted texts, all of them begin with it."""
+    """The text that both begin with. If they are the first and last of sorted texts, all texts begin with it."""
     for place, (mine, theirs) in enumerate(zip(one, other, strict=False)):
         if mine != theirs:
             return one[:place]
@@ -74,7 +77,7 @@ class DeviceIndex:
         return all(map(self.places.__contains__, ids))
 
     def covering(self, ids: Collection[DeviceId]) -> "DeviceIndex":
-        """This index if it has all `ids`, else a new one with its own and these."""
+        """This index if it has all `ids`, else a new index of its own ids and these."""
         return self if self.knows(ids) else DeviceIndex.of((*self.ids, *ids))
 
     def select(self, ids: Iterable[DeviceId]) -> "DeviceSet":
@@ -120,7 +123,7 @@ class DeviceSet(AbstractSet[DeviceId]):
         return cls.of(ids)
 
     def on(self, index: DeviceIndex) -> "DeviceSet":
-        """The same members on `index`, which must have them all."""
+        """This set, represented on `index`. The index must have all members."""
         return self if index is self.index else index.select(self)
 
     def take(self, count: int) -> "DeviceSet":
@@ -189,7 +192,7 @@ class DeviceSet(AbstractSet[DeviceId]):
         return len(self) == len(other) and self <= other
 
     def __hash__(self) -> int:
-        return self._hash()  # that of a frozenset, because it may be equal to one
+        return self._hash()  # the hash of a frozenset, because a device set may be equal to one
 
     def __contains__(self, device: object) -> bool:
         place = self.index.places.get(device)  # type: ignore[call-overload]  # a caller may ask for any object

@@ -1,11 +1,11 @@
-"""What can be refused, sorted by what is to blame: request, plugin, file, disk or network, or the set-up.
+"""All errors, grouped by what is to blame: the request, the plugin, the file, the disk or network, or the set-up.
 
 Law: errors are values. Two errors of one class with equal fields are equal, have the same hash, and survive pickling;
 `str(error)` is the kubelet's own sentence where it has one, and the fields carry the facts.
 
 The library raises a `DeviceCoreError` if something outside the caller's program is to blame. A mistake in a call raises
-the built-in error that Python programmers expect (`TypeError`, `ValueError`, `KeyError`), a wait that is over a
-`TimeoutError`; each docstring names its own. Anything else is a bug in this library.
+the built-in error that Python programmers expect (`TypeError`, `ValueError`, `KeyError`), and a wait that takes too
+long raises a `TimeoutError`. Each docstring names the errors of its function. Any other error is a bug in this library.
 """
 
 from attrs import fields_dict, frozen, has
@@ -14,7 +14,7 @@ from devicecore.domain.text import foreign_text
 
 
 class DeviceCoreError(Exception):
-    """Base of all errors that this library raises on purpose and that are no mistake in a call.
+    """Base of all errors that this library raises on purpose, except for mistakes in a call.
 
     Subclasses are frozen attrs classes. attrs compares exceptions by identity; this class compares them by value.
     """
@@ -39,7 +39,7 @@ def _values(error: object) -> tuple[object, ...]:
 def _hash(value: object) -> int:
     try:
         return hash(value)
-    except TypeError:  # a limit may be any object, lists included
+    except TypeError:  # `InvalidLimitError.limit` may be any object, such as a list
         return 0
 
 
@@ -181,7 +181,7 @@ class AdmissionTimeoutError(AdmissionError):
 
 @frozen
 class ManagerStoppedError(AdmissionError):
-    """The device manager is not started, or was stopped meanwhile."""
+    """The device manager is not running: it was not started, or it was stopped during the call."""
 
     def __str__(self) -> str:
         return "the device manager is not running"
@@ -197,7 +197,7 @@ class ManagerNotStartedError(ManagerStoppedError):
 
 @frozen
 class CalledFromInsideError(DeviceCoreError, RuntimeError):
-    """A call that would wait for itself: `method` is called from inside `inside`, in the same thread."""
+    """A call that would wait for itself, because `method` is called from inside `inside` in the same thread."""
 
     method: str
     inside: str
@@ -211,7 +211,7 @@ class CalledFromInsideError(DeviceCoreError, RuntimeError):
 
 @frozen
 class ForkedError(DeviceCoreError, RuntimeError):
-    """A device manager is used in a fork of the process that started it. Both are process ids."""
+    """A device manager is used in a fork of the process that started it. Both fields are process ids."""
 
     started_in: int
     process: int
@@ -254,7 +254,7 @@ class NoDevicesAllocatedError(DeviceCoreError):
 
 
 class PluginError(DeviceCoreError):
-    """A device plugin said or did something that the manager cannot use."""
+    """A device plugin failed, or sent something that the manager cannot use."""
 
 
 @frozen
@@ -339,7 +339,7 @@ class PluginOptionsError(PluginError):
 
 @frozen
 class PluginStoppedError(PluginError):
-    """The plugin has gone, so nothing was sent."""
+    """The plugin has disconnected, so nothing was sent."""
 
     resource: str
 
@@ -434,7 +434,7 @@ class CorruptCheckpointError(CheckpointError):
 
 @frozen
 class UnencodableCheckpointError(CheckpointError, ValueError):
-    """Data that no kubelet could have, such as a text that is not Unicode. Nothing was written."""
+    """Data that no kubelet can write, such as a text that is not Unicode. Nothing was written."""
 
     problem: str
 
@@ -447,7 +447,7 @@ class UnencodableCheckpointError(CheckpointError, ValueError):
 
 @frozen
 class StoreError(DeviceCoreError):
-    """The checkpoint store cannot read, write or set aside."""
+    """The checkpoint store failed. `action` is what it could not do: read, write or set aside the file."""
 
     name: str
     action: str

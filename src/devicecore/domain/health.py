@@ -1,7 +1,7 @@
 """The health of the devices that containers hold (kubelet: KEP-4680, kubelet.md 10.4).
 
-Law: only a plugin's report makes a device unhealthy here. A device that no plugin reports counts as healthy, and a
-plugin that has gone leaves the health of its devices as it reported it.
+Law: only a plugin's report makes a device unhealthy here. A device that no plugin reports counts as healthy. If a
+plugin disconnects, its devices keep the health that it reported last.
 """
 
 from collections.abc import Mapping
@@ -23,15 +23,15 @@ class ResourceHealth:
     devices: Mapping[DeviceId, Health]
 
 
-def allocated_resources_status(node: NodeState, pod: Pod) -> dict[str, tuple[ResourceHealth, ...]]:
-    """The health of what each container of a pod holds, without init containers (kubelet.md 10.4).
+def allocated_resources_status(state: NodeState, pod: Pod) -> dict[str, tuple[ResourceHealth, ...]]:
+    """The health of the devices that each container of a pod holds; init containers are left out (kubelet.md 10.4).
 
     Kubelet: `UpdateAllocatedResourcesStatus`.
     """
     return {
         container.name: tuple(
-            ResourceHealth(held.resource, {device: _health(node, held.resource, device) for device in held.devices})
-            for held in node.ledger.of_container(pod.key(container))
+            ResourceHealth(one.resource, {device: _health(state, one.resource, device) for device in one.devices})
+            for one in state.ledger.of_container(pod.key(container))
         )
         for container in pod.containers
     }
@@ -42,8 +42,8 @@ def changed_health(
 ) -> tuple[HealthChanged, ...]:
     """The held devices whose health differs between two lists of a plugin, or that are listed for the first time.
 
-    They come in the order of the ledger. A device that is no longer listed is not among them. A kubelet looks for the
-    holder by the device's id alone, and may name the holder of another resource's device; here the resource counts.
+    The result is in the order of the ledger. A device that is no longer listed is not in it. A kubelet looks for the
+    holder by the device's id alone, so it may name the holder of another resource's device; this function does not.
     """
     if after is None or after is before:
         return ()
@@ -58,7 +58,7 @@ def changed_health(
     return tuple([HealthChanged(resource, device, new[device].health, tuple(pods)) for device, pods in holders.items()])
 
 
-def _health(node: NodeState, resource: ResourceName, device: DeviceId) -> Health:
-    report = node.inventory.last_report(resource)
+def _health(state: NodeState, resource: ResourceName, device: DeviceId) -> Health:
+    report = state.inventory.last_report(resource)
     reported = report.devices.get(device) if report else None
     return reported.health if reported else Health.HEALTHY

@@ -1,7 +1,8 @@
 """What the plugins of a node report now: their devices, and whether these are healthy.
 
 Law: an event of one plugin instance never changes what another instance reported. A resource is served by the instance
-that registered last. If that one goes, the latest that is still connected takes over with its own devices.
+that registered last. If that instance disconnects, the latest one that is still connected serves the resource with its
+own devices.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +19,7 @@ from devicecore.domain.model import Device, DeviceId, Health, NumaNode, PluginId
 from devicecore.domain.text import counted, foreign_text
 
 GRACE_PERIOD = 300.0
-"""Seconds for which the devices of a plugin that has gone count as capacity (kubelet: 5 minutes)."""
+"""Seconds for which the devices of a disconnected plugin count as capacity (kubelet: 5 minutes)."""
 
 
 @frozen(repr=False)
@@ -34,7 +35,7 @@ class DeviceReport:
 
     @classmethod
     def of(cls, devices: Iterable[Device], index: DeviceIndex | None = None) -> "DeviceReport":
-        """The report of a plugin's list. Its sets are on `index` if that knows the ids, else on an extended one."""
+        """The report of a plugin's list. Its sets use `index` if that has all ids, else an extended index."""
         listed = DeviceList.of(devices)
         by_id = listed.by_id
         index = index or DeviceIndex.of(by_id)
@@ -44,12 +45,12 @@ class DeviceReport:
         unhealthy = index.select(listed.ids_of(Health.UNHEALTHY))
         if unhealthy and len(by_id) != len(listed):  # an id is listed twice, maybe with different health
             healthy = index.select(listed.ids_of(Health.HEALTHY))
-        else:  # subtracting the few others is faster than adding up the healthy ones
+        else:  # most devices are healthy, so subtracting the others is faster
             healthy = index.all - index.select(absent) - unhealthy
         return cls(by_id, healthy, unhealthy)
 
     def repeats(self, devices: Sequence[Device]) -> bool:
-        """Whether `devices` is the list that this report was made of, as plugins repeat it as a heartbeat."""
+        """Whether `devices` is the list of this report again. Plugins repeat their list as a heartbeat."""
         if len(self.devices) != len(devices):
             return False
         mine, listed = self.devices.states, DeviceList.of(devices)
@@ -73,14 +74,14 @@ class DeviceReport:
         """The devices attached to each NUMA node that has any, healthy or not, in the order of the numbers."""
         ids: dict[NumaNode, list[DeviceId]] = {}
         for device, (_, topology) in self.devices.states.items():
-            for node in topology or ():
-                ids.setdefault(node, []).append(device)
-        return {node: self.index.select(ids[node]) for node in sorted(ids)}
+            for numa_node in topology or ():
+                ids.setdefault(numa_node, []).append(device)
+        return {numa_node: self.index.select(ids[numa_node]) for numa_node in sorted(ids)}
 
     @cached_property
     def numa_node_sizes(self) -> tuple[tuple[NumaNode, int], ...] | None:
-        """The number of devices on each of these NUMA nodes; None if a device is on two, which no sum allows for."""
-        sizes = tuple([(node, len(devices)) for node, devices in self.by_numa_node.items()])
+        """The number of devices on each NUMA node; None if a device is on several, because a sum would be wrong."""
+        sizes = tuple([(numa_node, len(devices)) for numa_node, devices in self.by_numa_node.items()])
         return sizes if sum([size for _, size in sizes]) == len(self.touching(self.by_numa_node)) else None
 
     @property
@@ -88,11 +89,11 @@ class DeviceReport:
         """Whether any device, healthy or not, is attached to a NUMA node (kubelet: `deviceHasTopologyAlignment`)."""
         return bool(self.by_numa_node)
 
-    def touching(self, nodes: Iterable[NumaNode]) -> DeviceSet:
-        """The devices attached to at least one of `nodes`."""
+    def touching(self, numa_nodes: Iterable[NumaNode]) -> DeviceSet:
+        """The devices attached to at least one of `numa_nodes`."""
         touched = DeviceSet(self.index)
-        for node in nodes:
-            touched = touched | self.by_numa_node.get(node, touched)
+        for numa_node in numa_nodes:
+            touched = touched | self.by_numa_node.get(numa_node, touched)
         return touched
 
     def all_unhealthy(self) -> "DeviceReport":
@@ -105,7 +106,7 @@ _NOTHING = DeviceReport.of(())
 
 @frozen
 class Plugin:
-    """One connected plugin instance: its options, and its last report, None before its first list."""
+    """One plugin instance: its options, and its last report, which is None before its first list."""
 
     id: PluginId
     options: PluginOptions
@@ -113,21 +114,21 @@ class Plugin:
 
 
 class Phase(Enum):
-    """Where a resource stands between the registration of its first plugin and the end of its grace period."""
+    """The states of a resource from the registration of its first plugin to the end of its grace period."""
 
     AWAITED = "registered before a restart, and not reported since"
     REGISTERED = "a plugin has registered, and none has sent a list"
     SERVED = "a plugin is connected and has sent its list"
-    GONE = "the last plugin has gone, and the grace period runs"
+    GONE = "the last plugin has disconnected, and the grace period runs"
 
 
 @frozen(repr=False)
 class Resource:
     """One resource of the node.
 
-    `plugins` are the connected instances, in the order in which they registered. `report` is the list that counts,
-    None until a plugin's first list. `stopped` is the last connected plugin that went, and `gone_since` says when
-    (monotonic seconds); both are None while a plugin is connected. `awaited` says that the resource was known
+    `plugins` are the connected instances, in the order in which they registered. `report` is the current list, None
+    until a plugin's first list. `stopped` is the plugin that disconnected last, and `gone_since` the time at which it
+    did (monotonic seconds); both are None while a plugin is connected. `awaited` says that the resource was known
     before a restart and no plugin has reported it since.
     """
 
@@ -143,12 +144,12 @@ class Resource:
 
     @property
     def plugin(self) -> Plugin | None:
-        """The instance that serves: the connected one that registered last, else the last that went."""
+        """The connected instance that registered last; if none is connected, the one that disconnected last."""
         return self.plugins[-1] if self.plugins else self.stopped
 
     @property
     def phase(self) -> Phase:
-        """Where the resource stands."""
+        """The phase of the resource, which follows from the other fields."""
         if self.awaited:
             return Phase.AWAITED
         if self.report is None:
@@ -175,12 +176,12 @@ class Inventory:
         return f"<Inventory: {counted(devices, 'device')} of {counted(len(self.resources), 'resource')}>"
 
     def current_report(self, name: ResourceName) -> DeviceReport | None:
-        """The report of a resource that counts; None if no plugin has listed any (kubelet: key of `healthyDevices`)."""
+        """The current report of a resource; None if no plugin has sent a list (kubelet: key of `healthyDevices`)."""
         resource = self.resources.get(name)
         return resource.report if resource else None
 
     def last_report(self, name: ResourceName) -> DeviceReport | None:
-        """As `current_report`, or the report that expired: containers may still hold its devices (kubelet.md 3.6)."""
+        """The current report, else the one that expired. Containers may still hold its devices (kubelet.md 3.6)."""
         return self.current_report(name) or self.former.get(name)
 
     def connect(self, id_: PluginId, options: PluginOptions) -> "Inventory":
@@ -198,16 +199,16 @@ class Inventory:
         return self._with(evolve(resource, plugins=plugins, stopped=None, gone_since=None))
 
     def report(self, id_: PluginId, devices: Iterable[Device], index: DeviceIndex | None = None) -> "Inventory":
-        """Replace the list of a plugin instance. A list of an instance that has gone changes nothing."""
+        """Replace the list of a plugin instance. If the instance is not connected, nothing changes."""
         resource = self.resources.get(id_.resource)
         if resource is None or not any(plugin.id == id_ for plugin in resource.plugins):
             return self
         report = DeviceReport.of(devices, index)
         plugins = tuple(evolve(plugin, report=report) if plugin.id == id_ else plugin for plugin in resource.plugins)
-        return self._with(evolve(resource, plugins=plugins, report=_counting(plugins, report), awaited=False))
+        return self._with(evolve(resource, plugins=plugins, report=_current_list(plugins, report), awaited=False))
 
     def is_repeated(self, id_: PluginId, devices: Sequence[Device]) -> bool:
-        """Whether the serving plugin instance has sent the list that counts already."""
+        """Whether `devices` is the current list again, sent by the instance that serves the resource."""
         resource = self.resources.get(id_.resource)
         if resource is None or resource.report is None or not resource.plugins or resource.awaited:
             return False
@@ -215,7 +216,7 @@ class Inventory:
         return plugin.id == id_ and plugin.report is resource.report and resource.report.repeats(devices)
 
     def disconnect(self, id_: PluginId, now: float) -> "Inventory":
-        """Remove a plugin instance that has gone (kubelet: `PluginDisconnected`). An unknown one changes nothing.
+        """Remove a plugin instance that has disconnected (kubelet: `PluginDisconnected`), if it was connected.
 
         If it was the last, the devices become unhealthy and the grace period begins at `now` (monotonic seconds).
         """
@@ -224,17 +225,20 @@ class Inventory:
         if len(plugins) == len(resource.plugins):
             return self
         if plugins:
-            return self._with(evolve(resource, plugins=plugins, report=_counting(plugins, resource.report)))
+            return self._with(evolve(resource, plugins=plugins, report=_current_list(plugins, resource.report)))
         report = resource.report and resource.report.all_unhealthy()
         return self._with(evolve(resource, plugins=(), report=report, stopped=resource.plugin, gone_since=now))
 
     def expect(self, names: Iterable[ResourceName], now: float) -> "Inventory":
-        """Resources of before a restart: registered, without devices, stopped since `now` (kubelet.md 4.4)."""
+        """Add the resources that were registered before a restart (kubelet.md 4.4).
+
+        They have no devices until a plugin reports them. Their grace period begins at `now` (monotonic seconds).
+        """
         restored = {name: Resource(name, report=_NOTHING, gone_since=now, awaited=True) for name in names}
         return evolve(self, resources={**restored, **self.resources})
 
     def expire(self, now: float) -> tuple[tuple[ResourceName, ...], "Inventory"]:
-        """Forget what is expired at `now` (monotonic seconds). The names removed, sorted (kubelet.md 3.6)."""
+        """Remove the resources that are expired at `now` (monotonic seconds); their names, sorted (kubelet.md 3.6)."""
         live = {name: resource for name, resource in self.resources.items() if not resource.expired(now)}
         if len(live) == len(self.resources):
             return (), self
@@ -253,6 +257,6 @@ class Inventory:
         return evolve(self, resources={**self.resources, resource.name: resource})
 
 
-def _counting(plugins: tuple[Plugin, ...], before: DeviceReport | None) -> DeviceReport | None:
-    """The list of the latest instance that has sent one; if none has, the list that counted before."""
+def _current_list(plugins: tuple[Plugin, ...], before: DeviceReport | None) -> DeviceReport | None:
+    """The list of the latest instance that has sent one; if none has, the list that was current before."""
     return next((plugin.report for plugin in reversed(plugins) if plugin.report is not None), before)

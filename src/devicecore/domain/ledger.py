@@ -96,10 +96,9 @@ class Ledger:
 
     def __repr__(self) -> str:
         allocations, devices = sum(map(len, self.allocations.values())), sum(map(len, self._in_use.values()))
-        held = f"{counted(devices, 'device')} in use by {counted(len(self.allocations), 'pod')}"
-        return (
-            f"<Ledger: {held}, {counted(allocations, 'allocation')}, {counted(len(self.reservations), 'reservation')}>"
-        )
+        in_use = f"{counted(devices, 'device')} in use by {counted(len(self.allocations), 'pod')}"
+        reservations = counted(len(self.reservations), "reservation")
+        return f"<Ledger: {in_use}, {counted(allocations, 'allocation')}, {reservations}>"
 
     def __iter__(self) -> Iterator[Allocation]:
         for of_pod in self.allocations.values():
@@ -167,7 +166,7 @@ class Ledger:
         key: ContainerKey,
         resource: ResourceName,
         receipt: Receipt,
-        nodes_of: Callable[[DeviceId], tuple[NumaNode, ...]],
+        numa_nodes_of: Callable[[DeviceId], tuple[NumaNode, ...]],
     ) -> "Ledger":
         """Turn a reservation into an allocation, because the plugin has prepared its devices.
 
@@ -175,7 +174,7 @@ class Ledger:
             KeyError: the container has no reservation of the resource.
         """
         reservation = self._reservation(key, resource)
-        nodes = {device: in_order_of_numa_nodes(nodes_of(device)) for device in reservation.devices}
+        nodes = {device: sorted_numa_nodes(numa_nodes_of(device)) for device in reservation.devices}
         allocation = Allocation(key, resource, nodes, receipt)
         allocations = _copied(self.allocations)
         allocations[key.pod] = (*allocations.get(key.pod, ()), allocation)
@@ -213,14 +212,14 @@ class Ledger:
         raise KeyError(key, resource)
 
     def _freed(self, gone: Iterable[Holding], left: "Ledger") -> "Ledger":
-        """The ledger `left`, which has the holdings of this one without those `gone`; their devices are free."""
+        """Return `left`, which is this ledger without the holdings `gone`. Their devices count as free there."""
         in_use = dict(self._in_use)
         for holding in gone:
             resource = holding.resource
             if resource in self._shared_by_error and holding.devices & self._shared_by_error[resource]:
                 return _counted(left)
             still_held = _union(left.held_by(holding.key.pod, resource).values())
-            # On the index of the devices in use, so that a small set does not need an index of its own.
+            # Select on the index of the devices in use, because an index of its own costs more than a small set.
             before = in_use.get(resource, _NONE)
             in_use[resource] = before - (before.index.select(holding.device_ids) - still_held)
         in_use = {resource: devices for resource, devices in in_use.items() if devices}
@@ -234,14 +233,14 @@ def _copied(
     return allocations.copy() if isinstance(allocations, dict) else dict(allocations)
 
 
-def in_order_of_numa_nodes(nodes: Iterable[NumaNode]) -> tuple[NumaNode, ...]:
-    """The NUMA nodes of a device in order; none if `NO_TOPOLOGY` is the only one, as after a restart."""
+def sorted_numa_nodes(nodes: Iterable[NumaNode]) -> tuple[NumaNode, ...]:
+    """The NUMA nodes of a device, sorted; empty if `NO_TOPOLOGY` is the only one, as in a restored checkpoint."""
     ordered = tuple(sorted(nodes))
     return () if ordered == (NO_TOPOLOGY,) else ordered
 
 
 def _counted(ledger: Ledger) -> Ledger:
-    """The ledger with the devices in use, and those with several owners, counted from its holdings."""
+    """The ledger with its devices in use, and those with several owners, computed from its holdings."""
     of_pods: dict[ResourceName, dict[PodUid, set[DeviceId]]] = {}
     holdings: tuple[Holding, ...] = (*ledger, *ledger.reservations)
     for holding in holdings:

@@ -1,7 +1,7 @@
 """The values that everything else is made of.
 
-Law: text from outside becomes one of these through a parser here, once. Inside the library a name is valid and a health
-is known.
+Law: text from outside is parsed once, by a function of this module. After that, each `ResourceName` is valid and each
+health is a `Health`.
 """
 
 import re
@@ -30,10 +30,10 @@ Receipt = NewType("Receipt", bytes)
 """A plugin's answer to Allocate for one container, as bytes of the transport that received it."""
 
 ResourceName = NewType("ResourceName", str)
-"""An extended resource name such as `nvidia.com/gpu`. Get one from `resource_name`."""
+"""An extended resource name such as `nvidia.com/gpu`. The function `resource_name` makes one from text."""
 
 MAX_DEVICE_ID_LENGTH = 63
-"""Characters of a device id. A comment in the device plugin API demands this; no kubelet checks it."""
+"""Characters of a device id. A comment in the device plugin API requires this limit; no kubelet checks it."""
 
 _QUOTA_PREFIX = "requests."
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -112,8 +112,8 @@ class Device:
     """One device as its plugin reports it.
 
     `topology` holds the NUMA nodes that the device is attached to, in the plugin's order. None (the plugin sent no
-    topology) and an empty tuple (it sent one without nodes) differ in hints and in the pod-resources API. A text for
-    `health` is read by `Health.parse`.
+    topology) and an empty tuple (it sent one without nodes) differ in hints and in the pod-resources API. If `health`
+    is given as text, `Health.parse` reads it.
 
     Raises:
         TypeError: a value has another type.
@@ -158,7 +158,7 @@ class ContainerKey:
 
 
 def _limits(value: Mapping[str, int]) -> dict[str, int]:
-    # A type checker does not see that a caller may pass anything.
+    # Typed as object because a type checker would call the check below unreachable; a caller may pass anything.
     given: object = value
     if not isinstance(given, Mapping):
         message = _expected("limits", "a mapping of resource names to counts", value)
@@ -173,7 +173,7 @@ def _limits(value: Mapping[str, int]) -> dict[str, int]:
 
 @frozen
 class Container:
-    """The part of a container's spec that matters here.
+    """What the device manager uses of a container's spec.
 
     `limits` maps resource names to whole counts. It is copied; native resources such as `cpu` may be in it, and are
     ignored. `restartable` is an init container's `restartPolicy: Always`, which makes it a sidecar.
@@ -198,7 +198,7 @@ def _claimed(value: Iterable[tuple[str, str]]) -> frozenset[tuple[str, str]]:
 
 @frozen
 class Pod:
-    """The part of a pod that matters here.
+    """What the device manager uses of a pod.
 
     `claimed` names (container, resource) pairs that dynamic resource allocation serves instead of a device plugin
     (kubelet: `extendedResourceClaimStatus.requestMappings`).
@@ -220,7 +220,7 @@ class Pod:
         return self.init_containers + self.containers
 
     def container(self, name: str) -> Container:
-        """The container called `name`; of an init container and an app container, the init container.
+        """The container called `name`. If an init container and an app container have that name, it is the former.
 
         Raises:
             ContainerNotFoundError: the pod has no such container. It is a KeyError.
@@ -235,7 +235,10 @@ class Pod:
         return ContainerKey(self.uid, container.name)
 
     def is_reusable(self, container: Container) -> bool:
-        """Whether later containers may reuse its devices: it is an init container that ends (kubelet.md 5.2)."""
+        """Whether later containers may reuse the devices of `container`, as those of an init container that ends.
+
+        See kubelet.md 5.2.
+        """
         return not container.restartable and any(container.name == init.name for init in self.init_containers)
 
 

@@ -1,6 +1,7 @@
 """Everything that is known of a node's devices, as one value.
 
-Law: a `NodeState` never changes; a new one replaces it. So each reader has a consistent picture.
+Law: a `NodeState` never changes; a new one replaces it. So a reader sees inventory and ledger of one
+moment.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -97,10 +98,10 @@ class NodeState:
         return NodeState(self.inventory, self.ledger.reserve(request.key, request.resource, devices, reusable))
 
     def confirm(self, key: ContainerKey, resource: ResourceName, receipt: Receipt) -> "NodeState":
-        """Confirm a reservation. A device that its plugin no longer lists counts as one without topology."""
+        """Confirm a reservation. If the plugin no longer lists a device, the device counts as one without topology."""
         report = self.inventory.last_report(resource)
-        nodes_of = report.devices.numa_nodes if report else _nowhere
-        return NodeState(self.inventory, self.ledger.confirm(key, resource, receipt, nodes_of))
+        numa_nodes_of = report.devices.numa_nodes if report else _no_numa_nodes
+        return NodeState(self.inventory, self.ledger.confirm(key, resource, receipt, numa_nodes_of))
 
     def evict(self, pods: Iterable[PodUid]) -> "NodeState":
         """The state without the allocations of `pods`; see `Ledger.evict`."""
@@ -111,8 +112,8 @@ class NodeState:
         removed, inventory = self.inventory.expire(now)
         if inventory is self.inventory:
             return removed, self
-        held = {name: report for name, report in inventory.former.items() if name in self.ledger.resources}
-        return removed, evolve(self, inventory=evolve(inventory, former=held))
+        former = {name: report for name, report in inventory.former.items() if name in self.ledger.resources}
+        return removed, evolve(self, inventory=evolve(inventory, former=former))
 
     def sanitize_allocatable(self, pod: PodUid, allocatable: Mapping[ResourceName, int]) -> dict[ResourceName, int]:
         """`allocatable` raised to the devices in use, if `pod` holds any (kubelet: `UpdatePluginResources`)."""
@@ -123,12 +124,12 @@ class NodeState:
         )
 
     def _index(self, resource: ResourceName, ids: Sequence[DeviceId]) -> DeviceIndex:
-        """The index for a new report: the present one if it fits, else one of the devices listed or held now."""
+        """The index for a new report: the current one if it fits, else a new one of the devices listed or in use."""
         report = self.inventory.current_report(resource)
         if report and len(report.index.ids) <= 2 * len(ids) and report.index.knows(ids):
             return report.index
         return DeviceIndex.of((*ids, *self.ledger.in_use(resource)))
 
 
-def _nowhere(_: DeviceId) -> tuple[NumaNode, ...]:
+def _no_numa_nodes(_: DeviceId) -> tuple[NumaNode, ...]:
     return ()

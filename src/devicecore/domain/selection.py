@@ -30,8 +30,8 @@ class ResourceRequest:
     """The request of one container for one resource.
 
     `affinity` are the NUMA nodes that the topology policy chose, None if it has no preference. `already_running` says
-    that the container has been running since before a restart and not all pods are known yet; it keeps what it has
-    (kubelet.md 4.5).
+    that the container has been running since before a restart, and that not all pods are known yet. Such a container
+    keeps the devices that it has (kubelet.md 4.5).
     """
 
     key: ContainerKey
@@ -84,14 +84,14 @@ def devices_to_allocate(
         ChangedRequestError: the container holds another number of devices than it requests now.
         UnregisteredDeviceError: no plugin has registered the resource.
         NoHealthyDevicesError: none of its devices is healthy.
-        DevicesNoLongerHealthyError: a device the container holds is no longer healthy.
+        DevicesNoLongerHealthyError: a device that the container holds is no longer healthy.
         NotEnoughDevicesError: too few healthy devices are free.
         EndpointNotFoundError: the resource has no plugin instance to ask.
     """
     allocation = ledger.allocation(request.key, request.resource)
     if allocation and len(allocation.numa_nodes) != request.size:
-        key, held = request.key, len(allocation.numa_nodes)
-        raise ChangedRequestError(key.pod, key.container, request.resource, held=held, requested=request.size)
+        key, count = request.key, len(allocation.numa_nodes)
+        raise ChangedRequestError(key.pod, key.container, request.resource, held=count, requested=request.size)
     if request.already_running:
         return Chosen(_NONE)
     # Health is checked before the number: after a reboot a pod must not start without its plugin (#109595).
@@ -149,8 +149,8 @@ def reusable_devices(pod: Pod, key: ContainerKey, resource: ResourceName, ledger
     Those are the devices of init containers that end, without those that a sidecar or an app container holds
     (kubelet.md 5.2).
     """
-    held = ledger.held_by(key.pod, resource)
-    if not held:
+    by_container = ledger.held_by(key.pod, resource)
+    if not by_container:
         return _NONE
     reusable = kept = _NONE
     is_before = True
@@ -158,9 +158,9 @@ def reusable_devices(pod: Pod, key: ContainerKey, resource: ResourceName, ledger
         if container.name == key.container:
             is_before = False
         elif not pod.is_reusable(container):
-            kept |= held.get(container.name, _NONE)
+            kept |= by_container.get(container.name, _NONE)
         elif is_before:
-            reusable |= held.get(container.name, _NONE)
+            reusable |= by_container.get(container.name, _NONE)
     return reusable - kept - ledger.shared_by_error(resource)
 
 

@@ -21,16 +21,16 @@ from devicecore.domain.model import Container, DeviceId, NumaNode, Pod, Resource
 from devicecore.domain.selection import reusable_devices
 
 MAX_MASKS = 10_000
-"""Sets of NUMA nodes that are all examined for one resource: those of a machine with up to 13 NUMA nodes."""
+"""The most sets of NUMA nodes that are all examined for one resource; 13 NUMA nodes have no more."""
 
 MAX_BEST_MASKS = 1_000
-"""Sets of NUMA nodes that are examined if there are more than `MAX_MASKS`."""
+"""If there are more sets of NUMA nodes than `MAX_MASKS`, only this many are examined."""
 
 MAX_PAIRS = 255 * 255
-"""Pairs of masks that are all examined when hints are merged that are not preferred: those of up to 8 NUMA nodes."""
+"""The most pairs of masks that a merge of hints examines completely; up to 8 NUMA nodes have no more."""
 
 MAX_PARTNERS = 100
-"""Masks on each side whose pairs are examined if there are more than `MAX_PAIRS`."""
+"""If there are more pairs than `MAX_PAIRS`, a merge pairs only this many masks of each side."""
 
 _NONE = DeviceSet()
 
@@ -42,15 +42,15 @@ class NumaMask:
     bits: int
 
     @classmethod
-    def of(cls, nodes: Iterable[NumaNode]) -> "NumaMask":
-        """The mask of `nodes`. Numbers below 0 stand for no NUMA node and are ignored."""
-        return cls(sum({1 << node for node in nodes if node >= 0}))
+    def of(cls, numa_nodes: Iterable[NumaNode]) -> "NumaMask":
+        """The mask of `numa_nodes`. Numbers below 0 stand for no NUMA node and are ignored."""
+        return cls(sum({1 << numa_node for numa_node in numa_nodes if numa_node >= 0}))
 
     def __iter__(self) -> Iterator[NumaNode]:
-        return (NumaNode(node) for node in range(self.bits.bit_length()) if self.bits >> node & 1)
+        return (NumaNode(numa_node) for numa_node in range(self.bits.bit_length()) if self.bits >> numa_node & 1)
 
-    def __contains__(self, node: object) -> bool:
-        return isinstance(node, int) and node >= 0 and bool(self.bits >> node & 1)
+    def __contains__(self, numa_node: object) -> bool:
+        return isinstance(numa_node, int) and numa_node >= 0 and bool(self.bits >> numa_node & 1)
 
     def __len__(self) -> int:
         return self.bits.bit_count()
@@ -64,7 +64,10 @@ class NumaMask:
 
 @frozen
 class TopologyHint:
-    """The request could be met from the NUMA nodes of `mask` (None: from any). `preferred`: from no smaller set."""
+    """The request could be met from the NUMA nodes of `mask`, or from any if it is None.
+
+    `preferred` says that it could not be met from a smaller set.
+    """
 
     mask: NumaMask | None
     preferred: bool
@@ -73,7 +76,7 @@ class TopologyHint:
 _Candidates = tuple[tuple[tuple[NumaNode, ...], TopologyHint], ...]
 
 Hints = Mapping[str, Sequence[TopologyHint] | None]
-"""The hints of one provider by resource. None is no preference; an empty sequence cannot be met."""
+"""The hints of one provider by resource. None is no preference; an empty sequence means that no set is possible."""
 
 
 class Policy(Enum):
@@ -119,9 +122,9 @@ class Topology:
     scope: Scope = field(default=Scope.CONTAINER, converter=_scope)
 
     @numa_nodes.validator
-    def _are_nodes(self, _: object, nodes: tuple[NumaNode, ...]) -> None:
-        if not nodes or min(nodes) < 0 or len(set(nodes)) < len(nodes):
-            problem = f"expected one or more different NUMA nodes, none below 0, got {list(nodes)}"
+    def _are_nodes(self, _: object, numa_nodes: tuple[NumaNode, ...]) -> None:
+        if not numa_nodes or min(numa_nodes) < 0 or len(set(numa_nodes)) < len(numa_nodes):
+            problem = f"expected one or more different NUMA nodes, none below 0, got {list(numa_nodes)}"
             raise ValueError(problem)
 
 
@@ -133,9 +136,9 @@ def container_hints(
     hints: dict[str, tuple[TopologyHint, ...] | None] = {}
     for resource, size in _device_requests(container.limits, inventory, ledger):
         allocation = ledger.allocation(key, resource)
-        held = allocation.devices if allocation else _NONE
+        own = allocation.devices if allocation else _NONE
         reusable = reusable_devices(pod, key, resource, ledger)
-        hints[resource] = _hints(inventory, ledger, resource, size, held=held, reusable=reusable, numa_nodes=numa_nodes)
+        hints[resource] = _hints(inventory, ledger, resource, size, own=own, reusable=reusable, numa_nodes=numa_nodes)
     return hints
 
 
@@ -145,11 +148,11 @@ def pod_hints(
     """Hints for each device resource that a whole pod requests (kubelet: `GetPodTopologyHints`, kubelet.md 6.1)."""
     hints: dict[str, tuple[TopologyHint, ...] | None] = {}
     for resource, size in _device_requests(pod_request(pod), inventory, ledger):
-        held = _NONE
+        own = _NONE
         for allocation in ledger.of_pod(pod.uid):
             if allocation.resource == resource:
-                held |= allocation.devices
-        hints[resource] = _hints(inventory, ledger, resource, size, held=held, reusable=_NONE, numa_nodes=numa_nodes)
+                own |= allocation.devices
+        hints[resource] = _hints(inventory, ledger, resource, size, own=own, reusable=_NONE, numa_nodes=numa_nodes)
     return hints
 
 
@@ -167,15 +170,16 @@ def _hints(
     resource: ResourceName,
     size: int,
     *,
-    held: DeviceSet,
+    own: DeviceSet,
     reusable: DeviceSet,
     numa_nodes: Sequence[NumaNode],
 ) -> tuple[TopologyHint, ...] | None:
+    """The hints for one resource. `own` are the devices that the container or the pod has already."""
     report = inventory.last_report(resource)
     if report is None or not report.has_topology:
         return None
-    if held:
-        return generate_hints(report, held, _NONE, size, numa_nodes) if len(held) == size else ()
+    if own:
+        return generate_hints(report, own, _NONE, size, numa_nodes) if len(own) == size else ()
     available = report.healthy - ledger.in_use(resource)
     if reusable and len(available | reusable) < size:
         return ()
@@ -196,22 +200,22 @@ def generate_hints(
         anchored = [device.id for device in listed if device.topology is not None]
     sizes, machine = report.numa_node_sizes, tuple(numa_nodes)
     if anchored or sizes is None or report.by_numa_node.keys().isdisjoint(machine):
-        nodes = tuple([node for node in report.by_numa_node if node in machine]) or machine
-        return _hints_by_sets(report, available, anchored, size, nodes)
-    free = {node: available.common(devices) for node, devices in report.by_numa_node.items()}
+        with_devices = tuple([numa_node for numa_node in report.by_numa_node if numa_node in machine]) or machine
+        return _hints_by_sets(report, available, anchored, size, with_devices)
+    free = {numa_node: available.common(devices) for numa_node, devices in report.by_numa_node.items()}
     if 1 << len(sizes) <= MAX_MASKS:
         candidates = _all_candidates(sizes, machine, size)
     else:
-        on_machine = {node: count for node, count in sizes if node in machine}
+        on_machine = {numa_node: count for numa_node, count in sizes if numa_node in machine}
         candidates = _candidates(_masks(tuple(on_machine), on_machine, free, size), on_machine.values(), size)
-    return tuple([hint for nodes, hint in candidates if sum(map(free.__getitem__, nodes)) >= size])
+    return tuple([hint for combined, hint in candidates if sum(map(free.__getitem__, combined)) >= size])
 
 
 @lru_cache(maxsize=16)
 def _all_candidates(
     sizes: tuple[tuple[NumaNode, int], ...], numa_nodes: tuple[NumaNode, ...], size: int
 ) -> _Candidates:
-    on_machine = {node: count for node, count in sizes if node in numa_nodes}
+    on_machine = {numa_node: count for numa_node, count in sizes if numa_node in numa_nodes}
     return _candidates(_all_masks(tuple(on_machine)), on_machine.values(), size)
 
 
@@ -222,17 +226,21 @@ def _candidates(masks: Iterable["_Mask"], sizes: Collection[int], size: int) -> 
 
 
 def _hints_by_sets(
-    report: DeviceReport, available: DeviceSet, anchored: Sequence[DeviceId], size: int, nodes: tuple[NumaNode, ...]
+    report: DeviceReport,
+    available: DeviceSet,
+    anchored: Sequence[DeviceId],
+    size: int,
+    numa_nodes: tuple[NumaNode, ...],
 ) -> tuple[TopologyHint, ...]:
-    """Hints for devices that are on several NUMA nodes at once, or if devices of the pod must be reused."""
-    known = {node: report.by_numa_node.get(node, DeviceSet(report.index)) for node in nodes}
-    sizes = {node: len(devices) for node, devices in known.items()}
-    free = {node: available.common(devices) for node, devices in known.items()}
+    """Hints if devices are on several NUMA nodes at once, or if devices of the pod must be reused."""
+    known = {numa_node: report.by_numa_node.get(numa_node, DeviceSet(report.index)) for numa_node in numa_nodes}
+    sizes = {numa_node: len(devices) for numa_node, devices in known.items()}
+    free = {numa_node: available.common(devices) for numa_node, devices in known.items()}
     least = _fewest_nodes(known, size)
     reused = report.index.select(anchored)
     found: list[_Mask] = []
-    for mask in _masks(nodes, sizes, free, size):
-        touched = reduce(or_, [known[node] for node in mask.numa_nodes])
+    for mask in _masks(numa_nodes, sizes, free, size):
+        touched = reduce(or_, [known[numa_node] for numa_node in mask.numa_nodes])
         if len(mask.numa_nodes) < least and len(touched) >= size:
             least = len(mask.numa_nodes)
         if len(available & touched) >= size - len(anchored) and reused <= touched:
@@ -249,13 +257,13 @@ class _Mask:
     other: TopologyHint
 
     @classmethod
-    def of(cls, nodes: tuple[NumaNode, ...]) -> "_Mask":
-        mask = NumaMask.of(nodes)
-        return cls(nodes, TopologyHint(mask, preferred=True), TopologyHint(mask, preferred=False))
+    def of(cls, numa_nodes: tuple[NumaNode, ...]) -> "_Mask":
+        mask = NumaMask.of(numa_nodes)
+        return cls(numa_nodes, TopologyHint(mask, preferred=True), TopologyHint(mask, preferred=False))
 
 
 def _masks(
-    nodes: tuple[NumaNode, ...], sizes: Mapping[NumaNode, int], free: Mapping[NumaNode, int], size: int
+    numa_nodes: tuple[NumaNode, ...], sizes: Mapping[NumaNode, int], free: Mapping[NumaNode, int], size: int
 ) -> Iterable[_Mask]:
     """The sets of NUMA nodes to examine, smallest first.
 
@@ -263,22 +271,22 @@ def _masks(
     of NUMA nodes with more free devices come first within a size, and after `MAX_BEST_MASKS` sets only that of all NUMA
     nodes follows.
     """
-    if 1 << len(nodes) <= MAX_MASKS:
-        return _all_masks(nodes)
-    first = sorted(nodes, key=lambda node: -free[node])
-    possible = range(_fewest(sizes.values(), size), len(nodes))
+    if 1 << len(numa_nodes) <= MAX_MASKS:
+        return _all_masks(numa_nodes)
+    first = sorted(numa_nodes, key=lambda numa_node: -free[numa_node])
+    possible = range(_fewest(sizes.values(), size), len(numa_nodes))
     combined = chain.from_iterable(combinations(first, count) for count in possible)
-    return map(_Mask.of, chain(islice(combined, MAX_BEST_MASKS), [nodes]))
+    return map(_Mask.of, chain(islice(combined, MAX_BEST_MASKS), [numa_nodes]))
 
 
 @lru_cache(maxsize=4)
-def _all_masks(nodes: tuple[NumaNode, ...]) -> tuple[_Mask, ...]:
-    sizes = range(1, len(nodes) + 1)
-    return tuple(map(_Mask.of, chain.from_iterable(combinations(nodes, count) for count in sizes)))
+def _all_masks(numa_nodes: tuple[NumaNode, ...]) -> tuple[_Mask, ...]:
+    sizes = range(1, len(numa_nodes) + 1)
+    return tuple(map(_Mask.of, chain.from_iterable(combinations(numa_nodes, count) for count in sizes)))
 
 
 def _fewest_nodes(known: Mapping[NumaNode, DeviceSet], size: int) -> int:
-    """As `_fewest`, but a device may be on several NUMA nodes."""
+    """The result of `_fewest` for devices that may be on several NUMA nodes."""
     touched = DeviceSet()
     for count, devices in enumerate(sorted(known.values(), key=len, reverse=True), start=1):
         touched |= devices
@@ -288,11 +296,11 @@ def _fewest_nodes(known: Mapping[NumaNode, DeviceSet], size: int) -> int:
 
 
 def _fewest(sizes: Collection[int], size: int) -> int:
-    """The number of NUMA nodes that have `size` devices together, largest first; all of them if they have fewer."""
-    held = 0
+    """The smallest number of NUMA nodes that have `size` devices together; all if they have fewer devices."""
+    total = 0
     for count, more in enumerate(sorted(sizes, reverse=True), start=1):
-        held += more
-        if held >= size:
+        total += more
+        if total >= size:
             return count
     return len(sizes)
 
@@ -305,57 +313,59 @@ def merge(topology: Topology, providers: Iterable[Hints]) -> tuple[TopologyHint,
     if topology.policy is Policy.NONE:
         return TopologyHint(None, preferred=True), True
     everywhere = NumaMask.of(topology.numa_nodes)
-    wishes = [_wish(wish) for hints in providers for wish in (list(hints.values()) or [None])]
+    hint_lists = [_at_least_one(hints) for provider in providers for hints in (list(provider.values()) or [None])]
     if topology.policy is Policy.SINGLE_NUMA_NODE:
-        wishes = [
-            [hint for hint in wish if hint.preferred and (not hint.mask or len(hint.mask) == 1)] for wish in wishes
+        hint_lists = [
+            [hint for hint in hints if hint.preferred and (not hint.mask or len(hint.mask) == 1)]
+            for hints in hint_lists
         ]
-    best = _best(everywhere, wishes)
+    best = _best(everywhere, hint_lists)
     if topology.policy is Policy.SINGLE_NUMA_NODE and best.mask == everywhere:
         best = TopologyHint(None, best.preferred)
     return best, best.preferred or topology.policy is Policy.BEST_EFFORT
 
 
-def _wish(hints: Sequence[TopologyHint] | None) -> Sequence[TopologyHint]:
-    """The hints of a provider for one resource: always at least one."""
+def _at_least_one(hints: Sequence[TopologyHint] | None) -> Sequence[TopologyHint]:
+    """The hints of a provider for one resource. If it has none, a hint without a mask stands for that."""
     return hints or (TopologyHint(None, preferred=hints is None),)
 
 
-def _best(everywhere: NumaMask, wishes: Sequence[Sequence[TopologyHint]]) -> TopologyHint:
-    """The best hint of all that are made of one hint of each wish, by intersecting their masks.
+def _best(everywhere: NumaMask, hint_lists: Sequence[Sequence[TopologyHint]]) -> TopologyHint:
+    """The best hint that combines one hint of each list: its mask is the intersection of their masks.
 
-    Only a mask that all wishes prefer is preferred, so such masks are found first, without combining any.
+    A combined hint is preferred only if every list prefers its mask. Such masks are looked for first, because that
+    needs no combinations.
     """
-    alike = _preferred_by_all(everywhere, wishes)
-    if alike:
-        return min(alike, key=_rank_of_preferred)
-    narrowest = [min((len(hint.mask) for hint in wish if hint.mask), default=0) for wish in wishes]
-    fitting = max(narrowest, default=0)
+    preferred = _preferred_by_all(everywhere, hint_lists)
+    if preferred:
+        return min(preferred, key=_rank_of_preferred)
+    narrowest = [min((len(hint.mask) for hint in hints if hint.mask), default=0) for hints in hint_lists]
+    best_width = max(narrowest, default=0)
 
     def rank(bits: int) -> tuple[int, ...]:
-        return _rank_of_others(bits, fitting)
+        return _rank_of_others(bits, best_width)
 
     common = {everywhere.bits}
-    for wish in wishes:
-        masks = {everywhere.bits if hint.mask is None else hint.mask.bits & everywhere.bits for hint in wish}
+    for hints in hint_lists:
+        masks = {everywhere.bits if hint.mask is None else hint.mask.bits & everywhere.bits for hint in hints}
         if len(common) * len(masks) > MAX_PAIRS:
             common, masks = _best_of(common, rank), _best_of(masks, rank)
         common = {one & other for one in common for other in masks} - {0}
     return TopologyHint(NumaMask(min(common, key=rank)) if common else everywhere, preferred=False)
 
 
-def _preferred_by_all(everywhere: NumaMask, wishes: Sequence[Sequence[TopologyHint]]) -> list[TopologyHint]:
-    """The preferred hints that are in every wish. A wish that prefers any NUMA node has them all."""
-    named = [{hint.mask for hint in wish if hint.preferred and hint.mask is not None} for wish in wishes]
-    has_none = [any(hint.preferred and hint.mask is None for hint in wish) for wish in wishes]
-    demanding = [masks for masks, none in zip(named, has_none, strict=True) if not none]
-    # If no wish demands a mask, a mask that some wishes prefer is as good as none.
-    alike = set.intersection(*demanding) if demanding else {everywhere}.union(*named)
-    return [TopologyHint(mask & everywhere, preferred=True) for mask in alike if (mask & everywhere).bits]
+def _preferred_by_all(everywhere: NumaMask, hint_lists: Sequence[Sequence[TopologyHint]]) -> list[TopologyHint]:
+    """The hints that every list prefers. A list with a preferred hint without a mask prefers every mask."""
+    masks_of = [{hint.mask for hint in hints if hint.preferred and hint.mask is not None} for hints in hint_lists]
+    prefer_any = [any(hint.preferred and hint.mask is None for hint in hints) for hints in hint_lists]
+    restricted = [masks for masks, any_mask in zip(masks_of, prefer_any, strict=True) if not any_mask]
+    # If every list prefers any mask, the masks that some lists name are candidates besides that of all NUMA nodes.
+    candidates = set.intersection(*restricted) if restricted else {everywhere}.union(*masks_of)
+    return [TopologyHint(mask & everywhere, preferred=True) for mask in candidates if (mask & everywhere).bits]
 
 
 def _best_of(masks: set[int], rank: Callable[[int], tuple[int, ...]]) -> set[int]:
-    """The best masks, few enough that all pairs can be examined, and the widest, because it intersects most others."""
+    """The `MAX_PARTNERS` - 1 best masks, and the widest one, because it intersects most other masks."""
     return {*nsmallest(MAX_PARTNERS - 1, masks, key=rank), max(sorted(masks), key=int.bit_count, default=0)}
 
 
@@ -365,12 +375,12 @@ def _rank_of_preferred(hint: TopologyHint) -> tuple[int, int]:
     return len(mask), mask.bits
 
 
-def _rank_of_others(bits: int, fitting: int) -> tuple[bool, int, int]:
+def _rank_of_others(bits: int, best_width: int) -> tuple[bool, int, int]:
     """Sort key of masks that are not preferred; the smallest key is best.
 
-    First masks of exactly `fitting` NUMA nodes, then the widest below that, then the narrowest above it. Among equals,
-    the smaller number is best.
+    Masks of exactly `best_width` NUMA nodes come first, then narrower ones, the widest first, then wider ones, the
+    narrowest first. Among equals, the smaller number is best.
     """
     width = bits.bit_count()
-    above = width > fitting
+    above = width > best_width
     return above, width if above else -width, bits

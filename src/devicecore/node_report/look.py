@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from attrs import field, frozen
 
-from devicecore.domain.checkpoint import CheckpointData, Finding
+from devicecore.domain.checkpoint import CheckpointData, FileReport
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.model import ContainerKey, PluginOptions, Pod, ResourceName
 
@@ -70,7 +70,7 @@ class CheckpointSeen:
     `receipts` holds the receipts that name CDI devices or cannot be read. `blob` is the file itself.
     """
 
-    verdict: Finding
+    verdict: FileReport
     data: CheckpointData | None = None
     receipts: tuple[ReceiptSeen, ...] = ()
     blob: bytes = field(default=b"", repr=False)

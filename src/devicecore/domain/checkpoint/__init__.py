@@ -30,7 +30,7 @@ from devicecore.domain.checkpoint.repair import (
 )
 from devicecore.domain.checkpoint.salvage import Salvaged, Unreadable, salvage
 from devicecore.domain.checkpoint.state import allocation_of, checkpoint_of, entry_of, restore
-from devicecore.domain.checkpoint.verdict import FileVerdict, Finding, judge
+from devicecore.domain.checkpoint.verdict import FileReport, FileVerdict, judge
 from devicecore.domain.checkpoint.writer import CheckpointWriter
 
 __all__ = [
@@ -44,8 +44,8 @@ __all__ = [
     "DropReason",
     "Dropped",
     "ExtraFields",
+    "FileReport",
     "FileVerdict",
-    "Finding",
     "Holding",
     "Move",
     "PodDevicesEntry",

@@ -83,7 +83,7 @@ class Decoded:
 
 
 def decode(blob: bytes) -> Decoded:
-    """Read a file of any format. The result says whether the checksum is right.
+    """Read a file of any format, even if its checksum is wrong: `Decoded.valid` says whether it is right.
 
     Raises:
         MalformedCheckpointError: it is not a checkpoint.
@@ -127,7 +127,7 @@ def _decode_file(value: Json) -> Decoded:
         try:
             return _decode_as(1, value, _FLAT)
         except RefusedError:
-            raise refusal from None  # the problem with format 2 says more
+            raise refusal from None  # nearly every file has format 2, so its problem helps most
     if newest.valid:
         return newest
     with suppress(RefusedError):
@@ -136,7 +136,7 @@ def _decode_file(value: Json) -> Decoded:
     return newest
 
 
-def _decode_as(format: int, value: Json, fields: "Fields") -> Decoded:  # noqa: A002 - what else would one call it
+def _decode_as(format: int, value: Json, fields: "Fields") -> Decoded:  # noqa: A002 - the word of `encode`
     file = into_struct(_File(), value, fields)
     entries = None if file.data.entries is None else tuple(entry.frozen() for entry in file.data.entries.items)
     data = CheckpointData(entries, file.data.registered)

@@ -22,7 +22,10 @@ from devicecore.domain.checkpoint.go_text import (
 )
 
 DevicesPerNuma = Mapping[int, tuple[str, ...] | None]
-"""Device ids by NUMA node (kubelet: `DevicesPerNUMA`). On two, a device is under both; on none, under `NO_TOPOLOGY`."""
+"""Device ids by NUMA node (kubelet: `DevicesPerNUMA`).
+
+A device on two NUMA nodes is listed under both, and a device on none under `NO_TOPOLOGY`.
+"""
 
 
 @frozen

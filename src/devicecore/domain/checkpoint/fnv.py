@@ -30,7 +30,7 @@ _BYTE_BEFORE = {state & 0xFF: (bytes((byte,)), state) for byte, state in enumera
 
 @lru_cache(maxsize=1024)
 def _power(length: int) -> int:
-    """The factor by which hashing so many bytes multiplies a state. The same lengths come repeatedly."""
+    """The factor by which hashing `length` bytes multiplies a state. It is cached because lengths repeat."""
     return pow(_PRIME, length, 1 << 32)
 
 
@@ -77,7 +77,7 @@ def before(data: bytes, state: int) -> int:
 
 @frozen(eq=False)
 class HashedText:
-    """A text that remembers the effect of hashing it, so that it is not read again for a similar state.
+    """A text that remembers the effect of hashing it, so that it is not read again for each state.
 
     Only the low eight bits of the state before are combined with the text. A text of n bytes leads from the state h to
     `prime**n * h + effect[h & 255]`.

@@ -101,7 +101,7 @@ def unparse(value: Json) -> str:
 
 
 def kind(value: Json) -> str:
-    """What Go calls a value that it cannot use; null is of use everywhere."""
+    """Go's name for the type of `value`, for errors. Null has none here, because every Go type accepts it."""
     match value:
         case str():
             return "string"

@@ -53,7 +53,7 @@ def json_text(value: object) -> bytes:
 
 
 def with_escapes(json: bytes) -> bytes:
-    """JSON with Go's escapes; these characters are only ever found in strings."""
+    """JSON with Go's escapes. In JSON, the characters to escape occur only inside strings."""
     for char, escape in _ASCII_ESCAPES if json.isascii() else _ESCAPES:
         json = json.replace(char, escape)
     return json

@@ -24,7 +24,7 @@ _INTEGER = re.compile(r"([+-]?)0*([0-9]{1,20})")
 
 @frozen
 class RefusedError(Exception):
-    """A value that no Go type takes, and where it stands in the file."""
+    """A value that the Go type of its field does not accept, and its place in the file."""
 
     why: str
     where: str = ""
@@ -109,7 +109,7 @@ def into_strings(old: Slice[str] | None, value: Json) -> Slice[str] | None:
 
 def new_strings(value: Json) -> tuple[str, ...] | None:
     """A `[]string` that was nil before."""
-    if isinstance(value, list) and set(map(type, value)) <= _ONLY_STRINGS:  # nearly always, and ten times faster
+    if isinstance(value, list) and set(map(type, value)) <= _ONLY_STRINGS:  # the usual case, ten times faster
         return tuple(cast("list[str]", value))
     strings = into_strings(None, value)
     return None if strings is None else tuple(strings.items)
@@ -143,7 +143,11 @@ def fields_of(by_name: Fields) -> Fields:
 
 
 def field_called(fields: Fields, name: str) -> Field | None:
-    """The exact name wins; else case does not matter. Two letters outside ASCII fold into it, one in `lower()`."""
+    """The field called `name`: an exact match first, else one that differs in case only.
+
+    Like Go, this also matches the two letters outside ASCII whose lower case is ASCII: U+017F and the Kelvin sign,
+    which `lower()` handles.
+    """
     return fields.get(name) or fields.get(name.replace("\u017f", "s").lower())
 
 

@@ -2,8 +2,8 @@
 
 Law: `read_plain` reads a file as the rules of `decoding` do, or leaves it to them.
 
-JSON libraries accept more than Go, and keep the last of repeated keys. But if writing what they read gives the same
-bytes again, the file has nothing that they passed over.
+JSON libraries accept more than Go, and keep the last of repeated keys. So `read_plain` encodes the values again, and
+accepts them only if that gives the bytes of the file: then the library has ignored nothing.
 """
 
 import json

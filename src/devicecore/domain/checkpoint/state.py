@@ -7,7 +7,7 @@ receipts, in the same order of pods. Reservations are not in a checkpoint, becau
 from devicecore.domain.checkpoint.entries import CheckpointData, PodDevicesEntry
 from devicecore.domain.device_set import in_natural_order
 from devicecore.domain.inventory import Inventory
-from devicecore.domain.ledger import Allocation, Ledger, in_order_of_numa_nodes
+from devicecore.domain.ledger import Allocation, Ledger, sorted_numa_nodes
 from devicecore.domain.model import NO_TOPOLOGY, ContainerKey, DeviceId, NumaNode, PodUid, Receipt, ResourceName
 from devicecore.domain.node_state import NodeState
 
@@ -47,6 +47,6 @@ def allocation_of(entry: PodDevicesEntry) -> Allocation:
     for numa_node, devices in (entry.device_ids or {}).items():
         for device in map(DeviceId, devices or ()):
             listed.setdefault(device, []).append(NumaNode(numa_node))
-    nodes = {device: in_order_of_numa_nodes(of_device) for device, of_device in listed.items()}
+    nodes = {device: sorted_numa_nodes(of_device) for device, of_device in listed.items()}
     key = ContainerKey(PodUid(entry.pod_uid), entry.container_name)
     return Allocation(key, ResourceName(entry.resource_name), nodes, Receipt(entry.alloc_resp or b""))

@@ -1,4 +1,4 @@
-"""A report on a checkpoint file that is not to be used.
+"""A report on a checkpoint file, for readers that only want to know its condition.
 
 Law: each file has exactly one verdict, and `judge` never raises.
 """
@@ -21,8 +21,8 @@ class FileVerdict(Enum):
 
 
 @frozen
-class Finding:
-    """A verdict with its reasons. Unknown values are None; `problem` is empty if there is none."""
+class FileReport:
+    """A verdict with its reasons. Unknown values are None, and `problem` is empty if nothing is wrong."""
 
     verdict: FileVerdict
     format: int | None = None
@@ -33,20 +33,20 @@ class Finding:
     problem: str = ""
 
 
-def judge(blob: bytes | None) -> Finding:
-    """Examine the blob of a store."""
+def judge(blob: bytes | None) -> FileReport:
+    """Examine the content of a checkpoint file; None is no file."""
     if blob is None:
-        return Finding(FileVerdict.ABSENT, problem="there is no checkpoint")
+        return FileReport(FileVerdict.ABSENT, problem="there is no checkpoint")
     try:
         found = decode(blob)
     except MalformedCheckpointError as error:
-        return Finding(FileVerdict.MALFORMED, problem=error.problem)
+        return FileReport(FileVerdict.MALFORMED, problem=error.problem)
     verdict, problem = FileVerdict.OK, ""
     try:
         found.verified()
     except CorruptCheckpointError as error:
         verdict, problem = FileVerdict.CHECKSUM, str(error)
-    return Finding(
+    return FileReport(
         verdict,
         found.format,
         found.stored,

@@ -1,12 +1,12 @@
-"""Write the checkpoint after every change, at the cost of what is new in it.
+"""Write the checkpoint after every change, at the cost of the entries that are new.
 
 Law: `CheckpointWriter().file(state) == encode(checkpoint_of(state))`; and one writer keeps this law for every state of
-any sequence of states. What the writer wrote before never shows in a file.
+any sequence of states. A file does not depend on what the writer wrote before.
 
-Entries are kept as text in blocks of several pods, in the order of the ledger. Each block remembers what hashing it
-does (`HashedText`). A new pod is appended to the last block. If pods have gone, only their blocks are put together
-again; the blocks behind them are hashed again, because the hash now reaches them in another state, unless the block
-remembers that state.
+Entries are kept as text in blocks of several pods, in the order of the ledger. Each block remembers the effect of
+hashing it (`HashedText`). A new pod is appended to the last block. If pods are removed, only their blocks are joined
+again. The blocks after them are hashed again, because the hash of the text before them has changed, unless a block
+remembers its effect for the new hash.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ from devicecore.domain.ledger import Allocation
 from devicecore.domain.model import PodUid, ResourceName
 from devicecore.domain.node_state import NodeState
 
-_FEW_PODS = 16  # every block has room for so many
+_FEW_PODS = 16  # every block has room for at least this many
 
 # In a block, a separator precedes every entry. Hashing starts in the state from which a space leads to the state
 # behind "[".
@@ -57,8 +57,8 @@ class _PodText:
             dump + b"".join([dump for _, dump in texts]),
         )
 
-    def now(self, ledger: Mapping[PodUid, _OfPod]) -> "_PodText | None":
-        """The text of the same pod in `ledger`, if nothing of the pod has gone; else None."""
+    def updated(self, ledger: Mapping[PodUid, _OfPod]) -> "_PodText | None":
+        """The text of the same pod in `ledger`; None if an allocation of the pod is no longer there."""
         allocations = ledger.get(self.allocations[0].key.pod, ())
         if allocations is self.allocations:
             return self
@@ -67,7 +67,7 @@ class _PodText:
 
 @frozen(eq=False)
 class _Block:
-    """The entries of some pods, at least one: of each pod, and of all together."""
+    """The entries of at least one pod: the text of each pod, and the text of all together."""
 
     pods: tuple[_PodText, ...]
     json: bytes
@@ -79,7 +79,7 @@ class _Block:
         return cls(pods, b"".join([pod.json for pod in pods]), HashedText(tuple([pod.dump for pod in pods])))
 
     def followed_by(self, pods: Sequence[_PodText]) -> "_Block":
-        """The block with `pods` behind those it has. Only these are hashed."""
+        """The block with `pods` appended. Only the text of these is hashed."""
         more = b"".join([pod.dump for pod in pods])
         json = b"".join([self.json, *[pod.json for pod in pods]])
         return _Block((*self.pods, *pods), json, self.dump.followed_by(more))
@@ -96,13 +96,13 @@ class _Entries:
     blocks: tuple[_Block, ...] = ()
     hashes: tuple[int, ...] = (_START,)
 
-    def now(self, ledger: Mapping[PodUid, _OfPod]) -> "_Entries":
+    def updated(self, ledger: Mapping[PodUid, _OfPod]) -> "_Entries":
         """The entries of `ledger`. Objects that it has in common with the last ledger are not rendered again."""
         pods = tuple(ledger.values())
         if pods[: len(self.pods)] == self.pods:  # compares by identity first: fast for thousands
             blocks, rendered = list(self.blocks), len(self.pods)
         else:
-            blocks, rendered = self._left_in(ledger, pods)
+            blocks, rendered = self._kept_blocks(ledger, pods)
         _append(blocks, [_PodText.of(allocations) for allocations in pods[rendered:]])
         kept = _common_length(self.blocks, blocks)
         hashes = list(self.hashes[: kept + 1])
@@ -110,7 +110,7 @@ class _Entries:
             hashes.append(block.dump.hash(hashes[-1]))
         return _Entries(pods, tuple(blocks), tuple(hashes))
 
-    def _left_in(self, ledger: Mapping[PodUid, _OfPod], pods: tuple[_OfPod, ...]) -> tuple[list[_Block], int]:
+    def _kept_blocks(self, ledger: Mapping[PodUid, _OfPod], pods: tuple[_OfPod, ...]) -> tuple[list[_Block], int]:
         """The blocks of the first pods of `ledger`, and how many pods these are. Changed blocks are made anew."""
         blocks: list[_Block] = []
         few = _room(len(self.blocks)) // 2
@@ -119,7 +119,7 @@ class _Entries:
             end = start + len(block.pods)
             left = block
             if self.pods[start:end] != pods[place : place + len(block.pods)]:
-                texts = [text for text in [pod.now(ledger) for pod in block.pods] if text]
+                texts = [text for text in [pod.updated(ledger) for pod in block.pods] if text]
                 if tuple([text.allocations for text in texts]) != pods[place : place + len(texts)]:
                     break  # the ledger has them in another order
                 left = _Block.of(texts)
@@ -166,7 +166,7 @@ class _Resources:
     json: bytes = b""
     dump: HashedText = field(factory=partial(HashedText, ()))
 
-    def now(self, inventory: Inventory) -> "_Resources":
+    def updated(self, inventory: Inventory) -> "_Resources":
         """The devices of `inventory`. Reports that it has in common with the last inventory are not rendered again."""
         if inventory is self.inventory:
             return self
@@ -175,7 +175,7 @@ class _Resources:
             for name, resource in sorted(inventory.resources.items())
             if resource.report is not None
         }
-        if self.inventory is not None and _are(self.devices.values(), devices.values()):
+        if self.inventory is not None and _are_same_objects(self.devices.values(), devices.values()):
             return _Resources(inventory, devices, self.json, self.dump)
         json = AFTER_ENTRIES + b"{" + b",".join([text.json for text in devices.values()]) + b"}"
         dump = b" ".join([text.dump for text in devices.values()])
@@ -188,10 +188,10 @@ class _Resources:
 
 @define(eq=False, repr=False)
 class CheckpointWriter:
-    """Makes the file for one state after the other, and remembers the state it wrote last.
+    """Makes the file for one state after another, and remembers the state that it wrote last.
 
-    It compares by identity, and by value only where that fails. A writer belongs to the object that saves, and is not
-    thread-safe. `extra` goes into every file.
+    It compares objects by identity first, and by value only if they are not identical. A writer belongs to the object
+    that saves, and is not thread-safe. `extra` goes into every file.
     """
 
     extra: ExtraFields = field(factory=ExtraFields)
@@ -204,8 +204,8 @@ class CheckpointWriter:
         Raises:
             UnencodableCheckpointError: a string is no Unicode text, or a NUMA node no 64-bit number.
         """
-        entries = self._entries.now(state.ledger.allocations)
-        resources = self._resources.now(state.inventory)
+        entries = self._entries.updated(state.ledger.allocations)
+        resources = self._resources.updated(state.inventory)
         self._entries, self._resources = entries, resources
         checksum = resources.dump.hash(entries.hash)
         return self.extra.file([b'{"PodDeviceEntries":', *entries.json, resources.json, b"}"], checksum)
@@ -230,7 +230,10 @@ def _append(blocks: list[_Block], texts: Sequence[_PodText]) -> None:
 
 
 def _room(blocks: int) -> int:
-    """For how many pods each of so many blocks has room. Blocks and pods in one block both grow slowly."""
+    """How many pods fit into each block if there are `blocks` of them.
+
+    It grows with the number of blocks, so that neither many blocks nor long blocks make a change expensive.
+    """
     return max(_FEW_PODS, 4 * (blocks + 1))
 
 
@@ -239,16 +242,16 @@ def _text(allocation: Allocation) -> tuple[bytes, bytes]:
     return b"," + json_text(entry.json), utf8(f" {entry.dump}")
 
 
-def _are(these: Iterable[object], those: Iterable[object]) -> bool:
+def _are_same_objects(first: Iterable[object], second: Iterable[object]) -> bool:
     """Whether both have the same objects in the same order."""
-    these, those = tuple(these), tuple(those)
-    return len(these) == len(those) and all(map(is_, these, those))
+    first, second = tuple(first), tuple(second)
+    return len(first) == len(second) and all(map(is_, first, second))
 
 
 def _starts_with(whole: _OfPod, start: _OfPod) -> bool:
     return len(whole) >= len(start) and all(map(is_, start, whole))
 
 
-def _common_length(these: Sequence[object], those: Sequence[object]) -> int:
+def _common_length(first: Sequence[object], second: Sequence[object]) -> int:
     """How many objects both begin with."""
-    return next(compress(count(), map(is_not, these, those)), min(len(these), len(those)))
+    return next(compress(count(), map(is_not, first, second)), min(len(first), len(second)))
