@@ -1,6 +1,6 @@
 """Whether a pod fits on a node, and the smallest change after which it does.
 
-Laws: A trial decides nothing itself. A `DeviceManager` that lives in memory admits the pod, so the answer is the one
+Laws: A trial decides nothing itself. A `DeviceManager` with adapters in memory admits the pod, so the answer is the one
 that the node's own manager would give. A change is proposed only after a trial with it has admitted the pod.
 """
 
@@ -35,7 +35,7 @@ MAX_CHANGES = 64
 """How many devices, pods or requests one proposed change has at most."""
 
 MAX_PODS_TRIED = 200
-"""Of how many pods it is tried whether the end of that one pod would be enough."""
+"""How many pods are tried one by one, to see whether the end of that pod is enough."""
 
 
 _POLICIES = (Policy.SINGLE_NUMA_NODE, Policy.RESTRICTED, Policy.BEST_EFFORT, Policy.NONE)  # from strict to lax
@@ -48,7 +48,7 @@ class TrialNode:
     Attributes:
         name: how answers call the node.
         devices: the devices that each resource's plugin lists, in its order.
-        allocations: who holds which devices.
+        allocations: which container holds which devices.
         awaited: resources that are registered although no list of their devices is known.
         topology: the NUMA nodes, the topology policy and its scope.
         pod_names: how answers call the holders; a pod without a name is called by its UID.
@@ -68,7 +68,7 @@ class TrialNode:
         were under way on the real node are not known either.
         """
         asked = {ResourceName(resource) for container in pod.in_start_order for resource in container.limits}
-        entries = [evolve(entry_of(held), alloc_resp=b"") for held in self.allocations if held.resource in asked]
+        entries = [evolve(entry_of(one), alloc_resp=b"") for one in self.allocations if one.resource in asked]
         registered = {str(name): () for name in (*self.devices, *self.awaited) if name in asked}
         store = MemoryStore()
         store.save(encode(CheckpointData(tuple(entries) or None, registered)))
@@ -85,7 +85,7 @@ class TrialNode:
     def without(self, pods: Iterable[PodUid]) -> "TrialNode":
         """The node after these pods have gone."""
         gone = set(pods)
-        return evolve(self, allocations=tuple(held for held in self.allocations if held.key.pod not in gone))
+        return evolve(self, allocations=tuple(one for one in self.allocations if one.key.pod not in gone))
 
 
 @frozen
@@ -160,9 +160,9 @@ def _release(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
     """First each pod alone ends, the one with the fewest devices first; then more and more of them."""
     sizes: dict[PodUid, int] = {}
     wanted = _wanted(node, pod)
-    for held in node.allocations:
-        if held.resource in wanted and held.key.pod != pod.uid:
-            sizes[held.key.pod] = sizes.get(held.key.pod, 0) + len(held.numa_nodes)
+    for allocation in node.allocations:
+        if allocation.resource in wanted and allocation.key.pod != pod.uid:
+            sizes[allocation.key.pod] = sizes.get(allocation.key.pod, 0) + len(allocation.numa_nodes)
     holders = sorted(sizes, key=lambda uid: sizes[uid])
     for uid in islice(holders, MAX_PODS_TRIED):
         yield Change(f"pod {node.pod_name(uid)} ends", 1), node.without([uid]), pod
@@ -259,7 +259,7 @@ def trial_node(
 
 
 def _devices(facts: Facts, resource: str) -> tuple[Device, ...]:
-    """The devices that a plugin lists now, as far as sources tell; held ones that nobody lists are not among them."""
+    """The devices that a plugin lists now, as far as the sources show. A held device that is not listed is left out."""
     healthy = facts.healthy.get(resource, frozenset())
     listed = facts.listed.get(resource) or dict.fromkeys(sorted(healthy, key=natural_key), Health.HEALTHY)
     return tuple(

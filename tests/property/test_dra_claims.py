@@ -30,7 +30,7 @@ from devicecore.domain.dra.model import (
 )
 from devicecore.domain.dra.objects import pod_of, resource_claim_of
 from devicecore.domain.dra.preparing import AskDriver, advance, enter, give_up, store_answer
-from devicecore.domain.dra.releasing import Releases, doubt, leave, next_to_release, remove
+from devicecore.domain.dra.releasing import Releases, leave, mark_uncertain, next_to_release, remove
 from devicecore.domain.model import PodUid
 
 A, B = DriverName("a.example.com"), DriverName("b.example.com")
@@ -130,7 +130,7 @@ def test_a_claim_that_another_pod_enters_is_neither_asked_for_nor_forgotten(
     if other != pod:
         assert next_to_release(entered, pod, found.last, {}) is None
         ask = AskDriver(A, tuple(claim.ref for claim in entered.present(found.last)))
-        assert doubt(entered, pod, ask).ask is None
+        assert mark_uncertain(entered, pod, ask).ask is None
         assert all(after.claims[key].pods == {other} for key in found.last)
     else:
         assert not after.present(found.last)

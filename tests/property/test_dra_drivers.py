@@ -124,7 +124,7 @@ def test_a_report_counts_until_its_limit_has_passed(history: Sequence[tuple[Sequ
                 assert message == item.message or message.endswith("...")
     assert cache.cleared(GPU).drivers == {}
     assert cache.report(GPU, [], now).changed == frozenset() or any(
-        item.is_over(now) for item in cache.drivers.get(GPU, {}).values()
+        item.is_expired(now) for item in cache.drivers.get(GPU, {}).values()
     )
 
 

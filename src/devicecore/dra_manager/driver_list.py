@@ -1,6 +1,6 @@
-"""The drivers that are registered, and the deletion of the slices of those that are gone.
+"""The registered drivers, and the deletion of the slices of drivers that are no longer connected.
 
-Law: slices are deleted only when their time has come, one deletion of a driver's slices at a time, and no lock is held
+Law: slices are deleted only when that is due, one deletion of a driver's slices at a time, and no lock is held
 meanwhile. A deletion that failed is tried again.
 """
 
@@ -26,7 +26,7 @@ class DriverList:
         self._clock = clock
         self._lock = threading.Lock()  # held while `registry` is replaced, never while a port is called
         self.registry: DriverRegistry = DriverRegistry()
-        """What is known now; a value, to be read without a lock."""
+        """The current registry. It is an immutable value, so reading it needs no lock."""
 
     def start(self) -> None:
         """Begin without drivers; the slices of all drivers are due to be deleted (kubelet-dra.md 11)."""
@@ -34,7 +34,7 @@ class DriverList:
             self.registry = DriverRegistry(wipes={None: Wipe(self._clock())})
 
     def apply(self, event: DriverEvent) -> tuple[DriverRegistry, DriverRegistry]:
-        """Take an event: what was known before it, and what is known after it.
+        """Apply an event; the registry before it and the registry after it.
 
         Raises:
             DriverAlreadyRegisteredError: an instance registers at an endpoint where its driver is registered.
@@ -53,7 +53,7 @@ class DriverList:
         return self.registry.choose(driver)
 
     def wipe_slices(self) -> dict[DriverName | None, SliceError]:
-        """Delete the slices whose time has come; what failed, by driver. None stands for all drivers."""
+        """Delete the slices that are due to be deleted; the errors by driver. None stands for all drivers."""
         if self._slices is None:
             return {}
         failed: dict[DriverName | None, SliceError] = {}

@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
-from devicecore.domain.dra.health import HealthCache, HealthNews, ReportedHealth
+from devicecore.domain.dra.health import HealthCache, HealthUpdate, ReportedHealth
 from devicecore.domain.dra.health_file import decode, encode
 from devicecore.domain.dra.model import DriverName
 from devicecore.domain.errors import CheckpointError, StoreError
@@ -24,7 +24,7 @@ class HealthRecord:
         self._wall_clock = wall_clock
         self._lock = threading.Lock()  # held while the store is called, so that no older health is saved last
         self.cache: HealthCache = HealthCache()
-        """What is known now; a value, to be read without a lock."""
+        """The current health. It is an immutable value, so reading it needs no lock."""
 
     @property
     def now(self) -> int:
@@ -36,14 +36,14 @@ class HealthRecord:
         with self._lock:
             self.cache = self._read()
 
-    def report(self, driver: DriverName, devices: Sequence[ReportedHealth]) -> HealthNews:
-        """Take a report. It is saved if it says something new."""
+    def report(self, driver: DriverName, devices: Sequence[ReportedHealth]) -> HealthUpdate:
+        """Store a report. If it changes the health of a device, it is saved."""
         with self._lock:
-            news = self.cache.report(driver, devices, self.now)
-            self.cache = news.cache
-            if news.changed:
+            update = self.cache.report(driver, devices, self.now)
+            self.cache = update.cache
+            if update.changed:
                 self._save()
-        return news
+        return update
 
     def clear(self, driver: DriverName) -> None:
         """Forget the health of a driver's devices."""

@@ -1,4 +1,7 @@
-"""The object that a program holds: it starts and stops the parts, and hears events."""
+"""The object that a program holds: it starts and stops the parts, and receives the transport's events.
+
+Law: an event or a call that belongs to a run which is over changes nothing.
+"""
 
 import logging
 import threading
@@ -45,7 +48,7 @@ class DraManager:
     Thread-safe. Use it as a context manager, or call `start` and `stop`.
 
     Args:
-        transport: the way to the drivers.
+        transport: connects the manager with drivers.
         claims: where ResourceClaims are read.
         store: where the file of claims is kept.
         pods: which pods are active; without it, `reconcile` releases nothing.
@@ -98,8 +101,8 @@ class DraManager:
     def start(self) -> None:
         """Restore the claims that were saved, then take registrations (kubelet-dra.md 0).
 
-        A file that cannot be used is set aside, and `restored` tells. Starting twice is once; after a stop it is a
-        restart. No driver is known after a start: they register again.
+        A file that cannot be used is set aside, and `restored` says so. A second start does nothing. A start after a
+        stop is a restart. No driver is known after a start, because drivers register again.
 
         Raises:
             StoreError: the file cannot be used, and it cannot be set aside.
@@ -121,9 +124,9 @@ class DraManager:
                 raise
 
     def stop(self) -> None:
-        """Disconnect all drivers. What was answered is saved already. Stopping twice is no error.
+        """Disconnect all drivers. Every call that has returned is saved already. A second stop is no error.
 
-        Calls that are under way fail when their driver has answered, because nothing is saved any more.
+        A call that is under way fails after its driver has answered, because nothing is saved after a stop.
         """
         with self._starting:
             self._stop()
@@ -156,7 +159,7 @@ class DraManager:
 
     @property
     def health(self) -> HealthCache:
-        """What drivers have reported of the health of their devices."""
+        """The health that drivers have reported for their devices."""
         return self._health.cache
 
     # --- pods ---------------------------------------------------------------------------------------------------------
@@ -192,12 +195,12 @@ class DraManager:
                 raise UnprepareError(error) from error
 
     def claim_devices(self, pod: DraPod, container: str) -> tuple[str, ...]:
-        """The CDI names for a container, before each of its starts (kubelet: `GetResources`). Nothing is called.
+        """The CDI names for a container, to be read before each start (kubelet: `GetResources`). This calls no driver.
 
         Raises:
             KeyError: the pod has no such container.
             ClaimInfoError: the container names a claim that no pod has asked to prepare.
-            DraError: an entry of the pod means no claim.
+            DraError: the claim of an entry of the pod is not known.
         """
         return devices.cdi_ids(self.claims, pod, pod.container(container))
 
@@ -207,7 +210,7 @@ class DraManager:
         Raises:
             KeyError: the pod has no such container.
             ClaimInformationError: the container names a claim that no pod has asked to prepare.
-            DraError: an entry of the pod means no claim.
+            DraError: the claim of an entry of the pod is not known.
         """
         return devices.dynamic_resources(self.claims, pod, pod.container(container))
 
@@ -216,16 +219,16 @@ class DraManager:
         return health.allocated_resources_status(self.claims, self.health, pod, self._health.now)
 
     def might_need_unprepare(self, pod: PodUid) -> bool:
-        """Whether a claim still has the pod, so that its end is not complete."""
+        """Whether the pod still uses a claim, so that `unprepare` has not succeeded yet."""
         return any(pod in claim.pods for claim in self.claims.claims.values())
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Do what is due: delete slices of drivers that are gone, release claims of pods that are gone.
+        """Do what is due: delete slices of removed drivers, and release claims of pods that are not active.
 
-        Call it every 10 seconds. It takes as long as the drivers and the API server that it calls. What fails is logged
-        and due again.
+        Call it every 10 seconds. It waits for the drivers and the API server that it calls. A failure is logged,
+        and the work is tried again later.
         """
         if self._run is None:
             return
@@ -238,20 +241,20 @@ class DraManager:
     def reconcile(self) -> dict[PodUid | None, DeviceCoreError]:
         """Release the claims of pods that are not active, and claims that no pod uses (kubelet-dra.md 7).
 
-        Nothing is released before all sources of pods are ready. What failed is returned by pod, None standing for
-        claims that no pod uses, and it is logged.
+        Nothing is released before all sources of pods are ready. Returns the errors by pod; None stands for claims that
+        no pod uses. Errors are logged too.
         """
         if self._run is None or self._pods is None or not self._pods.sources_ready():
             return {}
-        # Before asking which pods are active: a pod that enters a claim after this is not looked at.
+        # Read the claims before the active pods: a pod that enters a claim after this must not be released.
         cache = self.claims
         gone: list[PodUid | None] = [*sorted(cache.pods - frozenset(self._pods.active_pods()))]
         return self._release.release_all([*gone, None] if cache.unused() else gone)
 
     def wipe_slices(self) -> dict[DriverName | None, SliceError]:
-        """Delete the ResourceSlices whose time has come (kubelet-dra.md 11).
+        """Delete the ResourceSlices that are due to be deleted (kubelet-dra.md 11).
 
-        What failed is returned by driver, None standing for all drivers, and it is tried again later.
+        Returns the errors by driver; None stands for all drivers. A failed deletion is tried again later.
         """
         return self._drivers.wipe_slices() if self._run else {}
 
@@ -265,8 +268,8 @@ class DraManager:
         if has_stopped_reporting(before, after, event):
             self._health.clear(driver)
         elif isinstance(event, HealthReported) and after.is_registered(event.instance):
-            news = self._health.report(driver, event.devices)
-            if pods := health.pods_with_news(news, self.claims):
+            update = self._health.report(driver, event.devices)
+            if pods := health.pods_to_notify(update, self.claims):
                 self._notify(ClaimHealthChanged(driver, pods))
 
     def _notify(self, notification: ClaimHealthChanged) -> None:

@@ -1,8 +1,8 @@
 """Prepare the claims of a pod.
 
-Law: a pod's claims are in the store with the pod before a driver is called, and with their devices before the caller is
-answered. No lock is held while a driver or the API server is called; other pods wait only for the claims that a driver
-is being called for.
+Law: before a driver is called, the store has the claims with the pod; before `prepare` returns, it has their devices.
+No lock is held while a driver or the API server is called. A pod waits for another pod only while a driver is called
+for a claim that both use.
 """
 
 import logging
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class PreparedPod:
-    """The claims of a pod that are prepared, and what is odd about the answers of drivers, one sentence each."""
+    """The prepared claims of a pod, and what looks wrong in the answers of drivers, one sentence each."""
 
     claims: tuple[ClaimKey, ...] = ()
     suspicions: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ class Preparation:
             raise FetchClaimError(key.name, error.cause) from error
 
     def _ask(self, run: DraRun, ask: AskDriver, claims: dict[ClaimKey, ResourceClaim]) -> Sequence[str]:
-        """Ask a driver what other pods have not asked it meanwhile; what is odd about its answer."""
+        """Ask a driver for the claims that other pods have not asked it for; what looks wrong in its answer."""
         with self._turns.of(ask.keys, "prepare"):
             left = self._claims.note(run, lambda cache: begin_to_ask(cache, ask)).ask
             if left is None:

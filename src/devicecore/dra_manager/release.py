@@ -1,7 +1,7 @@
 """Release the claims of a pod that has ended.
 
-Law: a claim is in the store, with the pod, until every driver of it has released it. If another pod enters the claim
-meanwhile, the claim stays, and its drivers are asked to prepare it again.
+Law: the store has the claim, with the pod, until every driver of the claim has released it. If another pod enters the
+claim meanwhile, the claim stays, and its drivers are asked to prepare it again.
 """
 
 import logging
@@ -12,7 +12,15 @@ from devicecore.domain.dra.answers import check_unprepared
 from devicecore.domain.dra.errors import DraStoppedError, DriverCallError
 from devicecore.domain.dra.model import ClaimKey, DriverName
 from devicecore.domain.dra.preparing import AskDriver
-from devicecore.domain.dra.releasing import Released, after_answer, doubt, leave, next_to_release, remove, settle
+from devicecore.domain.dra.releasing import (
+    Released,
+    after_answer,
+    leave,
+    mark_uncertain,
+    next_to_release,
+    remove,
+    restore_phases,
+)
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.model import PodUid
 from devicecore.domain.text import foreign_text
@@ -50,10 +58,10 @@ class Release:
         self._claims.save(run, "state", lambda cache: remove(cache, pod, last, released))
 
     def release_all(self, pods: Collection[PodUid | None]) -> dict[PodUid | None, DeviceCoreError]:
-        """Release everything that these pods use; what failed, by pod. None stands for claims that no pod uses.
+        """Release the claims of these pods; the errors by pod. None stands for claims that no pod uses.
 
-        A driver that hangs delays only pods that need it: pods that need other drivers are released beside them. Pods
-        that are being prepared or released now are passed over.
+        Pods that need different drivers are released at the same time, so a driver that hangs delays only pods that
+        need it. Pods that are being prepared or released now are left out.
         """
         groups: dict[Group, list[PodUid | None]] = {}
         for pod in pods:
@@ -84,21 +92,21 @@ class Release:
         return failed
 
     def _ask(self, run: DraRun, pod: PodUid | None, ask: AskDriver, released: Released) -> Released:
-        """Ask a driver to release the claims that no other pod has entered meanwhile; what is released then."""
+        """Ask a driver to release the claims that no other pod has entered meanwhile; the releases after that."""
         with self._turns.of(ask.keys, "unprepare"):
             instance = self._drivers.choose(ask.driver)
-            doubted = self._claims.note(run, lambda cache: doubt(cache, pod, ask))
-            left = doubted.ask
+            marked = self._claims.note(run, lambda cache: mark_uncertain(cache, pod, ask))
+            left = marked.ask
             if left is None:
                 return released
             try:
                 answer = self._transport.unprepare(instance, left.claims)
             except DriverCallError as error:
                 if not error.unanswered:
-                    self._claims.note(run, lambda cache: settle(cache, doubted.before, left.keys))
+                    self._claims.note(run, lambda cache: restore_phases(cache, marked.before, left.keys))
                 raise
             checked = check_unprepared(left.claims, answer)
-            cache = self._claims.note(run, lambda cache: settle(cache, doubted.before, checked.kept)).cache
+            cache = self._claims.note(run, lambda cache: restore_phases(cache, marked.before, checked.kept)).cache
         if checked.error:
             raise checked.error
         return after_answer(cache, released, ask.driver, checked.released)

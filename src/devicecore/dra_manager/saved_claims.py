@@ -1,7 +1,7 @@
 """The claims of the node, in memory and in the store.
 
-Law: what is in memory is in the store, after every step and whatever fails: a change is saved before it can be seen.
-Only what a kubelet does not save either, the phases of claims, changes without a save.
+Law: a change of the claims is in the store before a reader can see it, whatever fails. Only the phases of claims change
+without a save, because a kubelet does not save them either.
 """
 
 import logging
@@ -51,10 +51,10 @@ class SavedClaims:
         self._store = store
         self._lock = threading.Lock()  # held while the store is called, so that no older cache is saved last
         self._writer = StateWriter()
-        self._stored: bytes | None = None  # None if nobody knows what the store holds
+        self._stored: bytes | None = None  # None if the content of the store is not known
         self._run: DraRun | None = None
         self.cache: ClaimCache = ClaimCache()
-        """What is known now; a value, to be read without a lock."""
+        """The current claims. It is an immutable value, so reading it needs no lock."""
 
     def start(self, run: DraRun) -> RestoredClaims:
         """Begin a run with the claims of the store.
@@ -68,7 +68,7 @@ class SavedClaims:
         return restored
 
     def stop(self) -> None:
-        """End the run: from here on nothing is saved, because the store may be another manager's soon."""
+        """End the run. After that nothing is saved, because the store may soon belong to another manager."""
         with self._lock:
             self._run = None
 
@@ -88,7 +88,7 @@ class SavedClaims:
 
         Raises:
             DraStoppedError: the run is over; nothing was changed.
-            SaveClaimsError: it cannot be saved; nothing was changed. `what` stands in its sentence.
+            SaveClaimsError: it cannot be saved; nothing was changed. Its text contains `what`.
         """
         with self._lock:
             step = self._changed(run, change)

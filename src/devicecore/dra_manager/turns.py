@@ -1,7 +1,7 @@
 """Which thread may call drivers for a claim now.
 
 Law: at any time at most one thread has the turn of a key, and a thread gets the turns of several keys at once or none
-of them. So threads cannot block each other for ever, and a thread waits only for those that have a key of its own.
+of them. So there is no deadlock, and a thread waits only for threads that have a turn that it needs.
 """
 
 import threading
@@ -20,7 +20,7 @@ class ClaimTurns:
 
     @contextmanager
     def of(self, keys: Collection[Hashable], method: str) -> Iterator[None]:
-        """Wait until all these turns are free, and have them in the block.
+        """Wait until all these turns are free, and take them for the block.
 
         Raises:
             CalledFromInsideError: this thread has one of them, so it would wait for itself.
@@ -38,7 +38,7 @@ class ClaimTurns:
 
     @contextmanager
     def now(self, keys: Collection[Hashable]) -> Iterator[bool]:
-        """Have these turns in the block if all of them are free; whether that is so."""
+        """Take these turns for the block if all are free; whether they were. This does not wait."""
         with self._ended:
             is_free = self._taken.keys().isdisjoint(keys)
             if is_free:

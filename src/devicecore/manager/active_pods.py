@@ -1,7 +1,7 @@
-"""Which pods are active, and what happens to the devices of those that are not.
+"""Which pods are active, and freeing the devices of pods that are not.
 
-Law: only a pod that held devices before the active pods were listed can be found missing there, and a pod that was in
-admission meanwhile is never missing.
+Law: a pod is forgotten only if it held devices before the active pods were listed, is not among them, and was not in
+admission meanwhile.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from devicecore.ports.pods import PodSource
 
 
 class ActivePods:
-    """Owns the pod source, and which containers ran when the run began."""
+    """Owns the pod source, and the containers that were running when the run began."""
 
     def __init__(self, pods: PodSource | None, state: CurrentState, turns: Turns, notifier: Notifier) -> None:
         self._pods = pods
@@ -26,17 +26,18 @@ class ActivePods:
         self._running: frozenset[ContainerKey] = frozenset()
 
     def begin(self) -> None:
-        """Ask which containers run; once, at the start of a run."""
+        """Ask the pod source which containers are running. This is done once, at the start of a run."""
         self._running = frozenset(self._pods.running_containers()) if self._pods else frozenset()
 
     def is_active(self, pod: PodUid) -> bool:
-        """Whether a pod has a right to devices. Without a pod source it has from its admission until `evict`."""
+        """Whether a pod is active. Without a pod source it is active from its admission until `evict`."""
         return pod in (self._pods.active_pods() if self._pods else self._state.value.ledger.allocations)
 
     def is_already_running(self, pod: Pod, container: Container) -> bool:
-        """Whether the container runs from before a restart, and not all pods are known again (kubelet.md 4.5).
+        """Whether the container has run since before a restart, and not all pods are known yet (kubelet.md 4.5).
 
-        So does an init container that has ended if one after it runs. A kubelet refuses the pod (kubernetes#138446).
+        An init container that has ended counts too if a container after it runs. A kubelet refuses the pod in this case
+        (kubernetes#138446).
         """
         if not self._running or self._pods is None or self._pods.sources_ready():
             return False
@@ -46,10 +47,10 @@ class ActivePods:
         return pod.is_reusable(container) and any(pod.key(other) in self._running for other in later)
 
     def sweep(self) -> bool:
-        """Forget the pods that are no longer active; whether there were any, so that there is something to save."""
+        """Forget the pods that are no longer active; whether there were any. Then the caller has to save."""
         if self._state.run is None or self._pods is None or not self._pods.sources_ready():
             return False
-        # Before the active pods are listed: a pod admitted since then is not in the list.
+        # Read these before the active pods are listed: a pod admitted after the listing is not in the list.
         holding = self._state.value.ledger.allocations.keys()
         admitting = self._turns.admitting()
         listed = self._pods.active_pods()
@@ -62,14 +63,14 @@ class ActivePods:
         return bool(gone)
 
     def forget(self, gone: Sequence[PodUid]) -> None:
-        """Free what pods hold. Observers are notified before that, hence before anybody else can get the devices."""
+        """Free the devices of pods. Observers are notified first, so before another pod can get the devices."""
         ledger = self._state.value.ledger
-        told = [allocation for pod in gone for allocation in ledger.of_pod(pod)]
-        self._notifier.notify(Released(allocation.key.pod, allocation) for allocation in told)
+        known = [allocation for pod in gone for allocation in ledger.of_pod(pod)]
+        self._notifier.notify(Released(allocation.key.pod, allocation) for allocation in known)
         before, _ = self._state.replace(lambda value: value.evict(gone))
         self._turns.forget(gone)
         if not self._notifier:
             return
         freed = [allocation for pod in gone for allocation in before.ledger.of_pod(pod)]
-        late = [allocation for allocation in freed if allocation not in told]
+        late = [allocation for allocation in freed if allocation not in known]
         self._notifier.notify(Released(allocation.key.pod, allocation) for allocation in late)

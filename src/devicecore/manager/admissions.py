@@ -36,9 +36,10 @@ from devicecore.manager.turns import Affinity, Turns
 
 @define(eq=False)
 class _Admission:
-    """What one admission has done so far: reserved for each request, and been given a receipt for each but the last.
+    """What one admission has done so far.
 
-    `at` is the container whose turn it is, None before the first.
+    `reserved` are the requests for which devices are reserved, and `receipts` the answers of plugins to them; the last
+    request may have no answer yet. `at` is the container that is being admitted, None before the first.
     """
 
     pod: Pod
@@ -76,7 +77,7 @@ class Admissions:
         self._clock = clock
 
     def admit(self, pod: Pod, containers: Sequence[Container], affinity: Affinity) -> Verdict:
-        """Give `containers` of a pod their devices, or none of them any.
+        """Allocate devices to all `containers` of a pod, or to none of them.
 
         Raises:
             CalledFromInsideError: it is called from inside an admission of the same pod, or from inside the store.
@@ -94,15 +95,16 @@ class Admissions:
         is_swept = self._pods.sweep()
         admission = _Admission(pod, self._state.run, self._clock() + self._budget)
         try:
-            # What is known now decides which requests are ours, to the end of the admission.
+            # This state decides for the whole admission which requests are for devices of plugins.
             before = self._state.value
             self._check_alive(admission)
             self._allocate_all(admission, containers, affinity, before)
             if admission.reserved:
                 self._commit(admission)
-                is_swept = False  # what was swept is saved too
+                is_swept = False  # the commit has saved the freed devices too
         except BaseException as error:
-            if is_swept or isinstance(error, StoreError):  # the store may have what it could not make durable
+            # A store that failed may have written a state that did not become current.
+            if is_swept or isinstance(error, StoreError):
                 self._saver.request(wait=False)
             if isinstance(error, DeviceCoreError) and not isinstance(error, CalledFromInsideError):
                 return self._verdict(error, admission.at)
@@ -118,7 +120,7 @@ class Admissions:
         choose = self._affinities.chooser(pod, containers) if affinity is None else lambda _: affinity
         for admission.at in containers:
             container = admission.at
-            numa_nodes = choose(container)  # only now: earlier containers have taken devices
+            numa_nodes = choose(container)  # not before the loop, because earlier containers have taken devices since
             for resource, size in before.requests(pod, container):
                 is_running = self._pods.is_already_running(pod, container)
                 self._allocate(admission, ResourceRequest(pod.key(container), resource, size, numa_nodes, is_running))
@@ -131,7 +133,7 @@ class Admissions:
             admission.receipts.append(receipt)
 
     def _reserve(self, admission: _Admission, request: ResourceRequest) -> DeviceSet:
-        """Choose devices and reserve them in one step. If the plugin is asked in between, choose anew afterwards."""
+        """Choose devices and reserve them in one step. If the plugin is asked, choose again after its answer."""
         preferred: Sequence[DeviceId] | None = None
         decision: Decision
 
@@ -153,8 +155,8 @@ class Admissions:
             preferred = self._plugins.preferred(request.resource, decision, self._time_left(admission))
 
     def _commit(self, admission: _Admission) -> None:
-        """Turn the reservations into allocations: in the store first, then here."""
-        self._time_left(admission)  # what comes too late is not taken
+        """Turn the reservations into allocations: first in the store, then in the state."""
+        self._time_left(admission)  # refuse the pod if the last answer came too late
 
         def confirmed(state: NodeState) -> NodeState:
             for request, receipt in zip(admission.reserved, admission.receipts, strict=True):
@@ -175,7 +177,7 @@ class Admissions:
             if (allocation.key, allocation.resource) in requested
         ]
         self._notifier.notify(Allocated(pod, allocation) for allocation in allocations)
-        # If the pod was evicted meanwhile, its end may have been notified before its beginning.
+        # If the pod was evicted meanwhile, `Released` may have come before `Allocated`, so it is repeated.
         left = self._state.value.ledger.of_pod(pod)
         self._notifier.notify(Released(pod, allocation) for allocation in allocations if allocation not in left)
 
@@ -188,7 +190,7 @@ class Admissions:
         return Refused(error, container)
 
     def _check_alive(self, admission: _Admission) -> None:
-        """Raise if the run in which an admission began is over: nobody knows of its reservations any more."""
+        """Raise if the run in which an admission began is over, because its reservations no longer exist."""
         if admission.run is None or self._state.run is not admission.run:
             raise ManagerStoppedError
 

@@ -1,4 +1,7 @@
-"""Choose the NUMA nodes that devices shall come from: hints of all providers, merged by the topology policy."""
+"""Choose the NUMA nodes that devices should come from: hints of all providers, merged by the topology policy.
+
+Law: a hint provider is called while no lock is held.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -26,9 +29,9 @@ class Affinities:
         return self._topology.policy is not Policy.NONE and not admitted
 
     def chooser(self, pod: Pod, containers: Sequence[Container]) -> Callable[[Container], Affinity]:
-        """What chooses for each of `containers` of `pod` when its turn has come, from the state as it is then.
+        """A function that chooses the affinity of each of `containers` of `pod`, from the state when it is called.
 
-        With the scope `pod` one affinity holds for all, also for containers that are admitted one by one.
+        With the scope `pod`, all containers have one affinity, also if they are admitted one by one.
 
         Raises:
             TopologyAffinityError: the policy admits no set of NUMA nodes. The function returned raises it too.

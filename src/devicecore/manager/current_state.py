@@ -1,7 +1,7 @@
-"""What is known of the node now.
+"""The current state of the node, and the run that it belongs to.
 
-Law: the state is a value that is only ever replaced, so a reader takes the reference and has a consistent picture
-without any lock. No port, no plugin and no function of a caller is called while the lock is held.
+Law: the state is an immutable value that is replaced as a whole, so a reader needs no lock. No port, no plugin and no
+function of a caller is called while the lock is held.
 """
 
 import threading
@@ -13,25 +13,26 @@ from devicecore.domain.errors import ManagerStoppedError
 from devicecore.domain.node_state import NodeState
 from devicecore.manager.run import Run
 
-_LOOK_AGAIN = 1.0  # seconds after which a waiting caller looks for itself, because an interrupt may cost it a wake-up
+# Seconds after which a waiting caller reads the state again, because an interrupt may lose its wake-up.
+_LOOK_AGAIN = 1.0
 
 
 class CurrentState:
     """The state, the run it belongs to, and the callers that wait for another state.
 
-    Every lock and queue here is written in C: an interrupt cannot leave one of them half acquired.
+    Every lock and queue here is implemented in C, because an interrupt cannot leave such an object half acquired.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: set[SimpleQueue[None]] = set()
         self.value: NodeState = NodeState()
-        """The state now. Only `begin` and `replace` write it."""
+        """The current state. Only `begin` and `replace` write it."""
         self.run: Run | None = None
-        """The run now, None outside of one. Only `begin` and `end` write it."""
+        """The current run, None if there is none. Only `begin` and `end` write it."""
 
     def begin(self, run: Run, value: NodeState) -> None:
-        """Begin `run` with what was restored.
+        """Begin `run` with the restored state.
 
         Raises:
             ManagerStoppedError: the run was stopped before it began.
@@ -43,7 +44,7 @@ class CurrentState:
         self._wake()
 
     def end(self, *runs: Run | None) -> None:
-        """End the run now, and `runs` that have not begun yet. The state stays to be read."""
+        """End the current run, and `runs` that have not begun yet. The state can still be read."""
         with self._lock:
             for run in (*runs, self.run):
                 if run is not None:
@@ -53,10 +54,12 @@ class CurrentState:
     def replace(
         self, change: Callable[[NodeState], NodeState], *, run: Run | None = None
     ) -> tuple[NodeState, NodeState]:
-        """Replace the state by what `change` makes of it; what it was, and what it is. What `change` raises, leaves.
+        """Replace the state by the result of `change`; the state before and the state after.
+
+        If `change` raises an error, the state stays and the caller gets the error.
 
         Raises:
-            ManagerStoppedError: `run` is given and is not the run now.
+            ManagerStoppedError: `run` is given and is not the current run.
         """
         with self._lock:
             if run is not None and run is not self.run:
@@ -68,10 +71,10 @@ class CurrentState:
         return before, after
 
     def wait_for(self, condition: Callable[[NodeState], object], timeout: float) -> NodeState:
-        """The first state seen of which `condition` holds. It is called in the caller's thread, without the lock.
+        """The first state for which `condition` is met. It is called in the caller's thread, without the lock.
 
         Raises:
-            TimeoutError: it held of no state within `timeout` seconds.
+            TimeoutError: the condition was not met within `timeout` seconds.
         """
         until = time.monotonic() + timeout
         changed = SimpleQueue[None]()

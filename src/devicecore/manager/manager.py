@@ -1,4 +1,7 @@
-"""The object that a program holds: it starts and stops the parts, and hears events."""
+"""The object that a program holds: it starts and stops the parts, and receives the transport's events.
+
+Law: an event or a call that belongs to a run which is over changes nothing.
+"""
 
 import logging
 import threading
@@ -48,10 +51,10 @@ class DeviceManager:
     Thread-safe. Use it as a context manager, or call `start` and `stop`.
 
     Args:
-        transport: the way to the plugins.
+        transport: connects the manager with plugins.
         store: where the checkpoint is kept.
         sink: where capacity and allocatable are published.
-        pods: what is known of pods; without it, a pod is active from its admission until `evict`.
+        pods: which pods are active; without it, a pod is active from its admission until `evict`.
         metrics: counts registrations and measures Allocate calls.
         topology: the machine's NUMA nodes and the policy for them.
         hint_providers: other components with NUMA preferences, such as a CPU manager, in the order to ask them in.
@@ -60,7 +63,7 @@ class DeviceManager:
         clock: monotonic seconds.
     """
 
-    # The classes of the parts that own a lock or an order. A test replaces one to show what rests on it.
+    # The classes of the parts that own a lock or an order of effects. Tests replace one to show what depends on it.
     state_type: ClassVar[type[CurrentState]] = CurrentState
     saver_type: ClassVar[type[Saver]] = Saver
     publisher_type: ClassVar[type[Publisher]] = Publisher
@@ -126,8 +129,8 @@ class DeviceManager:
     def start(self) -> None:
         """Restore what was saved, then take registrations (kubelet: `Start`, kubelet.md 2.2).
 
-        A checkpoint that cannot be used is set aside, never overwritten; `restored` tells. Starting twice is once: the
-        second call returns when the first one is done. After a stop it is a restart.
+        A checkpoint that cannot be used is set aside, never overwritten, and `restored` says so. A second start waits
+        for the first one and does nothing else. A start after a stop is a restart.
 
         Raises:
             StoreError: there is an unusable checkpoint, and it cannot be set aside.
@@ -170,10 +173,10 @@ class DeviceManager:
         self._notifier.notify(Allocated(allocation.key.pod, allocation) for allocation in state.ledger)
 
     def stop(self) -> None:
-        """Disconnect all plugins. What was answered is already saved. Stopping twice, or before a start, is no error.
+        """Disconnect all plugins. Every answered admission is saved already. A second stop is no error.
 
-        A save that is under way ends first. Admissions that are under way are refused: from here on nothing is saved,
-        because the store may belong to another manager soon.
+        A save that is under way ends first. Admissions that are under way are refused, because after the stop nothing
+        is saved: the store may soon belong to another manager.
 
         Raises:
             CalledFromInsideError: it is called from inside the store, or from inside an event of the transport, and
@@ -224,7 +227,7 @@ class DeviceManager:
 
     @property
     def state(self) -> NodeState:
-        """All that is known now, as a value."""
+        """The current state: what plugins report, and which containers hold which devices. It is an immutable value."""
         return self._state.value
 
     @property
@@ -233,19 +236,19 @@ class DeviceManager:
         return self.state.inventory.status()
 
     def wait_for(self, condition: Callable[[NodeState], object], timeout: float) -> NodeState:
-        """Wait until `condition` holds of the state, and return that state. It is asked after every change.
+        """Wait until `condition` returns something true for the state, and return that state.
 
-        `condition` is called in this thread, without any lock: it may call the manager.
+        `condition` is called after every change, in this thread and without any lock, so it may call the manager.
 
         Raises:
-            TimeoutError: it did not hold within `timeout` seconds.
+            TimeoutError: the condition was not met within `timeout` seconds.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
         self._check_process()
         return self._state.wait_for(condition, timeout)
 
     def options(self, pod: Pod, container: str) -> ContainerOptions | None:
-        """What a container must be given for the devices that it has; None if it has none. Nothing is changed.
+        """The settings that a container needs for its devices; None if it has no devices. This changes nothing.
 
         Raises:
             ContainerNotFoundError: the pod has no such container. It is a KeyError.
@@ -260,7 +263,7 @@ class DeviceManager:
     def topology_hints(self, pod: Pod, container: str | None = None) -> Hints:
         """Hints for one container, or for the pod as a whole (kubelet: `GetTopologyHints`, `GetPodTopologyHints`).
 
-        Nothing is changed: pods that are no longer active count until `tick`, `update_allocated_devices` or the next
+        This changes nothing: pods that are no longer active count until `update_allocated_devices` or the next
         admission.
 
         Raises:
@@ -269,16 +272,16 @@ class DeviceManager:
         return self._affinities.hints(pod, None if container is None else pod.container(container))
 
     def sanitize_allocatable(self, pod: PodUid, allocatable: Mapping[ResourceName, int]) -> dict[ResourceName, int]:
-        """`allocatable` raised to what is in use, if `pod` holds devices (kubelet: `UpdatePluginResources`)."""
+        """`allocatable` raised to the devices in use, if `pod` holds any (kubelet: `UpdatePluginResources`)."""
         return self.state.sanitize_allocatable(pod, allocatable)
 
     # --- acting -------------------------------------------------------------------------------------------------------
 
     def admit(self, pod: Pod, *, affinity: Affinity = None) -> Verdict:
-        """Give all containers of a pod their devices, or none of them any.
+        """Allocate devices to all containers of a pod, or to none of them.
 
-        A pod that is already here keeps what it has. `affinity` are NUMA nodes that the caller has chosen for every
-        container; without it the topology policy decides.
+        A pod that holds devices already keeps them. `affinity` are NUMA nodes that the caller has chosen for every
+        container; without it, the topology policy chooses.
 
         Raises:
             ManagerNotStartedError: the manager was never started.
@@ -294,9 +297,9 @@ class DeviceManager:
         return verdict
 
     def allocate(self, pod: Pod, container: str, *, affinity: Affinity = None) -> Verdict:
-        """Give one container of a pod its devices, or none at all (kubelet: `Allocate`, kubelet.md 5.2).
+        """Allocate all devices that one container requests, or none (kubelet: `Allocate`, kubelet.md 5.2).
 
-        With the scope `pod`, what was chosen for the first container of the pod holds for those after it.
+        With the scope `pod`, the NUMA nodes chosen for the first container of the pod are used for those after it.
 
         Raises:
             ContainerNotFoundError: the pod has no such container. It is a KeyError.
@@ -308,18 +311,18 @@ class DeviceManager:
         return self._admissions.admit(pod, (pod.container(container),), affinity)
 
     def start_container(self, pod: Pod, container: str) -> ContainerOptions | None:
-        """Prepare the start of a container: what it must be given, None if it has no devices.
+        """Prepare the start of a container; the settings that it needs, None if it has no devices.
 
-        To be called before each start. Plugins that require it are told of the start (PreStartContainer). A container
-        of an active pod that missed its allocation gets it now (kubelet: `GetDeviceRunContainerOptions`, kubelet.md
-        7.1).
+        Call it before each start. It calls PreStartContainer of each plugin that requires this. If the pod is active
+        and the container has no allocation yet, it allocates now. See kubelet.md 7.1 (kubelet:
+        `GetDeviceRunContainerOptions`).
 
         Raises:
             ContainerNotFoundError: the pod has no such container. It is a KeyError.
-            NoDevicesAllocatedError: a plugin requires to be told of the start of a container without its devices.
+            NoDevicesAllocatedError: a plugin requires PreStartContainer, and the container has none of its devices.
             PluginError: a plugin does not answer, or its answer cannot be read.
-            AdmissionError: the container missed its allocation, and cannot have it now.
-            StoreError: the same, because it cannot be saved.
+            AdmissionError: the container has no allocation, and the devices cannot be allocated now.
+            StoreError: the container has no allocation, and the checkpoint cannot be saved.
             ManagerNotStartedError: the manager was never started.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
@@ -340,7 +343,7 @@ class DeviceManager:
         return options
 
     def evict(self, pods: Iterable[PodUid]) -> None:
-        """Forget pods that are no longer active: their devices are free, and the checkpoint no longer names them.
+        """Free the devices of pods that are no longer active, and remove these pods from the checkpoint.
 
         If the store takes longer than a second, `evict` returns before the checkpoint is saved.
 
@@ -368,11 +371,10 @@ class DeviceManager:
             self._saver.request()
 
     def tick(self) -> NodeStatus:
-        """Let time pass; the status. To be called every 10 seconds, as a kubelet asks for its capacity.
+        """Do what is due, and return the status. Call it every 10 seconds, as often as a kubelet calls `GetCapacity`.
 
-        A resource whose plugin has been away for longer than the grace period is forgotten, and is in `removed` of this
-        one status. What changed is saved and published, and so is what could not be before (kubelet: `GetCapacity`,
-        kubelet.md 3.6).
+        A resource without a connected plugin for longer than the grace period is removed, and is in `removed` of this
+        one status. Changes are saved and published, also those that could not be before (kubelet.md 3.6).
 
         Raises:
             ForkedError: this process is a fork of the one in which the manager was started.

@@ -1,7 +1,7 @@
 """A call that is under way in some thread, and whether it still is.
 
-Law: a call that has returned or raised is never taken for one that is under way, even if an interrupt (Ctrl-C) kept it
-from saying so.
+Law: a call that has returned or raised never counts as under way, even if an interrupt (Ctrl-C) kept it from calling
+`end`.
 """
 
 import sys
@@ -24,7 +24,7 @@ class OpenCall:
         return cls(threading.get_ident(), sys._getframe(1))  # noqa: SLF001 - documented, and the cheapest way
 
     def end(self) -> None:
-        """Say that it ends now. That also breaks the reference cycle with the frame."""
+        """Mark the call as ended. That also breaks the reference cycle with the frame."""
         self._frame = None
 
     @property

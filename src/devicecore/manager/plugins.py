@@ -28,10 +28,10 @@ class Plugins:
         self._clock = clock
 
     def allocate(self, resource: ResourceName, devices: Sequence[DeviceId], time_left: Callable[[], float]) -> Receipt:
-        """Have the plugin prepare `devices` for one container.
+        """Ask the plugin to prepare `devices` for one container.
 
         Raises:
-            PluginError: there is no plugin, or it cannot.
+            PluginError: there is no plugin, or its call failed.
         """
         began = self._clock()
         try:
@@ -56,11 +56,11 @@ class Plugins:
             )
 
     def pre_start(self, key: ContainerKey, resource: ResourceName) -> None:
-        """Tell the plugin of a start, if it wants to know.
+        """Call PreStartContainer if the plugin requires it.
 
         Raises:
             PluginError: there is no plugin, or it does not answer.
-            NoDevicesAllocatedError: the plugin wants to know, and the container has no devices.
+            NoDevicesAllocatedError: the plugin requires the call, and the container has no devices.
         """
         state = self._state.value
         known = state.inventory.resources.get(resource)
@@ -93,7 +93,7 @@ class Plugins:
 
 @contextmanager
 def _a_stopped_plugin_fails(resource: ResourceName, method: str) -> Iterator[None]:
-    """Report a plugin that has gone as a failed call, as a kubelet does but for Allocate (kubelet.md 5.5, 7.2)."""
+    """Report a disconnected plugin as a failed call, as a kubelet does except for Allocate (kubelet.md 5.5, 7.2)."""
     try:
         yield
     except PluginStoppedError as error:

@@ -1,7 +1,7 @@
 """Publish capacity and allocatable.
 
-Law: no older status is published after a newer one. A status that the sink did not take is published with the next
-change, or with the next tick.
+Law: no older status is published after a newer one. If the sink fails, the status is published with the next change or
+the next tick.
 """
 
 import logging
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class Publisher:
-    """Owns the sink and what it has taken. The lock is held while the sink is called."""
+    """Owns the sink and the status published last. The lock is held while the sink is called."""
 
     def __init__(self, sink: NodeStatusSink, state: CurrentState) -> None:
         self._sink = sink
@@ -32,7 +32,7 @@ class Publisher:
         self._removed: tuple[ResourceName, ...] = ()  # and not published yet
 
     def publish(self, removed: Iterable[ResourceName] = ()) -> NodeStatus:
-        """Publish the status if it has changed; the status. `removed` are resources that the node has no longer.
+        """Publish the status if it has changed, and return it. `removed` are resources that the node no longer has.
 
         Raises:
             CalledFromInsideError: the sink calls this while it publishes.

@@ -1,4 +1,7 @@
-"""Find out what was saved."""
+"""Restore the state from the checkpoint at a start.
+
+Law: a checkpoint that cannot be used is set aside, never overwritten.
+"""
 
 import logging
 
@@ -19,9 +22,9 @@ _log = logging.getLogger(__name__)
 class Restored:
     """What a manager found in its store when it started.
 
-    `format` is that of the checkpoint (0, 1 or 2), None if there was none that could be used. Then `problem` says why
-    and `set_aside` where the unusable one is kept. `skipped` are entries whose receipt cannot be read. `extra` is
-    what the file had besides; it is written back.
+    `format` is the format of the checkpoint (0, 1 or 2), None if there was no usable one. If there was an unusable one,
+    `problem` says why it cannot be used and `set_aside` where it is kept. `skipped` are entries whose receipt cannot be
+    read. `extra` are other fields of the file; each save writes them back.
     """
 
     format: int | None = None
@@ -33,7 +36,7 @@ class Restored:
 
 
 def restored(run: Run, saver: Saver, plugins: Plugins, now: float) -> tuple[NodeState, Restored]:
-    """What was saved, as far as it can be used. `now` is monotonic seconds.
+    """The restored state, and the report on what was found. `now` is monotonic seconds.
 
     Raises:
         StoreError: there is an unusable checkpoint, and it cannot be set aside.

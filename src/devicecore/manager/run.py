@@ -1,4 +1,7 @@
-"""One run of a manager, from a start to its stop."""
+"""One run of a manager, from a start to its stop.
+
+Law: nothing of one run is used in another run or in another process.
+"""
 
 import os
 import threading
@@ -7,10 +10,10 @@ from devicecore.domain.errors import ForkedError
 
 
 class Run:
-    """What belongs to one run only. Runs are compared by identity.
+    """One run of a manager. Runs are compared by identity.
 
-    `is_stopped` is written by `CurrentState` only, under its lock. `is_restored` is set as soon as events may change
-    the state, because what was saved is known by then, or never will be.
+    Only `CurrentState` writes `is_stopped`, under its lock. `is_restored` is set when the checkpoint is restored or
+    the start has failed. Events wait for it before they change the state.
     """
 
     def __init__(self) -> None:
@@ -19,7 +22,7 @@ class Run:
         self._process = os.getpid()
 
     def check_process(self) -> None:
-        """Refuse to work in a forked process.
+        """Check that this process is the one that started the run.
 
         Raises:
             ForkedError: this is not the process that started the run. Threads and locks do not survive a fork, and the

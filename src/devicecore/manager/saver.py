@@ -1,10 +1,10 @@
 """Save the checkpoint.
 
-Law: what an admission answers is in the store before it is answered, and no older state is saved after a newer one.
-After the end of a run nothing is saved, because the store may belong to the next owner.
+Law: the allocations of a pod are in the store before its admission returns, and no older state is saved after a newer
+one. After the end of a run nothing is saved, because the store may belong to the next owner.
 
-An admission saves in its own thread. What nobody is answered for (events, evictions, time) is saved by a thread of the
-saver, so that a store that hangs delays only admissions that need it.
+An admission saves in its own thread. Other changes (events, evictions, time) are saved by a thread of the saver, so a
+store that hangs delays only admissions that need it.
 """
 
 import logging
@@ -32,13 +32,13 @@ _Requests = SimpleQueue[_Done | None]
 
 
 class Saver:
-    """Owns the store, the writer and what was saved last. The lock is held while the store is called.
+    """Owns the store, the writer and the state saved last. The lock is held while the store is called.
 
-    While it is held, the state may be replaced: saving before state is a nesting of locks that nothing turns around.
+    The state lock may be taken while this lock is held, but never this lock while the state lock is held.
     """
 
     in_background = True
-    """False: requests are saved in the thread that makes them, so that what one thread does can be repeated."""
+    """If False, requests are saved in the thread that makes them, so that a test with one thread is repeatable."""
 
     def __init__(self, store: CheckpointStore, state: CurrentState) -> None:
         self._store = store
@@ -50,10 +50,10 @@ class Saver:
         self._saved: NodeState | None = None
         self._background: tuple[_Requests, threading.Thread] | None = None  # of the run now; None ends the thread
         self.is_behind: bool = False
-        """Whether something is to be saved that is not saved yet."""
+        """Whether the state has changes that are not saved yet."""
 
     def begin(self, run: Run, value: NodeState, extra: ExtraFields) -> None:
-        """Begin `run` with what was restored. `extra` goes into every file.
+        """Begin `run` with the restored state. `extra` goes into every file.
 
         Raises:
             ManagerStoppedError: the run was stopped before it began.
@@ -64,13 +64,13 @@ class Saver:
             self._writer.extra = extra
             if self.in_background:
                 requests = _Requests()
-                # Nobody asks whether the thread is alive: an interrupt inside `is_alive` makes it say no for ever.
+                # `is_alive` is never called: an interrupt inside it makes it return False for ever.
                 thread = threading.Thread(target=self._serve, args=(requests,), name="devicecore-saver", daemon=True)
                 thread.start()
                 self._background = requests, thread
 
     def end(self, *runs: Run | None) -> None:
-        """Wait for the save that is under way, save what is not saved yet, then end the run now and `runs`.
+        """Wait for the save that is under way, save what is not saved yet, then end the current run and `runs`.
 
         Raises:
             CalledFromInsideError: the store calls this while it saves.
@@ -87,7 +87,7 @@ class Saver:
             thread.join()
 
     def load(self) -> bytes | None:
-        """What the store has.
+        """The content of the store.
 
         Raises:
             StoreError: it cannot be read.
@@ -95,7 +95,7 @@ class Saver:
         return self._store.load()
 
     def set_aside(self, run: Run) -> str | None:
-        """Have the store set aside what it has; where it is then.
+        """Ask the store to set its content aside; the new place.
 
         Raises:
             StoreError: it cannot be moved.
@@ -107,11 +107,11 @@ class Saver:
             return self._store.set_aside()
 
     def commit(self, run: Run, change: Callable[[NodeState], NodeState]) -> NodeState:
-        """Save what `change` makes of the state, then make it the state; the state after it.
+        """Save the result of `change`, then make it the current state; the state after that.
 
         Raises:
             StoreError: it cannot be saved. The state is as before.
-            ManagerStoppedError: `run` is not the run now.
+            ManagerStoppedError: `run` is not the current run.
             CalledFromInsideError: the store calls this while it saves.
         """
         self._check_call("admit")
@@ -127,10 +127,10 @@ class Saver:
         return now
 
     def request(self, *, wait: bool = True) -> None:
-        """Have the newest state saved in the background.
+        """Ask the saver's thread to save the current state.
 
-        Returns when it is saved, or could not be, or the store has been busy with one save for `PATIENCE` seconds. With
-        `wait=False` it returns at once. A save that fails is logged, and made up for by the next one.
+        This returns when the save has succeeded or failed, or when the store has been busy with one save for `PATIENCE`
+        seconds. With `wait=False` it returns at once. A failed save is logged, and the next save includes its changes.
         """
         self.is_behind = True
         if self._state.run is None:
@@ -153,7 +153,7 @@ class Saver:
             _log.warning("the store has been busy for %g s: the newest state is saved when it has finished", PATIENCE)
 
     def _serve(self, requests: _Requests) -> None:
-        """Save what is requested until None is. Nothing but None ends it."""
+        """Serve requests until a request is None. An error does not end the thread."""
         is_last = False
         while not is_last:
             served: list[_Done] = []
@@ -165,7 +165,7 @@ class Saver:
                 done.put(None)
 
     def _serve_some(self, requests: _Requests, served: list[_Done]) -> bool:
-        """Save once for all requests that there are; whether None was among them."""
+        """Wait for a request, and save once for all requests that are waiting; whether None was among them."""
         taken = [requests.get()]
         with suppress(Empty):
             while True:
@@ -183,7 +183,7 @@ class Saver:
         except DeviceCoreError as error:
             self.is_behind = True
             _log.error("%s", error)
-        except Exception:  # noqa: BLE001 - a mistake of the store, and no caller waits to hear of it
+        except Exception:  # noqa: BLE001 - a mistake of the store; there is no caller to raise it to
             self.is_behind = True
             _log.exception("saving the checkpoint failed")
 
@@ -191,7 +191,7 @@ class Saver:
         """Make `value` durable; the caller holds the lock."""
         if value is self._saved:
             return
-        self._saved = None  # until the store says otherwise, nobody knows what it has
+        self._saved = None  # a save that fails may leave the old or the new state in the store
         file = self._writer.file(value)
         self._called_at = time.monotonic()
         self._call = OpenCall.of_caller()

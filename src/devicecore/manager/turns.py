@@ -1,7 +1,7 @@
 """One admission at a time for each pod, and the NUMA affinity chosen for a pod as a whole.
 
 Law: a turn ends with the call that began it. If an interrupt keeps that call from ending its turn, the next call that
-needs it does. With the turn, everything that the admission reserved and did not commit is given back.
+needs the turn ends it. The end of a turn releases every reservation that the admission did not commit.
 """
 
 import threading
@@ -20,13 +20,13 @@ from devicecore.manager.current_state import CurrentState
 from devicecore.manager.open_call import OpenCall
 
 Affinity = Collection[NumaNode] | None
-"""The NUMA nodes that devices shall come from; None if any will do."""
+"""The NUMA nodes that devices should come from; None if there is no preference."""
 
-_LOOK_AGAIN = 1.0  # seconds after which a waiting admission looks whether the turn before it was abandoned
+_LOOK_AGAIN = 1.0  # seconds after which a waiting admission checks whether the turn before it was abandoned
 
 
 class _Witness(set[PodUid]):
-    """Sees which pods are in admission. Unlike a plain set it can be referred to weakly."""
+    """A set to which each pod is added whose admission begins. Unlike a plain set it can have weak references."""
 
 
 @define(eq=False)
@@ -40,8 +40,8 @@ class Turn:
 class Turns:
     """Owns the turns and the affinities. The lock is held while they are looked up or written.
 
-    Ending a turn replaces the state under the lock: turns before state is a nesting of locks that no other part turns
-    around. Neither plugin, store nor sink nor pod source is called under it.
+    The end of a turn takes the state lock while this lock is held; this lock is never taken while the state lock is
+    held. No plugin, store, sink or pod source is called while it is held.
     """
 
     def __init__(self, state: CurrentState) -> None:
@@ -49,7 +49,7 @@ class Turns:
         self._lock = threading.Lock()
         self._open: dict[PodUid, Turn] = {}
         self._waiting: set[SimpleQueue[None]] = set()
-        self._witnesses: list[ref[_Witness]] = []  # weak: who keeps one may be interrupted
+        self._witnesses: list[ref[_Witness]] = []  # weak, because an interrupted caller does not remove its own
         self._affinities: dict[PodUid, Affinity] = {}
 
     def begin(self, pod: PodUid, call: OpenCall, patience: float) -> Turn:
@@ -57,7 +57,7 @@ class Turns:
 
         Raises:
             AdmissionTimeoutError: another one was open for `patience` seconds of real time.
-            CalledFromInsideError: the turn that is open is around this call, which would wait for itself.
+            CalledFromInsideError: this call is made from inside the open turn, so it would wait for itself.
         """
         turn = Turn(pod, call)
         if self._open:
@@ -81,7 +81,7 @@ class Turns:
             self._waiting.discard(ended)
 
     def end(self, turn: Turn) -> None:
-        """End a turn: give back what it reserved, and let the next admission of the pod begin. Twice is no error."""
+        """End a turn: release its reservations, and let the next admission of the pod begin. Twice is no error."""
         pod = turn.pod
         with self._lock:
             if self._open.get(pod) is not turn:

@@ -1,4 +1,4 @@
-"""What a node's sources say, compared: who holds which device, and what is wrong.
+"""A comparison of what a node's sources say: which container holds which device, and what is wrong.
 
 Law: everything here is a value or a pure function. Adapters read the sources; a `Look` holds what each of them said.
 `check` finds what is wrong in one look, `still_wrong` keeps what a later look says again, and `report` puts the result

@@ -1,6 +1,6 @@
 """Why a kubelet refused a pod: the sentence explained, with what is known of the node.
 
-Law: what is said about a sentence holds for every node; what is said about the node comes from its sources only.
+Law: the explanation of a sentence is the same for every node. Every statement about the node comes from its sources.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ _DECIDES_ON_DEVICES = ("device manager", "topology manager", "device, CPU or mem
 
 @frozen
 class ResourceNow:
-    """How many devices of a resource there are now. None means that no source tells."""
+    """How many devices of a resource there are now. `free` is None if the sources do not show it."""
 
     resource: str
     listed: int

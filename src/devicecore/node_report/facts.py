@@ -1,4 +1,4 @@
-"""What the sources of one look say together: who holds which device, and what is known of each.
+"""What the sources of one look say together: which container holds which device, and what is known of each.
 
 Laws: a holder that no second source confirms is `unknown`, not `live`. A device is `free` only if the checkpoint
 and the pod-resources API were both read and neither names a holder.
@@ -17,7 +17,7 @@ from devicecore.node_report.look import CheckpointSeen, Look, PluginSeen, PodRes
 
 
 class OwnerState(Enum):
-    """How sure it is that a container holds a device, or that none does."""
+    """How certain it is that a container holds a device, or that no container does."""
 
     LIVE = "live"
     STALE = "stale"
@@ -141,7 +141,7 @@ class Facts:
 
     @cached_property
     def held(self) -> tuple[Held, ...]:
-        """Every holding that a source names: those of the checkpoint, then those only the kubelet's answer has."""
+        """Every holding that a source names: first those of the checkpoint, then those that only the API has."""
         listed = [
             (
                 Owner(str(one.key.pod), "", "", one.key.container, (Source.CHECKPOINT,), OwnerState.UNKNOWN),
@@ -210,7 +210,7 @@ class Facts:
 
     @cached_property
     def in_use(self) -> Mapping[str, tuple[str, ...]]:
-        """The devices of each resource that an owner holds who is not known to be gone."""
+        """The devices of each resource that owners hold, without owners whose pods are known to be gone."""
         found: dict[str, dict[str, None]] = {}
         for held in self.held:
             if held.owner.state is not OwnerState.STALE:
@@ -286,7 +286,7 @@ class Facts:
 
     @cached_property
     def numa_nodes(self) -> Mapping[tuple[str, str], tuple[int, ...]]:
-        """The NUMA nodes of each (resource, device) of which a source tells them; empty if it has none."""
+        """The NUMA nodes of each (resource, device) for which a source names them; empty if it has none."""
         found: dict[tuple[str, str], tuple[int, ...]] = {}
         for held in self.held:
             found.update({(held.resource, device): numa_nodes for device, numa_nodes in held.devices.items()})
@@ -354,7 +354,7 @@ class _ByDevice:
         return places
 
     def unmatched(self, pods: Mapping[tuple[str, str], PodSeen]) -> Iterator[Held]:
-        """What only the answer has."""
+        """The holdings that only the pod-resources API names."""
         for holding, matched in zip(self._holdings, self._matched, strict=True):
             rest = {device: nodes for device, nodes in holding.devices.items() if device not in matched}
             if rest:

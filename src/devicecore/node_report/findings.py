@@ -1,4 +1,4 @@
-"""What a check finds, and what a reader is told about it.
+"""What a check finds, and the texts that explain it.
 
 Law: two findings are equal if and only if they say the same about the same things. `measured` is not compared, because
 times differ between two looks.
@@ -28,7 +28,7 @@ class Evidence:
 
 @frozen
 class Found:
-    """What a check found: `next` replaces the check's own text if this case is another one."""
+    """What a check found. If `next` is not empty, it replaces the `next` of the check."""
 
     sentence: str
     evidence: tuple[Evidence, ...]
@@ -64,7 +64,7 @@ class NodeCheck:
 
 @frozen
 class NodeFinding:
-    """Something that is wrong on a node. Numbers begin at 1; 0 means that it has none yet."""
+    """Something that is wrong on a node. `number` counts the findings of a report from 1; 0 is not numbered yet."""
 
     code: str
     title: str

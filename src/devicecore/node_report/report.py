@@ -1,6 +1,6 @@
 """The report on a node: its sources, its devices, and what is wrong.
 
-Laws: each device that a source names has a row. A finding is reported only if every look of it says the same.
+Laws: each device that a source names has a row. A finding is reported only if each look has it with the same evidence.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ NOBODY = "none"
 """The owner of a device that no container holds and that is not healthy, so that it cannot be allocated."""
 
 UNKNOWN = "unknown"
-"""What is said where no source tells."""
+"""The text for a value that no source names."""
 
 
 @frozen

@@ -1,1 +1,5 @@
-"""The protocols of what the managers need: plugins, a store, a sink, pods, and more."""
+"""What the managers need from outside, one protocol in each module: plugins, a store, a sink, pods, and more.
+
+Law: a manager calls the world outside only through these protocols. A port raises only the errors that its docstring
+names.
+"""

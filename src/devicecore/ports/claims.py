@@ -6,10 +6,10 @@ from devicecore.domain.dra.model import ClaimKey, ResourceClaim
 
 
 class ClaimSource(Protocol):
-    """The ResourceClaims that pods may name. Asked once per claim each time a pod's claims are prepared."""
+    """The ResourceClaims that pods may name. The manager reads each claim once when it prepares a pod."""
 
     def get(self, key: ClaimKey) -> ResourceClaim:
-        """The claim as it is now, not as it was. Every call ends within a finite time.
+        """The claim as it is now, not from a cache. Every call ends within a finite time.
 
         Raises:
             ClaimSourceError: there is no such claim, or it cannot be read. For a claim that does not exist, the cause

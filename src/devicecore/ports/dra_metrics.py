@@ -1,4 +1,4 @@
-"""Count what a kubelet counts of dynamic resource allocation."""
+"""Measure what a kubelet measures of dynamic resource allocation."""
 
 from typing import Protocol
 

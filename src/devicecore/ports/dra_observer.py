@@ -1,4 +1,4 @@
-"""Hear what drivers report."""
+"""Observe the health of claimed devices."""
 
 from typing import Protocol
 
@@ -6,11 +6,11 @@ from devicecore.domain.dra.health import ClaimHealthChanged
 
 
 class DraObserver(Protocol):
-    """Is notified of the health of claimed devices.
+    """A function that the DRA manager calls when the health of claimed devices changes.
 
-    It is called from any thread, without a lock, and must not block: the driver's next report waits for it. An
-    exception that it raises is logged and changes nothing.
+    Calls come from any thread, while the manager holds no lock. An observer must not block, because the driver's next
+    report waits for it. An exception is logged and changes nothing.
     """
 
     def __call__(self, notification: ClaimHealthChanged, /) -> None:
-        """Take note. `DraManager.allocated_resources_status` tells the health."""
+        """Take note. `DraManager.allocated_resources_status` returns the health."""

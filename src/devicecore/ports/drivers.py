@@ -8,39 +8,39 @@ from devicecore.domain.dra.drivers import DriverEvent, InstanceId
 from devicecore.domain.dra.model import ClaimRef, ClaimUid
 
 DriverListener = Callable[[DriverEvent], None]
-"""Is called with events, from any thread; for one instance never from two threads at once.
+"""Receives events. Calls come from any thread, but for one driver instance from one at a time.
 
-If it raises a `DeviceCoreError` on `DriverRegistered`, the registration is refused with that sentence.
+If it raises a `DeviceCoreError` for `DriverRegistered`, the transport refuses the registration with that text.
 """
 
 
 class DriverTransport(Protocol):
-    """The way to the drivers: they register and report health through it, and are called through it.
+    """Connects the DRA manager with drivers: takes registrations and reports of health, and makes calls.
 
-    An instance has a generation: a driver that registers again at the same endpoint is another instance. Its events
-    begin with `DriverRegistered` and end with `DriverRemoved`. Every call ends within a finite time that the adapter is
-    given at construction (a kubelet allows 45 seconds). An answer that comes later is lost.
+    A driver that registers again at the same endpoint is another instance, with a larger generation. The events of
+    an instance begin with `DriverRegistered` and end with `DriverRemoved`. Each call ends within the limit that the
+    adapter got at construction (a kubelet allows 45 seconds). An answer after that is ignored.
     """
 
     def start(self, listener: DriverListener) -> None:
-        """Begin to take registrations. Events may arrive before this returns.
+        """Begin to take registrations. Events may come before this returns.
 
         Raises:
             SetUpError: the adapter's sockets or directories cannot be used; nothing was left behind.
         """
 
     def stop(self) -> None:
-        """Disconnect every driver, without events. Stopping twice, or before the start, is no error."""
+        """Disconnect every driver without events. A second stop, or one before the start, is no error."""
 
     def prepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
-        """Ask a driver to prepare claims; its answer as it came, unchecked but for its size.
+        """Ask a driver to prepare claims; its answer, of which only the size is checked.
 
         Raises:
             DriverCallError: the call failed as a whole. `unanswered` is true unless the driver itself said so.
         """
 
     def unprepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
-        """Ask a driver to release claims; its answer as it came, unchecked but for its size.
+        """Ask a driver to release claims; its answer, of which only the size is checked.
 
         Raises:
             DriverCallError: the call failed as a whole. `unanswered` is true unless the driver itself said so.

@@ -32,7 +32,7 @@ class PluginTransport(Protocol):
         """Disconnect every plugin without `PluginLost` events. A second stop, or one before the start, is no error."""
 
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
-        """Have `plugin` prepare `devices` for one container; its answer, as a receipt that this transport can `read`.
+        """Ask `plugin` to prepare `devices` for one container; its answer, as a receipt that this transport can `read`.
 
         Raises:
             PluginStoppedError: this instance has gone, so nothing was sent.

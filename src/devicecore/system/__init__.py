@@ -1,8 +1,8 @@
-"""What adapters share of the operating system, whatever they serve.
+"""What adapters share of the operating system.
 
 Read `files` for bounded reads and replaced files, `documents` for YAML and JSON within limits, `directories` for the
 rule about who may write to a directory, `sockets` for unix sockets as files, `background` for tasks that are restarted,
 `rate` for limits on calls, and `grpc_settings` for how every gRPC channel of this library is set up.
 
-Law: nothing here imports an adapter or knows what is said on a socket.
+Law: no module here imports an adapter, or depends on the protocol that is spoken on a socket.
 """

@@ -1,7 +1,7 @@
 """Tasks that run in the background until they are stopped, in a thread or on an event loop.
 
-Law: a background task that ends although nobody stopped it is logged and started again, after a pause that grows from
-`FIRST_PAUSE` to `MAX_PAUSE`. A run that lasted longer than `MAX_PAUSE` resets the pause.
+Law: if a background task ends without having been stopped, that is logged, and the task is started again after a pause
+that grows from `FIRST_PAUSE` to `MAX_PAUSE`. A run that lasted longer than `MAX_PAUSE` resets the pause.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def bounded_backoff(failures: int, first: float, longest: float) -> float:
-    """Return the pause after so many failures in a row: `first`, doubled with each further one, at most `longest`.
+    """Return the pause after `failures` failures in a row: `first`, doubled with each further one, at most `longest`.
 
     Args:
         failures: at least 1; any number, however large.

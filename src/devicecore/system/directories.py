@@ -16,7 +16,7 @@ _ALLOW = "or allow it: --allow-shared-directory, in Python allow_shared_director
 
 
 def make_directory(path: str | os.PathLike[str], mode: int = 0o750, *, allow_shared: bool = False) -> None:
-    """Make the last part of `path` if it is missing, with `mode` whatever the umask is; then `check_directory`.
+    """Make the last part of `path` if it is missing, with exactly `mode` (the umask is ignored), and check it.
 
     Raises:
         DirectoryError: it cannot be made, is not a directory, or does not follow the rule.

@@ -1,6 +1,6 @@
 """Files that are read with a bound and replaced whole.
 
-Law: a file is replaced whole and durably or not at all, whatever call fails and whenever the power goes.
+Law: a file is replaced whole and durably or not at all, even if a call fails or the power is lost.
 """
 
 import errno
@@ -57,7 +57,7 @@ def read_file(path: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES, *, 
 
 @frozen
 class _Seen:
-    """What a file held when it was last read or written, and how it looked: device, inode, time of writing and size."""
+    """The content of a file when it was last read or written, with its device, inode, time of writing and size."""
 
     identity: _Identity | None
     blob: bytes
@@ -80,7 +80,7 @@ class DurableFile:
         self._mode = mode
         self._max_bytes = max_bytes
         # Each instance writes under a name of its own, so a second writer can spoil an attempt but never the file.
-        # As text: a path object takes as long to become one as the disk takes for the call.
+        # Text and not a path, because converting a path takes as long as the call on the disk.
         self._new = str(path.with_name(f".{path.name}.{os.getpid()}-{next(_instances)}.new"))
         self._target = str(path)
         self._swept = False
@@ -147,7 +147,7 @@ class DurableFile:
             except FileNotFoundError:
                 pass
             except OSError:
-                self._swept = False  # else it would be in the way of the next attempt
+                self._swept = False  # so that the next attempt deletes it first
             raise
         return identity
 

@@ -1,6 +1,6 @@
-"""How often a caller may call.
+"""A limit on how often callers may call.
 
-Law: a call that is refused uses up nothing, so a caller that keeps calling gets in as soon as there is room.
+Law: a refused call takes no token, so a caller that keeps calling is accepted as soon as there is a token.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""Unix sockets as files: which paths can be one, which one lies at a path, who serves it, and which are our own.
+"""Unix sockets as files: which paths can be bound, which socket is at a path, whether it is served, and whose it is.
 
 Law: a socket file is replaced in one step and removed only by the process that bound it, which knows it by its inode.
 """
@@ -32,10 +32,10 @@ class SocketIdentity(NamedTuple):
 
 
 def socket_identity(path: str) -> SocketIdentity | None:
-    """Which socket lies at `path`; None if nothing does, or something else."""
+    """The identity of the socket at `path`; None if there is no file, or one that is not a socket."""
     try:
         found = os.lstat(path)
-    except (OSError, ValueError):  # the second for a NUL in it
+    except (OSError, ValueError):  # a ValueError if the path has a NUL
         return None
     return SocketIdentity(found.st_dev, found.st_ino, found.st_mtime_ns) if stat.S_ISSOCK(found.st_mode) else None
 
@@ -61,10 +61,10 @@ def check_not_in_the_way(path: str) -> None:
 
 
 def is_served(path: str) -> bool:
-    """Whether a process serves the socket at `path`. gRPC would take it over without a word.
+    """Whether a process serves the socket at `path`. gRPC would replace it without an error.
 
     Raises:
-        OSError: that cannot be found out.
+        OSError: the socket cannot be tried.
     """
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(1)
@@ -86,12 +86,12 @@ class SocketState(Enum):
 
 
 class OwnedSocket:
-    """The path of a socket that this process serves, and which file there is its own.
+    """The path of a socket that this process serves, and the identity of the file that it made there.
 
     A socket is bound in a private directory beside the path and moved into place, because gRPC deletes the path that
-    it was told to bind, before it binds and after it stops, even if another process made the file there. So gRPC
-    deletes nothing but the private name, the path always has the old socket or the new one, and nobody can connect
-    before the mode is set.
+    it was given to bind, before it binds and after it stops, even if another process made the file there. So gRPC
+    deletes only the private name, the path always has the old socket or the new one, and no client can connect before
+    the mode is set.
 
     Args:
         path: absolute, of at most `MAX_SOCKET_PATH` bytes.
@@ -103,7 +103,7 @@ class OwnedSocket:
         self.identity: SocketIdentity | None = None
         """Which file we bound; None before, and after `remove`."""
         self._mode = mode
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._looks_without = 0
 
     @contextmanager
@@ -148,7 +148,7 @@ class OwnedSocket:
         """Return the `state`. If the socket is not ours any more, log that, once until it is ours again."""
         state = self.state()
         if state is SocketState.OURS:
-            self._told.clear()
+            self._logged.clear()
         elif state is SocketState.FOREIGN:
             self.warn("another process has put a file of its own there, which is left alone: clients cannot reach us")
         else:
@@ -165,8 +165,8 @@ class OwnedSocket:
 
     def warn(self, problem: str) -> None:
         """Log a problem with this socket, once until `look` finds the socket to be ours again."""
-        if problem not in self._told:
-            self._told.add(problem)
+        if problem not in self._logged:
+            self._logged.add(problem)
             logger.warning("%s: %s", foreign_text(self.path), problem)
 
     def remove(self) -> None:

@@ -14,7 +14,7 @@ from devicecore.wire import deviceplugin
 
 
 def to_device(message: deviceplugin.Device) -> Device:
-    """Read a device. No topology, a topology without nodes, and one node without a number (0) are told apart."""
+    """Read a device. No topology, one without nodes, and one with a node without a number (0) give different values."""
     topology = tuple([NumaNode(node.ID) for node in message.topology.nodes]) if message.HasField("topology") else None
     return Device(DeviceId(message.ID), Health.parse(message.health), topology)
 
@@ -98,7 +98,7 @@ def write_receipt(response: ContainerAllocateResponse) -> Receipt:
 
 
 def read_receipt(receipt: Receipt) -> ContainerAllocateResponse:
-    """Read a receipt; an empty one is an answer that gives nothing.
+    """Read a receipt. An empty receipt is an answer without any settings.
 
     Raises:
         UnreadableReceiptError: the bytes are not a ContainerAllocateResponse.

@@ -1,6 +1,6 @@
 """Lists of devices, read several times faster than device by device.
 
-Law: this reads a list as protobuf would. A list with anything unusual in it is left to protobuf.
+Law: a list is read as protobuf would read it. If a list has anything unusual in it, protobuf reads it.
 
 Plugins write the id of a device first. The rest, health and NUMA nodes, is the same for many devices, so protobuf has
 to read it only once. Most of a list is the same as in the plugin's last one, and is not read again.
@@ -66,7 +66,7 @@ class ListReader:
             self._portions = []
             return read_devices(data)
         if len(portions) > 4 + 2 * sum([len(portion.devices) for portion in portions]) // _PORTION:
-            portions = _portions(data)  # there are too many short ones
+            portions = _portions(data)  # many short portions make the next comparison slow
         self._portions, self._last = portions, _joined(portions)
         return self._last
 

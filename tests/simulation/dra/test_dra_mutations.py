@@ -14,7 +14,7 @@ from devicecore.domain.dra import preparing, releasing
 from devicecore.domain.dra.claims import ClaimCache
 from devicecore.domain.dra.model import ClaimKey, DraPod
 from devicecore.domain.dra.preparing import AskDriver, Changed
-from devicecore.domain.dra.releasing import Doubt, Leaving
+from devicecore.domain.dra.releasing import Leaving, Uncertain
 from devicecore.domain.errors import StoreError
 from devicecore.domain.model import PodUid
 from devicecore.dra_manager import preparation, release
@@ -155,8 +155,8 @@ def after_waiting_a_driver_is_asked_again(patch: Patch) -> None:
 
 @breaks("which a.example.com has not prepared", "a release that is tried again")
 def a_claim_that_may_be_released_is_used(patch: Patch) -> None:
-    doubt = releasing.doubt
-    patch.setattr(release, "doubt", lambda cache, pod, ask: evolve(doubt(cache, pod, ask), cache=cache))
+    mark = releasing.mark_uncertain
+    patch.setattr(release, "mark_uncertain", lambda cache, pod, ask: evolve(mark(cache, pod, ask), cache=cache))
 
 
 # --- releasing --------------------------------------------------------------------------------------------------------
@@ -190,8 +190,8 @@ def a_claim_is_forgotten_although_another_pod_has_entered(patch: Patch) -> None:
 
 @breaks("M6 calls only with cause", "one pod")
 def drivers_release_a_claim_that_another_pod_has_entered(patch: Patch) -> None:
-    def asking(cache: ClaimCache, pod: PodUid | None, ask: AskDriver) -> Doubt:
-        return evolve(releasing.doubt(cache, pod, ask), ask=ask)
+    def asking(cache: ClaimCache, pod: PodUid | None, ask: AskDriver) -> Uncertain:
+        return evolve(releasing.mark_uncertain(cache, pod, ask), ask=ask)
 
     def next_of_all(
         cache: ClaimCache, _pod: Anything, keys: Iterable[ClaimKey], released: Mapping[Any, Any]
@@ -203,7 +203,7 @@ def drivers_release_a_claim_that_another_pod_has_entered(patch: Patch) -> None:
                 return AskDriver(driver, (claim.ref,))
         return None
 
-    patch.setattr(release, "doubt", asking)
+    patch.setattr(release, "mark_uncertain", asking)
     patch.setattr(release, "next_to_release", next_of_all)
 
 

@@ -1,7 +1,7 @@
 """What drivers answer, and whether that can be used (kubelet-dra.md 4.5, 4.7, 6.3).
 
-Law: an answer has one result for each claim that was asked for, and no other. The first error, results in the order of
-their UIDs, is the answer's error; what came before it counts.
+Law: an answer has one result for each claim that was asked for, and no other result. Results are read in the order of
+their UIDs. The first error is the answer's error, and the results before it count.
 """
 
 import re
@@ -62,13 +62,13 @@ class CheckedRelease:
 
 
 def check_prepared(asked: Sequence[ClaimRef], answer: Mapping[ClaimUid, PrepareResult]) -> CheckedDevices:
-    """What is good of an answer to NodePrepareResources."""
+    """The part of an answer to NodePrepareResources that can be used, and its error."""
     good, error = _check(PREPARE, asked, answer)
     return CheckedDevices({claim.key: tuple(dict.fromkeys(answer[claim.uid].devices)) for claim in good}, error)
 
 
 def check_unprepared(asked: Sequence[ClaimRef], answer: Mapping[ClaimUid, UnprepareResult]) -> CheckedRelease:
-    """What is good of an answer to NodeUnprepareResources."""
+    """The part of an answer to NodeUnprepareResources that can be used, and its error."""
     _, error = _check(UNPREPARE, asked, answer)
     answered = [claim for claim in asked if claim.uid in answer]
     released = tuple(claim.key for claim in answered if not answer[claim.uid].error)
@@ -103,10 +103,10 @@ def is_cdi_name(text: str) -> bool:
 def suspicions(
     driver: DriverName, allocation: Iterable[AllocatedDevice], devices: Iterable[PreparedDevice]
 ) -> tuple[str, ...]:
-    """What is odd about devices that a driver answered for a claim, one sentence each.
+    """The devices in a driver's answer that look wrong, one sentence for each problem.
 
-    A kubelet takes such devices as they are, and so does the manager unless it is told to refuse them: a CDI name that
-    is malformed then shows when the runtime refuses to create the container.
+    A kubelet accepts such devices, and so does the manager unless its caller sets `refuse_suspicious`. If they are
+    accepted, a malformed CDI name is noticed when the container runtime refuses to create the container.
     """
     own = [result for result in allocation if result.driver == driver]
     places = {(result.pool, result.device) for result in own}

@@ -23,16 +23,16 @@ class ClaimPhase(Enum):
     PREPARED = "prepared"
     """Every driver has answered."""
     UNCERTAIN = "uncertain"
-    """Every driver has answered, and then one of them may have released the claim: they are asked again before use."""
+    """Every driver has answered, but one may have released the claim since. All are asked again before the next use."""
 
 
 @frozen
 class ClaimInfo:
     """A claim as this node knows it (kubelet: `ClaimInfo`).
 
-    `drivers` names the drivers of the allocation with which the claim was entered, each with the devices that it
-    answered; None until then. `answered` are drivers that have answered the attempts to prepare it that are under way.
-    `calls` counts the calls to prepare it since the start, so that a release can tell whether there was another one.
+    `drivers` has the drivers of the claim's allocation, each with the devices that it answered; None before its answer.
+    `answered` are the drivers that have answered in the attempts to prepare the claim that are under way. `calls`
+    counts the calls to prepare it since the start, so that a release notices if there was another one.
     """
 
     key: ClaimKey
@@ -45,7 +45,7 @@ class ClaimInfo:
 
     @property
     def ref(self) -> ClaimRef:
-        """The claim as drivers are told."""
+        """The claim as the manager names it to drivers."""
         return ClaimRef(self.key, self.uid)
 
     @property
@@ -58,19 +58,19 @@ class ClaimInfo:
         return self.phase is not ClaimPhase.PREPARED and driver in self.drivers and driver not in self.answered
 
     def is_left_to(self, pod: PodUid | None) -> bool:
-        """Whether no pod but this one uses the claim; None is no pod at all."""
+        """Whether no pod except `pod` uses the claim; if `pod` is None, whether no pod uses it."""
         return not self.pods or self.pods == {pod}
 
 
 @frozen
 class ClaimCache:
-    """All claims of the node. Verbs return a new cache."""
+    """All claims of the node. Each method that changes something returns a new cache."""
 
     claims: Mapping[ClaimKey, ClaimInfo] = field(factory=dict)
 
     @classmethod
     def of(cls, claims: Iterable[ClaimInfo]) -> "ClaimCache":
-        """A cache of these claims; of two with one key, the last."""
+        """A cache of these claims. Of two claims with one key, the last counts."""
         return cls({claim.key: claim for claim in claims})
 
     def of_pod(self, pod: PodUid) -> tuple[ClaimKey, ...]:
@@ -78,7 +78,7 @@ class ClaimCache:
         return tuple(key for key, claim in self.claims.items() if pod in claim.pods)
 
     def unused(self) -> tuple[ClaimKey, ...]:
-        """The claims that no pod uses: the manager never makes one, but a file may have one."""
+        """The claims that no pod uses. The manager leaves none behind, but a file may have some."""
         return tuple(key for key, claim in self.claims.items() if not claim.pods)
 
     def in_use(self) -> dict[str, int]:
@@ -93,7 +93,7 @@ class ClaimCache:
         return frozenset().union(*(claim.pods for claim in self.claims.values()))
 
     def put(self, *changed: ClaimInfo) -> "ClaimCache":
-        """The cache with these claims in the place of those with their keys."""
+        """The cache with these claims added, or replacing the claims with their keys."""
         return ClaimCache({**self.claims, **{claim.key: claim for claim in changed}}) if changed else self
 
     def without(self, keys: Collection[ClaimKey]) -> "ClaimCache":
@@ -101,5 +101,5 @@ class ClaimCache:
         return ClaimCache({key: claim for key, claim in self.claims.items() if key not in keys}) if keys else self
 
     def present(self, keys: Iterable[ClaimKey]) -> tuple[ClaimInfo, ...]:
-        """The claims with these keys that are here."""
+        """The claims with these keys; keys without a claim are left out."""
         return tuple(self.claims[key] for key in keys if key in self.claims)

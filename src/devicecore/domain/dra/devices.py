@@ -1,6 +1,7 @@
-"""What a container gets of its claims (kubelet-dra.md 5, 12).
+"""The devices that a container gets from its claims (kubelet-dra.md 5, 12).
 
-Law: only the cache is read. A container gets the devices that serve its requests, and no other device of its claims.
+Law: these functions read only the cache and the pod. A container gets the devices that serve its requests, and no other
+device of its claims.
 """
 
 from collections.abc import Mapping
@@ -14,11 +15,11 @@ from devicecore.domain.dra.model import ClaimKey, DraContainer, DraPod, DriverNa
 
 
 def container_devices(cache: ClaimCache, pod: DraPod, container: DraContainer) -> tuple[PreparedDevice, ...]:
-    """The devices of a container: claims and drivers in the order of their names, a device once for each request.
+    """The devices of a container, once for each request, in the order of claims and drivers by name.
 
     Raises:
         ClaimInfoError: no pod has asked to prepare a claim that the container names.
-        DraError: an entry of the pod means no claim.
+        DraError: the claim of an entry of the pod is not known.
     """
     found: list[PreparedDevice] = []
     for key, requests in sorted(wanted_requests(pod, container).items()):
@@ -30,11 +31,11 @@ def container_devices(cache: ClaimCache, pod: DraPod, container: DraContainer) -
 
 
 def cdi_ids(cache: ClaimCache, pod: DraPod, container: DraContainer) -> tuple[str, ...]:
-    """The CDI names that a container's runtime is told (kubelet: `GetResources`).
+    """The CDI names that the kubelet passes to the container runtime (kubelet: `GetResources`).
 
     Raises:
         ClaimInfoError: no pod has asked to prepare a claim that the container names.
-        DraError: an entry of the pod means no claim.
+        DraError: the claim of an entry of the pod is not known.
     """
     return tuple(id_ for device in container_devices(cache, pod, container) for id_ in device.cdi_ids or ())
 
@@ -57,7 +58,7 @@ def dynamic_resources(cache: ClaimCache, pod: DraPod, container: DraContainer) -
 
     Raises:
         ClaimInformationError: no pod has asked to prepare a claim that the container names.
-        DraError: an entry of the pod means no claim.
+        DraError: the claim of an entry of the pod is not known.
     """
     named = {claim.name for claim in container.claims}
     names = (claim_name(pod, entry) for entry in pod.claims if entry.name in named)

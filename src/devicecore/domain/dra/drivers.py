@@ -29,7 +29,7 @@ FIRST_WIPE_RETRY, LAST_WIPE_RETRY = 1.0, 300.0
 
 @frozen
 class InstanceId:
-    """Which driver instance: its name, where it is served, by which service, and a counter of instances seen.
+    """One driver instance: driver, endpoint, service, and a counter of the instances that the transport has seen.
 
     A later instance has a larger `generation`, so two instances that used one endpoint are never confused.
     """
@@ -113,7 +113,7 @@ class Wipe:
     tries: int = 0
 
     def after_failure(self, now: float) -> "Wipe":
-        """The next try. A kubelet gives up after nine; here they go on, because nobody else deletes the slices."""
+        """The next try. A kubelet gives up after nine. Here the tries go on: no other program deletes the slices."""
         return Wipe(now + min(FIRST_WIPE_RETRY * 2.0**self.tries, LAST_WIPE_RETRY), self.tries + 1)
 
 
@@ -121,7 +121,7 @@ class Wipe:
 class DriverRegistry:
     """The instances of each driver, oldest first, those that are connected, and the wipes that are due.
 
-    The wipe under None is that of all drivers' slices, which a start begins with.
+    The wipe under None deletes the slices of all drivers. It is due at each start.
     """
 
     instances: Mapping[DriverName, tuple[InstanceId, ...]] = field(factory=dict)
@@ -144,7 +144,7 @@ class DriverRegistry:
         return next((instance for instance in reversed(known) if instance in self.connected), known[-1])
 
     def is_registered(self, instance: InstanceId) -> bool:
-        """Whether this very instance is registered."""
+        """Whether this instance is registered, and not only another one of its driver."""
         return instance in self.instances.get(instance.driver, ())
 
     def apply(self, event: DriverEvent, now: float) -> "DriverRegistry":
@@ -155,7 +155,7 @@ class DriverRegistry:
         """
         instance = event.instance
         if isinstance(event, DriverRegistered):
-            return _rearmed(self._register(instance), instance.driver, now)
+            return _with_wipe(self._register(instance), instance.driver, now)
         if not self.is_registered(instance):
             return self
         match event:
@@ -169,14 +169,14 @@ class DriverRegistry:
                 return evolve(self, reporting=self.reporting | {instance})
             case HealthEnded():
                 return evolve(self, reporting=self.reporting - {instance})
-        return _rearmed(after, instance.driver, now)
+        return _with_wipe(after, instance.driver, now)
 
     def still_reports(self, driver: DriverName) -> bool:
         """Whether the health stream of any instance of the driver is open."""
         return any(instance.driver == driver for instance in self.reporting)
 
     def due(self, now: float) -> tuple[DriverName | None, ...]:
-        """The wipes whose time has come."""
+        """The drivers whose wipes are due at `now`; None stands for all drivers."""
         return tuple(driver for driver, wipe in self.wipes.items() if wipe.due <= now)
 
     def is_connected(self, driver: DriverName) -> bool:
@@ -203,9 +203,9 @@ class DriverRegistry:
 
 
 def has_stopped_reporting(before: DriverRegistry, after: DriverRegistry, event: DriverEvent) -> bool:
-    """Whether no instance reports the health of a driver's devices any more because of `event`.
+    """Whether `event` ended the last health stream of its driver.
 
-    A stream may end without a report. Then what was saved before a restart no longer counts.
+    A stream may end without a report. In that case the health saved before a restart no longer counts either.
     """
     driver = event.instance.driver
     if after.still_reports(driver):
@@ -215,8 +215,8 @@ def has_stopped_reporting(before: DriverRegistry, after: DriverRegistry, event: 
     return isinstance(event, DriverRemoved) and before.still_reports(driver)
 
 
-def _rearmed(registry: DriverRegistry, driver: DriverName, now: float) -> DriverRegistry:
-    """Begin to wait for the wipe of a driver without a connection; end that once it has one."""
+def _with_wipe(registry: DriverRegistry, driver: DriverName, now: float) -> DriverRegistry:
+    """Schedule a wipe if the driver has no connection and none is scheduled; cancel the wipe if it has one."""
     wipe = registry.wipes.get(driver)
     if registry.is_connected(driver):
         return registry.wiped(driver) if wipe else registry

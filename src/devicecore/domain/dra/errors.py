@@ -1,7 +1,7 @@
-"""What the DRA manager refuses, in the kubelet's sentences.
+"""The errors of dynamic resource allocation, with the kubelet's texts.
 
-Law: `str(error)` is the text of the kubelet where it has one (kubelet-dra.md 2.3, 4, 5, 6). What a driver or the API
-server wrote stands in it as it came, because callers compare it: pass it through `foreign_text` before showing it.
+Law: `str(error)` is the text of the kubelet where it has one (kubelet-dra.md 2.3, 4, 5, 6). It contains the text of a
+driver or of the API server unchanged, because callers compare it. Pass it through `foreign_text` before showing it.
 """
 
 from attrs import frozen
@@ -10,12 +10,12 @@ from devicecore.domain.errors import DeviceCoreError
 
 
 class DraError(DeviceCoreError):
-    """Base of everything that dynamic resource allocation raises on purpose."""
+    """Base of all errors that dynamic resource allocation raises on purpose."""
 
 
 @frozen
 class PrepareError(DraError):
-    """A pod's claims are not prepared. Nothing was lost: trying again is safe."""
+    """A pod's claims are not prepared. The caller may try again."""
 
     cause: DeviceCoreError
 
@@ -25,7 +25,7 @@ class PrepareError(DraError):
 
 @frozen
 class UnprepareError(DraError):
-    """A pod's claims are not released. The pod still refers to those that are left: trying again is safe."""
+    """Some claims of a pod are not released, and the pod still uses these. The caller may try again."""
 
     cause: DeviceCoreError
 
@@ -158,7 +158,7 @@ class ClaimInfoError(DraError):
 
 @frozen
 class ClaimInformationError(DraError):
-    """The same, where the pod-resources API asks."""
+    """A container names a claim that no pod has asked to prepare: the kubelet's text for the pod-resources API."""
 
     namespace: str
     claim: str
@@ -220,7 +220,7 @@ class DriverCallError(DraError):
     """A call to a driver failed as a whole.
 
     `method` is `NodePrepareResources` or `NodeUnprepareResources`, `code` a gRPC code as Go spells it (`Unavailable`).
-    `unanswered` says that nothing tells whether the driver has done it: the time was over, or the connection broke.
+    `unanswered` says that the driver may or may not have done it, because the call timed out or the connection broke.
     """
 
     method: str
@@ -245,7 +245,7 @@ class UnknownClaimError(DraError):
 
 @frozen
 class ClaimFailedError(DraError):
-    """A driver says that it failed for a claim. `error` is the driver's text."""
+    """A driver reports that it failed for a claim. `error` is the driver's text."""
 
     method: str
     claim: str
@@ -292,7 +292,7 @@ class SliceError(DraError):
 
 @frozen
 class DraStoppedError(DraError):
-    """The DRA manager is not started, or was stopped meanwhile."""
+    """The DRA manager is not running: it was not started, or it was stopped during the call."""
 
     def __str__(self) -> str:
         return "the DRA manager is not running"

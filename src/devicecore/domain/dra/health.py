@@ -1,7 +1,7 @@
-"""What drivers say of the health of their devices (kubelet-dra.md 10).
+"""The health that drivers report for their devices (kubelet-dra.md 10).
 
-Law: a report counts until its limit has passed, by the manager's clock; then the device's health is unknown. Nothing
-but a report and the end of a stream changes what is stored.
+Law: a report counts until its limit has passed by the manager's clock. After that, the device's health is unknown. Only
+a report and the end of a stream change what is stored.
 """
 
 from collections.abc import Iterable, Mapping
@@ -47,7 +47,7 @@ class ReportedHealth:
 
 @frozen
 class DeviceHealth:
-    """What is stored of a device. `updated` and `limit` are nanoseconds, the former since 1970."""
+    """The stored health of a device. `updated` is in nanoseconds since 1970, `limit` in nanoseconds."""
 
     pool: str
     device: str
@@ -61,12 +61,12 @@ class DeviceHealth:
         """The key of the device within its driver."""
         return f"{self.pool}/{self.device}"
 
-    def is_over(self, now: int) -> bool:
-        """Whether the report no longer counts."""
+    def is_expired(self, now: int) -> bool:
+        """Whether the report no longer counts at `now` (nanoseconds since 1970)."""
         return now - self.updated > self.limit
 
-    def says_else(self, other: "DeviceHealth | None") -> bool:
-        """Whether it says something else than `other`, apart from the time."""
+    def differs_from(self, other: "DeviceHealth | None") -> bool:
+        """Whether it differs from `other` in anything except the time."""
         if other is None:
             return True
         return (self.health, self.limit, self.message) != (other.health, other.limit, other.message)
@@ -81,31 +81,31 @@ class HealthCache:
     def health(self, driver: DriverName, pool: str, device: str, now: int) -> tuple[DraHealth, str]:
         """The health and the message of a device (kubelet: `getHealth`)."""
         known = self.drivers.get(driver, {}).get(f"{pool}/{device}")
-        if known is None or known.is_over(now):
+        if known is None or known.is_expired(now):
             return DraHealth.UNKNOWN, ""
         return known.health, known.message
 
-    def report(self, driver: DriverName, reported: Iterable[ReportedHealth], now: int) -> "HealthNews":
-        """Take a driver's report. A device that is missing in it stays as it is until its limit has passed."""
+    def report(self, driver: DriverName, reported: Iterable[ReportedHealth], now: int) -> "HealthUpdate":
+        """Store a driver's report. A device that it leaves out keeps its health until its limit has passed."""
         before = self.drivers.get(driver, {})
-        fresh = {item.key: item for item in (_stored(report, now) for report in reported)}
-        over = {
+        new = {item.key: item for item in (_stored(report, now) for report in reported)}
+        expired = {
             key: DeviceHealth(item.pool, item.device, DraHealth.UNKNOWN, now, item.limit)
             for key, item in before.items()
-            if key not in fresh and item.is_over(now)
+            if key not in new and item.is_expired(now)
         }
-        changed = [*(item for key, item in fresh.items() if item.says_else(before.get(key))), *over.values()]
-        after = HealthCache({**self.drivers, driver: {**before, **fresh, **over}})
-        return HealthNews(after, frozenset((driver, item.pool, item.device) for item in changed))
+        changed = [*(item for key, item in new.items() if item.differs_from(before.get(key))), *expired.values()]
+        after = HealthCache({**self.drivers, driver: {**before, **new, **expired}})
+        return HealthUpdate(after, frozenset((driver, item.pool, item.device) for item in changed))
 
     def cleared(self, driver: DriverName) -> "HealthCache":
-        """The cache after the end of a driver's stream: nothing is known of its devices."""
+        """The cache without the devices of a driver, because its stream has ended."""
         return HealthCache({name: devices for name, devices in self.drivers.items() if name != driver})
 
 
 @frozen
-class HealthNews:
-    """The cache after a report, and the devices (driver, pool, device) of which it says something new."""
+class HealthUpdate:
+    """The cache after a report, and the devices (driver, pool, device) whose health it changed."""
 
     cache: HealthCache
     changed: frozenset[tuple[DriverName, str, str]]
@@ -127,20 +127,20 @@ def _bounded(message: str) -> str:
 
 @frozen
 class ClaimHealthChanged:
-    """A driver reports something new of a device of a claim that these pods use."""
+    """A driver reports a change in the health of a device of a claim that these pods use."""
 
     driver: DriverName
     pods: tuple[PodUid, ...]
 
 
-def pods_with_news(news: HealthNews, claims: ClaimCache) -> tuple[PodUid, ...]:
-    """The pods whose claims hold a device of which a report says something new, in order."""
-    if not news.changed:
+def pods_to_notify(update: HealthUpdate, claims: ClaimCache) -> tuple[PodUid, ...]:
+    """The pods whose claims have a device whose health a report changed, sorted."""
+    if not update.changed:
         return ()
     holding = (
         claim
         for claim in claims.claims.values()
-        if any((driver, device.pool, device.name) in news.changed for driver, device in claim_devices(claim))
+        if any((driver, device.pool, device.name) in update.changed for driver, device in claim_devices(claim))
     )
     return tuple(sorted({pod for claim in holding for pod in claim.pods}))
 
@@ -168,7 +168,7 @@ class ClaimHealth:
 def allocated_resources_status(
     claims: ClaimCache, health: HealthCache, pod: DraPod, now: int
 ) -> dict[str, tuple[ClaimHealth, ...]]:
-    """The health of the claimed devices of each container, but for init containers.
+    """The health of the claimed devices of each container; init containers are left out.
 
     Kubelet: `UpdateAllocatedResourcesStatus`. Claims behind extended resources are not reported.
     """
@@ -198,6 +198,6 @@ def _claim_healths(
 
 
 def _key(pod: DraPod, named: ContainerClaim) -> ClaimKey:
-    """The claim that a container names: what was made for the entry, else what the entry names."""
+    """The claim that a container names: the one made for the entry, else the one that the entry names."""
     direct = next((entry.claim for entry in pod.claims if entry.name == named.name), None)
     return pod.key(pod.generated.get(named.name) or direct or "")

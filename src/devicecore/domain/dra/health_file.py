@@ -1,7 +1,7 @@
 """The kubelet's file of health, `dra_health_state`, both ways (kubelet-dra.md 10.5).
 
-Law: any bytes give the health that a kubelet would have read; a file that it would not read is an error here, and the
-manager begins without it.
+Law: any bytes give the health that a kubelet would read. If it could not read the file, `decode` raises an error, and
+the manager starts without the file.
 """
 
 from collections.abc import Callable

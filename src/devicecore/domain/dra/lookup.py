@@ -1,6 +1,6 @@
-"""Which claims a pod means, and what its containers ask of them (kubelet-dra.md 4.2, 4.3.1, 5).
+"""The claims that a pod uses, and the requests that its containers name (kubelet-dra.md 4.2, 4.3.1, 5).
 
-Law: nothing here looks at anything but the pod, so that preparing, starting and releasing mean the same claims.
+Law: these functions read only the pod, so preparing, starting and releasing a pod concern the same claims.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _IMPLICIT = "deviceclass.resource.kubernetes.io/"
 
 
 def claim_name(pod: DraPod, entry: PodClaim) -> str | None:
-    """The claim that an entry of the pod means; None if it needs none (kubelet: `resourceclaim.Name`).
+    """The name of the claim for an entry of the pod; None if it needs no claim (kubelet: `resourceclaim.Name`).
 
     Raises:
         ClaimNotCreatedError: the claim of a template does not exist yet.
@@ -29,14 +29,14 @@ def claim_name(pod: DraPod, entry: PodClaim) -> str | None:
 
 
 def pod_claims(pod: DraPod) -> Iterator[PodClaim]:
-    """The entries of a pod in order; last, without a name, the claim behind its extended resources."""
+    """The entries of a pod in order. The claim behind its extended resources comes last; its entry has no name."""
     yield from pod.claims
     if pod.extended:
         yield PodClaim("", pod.extended.claim)
 
 
 def claim_keys(pod: DraPod) -> tuple[ClaimKey, ...]:
-    """The claims that a pod means, each once.
+    """The claims that a pod uses, each once.
 
     Raises:
         ClaimNotCreatedError: the claim of a template does not exist yet.
@@ -47,7 +47,7 @@ def claim_keys(pod: DraPod) -> tuple[ClaimKey, ...]:
 
 
 def wanted_requests(pod: DraPod, container: DraContainer) -> dict[ClaimKey, tuple[str, ...]]:
-    """The requests that a container names, by claim; an empty one is the claim as a whole (kubelet: `GetResources`).
+    """The requests that a container names, by claim (kubelet: `GetResources`). An empty one is the claim as a whole.
 
     Raises:
         ClaimNotCreatedError: the claim of a template does not exist yet.

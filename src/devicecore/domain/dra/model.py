@@ -1,7 +1,7 @@
-"""The nouns of dynamic resource allocation.
+"""The values of dynamic resource allocation.
 
-Law: text from outside becomes one of these through `objects` or an adapter, once. A claim is known by its namespace and
-name, and by a UID that no other claim ever has.
+Law: `objects` or an adapter parses what comes from outside, once. A claim is known by its namespace and name, and by a
+UID that no other claim ever has.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ class ClaimKey(NamedTuple):
 
 @frozen
 class ClaimRef:
-    """Which claim, as drivers are told."""
+    """A claim as the manager names it to drivers."""
 
     key: ClaimKey
     uid: ClaimUid
@@ -38,11 +38,11 @@ class ClaimRef:
 
 @frozen
 class PreparedDevice:
-    """A device as its driver answered (kubelet-dra.md 4.7). The driver's word is kept as it came.
+    """A device as its driver answered, unchanged (kubelet-dra.md 4.7).
 
-    `requests` are the requests of the claim that the device serves, without subrequests; none of them means all.
-    `cdi_ids` are fully qualified CDI names. Both are None if the driver sent none, which the state file tells from an
-    empty list. `share_id` tells the shares of one device apart.
+    `requests` are the requests of the claim that the device serves, without subrequests; if there are none, it serves
+    all. `cdi_ids` are fully qualified CDI names. Both are None if the driver sent none, because the state file has null
+    then and not an empty list. `share_id` distinguishes the shares of one device.
     """
 
     pool: str
@@ -52,7 +52,7 @@ class PreparedDevice:
     cdi_ids: tuple[str, ...] | None = None
 
     def serves(self, request: str) -> bool:
-        """Whether the device serves `request`; an empty one is the claim as a whole."""
+        """Whether the device serves `request`. An empty request stands for the claim as a whole."""
         return not request or not self.requests or request in self.requests
 
 
@@ -72,7 +72,7 @@ class AllocatedDevice:
 
 @frozen
 class ResourceClaim:
-    """The part of a ResourceClaim that matters here. `allocation` is None before the scheduler has allocated it.
+    """What the DRA manager uses of a ResourceClaim. `allocation` is None before the scheduler has allocated it.
 
     `owner` is the UID of its controller, empty if it has none; `reserved_for` holds UIDs of pods.
     """
@@ -85,7 +85,7 @@ class ResourceClaim:
 
     @property
     def ref(self) -> ClaimRef:
-        """The claim as drivers are told."""
+        """The claim as the manager names it to drivers."""
         return ClaimRef(self.key, self.uid)
 
 
@@ -125,7 +125,7 @@ class ContainerClaim:
 
 @frozen
 class DraContainer:
-    """The part of a container that matters here. `requests` maps resource names to counts, rounded up."""
+    """What the DRA manager uses of a container. `requests` maps resource names to counts, rounded up."""
 
     name: str
     claims: tuple[ContainerClaim, ...] = ()
@@ -134,7 +134,7 @@ class DraContainer:
 
 @frozen
 class DraPod:
-    """The part of a pod that matters here.
+    """What the DRA manager uses of a pod.
 
     `generated` maps names of entries to the claims that were made for them (API: `status.resourceClaimStatuses`); None
     says that the entry needs no claim.

@@ -1,6 +1,6 @@
-"""API objects to values: pods and ResourceClaims as the API server or a manifest has them.
+"""Make values of API objects: pods and ResourceClaims from the API server or from a manifest.
 
-Law: any parsed JSON gives a value or an `InvalidObjectError` that names the field. Unknown fields are passed over.
+Law: any parsed JSON gives a value or an `InvalidObjectError` that names the field. Unknown fields are ignored.
 """
 
 from collections.abc import Iterator, Mapping
@@ -104,7 +104,7 @@ def _result(result: "_Field") -> AllocatedDevice:
 
 @frozen
 class _Field:
-    """A value that knows where it stands; None if it is absent."""
+    """A value with its path in the object, for errors. An absent value is None."""
 
     kind: str
     path: str

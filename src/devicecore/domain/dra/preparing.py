@@ -4,9 +4,9 @@ Laws: a pod is in a claim, and that is saved, before any driver is asked for the
 claim is not asked again by another pod. An answer replaces what the driver answered before, so that a device is there
 once.
 
-The order of effects is the manager's: `check_claim` for each entry of the pod, `enter` and save; then, as long as
-`advance` has a question, ask what `begin_to_ask` leaves of it, and save what `store_answer` makes of the answer; after
-an error, `give_up`.
+The manager does this in order: it calls `check_claim` for each entry of the pod, calls `enter` and saves. As long as
+`advance` returns a question, it asks the driver what `begin_to_ask` leaves of the question, and saves the result of
+`store_answer`. After an error, it calls `give_up`.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -42,7 +42,10 @@ class AskDriver:
 
 @frozen
 class Changed:
-    """The cache after a step; what went wrong in it, or what to ask next. What went well is in the cache."""
+    """The result of a step: the cache after it, its error if it failed, and the next question if there is one.
+
+    If a step fails in part, the cache has the part that succeeded.
+    """
 
     cache: ClaimCache
     error: DraError | None = None
@@ -50,7 +53,7 @@ class Changed:
 
 
 def check_claim(pod: DraPod, entry: PodClaim, claim: ResourceClaim, registered: Container[DriverName]) -> None:
-    """Check that a pod may use a claim that an entry of it means, and that all drivers are there.
+    """Check that a pod may use the claim of one of its entries, and that all its drivers are registered.
 
     Raises:
         NotOwnerError: the entry has a template, and the claim was not made for this pod.
@@ -70,7 +73,7 @@ def check_claim(pod: DraPod, entry: PodClaim, claim: ResourceClaim, registered: 
 
 
 def enter(cache: ClaimCache, pod: PodUid, claims: Iterable[ResourceClaim]) -> Changed:
-    """Enter a pod into checked claims. A claim that is here keeps its drivers and devices.
+    """Enter a pod into checked claims. A claim that is in the cache keeps its drivers and devices.
 
     The error is an `OldClaimError`; the claims before it are entered nevertheless, as in a kubelet.
     """
@@ -88,7 +91,7 @@ def enter(cache: ClaimCache, pod: PodUid, claims: Iterable[ResourceClaim]) -> Ch
 
 
 def _next_to_prepare(cache: ClaimCache, keys: Sequence[ClaimKey]) -> AskDriver | None:
-    """What to ask next so that these claims may be used, drivers in the order of their names; None if nothing."""
+    """The next question before these claims may be used, or None. Drivers are asked in the order of their names."""
     claims = cache.present(keys)
     missing = {driver for claim in claims for driver in claim.drivers if claim.must_ask(driver)}
     if not missing:
@@ -98,14 +101,14 @@ def _next_to_prepare(cache: ClaimCache, keys: Sequence[ClaimKey]) -> AskDriver |
 
 
 def begin_to_ask(cache: ClaimCache, ask: AskDriver) -> Changed:
-    """A driver is about to be asked: what is left of the question, after other pods may have asked it."""
+    """Count a call to a driver. The question that is returned leaves out what other pods have asked meanwhile."""
     claims = [claim for claim in cache.present(claim.key for claim in ask.claims) if claim.must_ask(ask.driver)]
     left = AskDriver(ask.driver, tuple(claim.ref for claim in claims)) if claims else None
     return Changed(cache.put(*(evolve(claim, calls=claim.calls + 1) for claim in claims)), ask=left)
 
 
 def store_answer(cache: ClaimCache, ask: AskDriver, answer: Mapping[ClaimUid, PrepareResult]) -> Changed:
-    """Keep the devices of an answer, as far as it is good."""
+    """Keep the devices of an answer that can be used (see `check_prepared`)."""
     checked = check_prepared(ask.claims, answer)
     changed = [
         evolve(
@@ -119,7 +122,7 @@ def store_answer(cache: ClaimCache, ask: AskDriver, answer: Mapping[ClaimUid, Pr
 
 
 def advance(cache: ClaimCache, keys: Sequence[ClaimKey]) -> Changed:
-    """Go on with an attempt: what to ask next, or, if all drivers have answered, the claims as prepared."""
+    """Continue an attempt: return the next question, or mark the claims as prepared if all drivers have answered."""
     ask = _next_to_prepare(cache, keys)
     if ask:
         return Changed(cache, ask=ask)
@@ -128,6 +131,6 @@ def advance(cache: ClaimCache, keys: Sequence[ClaimKey]) -> Changed:
 
 
 def give_up(cache: ClaimCache, keys: Sequence[ClaimKey]) -> Changed:
-    """An attempt has failed: the next one asks all drivers again, as a kubelet does."""
+    """End an attempt that failed. The next one asks all drivers again, as a kubelet does."""
     unfinished = (claim for claim in cache.present(keys) if claim.answered)
     return Changed(cache.put(*(evolve(claim, answered=frozenset()) for claim in unfinished)))

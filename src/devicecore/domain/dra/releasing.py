@@ -3,8 +3,9 @@
 Laws: only a pod that uses a claim leaves it. Drivers are asked to release a claim only when no other pod uses it, and
 the claim is forgotten only after all of them have, if still no other pod uses it.
 
-The order of effects is the manager's: `leave` and save; then, as long as `next_to_release` has a question, note what is
-in `doubt`, ask, and note what `settle` makes of the answer; last `remove` and save.
+The manager does this in order: it calls `leave` and saves. As long as `next_to_release` returns a question, it calls
+`mark_uncertain`, asks the driver, and calls `restore_phases` for the claims that the driver did not release. At the end
+it calls `remove` and saves.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,7 +20,7 @@ from devicecore.domain.model import PodUid
 
 @frozen
 class Leaving:
-    """The cache without the pod in the claims that others use, and the claims that are left to this pod."""
+    """The result of `leave`: the cache in which the pod has left shared claims, and the claims only it uses."""
 
     cache: ClaimCache
     last: tuple[ClaimKey, ...] = ()
@@ -41,9 +42,9 @@ Released = Mapping[ClaimKey, Releases]
 
 
 def leave(cache: ClaimCache, pod: PodUid | None, keys: Sequence[ClaimKey]) -> Leaving:
-    """Take a pod out of the claims that it uses with others. A claim that it does not use stays as it is.
+    """Take a pod out of the claims that it shares with others. A claim that it does not use is not changed.
 
-    Without a pod, claims that no pod uses are left.
+    If `pod` is None, the result names the claims that no pod uses.
     """
     claims = [claim for claim in cache.present(keys) if pod in claim.pods or not claim.pods]
     shared = [claim for claim in claims if not claim.is_left_to(pod)]
@@ -54,7 +55,7 @@ def leave(cache: ClaimCache, pod: PodUid | None, keys: Sequence[ClaimKey]) -> Le
 def next_to_release(
     cache: ClaimCache, pod: PodUid | None, keys: Sequence[ClaimKey], released: Released
 ) -> AskDriver | None:
-    """What to ask next, drivers in the order of their names; None if nothing is left."""
+    """The next question, or None if nothing is left. Drivers are asked in the order of their names."""
     claims = [claim for claim in cache.present(keys) if claim.is_left_to(pod)]
     missing = {driver for claim in claims for driver in _left(claim, released)}
     if not missing:
@@ -64,27 +65,27 @@ def next_to_release(
 
 
 @frozen
-class Doubt:
-    """The cache before and after claims came into doubt, and what to ask about them; None if nothing is left to ask."""
+class Uncertain:
+    """The cache before and after claims became uncertain, and what to ask; None if nothing is left to ask."""
 
     before: ClaimCache
     cache: ClaimCache
     ask: AskDriver | None = None
 
 
-def doubt(cache: ClaimCache, pod: PodUid | None, ask: AskDriver) -> Doubt:
-    """A driver is about to be asked to release claims: from now on no other pod can rely on them.
+def mark_uncertain(cache: ClaimCache, pod: PodUid | None, ask: AskDriver) -> Uncertain:
+    """Mark the claims uncertain that a driver is about to be asked to release: no other pod may rely on them.
 
-    Claims that another pod has entered meanwhile are not asked for.
+    The question that is returned leaves out claims that another pod has entered meanwhile.
     """
     claims = [claim for claim in cache.present(claim.key for claim in ask.claims) if claim.is_left_to(pod)]
     prepared = (claim for claim in claims if claim.phase is ClaimPhase.PREPARED)
     after = cache.put(*(evolve(claim, phase=ClaimPhase.UNCERTAIN) for claim in prepared))
-    return Doubt(cache, after, evolve(ask, claims=tuple(claim.ref for claim in claims)) if claims else None)
+    return Uncertain(cache, after, evolve(ask, claims=tuple(claim.ref for claim in claims)) if claims else None)
 
 
-def settle(cache: ClaimCache, before: ClaimCache, keys: Collection[ClaimKey]) -> Changed:
-    """A driver has answered that it did not release these claims: they are what they were `before`."""
+def restore_phases(cache: ClaimCache, before: ClaimCache, keys: Collection[ClaimKey]) -> Changed:
+    """Give these claims the phases that they had `before`, because a driver answered that it did not release them."""
     claims = cache.present(keys)
     return Changed(cache.put(*(evolve(claim, phase=before.claims[claim.key].phase) for claim in claims)))
 
@@ -98,7 +99,7 @@ def remove(cache: ClaimCache, pod: PodUid | None, keys: Collection[ClaimKey], re
 
 
 def after_answer(cache: ClaimCache, released: Released, driver: DriverName, keys: Collection[ClaimKey]) -> Released:
-    """What is released after `driver` has released these claims."""
+    """The releases of an attempt after `driver` has released these claims."""
     changed = {
         claim.key: Releases(claim.calls, frozenset(claim.drivers) - _left(claim, released) | {driver})
         for claim in cache.present(keys)
@@ -107,7 +108,7 @@ def after_answer(cache: ClaimCache, released: Released, driver: DriverName, keys
 
 
 def _left(claim: ClaimInfo, released: Released) -> frozenset[DriverName]:
-    """The drivers that have still to release a claim."""
+    """The drivers that have not released a claim yet."""
     known = released.get(claim.key)
     drivers = frozenset(claim.drivers)
     return drivers - known.drivers if known and known.calls == claim.calls else drivers

@@ -43,7 +43,7 @@ _EMPTY = _DATA % b"null"
 
 @frozen
 class ClaimEntry:
-    """A claim as it stands in the file, where a list or an object may be null (None)."""
+    """A claim as the file has it. A list or an object may be null, which is None."""
 
     uid: str = ""
     name: str = ""
@@ -58,14 +58,14 @@ class ClaimEntry:
 
     @property
     def claim(self) -> ClaimInfo:
-        """The claim of the node that the entry stands for. Null is empty here."""
+        """The claim of this entry. What is null in the file is empty in it."""
         drivers = {DriverName(name): devices for name, devices in (self.drivers or {}).items()}
         pods = frozenset(map(PodUid, self.pods or ()))
         return ClaimInfo(ClaimKey(self.namespace, self.name), ClaimUid(self.uid), pods, drivers)
 
     @property
     def json(self) -> dict[str, object]:
-        """The entry as JSON wants it, maps sorted."""
+        """The entry as an object for JSON, with its maps sorted."""
         nothing: dict[str, object] = {}
         pods = None if self.pods is None else dict.fromkeys(sorted(self.pods), nothing)
         drivers = (
@@ -116,13 +116,13 @@ def _file(entries: Iterable[bytes]) -> bytes:
 
 
 def _seal(data: bytes) -> bytes:
-    # What Go escapes is escaped in the data already, so only the escapes and the quotes are left.
+    # The data is JSON in which Go's escapes are made already, so only backslashes and quotes need escapes here.
     return _FILE % (data.replace(b"\\", b"\\\\").replace(b'"', b'\\"'), crc32(data))
 
 
 @define
 class StateWriter:
-    """Encodes one cache after another. A claim that is the same object as the last time is not rendered again."""
+    """Encodes one cache after another. If a claim is the same object as before, its text is reused."""
 
     _claims: Mapping[ClaimKey, ClaimInfo] = field(factory=dict)
     _texts: dict[ClaimKey, bytes] = field(factory=dict)
@@ -153,7 +153,7 @@ class StateWriter:
 
 @frozen
 class DecodedState:
-    """What a file says, and whether it is what was written."""
+    """The entries of a file, with the stored checksum and the computed one."""
 
     entries: tuple[ClaimEntry, ...]
     stored: int
@@ -161,7 +161,7 @@ class DecodedState:
 
     @property
     def cache(self) -> ClaimCache:
-        """The claims; of two entries with one key, the last."""
+        """The claims. Of two entries with one key, the last counts."""
         return ClaimCache.of(entry.claim for entry in self.entries)
 
 
@@ -170,7 +170,7 @@ def decode(blob: bytes) -> DecodedState:
 
     Raises:
         MalformedCheckpointError: it is not a file of claims.
-        CorruptCheckpointError: it is not what was written. This is found out before its claims are looked at.
+        CorruptCheckpointError: its checksum is wrong. This is checked before its claims are read.
     """
     try:
         file = into_struct(_File(), parse(blob), _FILE_FIELDS)
@@ -304,7 +304,7 @@ _FILE_FIELDS: Fields = fields_of(
 
 @frozen
 class StateReport:
-    """A verdict on a file and its grounds. What cannot be known is None; `problem` is empty if there is none."""
+    """A verdict on a file with its reasons. Unknown values are None, and `problem` is empty if nothing is wrong."""
 
     verdict: FileVerdict
     stored: int | None = None

@@ -1,6 +1,6 @@
-"""Every check, with what a reader is told besides what was found.
+"""All checks, with the texts that a finding shows besides what the check found.
 
-Law: a check looks at one look only. Whether its finding lasts is decided by comparing looks (`report.still_wrong`).
+Law: a check uses one look only. A comparison of looks decides whether a finding lasts (`report.still_wrong`).
 """
 
 from devicecore.node_report.checks.devices import (
@@ -31,9 +31,8 @@ from devicecore.node_report.findings import NodeCheck
 
 _KUBERNETES = "https://github.com/kubernetes/kubernetes/issues/"
 _STARTS_EMPTY = (
-    "The running kubelet does not read the file; its next write replaces it. If the kubelet restarts before "
-    "that, it logs "
-    "the error and starts without any allocation, so devices that containers use may be allocated again."
+    "The running kubelet does not read the file; its next write replaces it. If the kubelet restarts before that, it "
+    "logs the error and starts without any allocation, so devices that containers use may be allocated again."
 )
 _POD_STATUS = 10.0  # seconds within which pods, checkpoint and kubelet agree after a pod has ended
 _NODE_STATUS = 15.0  # seconds: a kubelet writes the Node's status every 10 s
@@ -44,12 +43,10 @@ CHECKS: tuple[NodeCheck, ...] = (
         "owner-without-pod",
         "a holder in the checkpoint has no pod",
         owner_without_pod,
-        "The kubelet frees the devices when it next admits a pod that asks for devices, and removes the entry with its "
-        "next write "
-        "of the file. Until then the entry stays, also over a restart.",
-        "kubectl get pods -A -o custom-columns=UID:.metadata.uid,NAME:.metadata.name shows no pod with this UID. "
-        "A list "
-        "of only one namespace, or one that is older than the pod, would not show it either.",
+        "The kubelet frees the devices when it next admits a pod that asks for devices, and removes the entry with "
+        "its next write of the file. Until then the entry stays, also over a restart.",
+        "kubectl get pods -A -o custom-columns=UID:.metadata.uid,NAME:.metadata.name shows no pod with this UID. A "
+        "list of only one namespace, or one that is older than the pod, would not show it either.",
         f"{_KUBERNETES}137010",
         _POD_STATUS,
     ),
@@ -76,18 +73,18 @@ CHECKS: tuple[NodeCheck, ...] = (
         held_device_unhealthy,
         "The container keeps running. After the node has restarted, the kubelet refuses the pod with 'previously "
         "allocated devices are no longer healthy'. New pods do not get the device.",
-        "status.containerStatuses[].allocatedResourcesStatus of the pod shows the health (Kubernetes 1.36 and later); "
-        "the plugin's log tells the cause.",
+        "status.containerStatuses[].allocatedResourcesStatus of the pod shows the health (Kubernetes 1.36 and "
+        "later); the plugin's log tells the cause.",
         "https://github.com/kubernetes/enhancements/issues/4680",
     ),
     NodeCheck(
         "over-allocated",
         "more devices are allocated than are allocatable",
         more_allocated_than_allocatable,
-        "The kubelet evicts no pod. The scheduler sends no further pod that asks for the resource until enough "
-        "pods have ended.",
-        "kubectl describe node NODE lists the requests under 'Allocated resources' and the allocatable number "
-        "above it.",
+        "The kubelet evicts no pod. The scheduler sends no further pod that asks for the resource until enough pods "
+        "have ended.",
+        "kubectl describe node NODE lists the requests under 'Allocated resources' and the allocatable number above "
+        "it.",
         f"{_KUBERNETES}60388",
         _NODE_STATUS,
     ),
@@ -95,12 +92,10 @@ CHECKS: tuple[NodeCheck, ...] = (
         "node-status-differs",
         "the Node's status differs from the registered devices",
         node_status_differs,
-        "The kubelet writes the Node's status about every 10 s, so a difference that lasts means that these "
-        "writes fail, "
-        "that the "
-        "plugin has gone, or that another program writes the status. The scheduler believes the Node.",
-        "kubectl get node NODE -o jsonpath='{.status.allocatable}', and the kubelet's log for 'Error updating "
-        "node status'.",
+        "The kubelet writes the Node's status about every 10 s, so a difference that lasts means that these writes "
+        "fail, that the plugin has gone, or that another program writes the status. The scheduler believes the Node.",
+        "kubectl get node NODE -o jsonpath='{.status.allocatable}', and the kubelet's log for 'Error updating node "
+        "status'.",
         f"{_KUBERNETES}133724",
         _NODE_STATUS,
     ),
@@ -119,8 +114,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "a resource is registered, but no plugin's socket is there",
         resource_without_socket,
         "If the plugin has gone, its devices count as unhealthy, and after 5 minutes the resource is removed and "
-        "stays on "
-        "the Node with 0. The kubelet never connects by itself; the plugin has to register.",
+        "stays on the Node with 0. The kubelet never connects by itself; the plugin has to register.",
         "kubectl get pods -A -o wide shows whether the plugin's pod runs on this node. The plugin may have a socket "
         "elsewhere if it registered through another directory.",
         f"{_KUBERNETES}125579",
@@ -130,21 +124,18 @@ CHECKS: tuple[NodeCheck, ...] = (
         "plugin-silent",
         "a plugin does not answer",
         plugin_does_not_answer,
-        "If the plugin hangs, admission of a pod that asks for its resource hangs too, because the kubelet has "
-        "no deadline "
-        "for Allocate. If it has gone, its devices are unhealthy.",
-        "Look whether the plugin's process runs (not stopped, state T), and restart it. A socket without a process is "
-        "left over from a plugin that was killed.",
+        "If the plugin hangs, admission of a pod that asks for its resource hangs too, because the kubelet has no "
+        "deadline for Allocate. If it has gone, its devices are unhealthy.",
+        "Look whether the plugin's process runs (not stopped, state T), and restart it. A socket without a process "
+        "is left over from a plugin that was killed.",
         f"{_KUBERNETES}117435",
     ),
     NodeCheck(
         "plugin-late",
         "a plugin answers late",
         plugin_answers_late,
-        "The kubelet waits: it has no deadline for Allocate and GetPreferredAllocation, and admits one "
-        "pod at a "
-        "time, so "
-        "each pod on the node waits with it.",
+        "The kubelet waits: it has no deadline for Allocate and GetPreferredAllocation, and admits one pod at a "
+        "time, so each pod on the node waits with it.",
         "Compare kubelet_device_plugin_alloc_duration_seconds in the kubelet's metrics.",
         "https://github.com/NVIDIA/k8s-device-plugin/issues/774",
     ),
@@ -162,9 +153,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "a plugin's answer in the checkpoint cannot be read",
         unreadable_receipt,
         "At its next start the kubelet logs the entry and passes over it. Then the container's devices count as "
-        "free, and "
-        "may be "
-        "allocated to a second pod.",
+        "free, and may be allocated to a second pod.",
         "devicecore checkpoint show FILE names the entry.",
         f"{_KUBERNETES}135711",
     ),
@@ -189,9 +178,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "the checkpoint's format is older than the kubelet",
         old_format,
         "If the kubelet starts with this file, it cannot read it: it logs the error and starts without any "
-        "allocation, so "
-        "devices "
-        "that containers use may be allocated again.",
+        "allocation, so devices that containers use may be allocated again.",
         "devicecore checkpoint verify FILE prints the format; kubectl get node NODE -o wide prints the kubelet's "
         "version.",
         f"{_KUBERNETES}102880",
@@ -200,10 +187,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "cdi-duplicate",
         "two CDI files define the same device",
         duplicate_cdi_names,
-        "The kubelet passes the name on. The container runtime then finds a conflict and cannot resolve the "
-        "device: the "
-        "container "
-        "does not start.",
+        "The kubelet passes the name on. The container runtime then finds a conflict and cannot resolve the device: "
+        "the container does not start.",
         "grep the name in the CDI directory, and remove the file that nothing maintains any more.",
         "https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md",
     ),
@@ -212,8 +197,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "a container was given a CDI device that no file defines",
         unresolvable_cdi_names,
         "The kubelet passes the name on whenever it creates the container. The runtime fails with 'unresolvable CDI "
-        "devices', so "
-        "the container does not start again after it has ended.",
+        "devices', so the container does not start again after it has ended.",
         "grep the name in /etc/cdi and /var/run/cdi. After a reboot /var/run/cdi is empty until the plugin writes it.",
         "https://github.com/NVIDIA/k8s-device-plugin/issues/1252",
     ),
@@ -221,8 +205,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "list-near-limit",
         "a device list is nearly as large as a kubelet accepts",
         list_near_limit,
-        "The kubelet accepts messages of up to 4 MiB. With a larger one it ends the stream, and the resource has "
-        "0 devices.",
+        "The kubelet accepts messages of up to 4 MiB. With a larger one it ends the stream, and the resource has 0 "
+        "devices.",
         "The kubelet's log has 'received message larger than max'. Use shorter device ids, or fewer devices.",
         f"{_KUBERNETES}109304",
     ),
@@ -231,9 +215,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "the pod-resources API and the checkpoint name different holders",
         sources_disagree,
         "The kubelet works with what it answers, and writes that into the checkpoint with its next write. If it "
-        "restarts "
-        "before, it "
-        "takes its state from the checkpoint.",
+        "restarts before, it takes its state from the checkpoint.",
         "Compare devicecore checkpoint show DIR with the answer of the pod-resources API.",
         f"{_KUBERNETES}140929",
         _POD_STATUS,
@@ -243,8 +225,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "devices are on more than eight NUMA nodes",
         many_numa_nodes,
         "With a topology manager policy other than none the kubelet does not start, unless max-allowable-numa-nodes "
-        "allows it; then "
-        "hints may take very long, because there are 2^N masks.",
+        "allows it; then hints may take very long, because there are 2^N masks.",
         "ls -d /sys/devices/system/node/node* on the node, and topologyManagerPolicy in the kubelet's configuration.",
         f"{_KUBERNETES}135541",
     ),

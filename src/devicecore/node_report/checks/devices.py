@@ -8,7 +8,7 @@ from devicecore.node_report.findings import Evidence, Found, devices_of, name
 from devicecore.node_report.look import Source
 
 MAX_NUMA_NODES = 8
-"""What a kubelet's topology manager accepts unless it is told otherwise."""
+"""The most NUMA nodes that a kubelet's topology manager accepts by default."""
 
 
 def held_device_not_listed(facts: Facts) -> Iterator[Found]:
