@@ -678,6 +678,16 @@ class TestCredentials:
                 "users[0].user.client-certificate-data: expected base64: ",
             ),
             (
+                '"cluster": {',
+                '"cluster": {"certificate-authority-data": "\u202e", ',
+                "clusters[0].cluster.certificate-authority-data: expected base64: ",
+            ),
+            (
+                '"server": "http://',
+                '"server": "http://h:65536/',
+                "clusters[0].cluster.server: expected an http:// or ht",
+            ),
+            (
                 '"user": {}',
                 '"user": {"client-certificate": "kubeconfig", "client-key": "kubeconfig"}',
                 "client-certificate: expected a certificate and its key in PEM format: ",
@@ -727,6 +737,17 @@ class TestCredentials:
             KubeApiSink(NODE, kubeconfig=path)
         assert str(caught.value).startswith(f"cannot use kubeconfig '{path}': ")
         assert "\n" not in str(caught.value)
+
+    def test_a_password_in_the_address_of_the_server_is_not_shown(self, server: ApiServer, directory: Path) -> None:
+        path = server.kubeconfig(directory)
+        path.write_text(
+            re.sub('"server": "http://[^"]*', '"server": "http://name:se@cret@127.0.0.1:1', path.read_text())
+        )
+        with KubeApiSink(NODE, kubeconfig=path) as sink:
+            sink.publish(status(4))
+            problem = str(wait_for_problem(sink, server, "no connection"))
+            assert "http://***@127.0.0.1:1" in problem
+            assert "cret" not in problem
 
     @pytest.mark.parametrize("content", ["", "3", "nonsense", "- a\n- b", "a: b: c"])
     def test_a_file_that_is_not_a_kubeconfig_is_refused(self, directory: Path, content: str) -> None:

@@ -5,7 +5,6 @@ the field. Reading sends nothing and runs no program.
 """
 
 import base64
-import binascii
 import os
 import re
 import ssl
@@ -29,6 +28,7 @@ EXEC_VERSIONS = tuple(f"client.authentication.k8s.io/{version}" for version in (
 """The versions in which a program can give credentials."""
 
 _URL = re.compile(r"https?://([^/?#]+)", re.IGNORECASE)
+_MAX_PORT = 65535
 
 
 @frozen
@@ -256,7 +256,7 @@ def _content(value: Value, name: str) -> bytes | None:
     if text := data.text(""):
         try:
             return base64.b64decode(text, validate=True)
-        except binascii.Error as error:
+        except ValueError as error:  # also for characters that are not ASCII
             data.refuse(f"expected base64: {error}", error)
     path = _path(file)
     if path is None:
@@ -269,7 +269,8 @@ def _content(value: Value, name: str) -> bytes | None:
 
 def _is_url(text: str) -> bool:
     try:
-        return bool(_URL.match(text)) and bool(httpx2.URL(text).host)
+        url = httpx2.URL(text)
+        return bool(_URL.match(text)) and bool(url.host) and (url.port is None or 0 < url.port <= _MAX_PORT)
     except httpx2.InvalidURL:
         return False
 

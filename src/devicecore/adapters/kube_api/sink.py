@@ -30,6 +30,8 @@ _log = logging.getLogger(__name__)
 NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _MAX_PATCHES = 4  # in one attempt: others write to the node too, and usually the second patch is accepted
 
+_PASSWORD = re.compile(r"//[^/?#]*@")  # and the name before it, in a URL; logs must not have them
+
 
 @frozen
 class Backoff:
@@ -97,7 +99,8 @@ class KubeApiSink:
         if not NODE_NAME.fullmatch(node):
             raise NodeNameError(node)
         access = Access(kubeconfig, context, service_account, timeout, program_timeout)
-        self._name = f"node {node} at {access.connection().server}"  # files are read now, so that errors are raised
+        server = access.connection().server  # files are read now, so that errors are raised
+        self._name = f"node {node} at {_PASSWORD.sub('//***@', server)}"
         self._server = ApiServer(node, access, field_manager)
         self._watched = ApiServer(node, access, field_manager, is_watch=True)
         # Apply deletes only keys that no other writer has ever written: the others take a second patch.
