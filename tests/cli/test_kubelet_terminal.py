@@ -148,6 +148,20 @@ def test_sigterm_ends_it_when_a_file_is_a_pipe(root: Path, name: str) -> None:
         assert "Traceback" not in process.stderr.read()
 
 
+def test_a_terminal_that_is_closed_ends_it_and_leaves_no_socket(root: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "devicecore", *arguments(root)], stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        next(line for line in process.stderr if "started" in line)
+        process.send_signal(signal.SIGHUP)
+        try:
+            assert process.wait(timeout=60) == 0
+        finally:
+            process.kill()
+    assert [path for path in root.rglob("*") if path.is_socket()] == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGURG, signal.SIGIO, signal.SIGWINCH])
 def test_sigterm_ends_it_after_a_signal_that_means_nothing(root: Path, number: signal.Signals) -> None:
     with subprocess.Popen(

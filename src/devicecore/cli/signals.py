@@ -14,25 +14,26 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
-ENDING = frozenset({signal.SIGINT, signal.SIGTERM})
-"""The signals that ask the process to end."""
+ENDING = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
+"""The signals that ask the process to end. A terminal that is closed sends SIGHUP."""
 
 _STOP = signal.SIGURG  # sent to the receiving thread by `__exit__`; ignored by a process that does not wait for it
 
 
 class Signals:
-    """Receives SIGINT, SIGTERM and the signals in `others` while it is entered.
+    """Receives the signals in `ENDING` that are not ignored, and those in `others`, while it is entered.
 
     Enter it before other threads start: they inherit the blocked signals, so no call in them is interrupted.
 
     Args:
         others: signals that only wake the main thread.
-        grace: seconds after the first SIGINT or SIGTERM at which the process is ended by force, with exit status 1,
+        grace: seconds after the first signal of `ENDING` at which the process is ended by force, with exit status 1,
             even if another thread holds the interpreter; None for never.
     """
 
     def __init__(self, *others: signal.Signals, grace: float | None = None) -> None:
-        self._received = frozenset({*ENDING, *others, _STOP})
+        ignored = {number for number in ENDING if signal.getsignal(number) is signal.SIG_IGN}  # as nohup does
+        self._received = frozenset({*ENDING - ignored, *others, _STOP})
         self._grace = grace
         self._changed = threading.Condition()
         self._arrived: set[signal.Signals] = set()
