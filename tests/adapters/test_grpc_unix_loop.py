@@ -3,6 +3,8 @@
 import asyncio
 import inspect
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -112,3 +114,29 @@ def test_a_caller_that_waits_when_the_loop_stops_gets_an_error() -> None:
     thread.release(nothing)
     waiting.join(10)
     assert len(heard) == 1
+
+
+IN_A_FORK = """
+import os, sys
+from devicecore.adapters.grpc_unix import serve_plugin
+from devicecore.domain.errors import ForkedError
+from devicecore.plugins.simulated import SimulatedPlugin
+from devicecore.system.temporary import short_directory
+
+with short_directory() as directory, serve_plugin(SimulatedPlugin("example.com/gpu"), directory) as plugin:
+    child = os.fork()
+    if child == 0:
+        for attempt in (plugin.stop, lambda: serve_plugin(SimulatedPlugin("example.com/nic"), directory).start()):
+            try:
+                attempt()
+            except ForkedError as error:
+                print(error, flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+def test_a_served_plugin_in_a_fork_says_so_instead_of_hanging() -> None:
+    command = [sys.executable, "-W", "ignore", "-c", IN_A_FORK]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert [line.partition(" in process ")[0] for line in ran.stdout.splitlines()] == ["this was started"] * 2

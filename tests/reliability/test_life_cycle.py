@@ -432,7 +432,7 @@ def test_use_after_a_fork_is_an_error(call: Callable[[DeviceManager], object]) -
         raised = in_fork(lambda: call(manager))
         gate.open()
         saving.result(LIMIT)
-        assert raised.startswith(f"{ForkedError.__name__}: the device manager was started in process {os.getpid()}")
+        assert raised.startswith(f"{ForkedError.__name__}: this was started in process {os.getpid()}")
         assert isinstance(manager.admit(pod("q")), Admitted)
 
 

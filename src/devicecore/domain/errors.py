@@ -211,16 +211,15 @@ class CalledFromInsideError(DeviceCoreError, RuntimeError):
 
 @frozen
 class ForkedError(DeviceCoreError, RuntimeError):
-    """A device manager is used in a fork of the process that started it. Both fields are process ids."""
+    """Something is used in a fork of the process that started it. Both fields are process ids."""
 
     started_in: int
     process: int
 
     def __str__(self) -> str:
         return (
-            f"the device manager was started in process {self.started_in}, and process {self.process} is a fork of it: "
-            "its threads and locks are not here. Use it in the first process, or make a new manager with a directory "
-            "of its own"
+            f"this was started in process {self.started_in}, and process {self.process} is a fork of it, without its "
+            "threads and locks. Use it in the first process, or start a new process instead of a fork"
         )
 
 

@@ -5,11 +5,14 @@ Law: nothing on the loop blocks. Listeners and plugins may block, so they run in
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
+
+from devicecore.domain.errors import ForkedError
 
 Result = TypeVar("Result")
 Close = Callable[[], Awaitable[None]]
@@ -31,6 +34,7 @@ class LoopThread:
     _shared: ClassVar["LoopThread | None"] = None
 
     def __init__(self) -> None:
+        self._process = os.getpid()
         self._users: dict[Close, None] = {}  # in the order in which they acquired it
         self._submitting = threading.Lock()
         self._stopping = False
@@ -41,7 +45,13 @@ class LoopThread:
 
     @classmethod
     def acquire(cls, close: Close) -> "LoopThread":
-        """Return the loop, and start it if it does not run. `close` is called if the program ends without `release`."""
+        """Return the loop, and start it if it does not run. `close` is called if the program ends without `release`.
+
+        Raises:
+            ForkedError: this process is a fork of the one in which the loop runs: gRPC cannot begin anew in it.
+        """
+        if (running := cls._shared) is not None:
+            running._check_process()  # noqa: SLF001  # before the lock, which a fork may have copied while it was held
         with cls._guard:
             shared = cls._shared
             if shared is None or shared._stopping:  # noqa: SLF001  # it is our own class
@@ -50,7 +60,12 @@ class LoopThread:
             return shared
 
     def release(self, close: Close) -> None:
-        """Give the loop back. If this was its last user, its thread has ended on return."""
+        """Give the loop back. If this was its last user, its thread has ended on return.
+
+        Raises:
+            ForkedError: this process is a fork of the one in which the loop runs.
+        """
+        self._check_process()
         with self._guard:
             self._users.pop(close, None)
             if self._users:
@@ -71,6 +86,7 @@ class LoopThread:
 
         Raises:
             LoopStoppedError: the loop has stopped, or stops while this waits.
+            ForkedError: this process is a fork of the one in which the loop runs.
         """
         task: asyncio.Task[Result] | None = None
         done = threading.Lock()
@@ -90,7 +106,7 @@ class LoopThread:
         try:
             self._submit(begin)
             done.acquire()
-        except LoopStoppedError:
+        except (LoopStoppedError, ForkedError):
             coroutine.close()
             raise
         except BaseException:
@@ -102,7 +118,12 @@ class LoopThread:
         except asyncio.CancelledError:
             raise LoopStoppedError from None
 
+    def _check_process(self) -> None:
+        if self._process != os.getpid():
+            raise ForkedError(self._process, os.getpid())
+
     def _submit(self, callback: Callable[[], None]) -> None:
+        self._check_process()
         with self._submitting:  # a callback that is submitted before the stop is cancelled by it, not forgotten
             if self._stopping:
                 raise LoopStoppedError
