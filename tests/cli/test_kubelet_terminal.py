@@ -148,10 +148,17 @@ def test_sigterm_ends_it_when_a_file_is_a_pipe(root: Path, name: str) -> None:
         assert "Traceback" not in process.stderr.read()
 
 
+# Tests may run under nohup, and a process inherits which signals are ignored.
+WITH_SIGHUP = """
+import os, signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+os.execv(sys.executable, [sys.executable, "-m", "devicecore", *sys.argv[1:]])
+"""
+
+
 def test_a_terminal_that_is_closed_ends_it_and_leaves_no_socket(root: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-m", "devicecore", *arguments(root)], stderr=subprocess.PIPE, text=True
-    ) as process:
+    command = [sys.executable, "-c", WITH_SIGHUP, *arguments(root)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         next(line for line in process.stderr if "started" in line)
         process.send_signal(signal.SIGHUP)

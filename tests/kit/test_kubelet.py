@@ -137,7 +137,7 @@ class TestBothKubelets:
         served.stop()
         any_kubelet.wait_until_gone(GPU)
         any_kubelet.stop()
-        with pytest.raises(WaitTimeoutError, match=r"the last plugin has gone, .*; the kubelet is stopped"):
+        with pytest.raises(WaitTimeoutError, match=r"the last plugin has disconnected, .*; the kubelet is stopped"):
             any_kubelet.wait_for_device(GPU, "gpu-1", timeout=0)
 
     def test_an_invalid_resource_name_is_an_error_at_once(self, any_kubelet: BaseKubelet) -> None:

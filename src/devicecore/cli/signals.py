@@ -21,7 +21,7 @@ _STOP = signal.SIGURG  # sent to the receiving thread by `__exit__`; ignored by 
 
 
 class Signals:
-    """Receives the signals in `ENDING` that are not ignored, and those in `others`, while it is entered.
+    """Receives the signals in `ENDING` and in `others` while it is entered; SIGHUP only if it is not ignored.
 
     Enter it before other threads start: they inherit the blocked signals, so no call in them is interrupted.
 
@@ -32,8 +32,10 @@ class Signals:
     """
 
     def __init__(self, *others: signal.Signals, grace: float | None = None) -> None:
-        ignored = {number for number in ENDING if signal.getsignal(number) is signal.SIG_IGN}  # as nohup does
-        self._received = frozenset({*ENDING - ignored, *others, _STOP})
+        received = {*ENDING, *others, _STOP}
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as under nohup
+            received.remove(signal.SIGHUP)
+        self._received = frozenset(received)
         self._grace = grace
         self._changed = threading.Condition()
         self._arrived: set[signal.Signals] = set()
