@@ -12,23 +12,20 @@ from attrs import evolve, field, frozen
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.domain.admission import Admitted, Verdict
 from devicecore.domain.checkpoint import CheckpointData, encode, entry_of
-from devicecore.domain.device_set import natural_key
 from devicecore.domain.ledger import Allocation
 from devicecore.domain.model import (
-    ContainerKey,
     Device,
     DeviceId,
     Health,
     NumaNode,
     Pod,
     PodUid,
-    Receipt,
     ResourceName,
     is_extended_resource,
 )
 from devicecore.domain.topology import Policy, Scope, Topology
 from devicecore.manager import DeviceManager
-from devicecore.node_report import Facts
+from devicecore.node_report import Facts, state_of
 from devicecore.plugins.simulated import SimulatedPlugin
 
 MAX_CHANGES = 64
@@ -229,7 +226,8 @@ def trial_node(
     """The node that sources describe, for a trial.
 
     A plugin's list says most of its devices; without one, the kubelet's and the checkpoint's lists of healthy devices
-    count. A holder that no checkpoint names is known by namespace and name instead of its UID.
+    count. The holders are those of `node_report.state_of`: pods that are certainly gone are not among them, because a
+    kubelet frees their devices before it admits a pod.
 
     Args:
         name: how answers call the node.
@@ -238,31 +236,15 @@ def trial_node(
         scope: the kubelet's topology scope.
         numa_nodes: the machine's NUMA nodes; by default those that devices are attached to.
     """
-    devices = {ResourceName(resource): _devices(facts, resource) for resource in facts.resources}
+    state = state_of(facts)
+    reports = {ResourceName(one): state.inventory.current_report(ResourceName(one)) for one in facts.resources}
+    devices = {one: tuple(report.devices.values()) if report else () for one, report in reports.items()}
     known = sorted({one for nodes in facts.numa_nodes.values() for one in nodes}) or [0]
     return TrialNode(
         name,
         {resource: listed for resource, listed in devices.items() if listed},
-        [
-            Allocation(
-                ContainerKey(PodUid(held.owner.uid or held.owner.identity), held.owner.container),
-                ResourceName(held.resource),
-                {DeviceId(device): tuple(map(NumaNode, nodes)) for device, nodes in held.devices.items()},
-                Receipt(b""),
-            )
-            for held in facts.held
-        ],
+        tuple(state.ledger),
         [resource for resource, listed in devices.items() if not listed],
         Topology(tuple(map(NumaNode, numa_nodes or known)), policy, scope),
         {PodUid(held.owner.uid): held.owner.identity for held in facts.held if held.owner.uid},
-    )
-
-
-def _devices(facts: Facts, resource: str) -> tuple[Device, ...]:
-    """The devices that a plugin lists now, as far as the sources show. A held device that is not listed is left out."""
-    healthy = facts.healthy.get(resource, frozenset())
-    listed = facts.listed.get(resource) or dict.fromkeys(sorted(healthy, key=natural_key), Health.HEALTHY)
-    return tuple(
-        Device(DeviceId(device), health, tuple(map(NumaNode, facts.numa_nodes.get((resource, device), ()))) or None)
-        for device, health in listed.items()
     )

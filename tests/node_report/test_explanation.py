@@ -57,3 +57,13 @@ def test_a_trial_on_the_node_gives_the_refusal_again() -> None:
     assert isinstance(found.verdict, Refused)
     assert f"Pod was rejected: {found.verdict.message}" == REFUSAL
     assert "pod default/train ends" in [change.sentence for change in found.changes]
+
+
+def test_a_container_that_two_sources_name_in_part_holds_all_its_devices() -> None:
+    entry = PodDevicesEntry("uid-1", "app", GPU, {0: ("gpu-0", "gpu-1")}, b"")
+    data = CheckpointData((entry,), {GPU: ("gpu-0", "gpu-1")})
+    holding = HoldingSeen("default", "train", "app", GPU, {"gpu-0": (0,)})
+    api = PodResourcesSeen("v1", frozenset({("default", "train")}), (holding,), {GPU: {"gpu-0": (0,), "gpu-1": (0,)}})
+    checkpoint = CheckpointSeen(judge(encode(data)), data)
+    found = Facts(Look(Reading.of("checkpoint", checkpoint), pod_resources=Reading.of("socket", api)))
+    assert not fit(trial_node("this node", found), Pod(PodUid("new"), containers=(Container("app", {GPU: 1}),))).fits
