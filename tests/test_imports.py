@@ -69,7 +69,7 @@ LAYERS = {
     "devicecore.adapters.prometheus": Layer(ADAPTER | names("prometheus_client")),
     "devicecore.trial": Layer(PURE | names("attrs .domain .manager .node_report .plugins .adapters.memory")),
     "devicecore.testing": Layer(TESTING | names("hypothesis"), names("grpc .adapters")),
-    "devicecore.conformance": Layer(TESTING | names("google grpc .adapters .testing")),
+    "devicecore.conformance": Layer(TESTING | names("cattrs google grpc .adapters .testing")),
     "devicecore.testing.api_server": Layer(TESTING, names("jsonpatch jsonpointer yaml")),
     "devicecore.testing.pytest_plugin": Layer(TESTING | names("pytest"), names("grpc hypothesis .adapters")),
     "devicecore.cli": Layer(

@@ -104,6 +104,9 @@ def test_checks_can_be_listed_and_chosen() -> None:
     assert "returns-" not in some
     only = conformance("--list", "--only", "lists-short-ids", "--only", "lists-unique-ids").stdout.splitlines()
     assert [line.split()[1] for line in only] == ["lists-unique-ids", "lists-short-ids"]
+    pattern = conformance("--list", "--only", "lists-*", "--skip", "*-short-ids").stdout.splitlines()
+    names = [check.name for check in CHECKS if check.name.startswith("lists-") and check.name != "lists-short-ids"]
+    assert [line.split()[1] for line in pattern] == names
 
 
 def test_a_directory_of_the_user_is_left_as_it_was(short_path: Path) -> None:
@@ -168,6 +171,13 @@ def _read(terminal: int) -> bytes:
     [
         (["--skip", "nonsense", "--", "true"], "--skip nonsense: there is no such check; --list lists the checks."),
         (["--only", "nonsense", "--", "true"], "--only nonsense: there is no such check; --list lists the checks."),
+        (
+            ["--only", "list-unique-ids"],
+            "--only list-unique-ids: there is no such check; did you mean lists-",
+        ),
+        (["--skip", "sigterm"], "--skip sigterm: there is no such check; did you mean ends-on-sigterm?"),
+        (["--only", "x-*"], "--only x-*: there is no such check; --list lists the checks."),
+        (["--only", "lists-*", "--skip", "l*"], "--only and --skip leave no check."),
         (["--undo-health", "true", "--", "true"], "--undo-health needs --provoke-health."),
         (["--", "/no/such/plugin"], "cannot run `/no/such/plugin`: No such file or directory"),
         (["--socket-dir", f"/var/{'x' * 100}", "--", "true"], "choose a directory with a shorter name"),

@@ -4,15 +4,18 @@ Law: all three have the same results.
 """
 
 from collections.abc import Iterator
+from typing import Any
 from xml.etree import ElementTree as ET
 
-from attrs import fields
+from cattrs import Converter
 
-from devicecore.conformance.model import Report, Result, Severity, Verdict, counted
+from devicecore.conformance.model import Check, Report, Result, Severity, Verdict, counted
 from devicecore.domain.text import foreign_text
 
 WORDS = {Verdict.PASSED: "ok", Verdict.FAILED: "FAIL", Verdict.SKIPPED: "skip"}
 """How a result begins."""
+
+_CONVERTER = Converter()
 
 
 def head(result: Result) -> str:
@@ -56,9 +59,14 @@ def as_document(report: Report) -> dict[str, object]:
 
 
 def _as_document(result: Result) -> dict[str, object]:
-    document = {field.name: getattr(result, field.name) for field in fields(Result)}
-    document |= {"severity": result.severity.value, "verdict": result.verdict.value}
-    return {**document, "seconds": round(result.seconds, 3)}
+    return {**_CONVERTER.unstructure(result), "seconds": round(result.seconds, 3)}
+
+
+def check_document(check: Check[Any]) -> dict[str, object]:
+    """Return a check as values that JSON can hold."""
+    document: dict[str, object] = _CONVERTER.unstructure(check)
+    del document["look"]
+    return document
 
 
 def as_junit(report: Report) -> str:

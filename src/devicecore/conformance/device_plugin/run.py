@@ -6,7 +6,8 @@ Law: after a run, the plugin's process has ended and its directory has no lock a
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from devicecore.adapters.grpc_unix.directory import SocketDirectory
@@ -51,19 +52,38 @@ def run(
         SetUpError: the directory cannot be used, for example because a kubelet serves it.
         CannotRunError: the program does not exist or may not be run.
     """
-    if directory is None:
-        with short_directory() as temporary:
-            return run(
-                command,
-                settings=settings,
-                directory=temporary,
-                registry=registry,
-                checks=checks,
-                on_ready=on_ready,
-                on_result=on_result,
-            )
-    settings = settings or Settings()
-    place = Path(directory).absolute()
+    began = time.monotonic()
+    place = short_directory() if directory is None else nullcontext(directory)
+    with (
+        place as path,
+        _claimed(Path(path).absolute(), allow_shared=allow_shared_directory, wipe=not registry) as claimed,
+        _running(command, claimed, settings or Settings(), registry=registry, on_ready=on_ready) as plugin,
+    ):
+        results, not_made = run_checks(checks, plugin, on_result=on_result, after_failure=plugin.settle)
+    return _report(plugin, results, not_made, time.monotonic() - began)
+
+
+@contextmanager
+def _claimed(directory: Path, *, allow_shared: bool, wipe: bool) -> Iterator[Path]:
+    """Own the directory, so that no kubelet uses it meanwhile."""
+    claim = SocketDirectory(directory, "kubelet.sock", allow_shared=allow_shared, wipe=wipe)
+    claim.claim()
+    try:
+        yield directory
+    finally:
+        claim.release()
+
+
+@contextmanager
+def _running(
+    command: Sequence[str | os.PathLike[str]] | None,
+    directory: Path,
+    settings: Settings,
+    *,
+    registry: bool,
+    on_ready: Callable[[Path], None],
+) -> Iterator[PluginUnderTest]:
+    """Serve the kubelet's side and run the plugin. At the end neither is left, nor any of their sockets."""
     changed = threading.Condition()
 
     def wake() -> None:
@@ -71,24 +91,19 @@ def run(
             changed.notify_all()
 
     def start() -> PluginProcess:
-        return PluginProcess(command or (), place, changed=wake)
+        return PluginProcess(command or (), directory, changed=wake)
 
-    claim = SocketDirectory(place, "kubelet.sock", allow_shared=allow_shared_directory, wipe=not registry)
-    claim.claim()
-    kubelet = (WatchingKubelet if registry else BareKubelet)(place, wake, settings.timeout, settings.resource)
+    kubelet = (WatchingKubelet if registry else BareKubelet)(directory, wake, settings.timeout, settings.resource)
     plugin = PluginUnderTest(kubelet, start if command else None, settings, changed)
-    began = time.monotonic()
     try:
         kubelet.serve()
-        on_ready(place)
+        on_ready(directory)
         plugin.start()
-        results, not_made = run_checks(checks, plugin, on_result=on_result, after_failure=plugin.settle)
+        yield plugin
     finally:
         plugin.stop()
         kubelet.leave()
         kubelet.wipe()
-        claim.release()
-    return _report(plugin, results, not_made, time.monotonic() - began)
 
 
 def _report(plugin: PluginUnderTest, results: tuple[Result, ...], not_made: str, seconds: float) -> Report:

@@ -1,0 +1,129 @@
+"""The options of `devicecore conformance`, in the groups in which they are used."""
+
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import click
+
+from devicecore.cli.output import json_option
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_SECONDS = click.FloatRange(min=0.1)
+
+_PLUGIN = (
+    click.option("--resource", default="", help="The resource to test; by default the first that registers."),
+    click.option(
+        "--socket-dir",
+        "--dir",
+        metavar="DIR",
+        type=click.Path(file_okay=False),
+        help="The directory in which the plugin looks for kubelet.sock, if that is fixed; by default a new directory. "
+        "All sockets in it are deleted.",
+    ),
+    click.option(
+        "--allow-shared-directory", is_flag=True, help="Accept a --socket-dir that its group or others can write to."
+    ),
+    click.option(
+        "--registry",
+        is_flag=True,
+        help="The plugin does not call Register: it waits in the directory for the kubelet's plugin watcher.",
+    ),
+    click.option(
+        "--starting",
+        "first",
+        type=_SECONDS,
+        metavar="SECONDS",
+        default=60.0,
+        show_default=True,
+        help="Seconds until the plugin registers first.",
+    ),
+    click.option(
+        "--timeout", type=_SECONDS, metavar="SECONDS", default=10.0, show_default=True, help="Seconds for every answer."
+    ),
+    click.option(
+        "--returning",
+        type=_SECONDS,
+        metavar="SECONDS",
+        default=20.0,
+        show_default=True,
+        help="Seconds until the plugin registers again after a kubelet restart that deletes all sockets.",
+    ),
+    click.option(
+        "--noticing",
+        type=_SECONDS,
+        metavar="SECONDS",
+        default=8.0,
+        show_default=True,
+        help="Seconds until it registers again after a cut stream, or a new kubelet.sock alone.",
+    ),
+    click.option(
+        "--away",
+        type=_SECONDS,
+        metavar="SECONDS",
+        default=3.0,
+        show_default=True,
+        help="Seconds for which the kubelet is away.",
+    ),
+    click.option(
+        "--grace",
+        type=_SECONDS,
+        metavar="SECONDS",
+        default=10.0,
+        show_default=True,
+        help="Seconds until the plugin ends after SIGTERM.",
+    ),
+    click.option(
+        "--provoke-health",
+        default="",
+        metavar="COMMAND",
+        help="A shell command that changes the health of a device. {dir} in it is replaced by the socket directory.",
+    ),
+    click.option("--undo-health", default="", metavar="COMMAND", help="A shell command that undoes --provoke-health."),
+    click.option(
+        "--restart/--no-restart",
+        default=True,
+        show_default=True,
+        help="Start the plugin again when it exits, as Kubernetes does.",
+    ),
+)
+
+_CHOICE = (
+    click.option(
+        "--only",
+        multiple=True,
+        metavar="CHECK",
+        help="Make only this check, or those of a pattern such as 'gives-*'. Can be given several times.",
+    ),
+    click.option(
+        "--skip", multiple=True, metavar="CHECK", help="Leave out this check, or those of a pattern. Can be repeated."
+    ),
+    click.option("--list", "list_only", is_flag=True, help="List the checks and make none."),
+)
+
+_REPORTS = (
+    click.option("--junit", type=click.Path(dir_okay=False), metavar="FILE", help="Also write JUnit XML."),
+    json_option,
+)
+
+
+def plugin_options(command: Callable[P, R]) -> Callable[P, R]:
+    """Give a command the options of a device plugin: the directory, and the fields of its `Settings`."""
+    return _with(command, _PLUGIN)
+
+
+def choice_options(command: Callable[P, R]) -> Callable[P, R]:
+    """Give a command the options that choose checks: the arguments of `choose`, and `list_only`."""
+    return _with(command, _CHOICE)
+
+
+def report_options(command: Callable[P, R]) -> Callable[P, R]:
+    """Give a command the options that say where reports go: the fields of `Reporting`."""
+    return _with(command, _REPORTS)
+
+
+def _with(command: Callable[P, R], options: "tuple[Callable[[Callable[P, R]], Callable[P, R]], ...]") -> Callable[P, R]:
+    for option in reversed(options):
+        command = option(command)
+    return command

@@ -1,0 +1,156 @@
+"""What `devicecore conformance` prints and writes: results at once, at the end the report in every form asked for.
+
+Law: output that is not for a terminal has no colours and is not folded.
+"""
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import click
+from attrs import frozen
+
+from devicecore.cli.output import print_json
+from devicecore.conformance.model import Check, Report, Result, Subject, counted
+from devicecore.conformance.reports import WORDS, as_document, as_junit, check_document, explanation, head, summary
+from devicecore.domain.text import foreign_text
+
+_FAILED = 1
+_CANNOT_RUN = 2
+_STYLES: dict[str, dict[str, Any]] = {
+    "FAIL": {"fg": "red", "bold": True},
+    "ok": {"fg": "green"},
+    "skip": {"fg": "yellow"},
+}
+_INDENT = 14  # columns of a result's text below its first line
+_LABEL = 10  # columns of `expected: `
+
+
+@frozen(kw_only=True)
+class Reporting:
+    """Where the results of a run go.
+
+    Attributes:
+        as_json: print one JSON document at the end, and nothing before.
+        junit: the file that gets the report as JUnit XML.
+    """
+
+    as_json: bool
+    junit: str | None
+
+    def begin(self) -> None:
+        """Make the files of the reports, so that a wrong path is an error before all checks and not after them.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+        if self.junit is not None:
+            Path(self.junit).touch()
+
+    def show(self, result: Result) -> None:
+        """Print a result when it is there."""
+        if not self.as_json:
+            _print(result)
+
+    def end(self, report: Report) -> int:
+        """Print and write the report.
+
+        Returns:
+            The exit status: 0 if no check of severity must failed, 1 if one failed, 2 if the subject cannot be run.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+        if self.junit is not None:
+            Path(self.junit).write_text(as_junit(report), encoding="utf-8")
+        if self.as_json:
+            print_json(as_document(report))
+        else:
+            _print_end(report)
+        if report.cannot_run:
+            return _CANNOT_RUN
+        return 0 if report.passed else _FAILED
+
+
+def choose(checks: Sequence[Check[Subject]], only: Sequence[str], skip: Sequence[str]) -> list[Check[Subject]]:
+    """Return the checks that `--only` and `--skip` leave, in their order.
+
+    Args:
+        checks: all checks.
+        only: names, and patterns such as `gives-*`; empty means all checks.
+        skip: names and patterns of those to leave out.
+
+    Raises:
+        click.UsageError: a name or a pattern is that of no check, or no check is left.
+    """
+    names = [check.name for check in checks]
+    for option, patterns in (("--only", only), ("--skip", skip)):
+        for pattern in patterns:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                message = f"{option} {pattern}: there is no such check{_meant(pattern, names)}."
+                raise click.UsageError(message)
+    chosen = [check for check in checks if not only or _matches(check.name, only)]
+    left = [check for check in chosen if not _matches(check.name, skip)]
+    if not left:
+        message = "--only and --skip leave no check."
+        raise click.UsageError(message)
+    return left
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _meant(pattern: str, names: Sequence[str]) -> str:
+    near = get_close_matches(pattern, names) or [name for name in names if pattern in name][:3]
+    return f"; did you mean {' or '.join(near)}?" if near else "; --list lists the checks"
+
+
+def print_list(checks: Sequence[Check[Any]], *, as_json: bool) -> None:
+    """Print the checks without making them."""
+    if as_json:
+        print_json([check_document(check) for check in checks])
+        return
+    for check in checks:
+        click.echo(f"{check.severity.value:<6}  {check.name:<40}  {check.done}")
+
+
+def _width() -> int:
+    """Return the columns of the terminal; output to files and pipes is not folded."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+
+
+def _fold(text: str, width: int) -> str:
+    return "\n".join(textwrap.wrap(text, max(width, 20), break_on_hyphens=False) or [""])
+
+
+def _print(result: Result) -> None:
+    word = WORDS[result.verdict]
+    start = head(result)
+    line = f"{start}  {result.actual}"
+    if len(line) > _width():
+        line = f"{start.rstrip()}\n{textwrap.indent(_fold(result.actual, _width() - _INDENT), ' ' * _INDENT)}"
+    click.echo(click.style(word, **_STYLES[word]) + line[len(word) :])
+    sys.stdout.flush()  # a reader at the end of a pipe gets each result at once
+
+
+def _print_end(report: Report) -> None:
+    if report.not_made:
+        number = sum(result.actual == report.not_made for result in report.results)
+        click.echo(f"\n{counted(number, 'more check')} {report.not_made}.")
+    for result in () if report.not_made else report.failures:
+        click.echo(f"\n{click.style(f'{result.name} ({result.severity.value})', bold=True)}")
+        for label, text in explanation(result):
+            folded = textwrap.indent(_fold(text, _width() - _LABEL - 3), " " * (_LABEL + 3))
+            click.echo(f"  {label:<{_LABEL}} {folded.lstrip()}")
+    if report.failures and report.output:
+        click.echo("\nThe plugin's last output:")
+        for text in report.output.splitlines():
+            click.echo(f"  {foreign_text(text)}")
+    end = _fold(summary(report), _width())
+    click.echo("\n" + (click.style(end, fg="red") if not report.passed else end))
