@@ -23,19 +23,9 @@ from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import SinkError
 from devicecore.domain.model import Device, DeviceId, Health, resource_name
 from devicecore.plugins.simulated import SimulatedPlugin
+from devicecore.testing.api_server import Answer, Chunks, Drop, Hang, RunFirst
 from tests.adapters import tls
-from tests.adapters.api_server import (
-    APPLY,
-    JSON_PATCH,
-    STRATEGIC_MERGE,
-    Answer,
-    ApiServer,
-    Drop,
-    Hang,
-    Meanwhile,
-    Request,
-    Stream,
-)
+from tests.node_server import NodeServer
 
 GPU, FPGA, NIC = resource_name("nvidia.com/gpu"), resource_name("acme.io/fpga"), resource_name("acme.io/nic")
 NODE = "worker-1"
@@ -64,8 +54,8 @@ def with_gpus(capacity: str | None, allocatable: str | None) -> dict[str, Any]:
 
 
 @pytest.fixture
-def server() -> Iterator[ApiServer]:
-    with ApiServer() as server:
+def server() -> Iterator[NodeServer]:
+    with NodeServer() as server:
         server.add_node(NODE, FOREIGN)
         yield server
 
@@ -74,7 +64,7 @@ Connect = Callable[..., KubeApiSink]
 
 
 @pytest.fixture
-def connect(server: ApiServer, directory: Path) -> Iterator[Connect]:
+def connect(server: NodeServer, directory: Path) -> Iterator[Connect]:
     """Make sinks for the node, which are without pauses unless told otherwise."""
     sinks: list[KubeApiSink] = []
 
@@ -87,7 +77,7 @@ def connect(server: ApiServer, directory: Path) -> Iterator[Connect]:
         if "service_account" not in options:
             defaults["kubeconfig"] = directory / "kubeconfig"
             if not (directory / "kubeconfig").exists():
-                server.kubeconfig(directory)
+                server.config(directory)
         sinks.append(KubeApiSink(NODE, **{**defaults, **options}))
         return sinks[-1]
 
@@ -103,7 +93,7 @@ def published(sink: KubeApiSink, *statuses: NodeStatus) -> None:
         sink.wait_until_published(PATIENCE)
 
 
-def wait_for_problem(sink: KubeApiSink, server: ApiServer, pattern: str) -> SinkError:
+def wait_for_problem(sink: KubeApiSink, server: NodeServer, pattern: str) -> SinkError:
     """The problem, once there is one that fits."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
@@ -123,34 +113,37 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
 class TestPublishing:
     @every_strategy
     def test_capacity_and_allocatable_are_on_the_node_and_all_else_is_as_it_was(
-        self, server: ApiServer, connect: Connect, strategy: PatchStrategy
+        self, server: NodeServer, connect: Connect, strategy: PatchStrategy
     ) -> None:
         published(connect(strategy=strategy), status(4, 3))
         assert server.status(NODE) == with_gpus("4", "3")
         assert server.node(NODE)["metadata"]["labels"] == {"tests": "yes"}
 
-    def test_a_json_patch_adds_a_key_with_its_slash_escaped(self, server: ApiServer, connect: Connect) -> None:
+    def test_a_json_patch_adds_a_key_with_its_slash_escaped(self, server: NodeServer, connect: Connect) -> None:
         version = server.node(NODE)["metadata"]["resourceVersion"]
         published(connect(strategy=PatchStrategy.JSON_PATCH), status(4))
-        [request] = server.patches()
-        assert (request.path, request.headers["Content-Type"]) == (f"/api/v1/nodes/{NODE}/status", JSON_PATCH)
+        [request] = server.patches
+        assert (request.path, request.headers["Content-Type"]) == (
+            f"/api/v1/nodes/{NODE}/status",
+            "application/json-patch+json",
+        )
         assert request.body == [
             {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
             {"op": "add", "path": "/status/capacity/nvidia.com~1gpu", "value": "4"},
             {"op": "add", "path": "/status/allocatable/nvidia.com~1gpu", "value": "4"},
         ]
 
-    def test_a_strategic_merge_sends_only_what_has_changed(self, server: ApiServer, connect: Connect) -> None:
+    def test_a_strategic_merge_sends_only_what_has_changed(self, server: NodeServer, connect: Connect) -> None:
         published(connect(strategy=PatchStrategy.STRATEGIC_MERGE), status(4), status(4, 3))
-        request = server.patches()[-1]
-        assert request.headers["Content-Type"] == STRATEGIC_MERGE
+        request = server.patches[-1]
+        assert request.headers["Content-Type"] == "application/strategic-merge-patch+json"
         assert request.body["status"] == {"allocatable": {GPU: "3"}}
 
-    def test_applying_sends_all_that_is_ours_and_takes_it_by_force(self, server: ApiServer, connect: Connect) -> None:
+    def test_applying_sends_all_that_is_ours_and_takes_it_by_force(self, server: NodeServer, connect: Connect) -> None:
         server.write(NODE, lambda status: status["capacity"].update({GPU: "9"}))
         published(connect(strategy=PatchStrategy.APPLY, field_manager="me"), status(4), status(4, 3))
-        request = server.patches()[-1]
-        assert request.headers["Content-Type"] == APPLY
+        request = server.patches[-1]
+        assert request.headers["Content-Type"] == "application/apply-patch+yaml"
         assert request.query == {"fieldManager": "me", "force": "true"}
         assert request.body["status"] == {"capacity": {GPU: "4"}, "allocatable": {GPU: "3"}}
         assert server.status(NODE) == with_gpus("4", "3")
@@ -158,44 +151,44 @@ class TestPublishing:
     @every_strategy
     @pytest.mark.parametrize("held", [None, {}, {"capacity": None, "conditions": []}, {"capacity": {}}])
     def test_a_node_without_these_maps_gets_them(
-        self, server: ApiServer, connect: Connect, strategy: PatchStrategy, held: dict[str, Any] | None
+        self, server: NodeServer, connect: Connect, strategy: PatchStrategy, held: dict[str, Any] | None
     ) -> None:
-        server.delete_node(NODE)
+        server.delete("Node", NODE)
         server.add_node(NODE, held)
         published(connect(strategy=strategy), status(4))
         assert server.status(NODE) == {**(held or {}), "capacity": {GPU: "4"}, "allocatable": {GPU: "4"}}
 
     @every_strategy
     def test_values_that_the_node_already_shows_are_not_written(
-        self, server: ApiServer, connect: Connect, strategy: PatchStrategy
+        self, server: NodeServer, connect: Connect, strategy: PatchStrategy
     ) -> None:
         server.write(NODE, lambda status: status["capacity"].update({GPU: "4k", FPGA: "2Ki", NIC: "1e3"}))
         counts = {GPU: 4000, FPGA: 2048, NIC: 1000}
         published(connect(strategy=strategy), NodeStatus(counts))
-        assert server.patches() == []
-        assert [request.path for request in server.requests] == [f"/api/v1/nodes/{NODE}"]
+        assert server.patches == []
+        assert [request.path for request in server.calls] == [f"/api/v1/nodes/{NODE}"]
 
     @pytest.mark.parametrize("quantity", ["4k", "4000", "4000.0", "4e3", "4E3", "4000000m"])
-    def test_a_number_may_be_written_in_many_ways(self, server: ApiServer, connect: Connect, quantity: str) -> None:
+    def test_a_number_may_be_written_in_many_ways(self, server: NodeServer, connect: Connect, quantity: str) -> None:
         node = server.node(NODE)
         node["status"]["capacity"][GPU] = quantity
-        server.cue("GET", Answer(200, node))
+        server.cue(Answer(200, node), verb="get")
         published(connect(), NodeStatus({GPU: 4000}))
-        assert server.patches() == []
+        assert server.patches == []
 
     @pytest.mark.parametrize("quantity", ["4.1k", "40", "", "many", "4Ki", "1e999999999", 4, None, True, [], {}])
     def test_another_number_or_another_type_is_overwritten(
-        self, server: ApiServer, connect: Connect, quantity: object
+        self, server: NodeServer, connect: Connect, quantity: object
     ) -> None:
         node = server.node(NODE)
         node["status"]["capacity"][GPU] = quantity
-        server.cue("GET", Answer(200, node))
+        server.cue(Answer(200, node), verb="get")
         published(connect(), NodeStatus({GPU: 4000}))
         assert server.status(NODE) == with_gpus("4k", None)
 
     @every_strategy
     def test_equal_quantities_keep_their_spelling(
-        self, server: ApiServer, connect: Connect, strategy: PatchStrategy
+        self, server: NodeServer, connect: Connect, strategy: PatchStrategy
     ) -> None:
         server.write(NODE, lambda status: status["capacity"].update({GPU: "2Ki"}))
         published(connect(strategy=strategy), status(2048, 1))
@@ -203,7 +196,7 @@ class TestPublishing:
 
     @every_strategy
     def test_resources_that_a_status_does_not_name_stay(
-        self, server: ApiServer, connect: Connect, strategy: PatchStrategy
+        self, server: NodeServer, connect: Connect, strategy: PatchStrategy
     ) -> None:
         published(connect(strategy=strategy), NodeStatus({GPU: 4}), NodeStatus({FPGA: 2}), NodeStatus({}, {GPU: 1}))
         assert server.status(NODE) == {
@@ -213,14 +206,14 @@ class TestPublishing:
 
     @every_strategy
     def test_a_removed_resource_stays_with_0(
-        self, server: ApiServer, connect: Connect, strategy: PatchStrategy
+        self, server: NodeServer, connect: Connect, strategy: PatchStrategy
     ) -> None:
         published(connect(strategy=strategy), status(4), NodeStatus(removed=(GPU,)), NodeStatus())
         assert server.status(NODE) == with_gpus("0", "0")
 
     @every_strategy
     def test_a_removed_resource_can_be_deleted_even_if_others_wrote_it(
-        self, server: ApiServer, connect: Connect, strategy: PatchStrategy
+        self, server: NodeServer, connect: Connect, strategy: PatchStrategy
     ) -> None:
         server.write(NODE, lambda status: status["capacity"].update({GPU: "9"}))
         sink = connect(strategy=strategy, keep_removed=False)
@@ -232,7 +225,7 @@ class TestPublishing:
     @every_strategy
     @pytest.mark.parametrize("keep_removed", [True, False])
     def test_what_an_earlier_run_published_is_found_and_removed(
-        self, server: ApiServer, connect: Connect, strategy: PatchStrategy, keep_removed: bool
+        self, server: NodeServer, connect: Connect, strategy: PatchStrategy, keep_removed: bool
     ) -> None:
         """Nothing else about that run is known, as when its --root is lost."""
         with connect(strategy=strategy) as earlier:
@@ -245,7 +238,7 @@ class TestPublishing:
         assert server.status(NODE) == {**expected, **{name: {**expected[name], **left[name]} for name in left}}
 
     def test_what_another_field_manager_or_a_kubelet_wrote_is_left_alone(
-        self, server: ApiServer, connect: Connect
+        self, server: NodeServer, connect: Connect
     ) -> None:
         with connect(field_manager="others") as others:
             published(others, NodeStatus({FPGA: 2}, {FPGA: 2}))
@@ -254,13 +247,13 @@ class TestPublishing:
         capacity = {**FOREIGN["capacity"], "cpu": "9", FPGA: "2", GPU: "4"}
         assert server.status(NODE)["capacity"] == capacity
 
-    def test_leftovers_can_be_named_and_may_be_back(self, server: ApiServer, connect: Connect) -> None:
+    def test_leftovers_can_be_named_and_may_be_back(self, server: NodeServer, connect: Connect) -> None:
         server.write(NODE, lambda status: status["capacity"].update({GPU: "9", FPGA: "2"}))
         published(connect(leftovers=[GPU, FPGA]), NodeStatus({GPU: 4}))
         assert server.status(NODE)["capacity"] == {**FOREIGN["capacity"], GPU: "4", FPGA: "0"}
 
     def test_an_empty_status_is_enough_to_remove_what_an_earlier_run_published(
-        self, server: ApiServer, connect: Connect
+        self, server: NodeServer, connect: Connect
     ) -> None:
         with connect() as earlier:
             published(earlier, status(4))
@@ -269,7 +262,7 @@ class TestPublishing:
 
     @every_strategy
     def test_beside_a_kubelet_capacity_is_the_number_of_healthy_devices_too(
-        self, server: ApiServer, connect: Connect, strategy: PatchStrategy
+        self, server: NodeServer, connect: Connect, strategy: PatchStrategy
     ) -> None:
         """A kubelet copies the capacity of resources that it does not know into allocatable every ten seconds."""
 
@@ -284,11 +277,9 @@ class TestPublishing:
         published(sink, NodeStatus(removed=(GPU,)))
         assert server.status(NODE)["capacity"][GPU] == "0"
 
-    def test_a_field_manager_that_applies_other_things_is_refused(self, server: ApiServer, connect: Connect) -> None:
-        ready = {"conditions": [{"type": "Ready", "status": "Unknown"}]}
-        sent = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}, "status": ready}
-        query = {"fieldManager": "devicecore", "force": "true"}
-        before = server.answer(Request("PATCH", f"/api/v1/nodes/{NODE}/status", query, {"Content-Type": APPLY}, sent))
+    def test_a_field_manager_that_applies_other_things_is_refused(self, server: NodeServer, connect: Connect) -> None:
+        server.apply(NODE, {"conditions": [{"type": "Ready", "status": "Unknown"}]}, manager="devicecore")
+        before = server.node(NODE)
         sink = connect(strategy=PatchStrategy.APPLY)
         sink.publish(status(4))
         wait_for_problem(sink, server, "'devicecore' has also applied status.conditions; choose another one")
@@ -296,7 +287,7 @@ class TestPublishing:
 
     @every_strategy
     def test_other_writers_may_write_at_the_same_time(
-        self, server: ApiServer, connect: Connect, strategy: PatchStrategy
+        self, server: NodeServer, connect: Connect, strategy: PatchStrategy
     ) -> None:
         sink = connect(strategy=strategy)
 
@@ -307,32 +298,32 @@ class TestPublishing:
             server.write(NODE, lambda status: status.update(heartbeat=status.get("heartbeat", 0) + 1))
 
         published(sink, status(4))
-        server.cue("PATCH", Meanwhile(count), Meanwhile(wipe), Meanwhile(count))
+        server.cue(RunFirst(count), RunFirst(wipe), RunFirst(count), verb="patch")
         published(sink, status(5))
         assert server.status(NODE) == {**with_gpus("5", "5"), "heartbeat": 2}
         assert sink.problem is None
 
-    def test_a_key_that_another_writer_deletes_first_is_deleted(self, server: ApiServer, connect: Connect) -> None:
+    def test_a_key_that_another_writer_deletes_first_is_deleted(self, server: NodeServer, connect: Connect) -> None:
         sink = connect(keep_removed=False)
         published(sink, status(4))
-        server.cue("PATCH", Meanwhile(lambda: server.write(NODE, lambda status: status["capacity"].pop(GPU))))
+        server.cue(RunFirst(lambda: server.write(NODE, lambda status: status["capacity"].pop(GPU))), verb="patch")
         published(sink, NodeStatus(removed=(GPU,)))
         assert server.status(NODE) == FOREIGN
 
-    def test_a_map_that_appears_meanwhile_is_not_replaced(self, server: ApiServer, connect: Connect) -> None:
-        server.delete_node(NODE)
+    def test_a_map_that_appears_meanwhile_is_not_replaced(self, server: NodeServer, connect: Connect) -> None:
+        server.delete("Node", NODE)
         server.add_node(NODE, {"conditions": []})
-        server.cue("PATCH", Meanwhile(lambda: server.write(NODE, lambda status: status.update(FOREIGN))))
+        server.cue(RunFirst(lambda: server.write(NODE, lambda status: status.update(FOREIGN))), verb="patch")
         published(connect(), status(4))
         assert server.status(NODE) == with_gpus("4", "4")
 
-    def test_a_node_that_loses_what_was_published_gets_it_back(self, server: ApiServer, connect: Connect) -> None:
+    def test_a_node_that_loses_what_was_published_gets_it_back(self, server: NodeServer, connect: Connect) -> None:
         published(connect(resync=0.02), status(4))
-        server.delete_node(NODE)
+        server.delete("Node", NODE)
         server.add_node(NODE, FOREIGN)
         server.wait_for(lambda: server.status(NODE) == with_gpus("4", "4"))
 
-    def test_a_manager_publishes_what_its_plugins_report(self, server: ApiServer, connect: Connect) -> None:
+    def test_a_manager_publishes_what_its_plugins_report(self, server: NodeServer, connect: Connect) -> None:
         transport, sink = MemoryTransport(), connect()
         devices = [Device(DeviceId(health.name), health) for health in Health]
         with DeviceManager(transport, MemoryStore(), sink):
@@ -342,9 +333,9 @@ class TestPublishing:
 
 
 class TestTrouble:
-    def test_publishing_never_waits_for_the_server(self, server: ApiServer, connect: Connect) -> None:
+    def test_publishing_never_waits_for_the_server(self, server: NodeServer, connect: Connect) -> None:
         sink = connect()
-        server.cue("GET", Hang())
+        server.cue(Hang(), verb="get")
         began = time.monotonic()
         for count in range(100):
             sink.publish(status(count))
@@ -355,7 +346,7 @@ class TestTrouble:
 
     @every_strategy
     def test_after_a_long_time_without_a_server_it_gets_the_newest_state_only(
-        self, server: ApiServer, connect: Connect, strategy: PatchStrategy, caplog: pytest.LogCaptureFixture
+        self, server: NodeServer, connect: Connect, strategy: PatchStrategy, caplog: pytest.LogCaptureFixture
     ) -> None:
         server.stop()
         sink = connect(strategy=strategy, backoff=Backoff(0.001, 0.002))
@@ -364,14 +355,14 @@ class TestTrouble:
             wait_for_problem(sink, server, "^no connection: .*refused")
         server.start()
         sink.wait_until_published(PATIENCE)
-        assert len(server.patches()) <= 2  # the second, if the first was begun before the last of them was published
+        assert len(server.patches) <= 2  # the second, if the first was begun before the last of them was published
         assert server.status(NODE)["capacity"] == {**FOREIGN["capacity"], GPU: "19", FPGA: "1"}
         assert sink.problem is None
         down, up = logged(caplog)  # each once, however long it was
         assert down.startswith(f"failed to publish the node's status to node {NODE} at {server.url}: no connection: ")
         assert up.endswith("is published again")
 
-    def test_a_server_that_was_restarted_is_the_same_server(self, server: ApiServer, connect: Connect) -> None:
+    def test_a_server_that_was_restarted_is_the_same_server(self, server: NodeServer, connect: Connect) -> None:
         sink = connect()
         for count in range(3):
             published(sink, status(count))
@@ -379,7 +370,7 @@ class TestTrouble:
             server.start()
         assert server.status(NODE) == with_gpus("2", "2")
 
-    @pytest.mark.parametrize("method", ["GET", "PATCH"])
+    @pytest.mark.parametrize("verb", ["get", "patch"])
     @pytest.mark.parametrize(
         ("cue", "problem"),
         [
@@ -408,10 +399,10 @@ class TestTrouble:
         ],
     )
     def test_every_failure_is_reported_and_tried_again(
-        self, server: ApiServer, connect: Connect, method: str, cue: Answer | Drop, problem: str
+        self, server: NodeServer, connect: Connect, verb: str, cue: Answer | Drop, problem: str
     ) -> None:
         sink = connect()
-        server.cue(method, *[cue] * 2)
+        server.cue(*[cue] * 2, verb=verb)
         sink.publish(status(4))
         if problem:
             wait_for_problem(sink, server, problem)
@@ -420,57 +411,58 @@ class TestTrouble:
         assert sink.problem is None
 
     def test_a_server_that_never_answers_is_given_up_after_the_timeout(
-        self, server: ApiServer, connect: Connect
+        self, server: NodeServer, connect: Connect
     ) -> None:
         sink = connect(timeout=0.1)
-        server.cue("PATCH", Hang())
+        server.cue(Hang(), verb="patch")
         sink.publish(status(4))
         wait_for_problem(sink, server, "^no complete answer in time$")
         sink.wait_until_published(PATIENCE)
         assert server.status(NODE) == with_gpus("4", "4")
 
-    def test_a_retry_after_is_respected(self, server: ApiServer, connect: Connect) -> None:
+    def test_a_retry_after_is_respected(self, server: NodeServer, connect: Connect) -> None:
         sink = connect()
-        server.cue("PATCH", Answer(429, {"message": "slow down"}, {"Retry-After": "1"}))
+        server.cue(Answer(429, {"message": "slow down"}, {"Retry-After": "1"}), verb="patch")
         sink.publish(status(4))
         wait_for_problem(sink, server, "^too many requests .slow down.$")
-        began, asked = time.monotonic(), len(server.requests)
+        began, asked = time.monotonic(), len(server.calls)
         sink.publish(status(5))
-        server.wait_for(lambda: len(server.requests) > asked)
+        server.wait_for(lambda: len(server.calls) > asked)
         assert time.monotonic() - began > 0.9
         sink.wait_until_published(PATIENCE)
         assert server.status(NODE) == with_gpus("5", "5")
 
-    def test_a_patch_without_effect_is_a_problem(self, server: ApiServer, connect: Connect) -> None:
+    def test_a_patch_without_effect_is_a_problem(self, server: NodeServer, connect: Connect) -> None:
         sink = connect()
-        server.cue("PATCH", Answer(200, server.node(NODE)))
+        server.cue(Answer(200, server.node(NODE)), verb="patch")
         sink.publish(status(4))
         wait_for_problem(sink, server, "accepted the patch, but the node does not show it")
         sink.wait_until_published(PATIENCE)
 
-    def test_other_writers_that_never_stop_are_a_problem(self, server: ApiServer, connect: Connect) -> None:
+    def test_other_writers_that_never_stop_are_a_problem(self, server: NodeServer, connect: Connect) -> None:
         sink = connect(backoff=Backoff(0.2, 0.2))
-        server.cue("PATCH", *[Meanwhile(lambda: server.write(NODE, lambda status: status.update(now=time.time())))] * 4)
+        write = RunFirst(lambda: server.write(NODE, lambda status: status.update(now=time.time())))
+        server.cue(write, verb="patch", times=4)
         sink.publish(status(4))
         wait_for_problem(sink, server, "^others keep changing the node .Operation cannot be fulfilled")
         sink.wait_until_published(PATIENCE)
         assert server.status(NODE)["capacity"][GPU] == "4"
 
     def test_a_node_that_does_not_exist_yet_is_waited_for(
-        self, server: ApiServer, connect: Connect, caplog: pytest.LogCaptureFixture
+        self, server: NodeServer, connect: Connect, caplog: pytest.LogCaptureFixture
     ) -> None:
-        server.delete_node(NODE)
+        server.delete("Node", NODE)
         sink = connect()
         sink.publish(status(4))
         wait_for_problem(sink, server, f"^there is no node '{NODE}'")
-        server.wait_for(lambda: len(server.requests) >= 5)
+        server.wait_for(lambda: len(server.calls) >= 5)
         assert len(logged(caplog)) == 1
         server.add_node(NODE, FOREIGN)
         sink.wait_until_published(PATIENCE)
         assert server.status(NODE) == with_gpus("4", "4")
 
     @pytest.mark.parametrize("permission", ["get nodes", "patch nodes/status"])
-    def test_a_missing_permission_is_named(self, server: ApiServer, connect: Connect, permission: str) -> None:
+    def test_a_missing_permission_is_named(self, server: NodeServer, connect: Connect, permission: str) -> None:
         server.forbidden = {permission}
         sink = connect()
         sink.publish(status(4))
@@ -479,31 +471,31 @@ class TestTrouble:
         sink.wait_until_published(PATIENCE)
 
     def test_a_bug_does_not_end_it_and_is_logged_once(
-        self, server: ApiServer, connect: Connect, caplog: pytest.LogCaptureFixture
+        self, server: NodeServer, connect: Connect, caplog: pytest.LogCaptureFixture
     ) -> None:
         sink = connect()
         sink.publish(NodeStatus({GPU: 1, None: 2}))  # type: ignore[dict-item]  # there it is
-        server.wait_for(lambda: len(server.requests) >= 5)
+        server.wait_for(lambda: len(server.calls) >= 5)
         wait_for_problem(sink, server, "^a bug in devicecore: TypeError")
         [logged] = [record for record in caplog.records if record.name.startswith("devicecore")]
         assert logged.exc_info
 
-    def test_an_idle_sink_sends_no_requests(self, server: ApiServer, connect: Connect) -> None:
+    def test_an_idle_sink_sends_no_requests(self, server: NodeServer, connect: Connect) -> None:
         sink = connect()
         published(sink, status(4))
-        asked = len(server.requests)
+        asked = len(server.calls)
         published(sink, status(4))
-        with pytest.raises(AssertionError):
-            server.wait_for(lambda: len(server.requests) > asked, timeout=0.2)
+        with pytest.raises(TimeoutError):
+            server.wait_for(lambda: len(server.calls) > asked, timeout=0.2)
 
 
 class TestCredentials:
     def test_a_token_file_is_read_again_when_its_token_has_expired(
-        self, server: ApiServer, connect: Connect, directory: Path
+        self, server: NodeServer, connect: Connect, directory: Path
     ) -> None:
         server.bearer = "first"
         (directory / "token").write_text("first\n")
-        server.kubeconfig(directory, {"tokenFile": str(directory / "token")})
+        server.config(directory, {"tokenFile": str(directory / "token")})
         sink = connect()
         published(sink, status(4))
         server.bearer = "second"
@@ -520,10 +512,10 @@ class TestCredentials:
         assert server.status(NODE) == with_gpus("5", "5")
 
     def test_a_kubeconfig_is_read_again_when_its_token_has_expired(
-        self, server: ApiServer, connect: Connect, directory: Path
+        self, server: NodeServer, connect: Connect, directory: Path
     ) -> None:
         server.bearer = "first"
-        server.kubeconfig(directory, {"token": "first"})
+        server.config(directory, {"token": "first"})
         sink = connect()
         published(sink, status(4))
         server.bearer = "second"
@@ -531,22 +523,22 @@ class TestCredentials:
         wait_for_problem(sink, server, "^unauthorized")
         (directory / "kubeconfig").write_text("nonsense")
         wait_for_problem(sink, server, f"^cannot use kubeconfig '{directory}/kubeconfig': ")
-        server.kubeconfig(directory, {"token": "second"})
+        server.config(directory, {"token": "second"})
         sink.wait_until_published(PATIENCE)
         assert server.status(NODE) == with_gpus("5", "5")
 
     def test_a_token_file_is_found_beside_the_kubeconfig(
-        self, server: ApiServer, connect: Connect, directory: Path
+        self, server: NodeServer, connect: Connect, directory: Path
     ) -> None:
         server.bearer = "of the node"
         (directory / "token").write_text("of the node")
-        server.kubeconfig(directory, {"tokenFile": "token"})
+        server.config(directory, {"tokenFile": "token"})
         published(connect(), status(4))
         assert server.status(NODE) == with_gpus("4", "4")
 
     @pytest.mark.parametrize("version", ["v1", "v1beta1"])
     def test_a_program_that_makes_tokens_is_asked_again_when_one_has_expired(
-        self, server: ApiServer, connect: Connect, directory: Path, version: str
+        self, server: NodeServer, connect: Connect, directory: Path, version: str
     ) -> None:
         def make(token: str) -> None:
             server.bearer = token
@@ -558,7 +550,7 @@ class TestCredentials:
             "args": [str(directory / "credential.json")],
             "interactiveMode": "Never",
         }
-        server.kubeconfig(directory, {"exec": program})
+        server.config(directory, {"exec": program})
         make("first")
         sink = connect()
         published(sink, status(4))
@@ -576,9 +568,9 @@ class TestCredentials:
             else:  # a kubelet has both in one file
                 (directory / name).write_text(text if kind == "files" else "".join(files.values()))
                 user[name] = name  # relative to the kubeconfig
-        with ApiServer(secure=True, mutual=True) as server:
+        with NodeServer(secure=True, mutual=True) as server:
             server.add_node(NODE, FOREIGN)
-            kubeconfig = server.kubeconfig(directory, user)
+            kubeconfig = server.config(directory, user)
             config = json.loads(kubeconfig.read_text())
             cluster = config["clusters"][0]["cluster"]
             if kind == "inline":
@@ -590,16 +582,16 @@ class TestCredentials:
             assert server.status(NODE) == with_gpus("4", "4")
 
     def test_a_missing_client_certificate_is_reported(self, directory: Path) -> None:
-        with ApiServer(secure=True, mutual=True) as server:
-            with KubeApiSink(NODE, kubeconfig=server.kubeconfig(directory), backoff=Backoff(0.01, 0.05)) as sink:
+        with NodeServer(secure=True, mutual=True) as server:
+            with KubeApiSink(NODE, kubeconfig=server.config(directory), backoff=Backoff(0.01, 0.05)) as sink:
                 sink.publish(status(4))
                 wait_for_problem(sink, server, "^no TLS connection: .*CERTIFICATE")
             assert server.requests == []
 
     def test_a_server_certificate_that_is_not_trusted_is_refused(self, directory: Path) -> None:
-        with ApiServer(secure=True) as server:
+        with NodeServer(secure=True) as server:
             server.add_node(NODE, FOREIGN)
-            kubeconfig = server.kubeconfig(directory)
+            kubeconfig = server.config(directory)
             config = json.loads(kubeconfig.read_text())
             del config["clusters"][0]["cluster"]["certificate-authority"]
             kubeconfig.write_text(json.dumps(config))
@@ -607,14 +599,14 @@ class TestCredentials:
                 sink.publish(status(4))
                 wait_for_problem(sink, server, "^the API server's certificate is not trusted: ")
                 assert server.requests == []
-                server.kubeconfig(directory)
+                server.config(directory)
                 sink.wait_until_published(PATIENCE)
             assert server.status(NODE) == with_gpus("4", "4")
 
     def test_a_server_that_speaks_no_tls_is_a_tls_failure(
-        self, server: ApiServer, connect: Connect, directory: Path
+        self, server: NodeServer, connect: Connect, directory: Path
     ) -> None:
-        path = server.kubeconfig(directory)
+        path = server.config(directory)
         path.write_text(path.read_text().replace("http:", "https:"))
         sink = connect()
         sink.publish(status(4))
@@ -623,9 +615,9 @@ class TestCredentials:
     def test_in_a_cluster_the_service_account_is_used(
         self, connect: Connect, directory: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        with ApiServer(secure=True, bearer="of the pod") as server:
+        with NodeServer(secure=True, bearer="of the pod") as server:
             server.add_node(NODE, FOREIGN)
-            server.kubeconfig(directory)  # for its ca.crt
+            server.config(directory)  # for its ca.crt
             (directory / "token").write_text("of the pod")
             (directory / "namespace").write_text("kube-system")
             host, port = server.address
@@ -636,9 +628,9 @@ class TestCredentials:
             assert server.status(NODE) == with_gpus("4", "4")
 
     def test_outside_of_a_cluster_the_environment_names_the_kubeconfig(
-        self, server: ApiServer, connect: Connect, directory: Path, monkeypatch: pytest.MonkeyPatch
+        self, server: NodeServer, connect: Connect, directory: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(directory)))
+        monkeypatch.setenv("KUBECONFIG", str(server.config(directory)))
         published(connect(service_account=directory / "none"), status(4))
         assert server.status(NODE) == with_gpus("4", "4")
 
@@ -655,20 +647,20 @@ class TestCredentials:
     @pytest.mark.parametrize(
         ("old", "new", "problem"),
         [
-            ('"clusters"', '"klusters"', "contexts[0].context.cluster: there is no cluster 'tests'"),
+            ('"clusters"', '"klusters"', "contexts[0].context.cluster: there is no cluster 'devicecore'"),
             ('"server": "http://', '"server": "ftp://', "clusters[0].cluster.server: expected an http:// or https://"),
             (
-                '{"cluster": "tests"',
-                '{"cluster": "others"',
+                '"cluster": "devicecore"',
+                '"cluster": "others"',
                 "contexts[0].context.cluster: there is no cluster 'others'",
             ),
             (
-                '"current-context": "tests"',
+                '"current-context": "devicecore"',
                 '"current-context": "others"',
                 "current-context: there is no context 'others'",
             ),
-            (', "current-context": "tests"', "", "current-context: it is missing; name a context"),
-            ('"user": "tests"', '"user": "others"', "contexts[0].context.user: there is no user 'others'"),
+            ('"current-context"', '"current"', "current-context: it is missing; name a context"),
+            ('"user": "devicecore"', '"user": "others"', "contexts[0].context.user: there is no user 'others'"),
             ('/ca.crt"', '/none"', "clusters[0].cluster.certificate-authority: /"),
             ('/ca.crt"', '/kubeconfig"', "certificate-authority: expected certificates in PEM format: "),
             ('"cluster": {', '"cluster": {"server": 3}, "x": {', "clusters[0].cluster.server: expected a text, got 3"),
@@ -727,9 +719,9 @@ class TestCredentials:
         ],
     )
     def test_a_broken_kubeconfig_is_refused_in_one_sentence(
-        self, server: ApiServer, directory: Path, old: str, new: str, problem: str
+        self, server: NodeServer, directory: Path, old: str, new: str, problem: str
     ) -> None:
-        path = server.kubeconfig(directory)
+        path = server.config(directory)
         text = path.read_text()
         assert old in text
         path.write_text(text.replace(old, new))
@@ -738,8 +730,8 @@ class TestCredentials:
         assert str(caught.value).startswith(f"cannot use kubeconfig '{path}': ")
         assert "\n" not in str(caught.value)
 
-    def test_a_password_in_the_address_of_the_server_is_not_shown(self, server: ApiServer, directory: Path) -> None:
-        path = server.kubeconfig(directory)
+    def test_a_password_in_the_address_of_the_server_is_not_shown(self, server: NodeServer, directory: Path) -> None:
+        path = server.config(directory)
         path.write_text(
             re.sub('"server": "http://[^"]*', '"server": "http://name:se@cret@127.0.0.1:1', path.read_text())
         )
@@ -755,8 +747,8 @@ class TestCredentials:
         with pytest.raises(ApiAccessError):
             KubeApiSink(NODE, kubeconfig=directory / "file")
 
-    def test_another_context_can_be_chosen(self, server: ApiServer, connect: Connect) -> None:
-        published(connect(context="tests"), status(4))
+    def test_another_context_can_be_chosen(self, server: NodeServer, connect: Connect) -> None:
+        published(connect(context="devicecore"), status(4))
         with pytest.raises(ApiAccessError, match="current-context: there is no context 'others'"):
             connect(context="others")
 
@@ -770,7 +762,7 @@ EXEC_V1 = "client.authentication.k8s.io/v1"
 
 
 @pytest.fixture
-def program(server: ApiServer, directory: Path) -> Callable[..., Path]:
+def program(server: NodeServer, directory: Path) -> Callable[..., Path]:
     """Write a program that gives credentials, and a kubeconfig that names it."""
 
     def write(script: str, **more: Any) -> Path:  # noqa: ANN401 - fields of a kubeconfig
@@ -779,7 +771,7 @@ def program(server: ApiServer, directory: Path) -> Callable[..., Path]:
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
         command = {"apiVersion": EXEC_V1, "command": "./bin/credentials", "interactiveMode": "Never", **more}
-        server.kubeconfig(directory, {"exec": command})
+        server.config(directory, {"exec": command})
         return path
 
     return write
@@ -787,7 +779,7 @@ def program(server: ApiServer, directory: Path) -> Callable[..., Path]:
 
 class TestPrograms:
     def test_a_program_is_found_beside_the_kubeconfig_and_told_about_the_cluster(
-        self, server: ApiServer, connect: Connect, directory: Path, program: Callable[..., Path]
+        self, server: NodeServer, connect: Connect, directory: Path, program: Callable[..., Path]
     ) -> None:
         server.bearer = "made"
         script = f"""echo "$KUBERNETES_EXEC_INFO" > {directory}/told; echo "$1 $MORE" > {directory}/arguments
@@ -806,14 +798,14 @@ class TestPrograms:
         credentials = {"clientCertificateData": tls.NODE_CERTIFICATE, "clientKeyData": tls.NODE_KEY}
         (directory / "credentials").write_text(json.dumps({"status": credentials}))
         command = {"apiVersion": EXEC_V1, "command": "cat", "args": [str(directory / "credentials")]}
-        with ApiServer(secure=True, mutual=True) as server:
+        with NodeServer(secure=True, mutual=True) as server:
             server.add_node(NODE, FOREIGN)
-            with KubeApiSink(NODE, kubeconfig=server.kubeconfig(directory, {"exec": command})) as sink:
+            with KubeApiSink(NODE, kubeconfig=server.config(directory, {"exec": command})) as sink:
                 published(sink, status(4))
             assert server.status(NODE) == with_gpus("4", "4")
 
     def test_a_program_that_hangs_is_reported_and_killed_with_its_children(
-        self, server: ApiServer, connect: Connect, directory: Path, program: Callable[..., Path]
+        self, server: NodeServer, connect: Connect, directory: Path, program: Callable[..., Path]
     ) -> None:
         program(f"sleep 1000 & echo $! > {directory}/child; wait")
         sink = connect(program_timeout=0.5)
@@ -838,7 +830,7 @@ class TestPrograms:
         ],
     )
     def test_a_program_that_gives_no_credentials_is_named_with_the_reason(
-        self, server: ApiServer, connect: Connect, program: Callable[..., Path], script: str, problem: str
+        self, server: NodeServer, connect: Connect, program: Callable[..., Path], script: str, problem: str
     ) -> None:
         program(script)
         sink = connect()
@@ -847,7 +839,7 @@ class TestPrograms:
         assert str(found).isprintable()
 
     def test_a_program_that_does_not_exist_is_named(
-        self, server: ApiServer, connect: Connect, program: Callable[..., Path]
+        self, server: NodeServer, connect: Connect, program: Callable[..., Path]
     ) -> None:
         program("true").unlink()
         sink = connect()
@@ -855,7 +847,7 @@ class TestPrograms:
         wait_for_problem(sink, server, "^exec program '.*/bin/credentials': cannot be run: No such file")
 
     def test_closing_ends_a_program(
-        self, server: ApiServer, connect: Connect, directory: Path, program: Callable[..., Path]
+        self, server: NodeServer, connect: Connect, directory: Path, program: Callable[..., Path]
     ) -> None:
         program(f"mkfifo {directory}/started; echo > {directory}/started; sleep 1000")
         sink = connect(program_timeout=PATIENCE)
@@ -871,11 +863,11 @@ class TestPrograms:
 
 class TestKubeconfigFields:
     def test_the_user_to_act_as_and_the_user_agent_are_sent(
-        self, server: ApiServer, connect: Connect, directory: Path
+        self, server: NodeServer, connect: Connect, directory: Path
     ) -> None:
-        server.kubeconfig(directory, {"as": "system:node:worker-1", "as-uid": "7"})
+        server.config(directory, {"as": "system:node:worker-1", "as-uid": "7"})
         published(connect(), status(4))
-        for request in (*server.requests, *server.watches):
+        for request in server.requests:
             assert request.headers["Impersonate-User"] == "system:node:worker-1"
             assert request.headers["Impersonate-Uid"] == "7"
             assert re.fullmatch(r"devicecore/[0-9.]+", request.headers["User-Agent"])
@@ -883,9 +875,9 @@ class TestKubeconfigFields:
 
     @pytest.mark.parametrize(("name", "works"), [("localhost", True), ("other.invalid", False)])
     def test_the_name_of_the_certificate_can_be_given(self, directory: Path, name: str, works: bool) -> None:
-        with ApiServer(secure=True) as server:
+        with NodeServer(secure=True) as server:
             server.add_node(NODE, FOREIGN)
-            kubeconfig = server.kubeconfig(directory)
+            kubeconfig = server.config(directory)
             config = json.loads(kubeconfig.read_text())
             config["clusters"][0]["cluster"]["tls-server-name"] = name
             kubeconfig.write_text(json.dumps(config))
@@ -899,13 +891,13 @@ class TestKubeconfigFields:
     @pytest.mark.parametrize("source", ["proxy-url", "environment"])
     def test_a_proxy_is_used(
         self,
-        server: ApiServer,
+        server: NodeServer,
         connect: Connect,
         directory: Path,
         monkeypatch: pytest.MonkeyPatch,
         source: str,
     ) -> None:
-        kubeconfig = server.kubeconfig(directory)
+        kubeconfig = server.config(directory)
         config = json.loads(kubeconfig.read_text())
         cluster = config["clusters"][0]["cluster"]
         proxy, cluster["server"] = cluster["server"], "http://api.invalid"
@@ -918,15 +910,15 @@ class TestKubeconfigFields:
         assert server.requests[0].headers["Host"] == "api.invalid"
 
     def test_several_kubeconfigs_are_merged_and_a_missing_one_is_ignored(
-        self, server: ApiServer, connect: Connect, directory: Path, monkeypatch: pytest.MonkeyPatch
+        self, server: NodeServer, connect: Connect, directory: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         server.bearer = "of the second"
-        config = json.loads(server.kubeconfig(directory).read_text())
+        config = json.loads(server.config(directory).read_text())
         (directory / "second").mkdir()
         (directory / "second" / "token").write_text("of the second")
         config["users"][0]["user"] = {"tokenFile": "token"}
         (directory / "second" / "config").write_text(json.dumps(config))
-        first = {"clusters": config["clusters"], "current-context": "tests"}
+        first = {"clusters": config["clusters"], "current-context": "devicecore"}
         (directory / "first").write_text(json.dumps(first))
         files = [directory / "missing", directory / "first", directory / "second" / "config"]
         monkeypatch.setenv("KUBECONFIG", ":".join(map(str, files)))
@@ -934,11 +926,11 @@ class TestKubeconfigFields:
         assert server.status(NODE) == with_gpus("4", "4")
 
     def test_new_credentials_are_used_at_once_when_the_old_ones_expire(
-        self, server: ApiServer, connect: Connect, directory: Path, caplog: pytest.LogCaptureFixture
+        self, server: NodeServer, connect: Connect, directory: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         server.bearer = "first"
         (directory / "token").write_text("first")
-        server.kubeconfig(directory, {"tokenFile": "token"})
+        server.config(directory, {"tokenFile": "token"})
         sink = connect(backoff=Backoff(PATIENCE, PATIENCE))
         published(sink, status(4))
         server.bearer = "second"
@@ -946,8 +938,8 @@ class TestKubeconfigFields:
         published(sink, status(5))
         assert [line for line in logged(caplog) if "cannot watch" not in line] == []
 
-    def test_secrets_are_in_no_representation(self, server: ApiServer, directory: Path) -> None:
-        path = server.kubeconfig(directory, {"token": "precious"})
+    def test_secrets_are_in_no_representation(self, server: NodeServer, directory: Path) -> None:
+        path = server.config(directory, {"token": "precious"})
         assert "precious" not in repr(load(path, None, directory))
 
 
@@ -957,13 +949,13 @@ def endless(part: bytes, seconds: float, until: threading.Event) -> Iterator[byt
 
 
 class TestLimits:
-    @pytest.mark.parametrize("method", ["GET", "PATCH"])
+    @pytest.mark.parametrize("verb", ["get", "patch"])
     def test_an_answer_that_comes_slowly_is_given_up_at_the_deadline(
-        self, server: ApiServer, connect: Connect, method: str
+        self, server: NodeServer, connect: Connect, verb: str
     ) -> None:
         over = threading.Event()
         sink = connect(timeout=0.3)
-        server.cue(method, Stream(endless(b" ", 0.02, over)))
+        server.cue(Chunks(endless(b" ", 0.02, over)), verb=verb)
         sink.publish(status(4))
         wait_for_problem(sink, server, "^no complete answer in time$")
         sink.wait_until_published(PATIENCE)
@@ -971,7 +963,7 @@ class TestLimits:
         assert server.status(NODE) == with_gpus("4", "4")
 
     def test_headers_that_come_slowly_are_given_up_at_the_deadline(
-        self, server: ApiServer, connect: Connect, directory: Path
+        self, server: NodeServer, connect: Connect, directory: Path
     ) -> None:
         over = threading.Event()
         with socket.create_server(("127.0.0.1", 0)) as slow:
@@ -985,7 +977,7 @@ class TestLimits:
 
             thread = threading.Thread(target=answer)
             thread.start()
-            path = server.kubeconfig(directory)
+            path = server.config(directory)
             path.write_text(path.read_text().replace(server.url, f"http://127.0.0.1:{slow.getsockname()[1]}"))
             sink = connect(timeout=0.3)
             sink.publish(status(4))
@@ -994,7 +986,7 @@ class TestLimits:
             over.set()
             thread.join(PATIENCE)
 
-    def test_an_answer_that_is_too_large_is_not_read_to_its_end(self, server: ApiServer, connect: Connect) -> None:
+    def test_an_answer_that_is_too_large_is_not_read_to_its_end(self, server: NodeServer, connect: Connect) -> None:
         sent = 0
 
         def parts() -> Iterator[bytes]:
@@ -1004,7 +996,7 @@ class TestLimits:
                 yield b"x" * 1_000_000
 
         sink = connect()
-        server.cue("GET", Stream(parts()))
+        server.cue(Chunks(parts()), verb="get")
         sink.publish(status(4))
         wait_for_problem(sink, server, f"^the answer has more than {MAX_ANSWER} bytes$")
         sink.wait_until_published(PATIENCE)
@@ -1012,26 +1004,26 @@ class TestLimits:
 
     @pytest.mark.parametrize("body", ["[" * 100_000, '{"metadata": ' * 50_000, "\x1b[31m", "9" * 10_000])
     def test_an_answer_that_is_not_a_node_is_one_printable_line(
-        self, server: ApiServer, connect: Connect, body: str, caplog: pytest.LogCaptureFixture
+        self, server: NodeServer, connect: Connect, body: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         sink = connect()
-        server.cue("GET", Answer(200, body, {"Content-Type": "application/json"}), Answer(500, body))
+        server.cue(Answer(200, body, {"Content-Type": "application/json"}), Answer(500, body), verb="get")
         sink.publish(status(4))
         sink.wait_until_published(PATIENCE)
         assert all(line.isprintable() and len(line) < 1500 for line in logged(caplog))
 
     def test_a_patch_that_a_policy_denies_is_not_repeated_without_a_pause(
-        self, server: ApiServer, connect: Connect
+        self, server: NodeServer, connect: Connect
     ) -> None:
         sink = connect(backoff=Backoff(1000, 1000))
-        server.cue("PATCH", *[Answer(422, {"message": "denied by a policy"})] * 10)
+        server.cue(*[Answer(422, {"message": "denied by a policy"})] * 10, verb="patch")
         sink.publish(status(4))
         wait_for_problem(sink, server, "^the patch is refused as invalid or by a policy .denied by a policy.$")
-        assert len(server.patches()) == 1
+        assert len(server.patches) == 1
         server.clear_cues()
 
     def test_at_most_two_patches_in_a_second_and_always_the_newest_state(
-        self, server: ApiServer, connect: Connect
+        self, server: NodeServer, connect: Connect
     ) -> None:
         now = 0.0
         sink = connect(patches_per_second=2, clock=lambda: now)
@@ -1040,17 +1032,17 @@ class TestLimits:
             sink.publish(status(count))
         with pytest.raises(SinkError):
             sink.wait_until_published(0.3)
-        assert len(server.patches()) == 2
+        assert len(server.patches) == 2
         now = 1.0  # the first of them was a second ago
         sink.publish(status(1001))
         sink.wait_until_published(PATIENCE)
-        assert [patch.body[-1]["value"] for patch in server.patches()] == ["1", "2", "1001"]
+        assert [patch.body[-1]["value"] for patch in server.patches] == ["1", "2", "1001"]
 
 
 class TestWatching:
     @every_strategy
     def test_a_value_that_another_writer_overwrites_is_restored(
-        self, server: ApiServer, connect: Connect, strategy: PatchStrategy
+        self, server: NodeServer, connect: Connect, strategy: PatchStrategy
     ) -> None:
         published(connect(strategy=strategy, resync=1000), status(4))
         for change in ({GPU: "9"}, {GPU: "0"}, {}):
@@ -1058,18 +1050,18 @@ class TestWatching:
             server.write(NODE, partial(dict.update, allocatable=counts))
             server.wait_for(lambda: server.status(NODE) == with_gpus("4", "4"))
 
-    def test_a_node_that_is_deleted_and_created_again_is_restored(self, server: ApiServer, connect: Connect) -> None:
+    def test_a_node_that_is_deleted_and_created_again_is_restored(self, server: NodeServer, connect: Connect) -> None:
         sink = connect(resync=1000, backoff=Backoff(0.01, 1000))
         published(sink, status(4))
         for _ in range(3):
-            server.delete_node(NODE)
+            server.delete("Node", NODE)
             wait_for_problem(sink, server, "^there is no node")
             server.add_node(NODE, FOREIGN)
             server.wait_for(lambda: server.status(NODE) == with_gpus("4", "4"))
             sink.wait_until_published(PATIENCE)
 
-    def test_a_node_that_is_created_later_is_noticed_at_once(self, server: ApiServer, connect: Connect) -> None:
-        server.delete_node(NODE)
+    def test_a_node_that_is_created_later_is_noticed_at_once(self, server: NodeServer, connect: Connect) -> None:
+        server.delete("Node", NODE)
         sink = connect(resync=1000, backoff=Backoff(1000, 1000))
         sink.publish(status(4))
         wait_for_problem(sink, server, "^there is no node")
@@ -1079,27 +1071,29 @@ class TestWatching:
         assert server.status(NODE) == with_gpus("4", "4")
 
     def test_only_this_node_is_watched_and_its_own_patches_cause_no_request(
-        self, server: ApiServer, connect: Connect
+        self, server: NodeServer, connect: Connect
     ) -> None:
         server.add_node("other", FOREIGN)
         sink = connect(resync=1000)
         published(sink, status(4))
         server.wait_for(lambda: server.watches)
         published(sink, status(5))
-        asked = len(server.requests)
+        asked = len(server.calls)
         server.write("other", lambda status: status.update(heartbeat=1))
         server.write(NODE, lambda status: status.update(heartbeat=1))
-        with pytest.raises(AssertionError):
-            server.wait_for(lambda: len(server.requests) > asked, timeout=0.2)
+        with pytest.raises(TimeoutError):
+            server.wait_for(lambda: len(server.calls) > asked, timeout=0.2)
         [watch] = server.watches
         assert watch.query["fieldSelector"] == f"metadata.name={NODE}"
         assert int(watch.query["resourceVersion"]) > 1000
         assert 0 < int(watch.query["timeoutSeconds"]) <= 300
 
-    def test_a_watch_whose_version_is_too_old_is_begun_anew(self, server: ApiServer, connect: Connect) -> None:
+    def test_a_watch_whose_version_is_too_old_is_begun_anew(self, server: NodeServer, connect: Connect) -> None:
         published(connect(resync=1000), status(4))
         server.wait_for(lambda: server.watches)
-        server.forget_events()
+        with server.store.transaction():
+            server.add_node("other")  # an event that the watch has not seen when the history is forgotten
+            server.store.forget_events()
         server.wait_for(lambda: len(server.watches) >= 2)
         server.write(NODE, lambda status: status["capacity"].pop(GPU))
         server.wait_for(lambda: server.status(NODE) == with_gpus("4", "4"))
@@ -1109,23 +1103,23 @@ class TestWatching:
         [
             Answer(500, "no"),
             Drop(),
-            Stream([b"nonsense\n"]),
-            Stream([b'{"type": "MODIFIED", "object": {}}\n']),
-            Stream([b'{"type": "MODIFIED", "object": ' + b"[" * 100_000]),
-            Stream([]),
+            Chunks([b"nonsense\n"]),
+            Chunks([b'{"type": "MODIFIED", "object": {}}\n']),
+            Chunks([b'{"type": "MODIFIED", "object": ' + b"[" * 100_000]),
+            Chunks([]),
         ],
     )
     def test_a_watch_that_fails_is_begun_anew(
-        self, server: ApiServer, connect: Connect, cue: Answer | Drop | Stream
+        self, server: NodeServer, connect: Connect, cue: Answer | Drop | Chunks
     ) -> None:
-        server.cue("WATCH", *[cue] * 3)
+        server.cue(*[cue] * 3, verb="watch")
         published(connect(resync=1000), status(4))
         server.wait_for(lambda: len(server.watches) >= 4)
         server.write(NODE, lambda status: status["capacity"].pop(GPU))
         server.wait_for(lambda: server.status(NODE) == with_gpus("4", "4"))
 
     def test_without_the_permission_to_watch_the_node_is_compared_regularly(
-        self, server: ApiServer, connect: Connect, caplog: pytest.LogCaptureFixture
+        self, server: NodeServer, connect: Connect, caplog: pytest.LogCaptureFixture
     ) -> None:
         server.forbidden = {"watch nodes"}
         sink = connect(resync=1000)
@@ -1140,7 +1134,7 @@ class TestWatching:
 
 class TestClosing:
     def test_closing_twice_is_no_error_and_afterwards_nothing_is_published(
-        self, server: ApiServer, connect: Connect
+        self, server: NodeServer, connect: Connect
     ) -> None:
         with connect() as sink:
             published(sink, status(4))
@@ -1149,9 +1143,9 @@ class TestClosing:
             sink.publish(status(5))
         connect().close()
 
-    def test_closing_makes_a_last_attempt_without_a_pause(self, server: ApiServer, connect: Connect) -> None:
+    def test_closing_makes_a_last_attempt_without_a_pause(self, server: NodeServer, connect: Connect) -> None:
         sink = connect(backoff=Backoff(1000, 1000))
-        server.cue("GET", Answer(429, {}, {"Retry-After": "1000"}))
+        server.cue(Answer(429, {}, {"Retry-After": "1000"}), verb="get")
         sink.publish(status(4))
         wait_for_problem(sink, server, "too many requests")
         sink.publish(status(5))
@@ -1160,14 +1154,14 @@ class TestClosing:
         assert time.monotonic() - began < PATIENCE / 2
         assert server.status(NODE) == with_gpus("5", "5")
 
-    def test_closing_right_after_publishing_loses_nothing(self, server: ApiServer, connect: Connect) -> None:
+    def test_closing_right_after_publishing_loses_nothing(self, server: NodeServer, connect: Connect) -> None:
         for count in range(10):
             with connect() as sink:
                 sink.publish(status(count))
             assert server.status(NODE) == with_gpus(str(count), str(count))
 
     def test_closing_reports_what_could_not_be_published(
-        self, server: ApiServer, connect: Connect, caplog: pytest.LogCaptureFixture
+        self, server: NodeServer, connect: Connect, caplog: pytest.LogCaptureFixture
     ) -> None:
         server.stop()
         with connect() as sink:
@@ -1176,12 +1170,12 @@ class TestClosing:
         assert logged(caplog)[-1].startswith("closed before all was published: failed to publish ")
 
     def test_closing_does_not_wait_for_a_server_that_hangs(
-        self, server: ApiServer, connect: Connect, caplog: pytest.LogCaptureFixture
+        self, server: NodeServer, connect: Connect, caplog: pytest.LogCaptureFixture
     ) -> None:
-        server.cue("GET", Hang())
+        server.cue(Hang(), verb="get")
         sink = connect()
         sink.publish(status(4))
-        server.wait_for(lambda: server.requests)
+        server.wait_for(lambda: server.calls)
         [thread] = [thread for thread in threading.enumerate() if thread.name == "devicecore-kube-api"]
         began = time.monotonic()
         sink.close(timeout=0.1)
@@ -1190,11 +1184,11 @@ class TestClosing:
         server.release()
         thread.join(PATIENCE)
         assert not thread.is_alive()
-        assert len(server.requests) == 1
+        assert len(server.calls) == 1
         assert server.status(NODE) == FOREIGN
 
-    def test_waiting_without_success_says_why(self, server: ApiServer, connect: Connect) -> None:
-        server.cue("GET", Hang())
+    def test_waiting_without_success_says_why(self, server: NodeServer, connect: Connect) -> None:
+        server.cue(Hang(), verb="get")
         sink = connect()
         sink.publish(status(4))
         with pytest.raises(SinkError, match=r"no answer within 0\.01 s"):

@@ -4,6 +4,9 @@ They are for tests only. Made with `openssl req -x509 -newkey ec -days 36500` an
 authority's key is gone. The node's certificate is its own authority.
 """
 
+import ssl
+import tempfile
+
 AUTHORITY = """\
 -----BEGIN CERTIFICATE-----
 MIIBojCCAUmgAwIBAgIUAcUL/VzBxWH5f9VkxPVxTdj3RTswCgYIKoZIzj0EAwIw
@@ -64,3 +67,16 @@ MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgWl9INMfLyxiJpiy/
 +yl1if9eN/7GpdcFsTnw4W6qbDnam8WjvRqLsmnWJejeuhqWo0g7Khu8
 -----END PRIVATE KEY-----
 """
+
+
+def server_context(*, mutual: bool = False) -> ssl.SSLContext:
+    """The context of a server with this certificate; if `mutual`, clients must show the node's."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if mutual:
+        context.load_verify_locations(cadata=NODE_CERTIFICATE)
+        context.verify_mode = ssl.CERT_REQUIRED
+    with tempfile.NamedTemporaryFile("w", suffix=".pem") as chain:  # the ssl module reads them from files only
+        chain.write(CERTIFICATE + KEY)
+        chain.flush()
+        context.load_cert_chain(chain.name)
+    return context

@@ -10,7 +10,7 @@ import pytest
 
 from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
-from tests.adapters.api_server import ApiServer
+from tests.node_server import NodeServer
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -141,10 +141,18 @@ def test_once_on_a_node_that_waits_for_nothing_is_good_however_short_the_wait(de
 
 
 def test_once_fails_if_the_status_is_not_published(devicecore: Run, root: Path) -> None:
-    with ApiServer() as server:
-        kubeconfig = server.kubeconfig(root)
+    with NodeServer() as server:
+        kubeconfig = server.config(root)
         arguments = ["kubelet", "--root", str(root), "--node-name", "missing", "--once", "--wait", "1"]
-        arguments += ["--kubeconfig", str(kubeconfig), "--context", "tests", "--beside-kubelet", "--patch", "apply"]
+        arguments += [
+            "--kubeconfig",
+            str(kubeconfig),
+            "--context",
+            "devicecore",
+            "--beside-kubelet",
+            "--patch",
+            "apply",
+        ]
         run = devicecore(*arguments, "--json")
         assert run.returncode == 1
         assert "there is no node 'missing'" in json.loads(run.stdout)["sink_problem"]

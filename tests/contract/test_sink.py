@@ -16,7 +16,7 @@ from devicecore.domain.capacity import NodeStatus
 from devicecore.ports.sink import NodeStatusSink
 from devicecore.testing.contracts import NODE_STATUS_SINK, MakeSink, SinkHarness
 from devicecore.testing.contracts import sink as contract
-from tests.adapters.api_server import ApiServer
+from tests.node_server import NodeServer
 
 Check = Callable[[MakeSink], None]
 
@@ -66,7 +66,7 @@ def in_file() -> Iterator[SinkHarness]:
 class OnApiServer:
     """Others write to the Node, and read it once it shows all that was published."""
 
-    def __init__(self, server: ApiServer, sink: KubeApiSink) -> None:
+    def __init__(self, server: NodeServer, sink: KubeApiSink) -> None:
         self.sink = sink
         self._server = server
 
@@ -92,9 +92,9 @@ class OnApiServer:
 def on_api_server(*, strategy: PatchStrategy = PatchStrategy.JSON_PATCH, keep_removed: bool = True) -> MakeSink:
     @contextmanager
     def make() -> Iterator[SinkHarness]:
-        with tempfile.TemporaryDirectory() as directory, ApiServer() as server:
+        with tempfile.TemporaryDirectory() as directory, NodeServer() as server:
             server.add_node(NODE, {})
-            kubeconfig = server.kubeconfig(Path(directory))
+            kubeconfig = server.config(Path(directory))
             with KubeApiSink(NODE, kubeconfig=kubeconfig, strategy=strategy, keep_removed=keep_removed) as sink:
                 yield OnApiServer(server, sink)
 

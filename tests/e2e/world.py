@@ -17,7 +17,7 @@ from typing import Any, Self
 from devicecore.adapters.file import CHECKPOINT_NAME
 from devicecore.adapters.pod_resources import PodResourcesClient
 from devicecore.domain.checkpoint import decode
-from tests.adapters.api_server import ApiServer
+from tests.node_server import NodeServer
 
 Json = Any
 
@@ -114,7 +114,7 @@ class World:
         for name in ("device-plugins", "plugins_registry"):
             (self.root / name).mkdir(0o750, parents=True)
         self.manifests.mkdir()
-        self.api = ApiServer()
+        self.api = NodeServer()
         self.api.add_node(NODE, FOREIGN)
         self._directory = directory
         self.plugins: list[Plugin] = []
@@ -138,7 +138,7 @@ class World:
     def arguments(self) -> list[str]:
         return [
             *("--root", str(self.root), "--manifests", str(self.manifests), "--numa-nodes", "0,1"),
-            *("--node-name", NODE, "--kubeconfig", str(self.api.kubeconfig(self._directory))),
+            *("--node-name", NODE, "--kubeconfig", str(self.api.config(self._directory))),
         ]
 
     def start(self) -> Kubelet:

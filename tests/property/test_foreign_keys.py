@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from devicecore.adapters.kube_api import Backoff, KubeApiSink, PatchStrategy
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.model import ResourceName, is_extended_resource, resource_name
-from tests.adapters.api_server import APPLY, ApiServer, Meanwhile, Request, canonical
+from devicecore.testing.api_server import RunFirst
+from devicecore.testing.api_server.quantities import canonical
+from tests.node_server import NodeServer
 
 Json = Any
 
@@ -115,15 +117,15 @@ def in_the_end(
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[ApiServer]:
-    with ApiServer() as server:
+def server() -> Iterator[NodeServer]:
+    with NodeServer() as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def kubeconfig(server: ApiServer) -> Iterator[Path]:
+def kubeconfig(server: NodeServer) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as directory:
-        yield server.kubeconfig(Path(directory))
+        yield server.config(Path(directory))
 
 
 @pytest.mark.parametrize("strategy", PatchStrategy)
@@ -135,7 +137,7 @@ def kubeconfig(server: ApiServer) -> Iterator[Path]:
     keep_removed=st.booleans(),
 )
 def test_foreign_keys_never_change(
-    server: ApiServer,
+    server: NodeServer,
     kubeconfig: Path,
     strategy: PatchStrategy,
     status: Json,
@@ -148,9 +150,7 @@ def test_foreign_keys_never_change(
     name = f"node-{len(server.requests)}"
     server.add_node(name, status)
     if applied:
-        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": {"capacity": dict(applied)}}
-        query = {"fieldManager": "devicecore", "force": "true"}
-        server.answer(Request("PATCH", f"/api/v1/nodes/{name}/status", query, {"Content-Type": APPLY}, body))
+        server.apply(name, {"capacity": dict(applied)}, manager="devicecore")
     expected = server.node(name)
     done: list[Interference] = []
 
@@ -159,7 +159,7 @@ def test_foreign_keys_never_change(
         done.append(interference)
 
     server.clear_cues()
-    server.cue("PATCH", *[Meanwhile(partial(interfere, each)) for each in meanwhile])
+    server.cue(*[RunFirst(partial(interfere, each)) for each in meanwhile], verb="patch")
     with KubeApiSink(
         name,
         kubeconfig=kubeconfig,

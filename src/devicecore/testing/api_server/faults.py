@@ -3,7 +3,7 @@
 Law: a fault changes only the requests that the test names.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from attrs import field, frozen
@@ -57,7 +57,14 @@ class RunFirst:
     action: Callable[[], object]
 
 
-Fault = Answer | Drop | Hang | Delay | RunFirst
+@frozen
+class Chunks:
+    """Answer with code 200 and this body, each part of which is sent as soon as the iterable yields it."""
+
+    parts: Iterable[bytes]
+
+
+Fault = Answer | Drop | Hang | Delay | RunFirst | Chunks
 
 
 @frozen

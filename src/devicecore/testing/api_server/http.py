@@ -8,7 +8,7 @@ import json
 import socket
 import ssl
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 from attrs import evolve
 
 from devicecore.testing.api_server.discovery import discovery, is_discovery
-from devicecore.testing.api_server.faults import Answer, Delay, Drop, Hang, Request, RunFirst
+from devicecore.testing.api_server.faults import Answer, Chunks, Delay, Drop, Fault, Hang, Request, RunFirst
 from devicecore.testing.api_server.operations import JSON, Target, carry_out, parsed, target_of
 from devicecore.testing.api_server.status import ApiError
 from devicecore.testing.api_server.watch import Watch
@@ -108,14 +108,9 @@ class Handler(BaseHTTPRequestHandler):
         try:
             request, target = self._read()
             fault = api.next_fault(request)
+            if self._replaced_by(fault):
+                return
             match fault:
-                case Answer(code, body, extra):
-                    self._send(code, body, extra)
-                    return
-                case Hang():
-                    api.hang()
-                    self.close_connection = True
-                    return
                 case Delay(seconds):
                     api.wait(seconds)
                 case RunFirst(action):
@@ -131,12 +126,26 @@ class Handler(BaseHTTPRequestHandler):
             if target is None:
                 self._send(200, discovery(request.path, api.versions), {})
             elif request.verb == "watch":
-                self._watch(Watch(api, target, request.query))
+                self._stream(_lines(Watch(api, target, request.query)))
             else:
                 self._send(*carry_out(api.store, request, target), {})
         except ApiError as error:
             extra = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
             self._send(error.code, error.status, extra)
+
+    def _replaced_by(self, fault: Fault | None) -> bool:
+        """Whether `fault` takes the place of the answer, which is then given."""
+        match fault:
+            case Answer(code, body, extra):
+                self._send(code, body, extra)
+            case Chunks(parts):
+                self._stream(parts)
+            case Hang():
+                self.server.api.hang()
+                self.close_connection = True
+            case _:
+                return False
+        return True
 
     def _read(self) -> tuple[Request, Target | None]:
         length = int(self.headers.get("Content-Length") or 0)
@@ -173,23 +182,28 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
         self.wfile.flush()
 
-    def _watch(self, watch: Watch) -> None:
-        """Send events as a stream of lines of JSON, each a chunk."""
+    def _stream(self, parts: Iterable[bytes]) -> None:
+        """Send each part, such as the line of one event, as a chunk."""
         self.send_response(200)
         self.send_header("Content-Type", JSON)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         self.wfile.flush()  # a client may wait for the headers before anything happens
         try:
-            for event in watch.events():
-                self._chunk(json.dumps(event).encode() + b"\n")
-            if watch.is_cut:
-                self.close_connection = True
-            else:
-                self._chunk(b"")
+            for part in parts:
+                self._chunk(part)
+            self._chunk(b"")
         except OSError:
-            self.close_connection = True  # the client has gone
+            self.close_connection = True  # the client has gone, or the watch is cut
 
     def _chunk(self, data: bytes) -> None:
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
         self.wfile.flush()
+
+
+def _lines(watch: Watch) -> Iterator[bytes]:
+    for event in watch.events():
+        yield json.dumps(event).encode() + b"\n"
+    if watch.is_cut:
+        message = "a watch that is cut ends without its last chunk"
+        raise ConnectionAbortedError(message)

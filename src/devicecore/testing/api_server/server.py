@@ -150,7 +150,7 @@ class LocalApiServer:
 
     # --- objects ------------------------------------------------------------------------------------------------------
 
-    def create(self, body: Json, *, manager: str = "devicecore") -> Json:
+    def create(self, body: Json, *, manager: str = "other") -> Json:
         """Create an object whose `kind` says what it is; a claim's or a Node's `status` is taken, too.
 
         Raises:
