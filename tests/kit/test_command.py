@@ -51,7 +51,7 @@ def test_a_failure_is_explained(tmp_path: Path) -> None:
         "  expected:  every node of this answer is also in the answer for a single device",
         "  actual:    the answer for all devices has /dev/chip1, /dev/chip2, which is in no answer for a single device",
         "  because:   Allocate is called during container creation",
-        "The plugin's last output:\n  chips on ",
+        "The last output of the device plugin:\n  chips on ",
         "1 failed (1 of severity must)",
     ):
         assert line in explained
@@ -78,7 +78,7 @@ def test_a_failed_should_check_fails_no_run_but_shows_the_output(tmp_path: Path)
     assert "should, failed: " in report.read_text()
     only = ("--only", "answers-each-of-two-containers")
     ran = conformance(*only, "--", sys.executable, PLUGIN, "{dir}", "repeats")
-    assert (ran.returncode, ran.stdout.count("\nThe plugin's last output:\n")) == (0, 1)
+    assert (ran.returncode, ran.stdout.count("\nThe last output of the device plugin:\n")) == (0, 1)
     assert "1 failed (0 of severity must)" in ran.stdout
 
 

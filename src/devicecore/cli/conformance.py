@@ -26,6 +26,8 @@ def conformance(
     list_only: bool,
     as_json: bool,
     junit: str | None,
+    card: str | None,
+    release: str,
     **settings: Any,  # noqa: ANN401 - click made each of the type that its field of Settings has
 ) -> int:
     """Run the conformance checks over a device plugin, in any language.
@@ -60,7 +62,7 @@ def conformance(
         if not command:
             _say_what_to_do(directory, settings["first"], registry=registry)
 
-    reporting = Reporting(as_json=as_json, junit=junit)
+    reporting = Reporting(as_json=as_json, junit=junit, card=card, release=release)
     reporting.begin()
     report = run(
         command or None,

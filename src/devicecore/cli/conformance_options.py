@@ -102,8 +102,16 @@ _CHOICE = (
     click.option("--list", "list_only", is_flag=True, help="List the checks and make none."),
 )
 
+_FILE = click.Path(dir_okay=False)
 _REPORTS = (
-    click.option("--junit", type=click.Path(dir_okay=False), metavar="FILE", help="Also write JUnit XML."),
+    click.option("--junit", type=_FILE, metavar="FILE", help="Also write the report as JUnit XML."),
+    click.option(
+        "--card",
+        type=_FILE,
+        metavar="FILE",
+        help="Also write a score card: one HTML page, and beside it a badge with the same name and the ending .svg.",
+    ),
+    click.option("--release", default="", metavar="TEXT", help="The tested version, such as v1.2.3, for the reports."),
     json_option,
 )
 

@@ -6,16 +6,18 @@ Law: output that is not for a terminal has no colours and is not folded.
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import click
-from attrs import frozen
+from attrs import evolve, frozen
 
 from devicecore.cli.output import print_json
+from devicecore.conformance.card import as_badge, as_page
 from devicecore.conformance.model import Check, Report, Result, Subject, counted
 from devicecore.conformance.reports import WORDS, as_document, as_junit, check_document, explanation, head, summary
 from devicecore.domain.text import foreign_text
@@ -38,19 +40,29 @@ class Reporting:
     Attributes:
         as_json: print one JSON document at the end, and nothing before.
         junit: the file that gets the report as JUnit XML.
+        card: the file that gets the score card, an HTML page; the badge is written beside it.
+        release: the version of the subject, which the reports show.
     """
 
     as_json: bool
     junit: str | None
+    card: str | None
+    release: str
 
     def begin(self) -> None:
         """Make the files of the reports, so that a wrong path is an error before all checks and not after them.
 
         Raises:
             OSError: a file cannot be written.
+            click.UsageError: the badge would replace the page.
         """
-        if self.junit is not None:
-            Path(self.junit).touch()
+        if self.card is not None and Path(self.card).suffix == ".svg":
+            message = (
+                f"--card {self.card}: expected the name of an HTML page; the badge beside it gets the ending .svg."
+            )
+            raise click.UsageError(message)
+        for path in self._files():
+            path.touch()
 
     def show(self, result: Result) -> None:
         """Print a result when it is there."""
@@ -66,8 +78,10 @@ class Reporting:
         Raises:
             OSError: a file cannot be written.
         """
-        if self.junit is not None:
-            Path(self.junit).write_text(as_junit(report), encoding="utf-8")
+        report = evolve(report, release=self.release)
+        today = datetime.now(UTC).date()
+        for path, text in self._files().items():
+            path.write_text(text(report, today), encoding="utf-8")
         if self.as_json:
             print_json(as_document(report))
         else:
@@ -75,6 +89,14 @@ class Reporting:
         if report.cannot_run:
             return _CANNOT_RUN
         return 0 if report.passed else _FAILED
+
+    def _files(self) -> dict[Path, Callable[[Report, date], str]]:
+        files: dict[Path, Callable[[Report, date], str]] = {}
+        if self.junit is not None:
+            files[Path(self.junit)] = lambda report, _: as_junit(report)
+        if self.card is not None:
+            files |= {Path(self.card): as_page, Path(self.card).with_suffix(".svg"): as_badge}
+        return files
 
 
 def choose(checks: Sequence[Check[Subject]], only: Sequence[str], skip: Sequence[str]) -> list[Check[Subject]]:
@@ -149,7 +171,7 @@ def _print_end(report: Report) -> None:
             folded = textwrap.indent(_fold(text, _width() - _LABEL - 3), " " * (_LABEL + 3))
             click.echo(f"  {label:<{_LABEL}} {folded.lstrip()}")
     if report.failures and report.output:
-        click.echo("\nThe plugin's last output:")
+        click.echo(f"\nThe last output of the {report.kind}:")
         for text in report.output.splitlines():
             click.echo(f"  {foreign_text(text)}")
     end = _fold(summary(report), _width())

@@ -13,6 +13,10 @@ Subject = TypeVar("Subject")
 """What is checked, such as a running device plugin, with the methods that the checks need."""
 
 
+MAX_ACTUAL = 3000
+"""Characters of what happened, because the output of a subject can be any text."""
+
+
 class Severity(Enum):
     """What a failure of a check means."""
 
@@ -99,7 +103,9 @@ class Report:
     """The results of a run.
 
     Attributes:
-        subject: what was checked, in a few words.
+        kind: what was checked: `device plugin` or `DRA driver`.
+        subject: which one, in a few words.
+        release: its version, if the caller knows it.
         facts: more about it, for programs: values that JSON can hold.
         notes: sentences for the reader of the report.
         results: of every check, in order.
@@ -109,7 +115,9 @@ class Report:
         output: the end of what the subject printed.
     """
 
+    kind: str = "device plugin"
     subject: str
+    release: str = ""
     facts: Mapping[str, object] = field(factory=dict)
     notes: tuple[str, ...] = ()
     results: tuple[Result, ...]

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 from cattrs import Converter
 
-from devicecore.conformance.model import Check, Report, Result, Severity, Verdict, counted
+from devicecore.conformance.model import MAX_ACTUAL, Check, Report, Result, Severity, Verdict, counted
 from devicecore.domain.text import foreign_text
 
 WORDS = {Verdict.PASSED: "ok", Verdict.FAILED: "FAIL", Verdict.SKIPPED: "skip"}
@@ -25,28 +25,30 @@ def head(result: Result) -> str:
 
 def explanation(result: Result) -> Iterator[tuple[str, str]]:
     """Yield what the author of the subject needs to know about a failure, as pairs of label and text."""
-    yield "done:", result.done
-    yield "expected:", result.expected
-    yield "actual:", result.actual
-    yield "because:", result.clause
+    texts = {"done:": result.done, "expected:": result.expected, "actual:": result.actual, "because:": result.clause}
+    yield from ((label, foreign_text(text, MAX_ACTUAL)) for label, text in texts.items())
 
 
 def summary(report: Report) -> str:
     """Return the last line of the report."""
-    count = dict.fromkeys(Verdict, 0)
-    for result in report.results:
-        count[result.verdict] += 1
     musts = sum(result.severity is Severity.MUST for result in report.failures)
-    failed = f"{count[Verdict.FAILED]} failed ({musts} of severity must)" if report.failures else "none failed"
-    passed, skipped = counted(count[Verdict.PASSED], "check"), count[Verdict.SKIPPED]
+    failed = f"{len(report.failures)} failed ({musts} of severity must)" if report.failures else "none failed"
+    passed, skipped = counted(count_of(report, Verdict.PASSED), "check"), count_of(report, Verdict.SKIPPED)
     first = f"{report.subject}: {passed} passed, {failed}, {skipped} skipped, in {report.seconds:.1f} seconds"
     return "; ".join([first, *report.notes])
+
+
+def count_of(report: Report, verdict: Verdict) -> int:
+    """Return how many checks ended so."""
+    return sum(result.verdict is verdict for result in report.results)
 
 
 def as_document(report: Report) -> dict[str, object]:
     """Return the report as values that JSON can hold."""
     return {
+        "kind": report.kind,
         "subject": report.subject,
+        "release": report.release,
         **report.facts,
         "passed": report.passed,
         "not_made": report.not_made,
@@ -70,7 +72,10 @@ def check_document(check: Check[Any]) -> dict[str, object]:
 
 
 def as_junit(report: Report) -> str:
-    """Return the report as JUnit XML. A failed should- or info-check is `skipped` there, because it fails no build."""
+    """Return the report as JUnit XML. A failed should- or info-check is `skipped` there, because it fails no build.
+
+    XML cannot hold control characters, not even escaped, so every text is made printable.
+    """
     failures = [result for result in report.failures if result.severity is Severity.MUST]
     skipped = sum(result.verdict is not Verdict.PASSED for result in report.results) - len(failures)
     suite = ET.Element(
@@ -87,16 +92,15 @@ def as_junit(report: Report) -> str:
             suite,
             "testcase",
             classname=f"conformance.{result.severity.value}",
-            name=result.name,
+            name=foreign_text(result.name),
             time=f"{result.seconds:.3f}",
         )
         if result in failures:
-            failure = ET.SubElement(case, "failure", message=result.actual)
+            failure = ET.SubElement(case, "failure", message=foreign_text(result.actual, MAX_ACTUAL))
             failure.text = "\n".join(f"{label:<9} {text}" for label, text in explanation(result))
         elif result.verdict is not Verdict.PASSED:
             prefix = f"{result.severity.value}, failed: " if result.failed else ""
-            ET.SubElement(case, "skipped", message=prefix + result.actual)
-    # XML cannot hold control characters, not even escaped.
+            ET.SubElement(case, "skipped", message=prefix + foreign_text(result.actual, MAX_ACTUAL))
     ET.SubElement(suite, "system-out").text = "\n".join(map(foreign_text, report.output.splitlines()))
     suites = ET.Element("testsuites")
     suites.append(suite)

@@ -6,10 +6,8 @@ Law: every check has a result, and a check that aborts the run names the reason 
 import time
 from collections.abc import Callable, Iterable
 
-from devicecore.conformance.model import Abort, Check, Failure, Result, Skip, Subject, Verdict
+from devicecore.conformance.model import MAX_ACTUAL, Abort, Check, Failure, Result, Skip, Subject, Verdict
 from devicecore.domain.text import foreign_text
-
-_MAX_ACTUAL = 3000  # characters; the output of a subject can be any text
 
 
 def run_checks(
@@ -54,5 +52,5 @@ def run_checks(
 
 def _result(check: Check[Subject], verdict: Verdict, actual: str, seconds: float) -> Result:
     lines = " | ".join(line.strip() for line in actual.splitlines() if line.strip())
-    text = foreign_text(lines, _MAX_ACTUAL)
+    text = foreign_text(lines, MAX_ACTUAL)
     return Result(check.name, check.severity, verdict, check.done, check.expected, text, check.clause, seconds)

@@ -111,6 +111,7 @@ def _report(plugin: PluginUnderTest, results: tuple[Result, ...], not_made: str,
     resource = foreign_text(kubelet.resource)
     devices = len(plugin.first_devices or ())
     others = sorted(kubelet.others)
+    version = next((foreign_text(each.request.version) for each in kubelet.registrations), "")
     notes = []
     if others:
         notes.append(f"not tested (name one with --resource): {', '.join(others)}")
@@ -118,7 +119,7 @@ def _report(plugin: PluginUnderTest, results: tuple[Result, ...], not_made: str,
         notes.append("the provoked change of health was not undone (no --undo-health)")
     return Report(
         subject=f"{resource}, {counted(devices, 'device')}" if resource else "no resource",
-        facts={"resource": resource, "devices": devices, "others": others},
+        facts={"resource": resource, "api_version": version, "devices": devices, "others": others},
         notes=tuple(notes),
         results=results,
         not_made=not_made,
