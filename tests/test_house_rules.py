@@ -170,6 +170,17 @@ def test_the_domain_and_the_ports_never_say_any() -> None:
     )
 
 
+def test_every_module_states_its_law() -> None:
+    """Packages, lists of messages (they have a stub) and examples for guides need none."""
+    root = ROOT / "src" / "devicecore"
+    report(
+        path.relative_to(root)
+        for path in SOURCES
+        if path.is_relative_to(root) and not path.stem.startswith("__") and path.parent.stem != "examples"
+        if not path.with_suffix(".pyi").exists() and "Law" not in (ast.get_docstring(tree_of(path)) or "")
+    )
+
+
 # --- language ---------------------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,7 @@
-"""`devicecore checkpoint`: examine and repair the file in which a kubelet keeps which pod has which devices."""
+"""`devicecore checkpoint`: examine and repair the file in which a kubelet keeps which pod has which devices.
+
+Law: no command changes the file that it is given.
+"""
 
 from typing import TYPE_CHECKING
 

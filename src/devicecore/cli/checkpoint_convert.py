@@ -1,4 +1,7 @@
-"""`devicecore checkpoint convert`: the same data in another format."""
+"""`devicecore checkpoint convert`: the same data in another format.
+
+Law: a file that is not sound is not converted, and the user is told what the new format cannot hold.
+"""
 
 import sys
 from typing import TYPE_CHECKING

@@ -1,4 +1,7 @@
-"""`devicecore checkpoint diff`: what differs between two files."""
+"""`devicecore checkpoint diff`: what differs between two files.
+
+Law: the exit status is 0 only if both files say the same.
+"""
 
 import itertools
 from collections.abc import Iterator

@@ -1,4 +1,7 @@
-"""Files of `devicecore checkpoint`: which one is meant, reading it, and writing a new one."""
+"""Files of `devicecore checkpoint`: which one is meant, reading it, and writing a new one.
+
+Law: no file is overwritten unless the user says so, and never the one that was read.
+"""
 
 import os
 import sys

@@ -1,4 +1,8 @@
-"""`devicecore checkpoint repair`: write a new file without what cannot be right."""
+"""`devicecore checkpoint repair`: write a new file without what cannot be right.
+
+Law: everything that is dropped is listed. If the file does not say which of two pods has a device, nothing is
+written.
+"""
 
 import sys
 from typing import TYPE_CHECKING

@@ -1,4 +1,7 @@
-"""What `devicecore checkpoint show` prints: for people, and as JSON."""
+"""What `devicecore checkpoint show` prints: for people, and as JSON.
+
+Law: both forms show the same entries, and an answer that cannot be read is named.
+"""
 
 import itertools
 from collections.abc import Iterator

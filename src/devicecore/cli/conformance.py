@@ -1,4 +1,7 @@
-"""`devicecore conformance`: run the conformance checks over a device plugin."""
+"""`devicecore conformance`: run the conformance checks over a device plugin.
+
+Law: the exit status is 0 only if the checks ran and none of severity "must" failed.
+"""
 
 import os
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""The options of `devicecore conformance`, in the groups in which they are used."""
+"""The options of `devicecore conformance`, in the groups in which they are used.
+
+Law: each default is that of the settings of `devicecore.conformance`.
+"""
 
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar

@@ -1,4 +1,7 @@
-"""`devicecore doctor`: read a node, and say what is wrong with its devices."""
+"""`devicecore doctor`: read a node, and say what is wrong with its devices.
+
+Law: nothing on the node is changed, and a finding is printed only if later looks confirm it.
+"""
 
 import gc
 import json

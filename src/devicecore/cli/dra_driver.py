@@ -1,4 +1,7 @@
-"""`devicecore dra-driver`: play a DRA driver, for a real kubelet or for a test."""
+"""`devicecore dra-driver`: play a DRA driver, for a real kubelet or for a test.
+
+Law: SIGTERM or SIGINT ends the process, and its sockets are removed.
+"""
 
 import logging
 

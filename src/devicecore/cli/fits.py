@@ -1,4 +1,7 @@
-"""`devicecore fits`: whether a pod fits on a node, on which devices, and what would have to change if it does not."""
+"""`devicecore fits`: whether a pod fits on a node, on which devices, and what would have to change if it does not.
+
+Law: every answer is the result of a trial (`devicecore.trial`).
+"""
 
 import sys
 from pathlib import Path

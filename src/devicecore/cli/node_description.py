@@ -1,4 +1,7 @@
-"""A node in a file: what `devicecore doctor --json` prints, or a few lines of YAML in the same form."""
+"""A node in a file: what `devicecore doctor --json` prints, or a few lines of YAML in the same form.
+
+Law: a description is used whole or refused with the field that cannot be used.
+"""
 
 from typing import TYPE_CHECKING, TypeVar
 

@@ -1,4 +1,7 @@
-"""Options that several commands have."""
+"""Options that several commands have.
+
+Law: an option has the same meaning and the same errors in every command.
+"""
 
 import re
 from collections.abc import Iterator

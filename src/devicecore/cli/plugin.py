@@ -1,4 +1,7 @@
-"""`devicecore plugin`: play a device plugin, for a real kubelet, for `devicecore kubelet`, or for a test."""
+"""`devicecore plugin`: play a device plugin, for a real kubelet, for `devicecore kubelet`, or for a test.
+
+Law: SIGTERM or SIGINT ends the process within `END_WITHIN` seconds, and its socket is removed.
+"""
 
 import logging
 import sys

@@ -1,4 +1,7 @@
-"""`devicecore plugin directory`: every file below a folder is a device."""
+"""`devicecore plugin directory`: every file below a folder is a device.
+
+Law: it starts, waits and ends as `devicecore plugin simulated` does.
+"""
 
 import logging
 from typing import TYPE_CHECKING

@@ -1,10 +1,14 @@
-"""The options that say how a node's topology manager is configured, for commands that try a pod on a node."""
+"""The options that say how a node's topology manager is configured, for commands that try a pod on a node.
 
-import re
+Law: the defaults are those of a kubelet.
+"""
+
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import click
+
+from devicecore.cli.options import numbers
 
 if TYPE_CHECKING:
     from devicecore.node_report import Facts
@@ -13,26 +17,11 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_MAX_NUMA_NODES = 1024  # Linux has no more
-_RANGE = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")
-
-
-def _numbers(_: click.Context, __: click.Parameter, text: str | None) -> tuple[int, ...]:
-    """The numbers of a list such as 0-3 or 0,2."""
-    found: dict[int, None] = {}
-    for part in (text or "").split(",") if text else ():
-        matched = _RANGE.fullmatch(part.strip())
-        if matched is None:
-            message = f"expected numbers such as 0-3 or 0,2, got {part!r}"
-            raise click.BadParameter(message)
-        first, last = int(matched[1]), int(matched[2] or matched[1])
-        found |= dict.fromkeys(range(first, min(last, _MAX_NUMA_NODES) + 1))
-    return tuple(found)
-
-
 _OPTIONS = (
     click.option(
         "--topology-policy",
+        "--topology-manager-policy",
+        "topology_policy",
         type=click.Choice(("none", "best-effort", "restricted", "single-numa-node")),
         default="none",
         show_default=True,
@@ -40,6 +29,8 @@ _OPTIONS = (
     ),
     click.option(
         "--topology-scope",
+        "--topology-manager-scope",
+        "topology_scope",
         type=click.Choice(("container", "pod")),
         default="container",
         show_default=True,
@@ -47,9 +38,10 @@ _OPTIONS = (
     ),
     click.option(
         "--numa-nodes",
-        metavar="LIST",
-        callback=_numbers,
-        help="The machine's NUMA nodes, such as 0-3 or 0,2. Default: those that devices are attached to.",
+        metavar="N,N-N",
+        default="",
+        callback=numbers,
+        help="The machine's NUMA nodes. Default: those that devices are attached to.",
     ),
 )
 

@@ -1,4 +1,7 @@
-"""`devicecore why`: explain why a kubelet refused a pod."""
+"""`devicecore why`: explain why a kubelet refused a pod.
+
+Law: a message that no kubelet says is not explained.
+"""
 
 import sys
 from collections.abc import Iterator

@@ -1,4 +1,7 @@
-"""Read ResourceClaims."""
+"""Read ResourceClaims.
+
+Law: a claim is returned as it is now, never from a cache.
+"""
 
 from typing import Protocol
 

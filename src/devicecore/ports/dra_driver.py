@@ -1,4 +1,7 @@
-"""The driver's own side of dynamic resource allocation: what the author of a driver writes."""
+"""The driver's own side of dynamic resource allocation: what the author of a driver writes.
+
+Law: each claim that is passed has one result, and the same call for the same claims may be repeated.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol

@@ -1,4 +1,7 @@
-"""Measure what a kubelet measures of dynamic resource allocation."""
+"""Measure what a kubelet measures of dynamic resource allocation.
+
+Law: each operation of a pod is measured once, whether or not it failed.
+"""
 
 from typing import Protocol
 

@@ -1,4 +1,7 @@
-"""Observe the health of claimed devices."""
+"""Observe the health of claimed devices.
+
+Law: an observer changes nothing; what it raises is logged.
+"""
 
 from typing import Protocol
 

@@ -1,4 +1,7 @@
-"""Talk to DRA drivers."""
+"""Talk to DRA drivers.
+
+Law: the events of a driver instance begin with `DriverRegistered`, end with `DriverRemoved`, and come one at a time.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol

@@ -1,4 +1,7 @@
-"""Other managers that influence which NUMA nodes a container uses, such as a CPU manager."""
+"""Other managers that influence which NUMA nodes a container uses, such as a CPU manager.
+
+Law: a provider only gives hints. The topology policy decides.
+"""
 
 from typing import Protocol
 

@@ -1,4 +1,7 @@
-"""Count the events that a kubelet counts."""
+"""Count the events that a kubelet counts.
+
+Law: a measurement never blocks, never raises and changes nothing.
+"""
 
 from typing import Protocol
 

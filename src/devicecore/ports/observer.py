@@ -1,4 +1,7 @@
-"""Observe allocations, releases and the health of devices."""
+"""Observe allocations, releases and the health of devices.
+
+Law: each change is notified at least once, and those of one pod in the order in which they happened.
+"""
 
 from typing import Protocol
 

@@ -1,4 +1,7 @@
-"""The plugin's own side: what the author of a device plugin writes."""
+"""The plugin's own side: what the author of a device plugin writes.
+
+Law: a plugin has one resource. Its options announce the optional methods that it has, unless it declares others.
+"""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence

@@ -1,4 +1,7 @@
-"""What the node knows about pods."""
+"""What the node knows about pods.
+
+Law: after every source of pods has delivered, a pod that is not listed may lose its devices.
+"""
 
 from collections.abc import Collection
 from typing import Protocol

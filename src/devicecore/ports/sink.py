@@ -1,4 +1,7 @@
-"""Publish capacity and allocatable."""
+"""Publish capacity and allocatable.
+
+Law: only numbers of resources that a status names are changed.
+"""
 
 from typing import Protocol
 

@@ -1,4 +1,7 @@
-"""Delete the ResourceSlices of drivers that are gone."""
+"""Delete the ResourceSlices of drivers that are gone.
+
+Law: only slices of this node are deleted.
+"""
 
 from typing import Protocol
 

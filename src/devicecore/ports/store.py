@@ -1,4 +1,7 @@
-"""Keep one blob of bytes across restarts."""
+"""Keep one blob of bytes across restarts.
+
+Law: `load` returns the blob that was saved last, complete, or raises an error.
+"""
 
 from typing import Protocol
 

@@ -1,4 +1,7 @@
-"""Talk to device plugins."""
+"""Talk to device plugins.
+
+Law: the events of a plugin instance come one at a time, in the order in which they happened.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol

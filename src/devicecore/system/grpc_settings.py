@@ -1,4 +1,7 @@
-"""How every gRPC channel of this library is set up, and how gRPC spells the path of a unix socket."""
+"""How every gRPC channel of this library is set up, and how gRPC spells the path of a unix socket.
+
+Law: every channel uses these options, so all parts of the library accept and refuse the same servers.
+"""
 
 import os
 from urllib.parse import quote

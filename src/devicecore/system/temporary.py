@@ -1,4 +1,7 @@
-"""A temporary directory in which unix sockets can be bound."""
+"""A temporary directory in which unix sockets can be bound.
+
+Law: the path is short enough for a socket in it, and nobody but its owner can open the directory.
+"""
 
 import os
 import tempfile

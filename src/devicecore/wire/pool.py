@@ -1,4 +1,7 @@
-"""Message classes from the checked-in descriptors, in a pool of their own."""
+"""Message classes from the checked-in descriptors, in a pool of their own.
+
+Law: protobuf's default pool is not changed.
+"""
 
 from functools import cache
 from importlib.resources import files

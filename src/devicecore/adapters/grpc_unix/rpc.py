@@ -1,4 +1,7 @@
-"""The methods of the two APIs, how to serve and how to call them, and errors in the words a kubelet would print."""
+"""The methods of the two APIs, how to serve and how to call them, and errors in the words a kubelet would print.
+
+Law: a call returns the message that was expected or raises `grpc.RpcError`; it never returns None.
+"""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

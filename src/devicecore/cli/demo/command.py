@@ -1,4 +1,7 @@
-"""The command `devicecore demo`."""
+"""The command `devicecore demo`.
+
+Law: after the demo, however it ends, no process and no file of it is left, except with `--keep`.
+"""
 
 import signal
 import sys

@@ -1,6 +1,6 @@
 """The steps of the demo: two nodes, two resources, three pods, and then failures and recoveries.
 
-Each step is a function that does one thing, shows it, and checks the result. Read from top to bottom.
+Law: each step is a function that does one thing, shows it, and checks the result. Read from top to bottom.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""The adapters of `devicecore kubelet`: made from its options, and started."""
+"""The adapters of `devicecore kubelet`: made from its options, and started.
+
+Law: everything that is started is stopped in the reverse order, also if a later start fails.
+"""
 
 import fcntl
 import logging

@@ -1,4 +1,7 @@
-"""The command `devicecore kubelet`: its options, and the loop of its main thread."""
+"""The command `devicecore kubelet`: its options, and the loop of its main thread.
+
+Law: SIGTERM or SIGINT ends the process within `END_WITHIN` seconds, even if a plugin hangs.
+"""
 
 import logging
 import signal

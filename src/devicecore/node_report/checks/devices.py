@@ -1,4 +1,7 @@
-"""Checks of the devices that containers hold, and of what the Node object says about them."""
+"""Checks of the devices that containers hold, and of what the Node object says about them.
+
+Law: a holder whose pod is known to be gone does not count.
+"""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,7 @@
-"""Checks of the checkpoint file and of what it says about CDI devices."""
+"""Checks of the checkpoint file and of what it says about CDI devices.
+
+Law: a file that was not read gives no finding.
+"""
 
 import re
 from collections import Counter

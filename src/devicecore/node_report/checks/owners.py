@@ -1,4 +1,7 @@
-"""Checks of who holds what."""
+"""Checks of who holds what.
+
+Law: a holder is not reported if a source that was not read could explain it.
+"""
 
 from collections.abc import Iterator
 from itertools import combinations

@@ -1,4 +1,7 @@
-"""Checks of plugins: their sockets, their answers, and the size of their lists."""
+"""Checks of plugins: their sockets, their answers, and the size of their lists.
+
+Law: a missing resource or plugin is reported only if every source that could name it was read.
+"""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,7 @@
-"""What a client asks to find out what an API server serves."""
+"""What a client asks to find out what an API server serves.
+
+Law: the documents name exactly the kinds and versions that the server serves.
+"""
 
 from collections.abc import Mapping
 

@@ -2,6 +2,8 @@
 
 Some lists of the API have items with keys, so they are maps in fact. `keyed` makes maps of them and `unkeyed` makes
 lists again, so that merging, applying and ownership handle maps only.
+
+Law: a field belongs to the managers that wrote it last. Nothing here changes its arguments.
 """
 
 import copy

@@ -1,4 +1,7 @@
-"""The kinds of objects that the API server serves, as a table."""
+"""The kinds of objects that the API server serves, as a table.
+
+Law: a path or a field selector that this table does not name is refused.
+"""
 
 from collections.abc import Callable, Iterator
 

@@ -1,4 +1,7 @@
-"""Quantities of a Node's status, checked and written as an API server writes them."""
+"""Quantities of a Node's status, checked and written as an API server writes them.
+
+Law: a quantity that a write does not change keeps its spelling.
+"""
 
 import re
 

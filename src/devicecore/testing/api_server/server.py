@@ -1,4 +1,7 @@
-"""A small, strict API server, so that drivers and adapters run without a cluster."""
+"""A small, strict API server, so that drivers and adapters run without a cluster.
+
+Law: what a test does to objects obeys the same rules, and is seen by the same watches, as what a client does.
+"""
 
 import copy
 import json

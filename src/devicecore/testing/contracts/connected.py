@@ -1,4 +1,7 @@
-"""What the checks of transports use: a plugin with settable answers, and a listener that records every event."""
+"""What the checks of transports use: a plugin with settable answers, and a listener that records every event.
+
+Law: nothing here checks the transport; a check waits for events that the log has recorded.
+"""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""Comparisons for checks: their errors have the expected and the actual value."""
+"""Comparisons for checks: their errors have the expected and the actual value.
+
+Law: a check ends without an exception or with an `AssertionError`.
+"""
 
 from collections.abc import Callable
 from functools import wraps

@@ -1,4 +1,8 @@
-"""The methods of the DRA driver's API, and failed calls in the words of a kubelet."""
+"""The methods of the DRA driver's API, and failed calls in the words of a kubelet.
+
+Law: an error leaves open what the driver did (`unanswered`), unless the driver itself must have sent it or nothing
+was sent.
+"""
 
 import re
 from collections.abc import Collection
