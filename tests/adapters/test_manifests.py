@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from devicecore.adapters.manifests import Changes, ManifestError, ManifestPods, read_pods
-from devicecore.adapters.manifests.directory import MAX_FILES_AT_ONCE
+from devicecore.adapters.manifests.directory import MAX_BYTES_AT_ONCE
 from devicecore.domain.errors import DirectoryError
 from devicecore.domain.model import Container, ContainerKey, Pod, PodUid
 from devicecore.system.documents import MAX_DOCUMENT_SIZE, described, read_documents
@@ -663,16 +663,57 @@ def test_the_first_source_of_a_merge_and_the_own_keys_have_precedence() -> None:
 
 
 def test_many_manifests_are_read_in_parts(place: Path) -> None:
-    for number in range(MAX_FILES_AT_ONCE + 10):
-        (place / f"{number:05}.json").write_text(manifest(f"p{number}"))
+    count = MAX_BYTES_AT_ONCE // len(manifest("p0000")) + 10
+    for number in range(count):
+        (place / f"{number:05}.json").write_text(manifest(f"p{number:04}"))
     pods = source(place)
     first = pods.poll()
     pods.mark_ready()
-    assert (len(first.added), first.is_complete, pods.sources_ready()) == (MAX_FILES_AT_ONCE, False, False)
+    assert (first.is_complete, pods.sources_ready()) == (False, False)
     second = pods.poll()
-    assert (len(second.added), second.is_complete) == (10, True)
+    assert (len(first.added) + len(second.added), second.is_complete) == (count, True)
     (place / "00000.json").unlink()
-    assert names(pods.poll().removed) == ["p0"]
+    assert names(pods.poll().removed) == ["p0000"]
+
+
+def large_manifest(name: str) -> str:
+    containers = [{"name": f"c{number}", "image": "x" * 80} for number in range(900)]
+    return json.dumps(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers}}
+    )
+
+
+def test_large_manifests_do_not_delay_a_small_one(place: Path) -> None:
+    for number in range(25):
+        (place / f"{number:02}.json").write_text(large_manifest(f"large{number}"))
+    pods = source(place)
+    assert len(pods.poll().added) == 1
+    (place / "z.json").write_text(manifest("small"))
+    second = pods.poll()
+    assert (len(second.added), "small" in names(second.added), second.is_complete) == (2, True, False)
+
+
+def test_a_large_manifest_has_its_turn_while_small_ones_change(place: Path) -> None:
+    (place / "a.json").write_text(large_manifest("a"))
+    (place / "z.json").write_text(large_manifest("z"))
+    pods = source(place)
+    found: list[str] = []
+    for look in range(1, 7):
+        for number in range(3):
+            padding = " " * (MAX_BYTES_AT_ONCE // 3)
+            (place / f"p{number}.json").write_text(manifest(f"p{number}", look) + padding)
+        found += [name for name in names(pods.poll().added) if name in {"a", "z"}]
+    assert found == ["a", "z"]
+
+
+def test_a_pod_has_a_limit_of_containers() -> None:
+    containers = [{"name": f"c{number}"} for number in range(1_001)]
+    spec = {"containers": containers[:-1], "initContainers": containers[-1:]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
+    with pytest.raises(ManifestError) as refused:
+        read_pods(json.dumps(pod), "x.json")
+    assert str(refused.value) == "x.json: spec: expected at most 1000 containers, got 1001"
+    assert read_pods(json.dumps({**pod, "spec": {"containers": containers[:-1]}}), "x.json")
 
 
 def test_marking_a_pod_does_not_write_all_manifests_again(place: Path) -> None:

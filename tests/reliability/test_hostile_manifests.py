@@ -19,6 +19,7 @@ from tests.hostile_documents import HOSTILE
 from tests.reliability.scale import PATIENCE, scale
 
 MANIFESTS = scale(200, 10_000)
+LARGE_PODS = scale(8, 100)
 
 
 def manifest(name: str) -> str:
@@ -76,6 +77,24 @@ def test_hostile_manifests_neither_end_the_process_nor_delay_another_pod(directo
         again.wait_for(lambda state: running(state) == {"first", "second"}, PATIENCE)
     finally:
         assert again.end(signal.SIGTERM) == 0
+
+
+def test_many_large_pods_do_not_delay_a_small_one(directory: Path) -> None:
+    (directory / "pods" / "first.json").write_text(manifest("first"))
+    kubelet = start(directory)
+    try:
+        kubelet.wait_for(lambda state: running(state) == {"first"}, PATIENCE)
+        names = {f"large{number:02}" for number in range(LARGE_PODS)}
+        containers = [{"name": f"c{number}", "image": "x" * 80} for number in range(900)]
+        for name in sorted(names):
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers}}
+            (directory / "pods" / f"{name}.json").write_text(json.dumps(pod))
+        (directory / "pods" / "small.json").write_text(manifest("small"))
+        kubelet.wait_for(lambda state: running(state) == {"first", "small", *names}, PATIENCE)
+    finally:
+        assert kubelet.end(signal.SIGTERM) == 0
+    admitted = re.findall(r"pod default/(\w+): Running", (directory / "log").read_text())
+    assert admitted.index("small") < LARGE_PODS // 2
 
 
 def test_many_manifests_are_admitted_and_the_process_ends_when_asked(directory: Path) -> None:

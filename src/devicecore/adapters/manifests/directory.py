@@ -8,7 +8,7 @@ If the directory cannot be read, nothing changes. Every file counts except those
 import os
 import stat
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from pathlib import Path
 
@@ -21,11 +21,10 @@ from devicecore.domain.errors import DirectoryError
 from devicecore.domain.model import ContainerKey, Pod, PodUid
 from devicecore.ports.pods import PodSource
 
-MAX_FILES_AT_ONCE = 1_000
-"""Manifests that one poll reads."""
+MAX_BYTES_AT_ONCE = 64 * 1024
+"""Bytes of manifests that one poll reads, about 0.1 s of work, and one manifest more."""
 
-MAX_BYTES_AT_ONCE = 1024 * 1024
-"""Bytes after which a poll reads no further manifest: at most about 0.2 s of work."""
+_OPENING = 64  # bytes as which opening a file counts
 
 _IS_DIRECTORY = "expected a file, got a directory"
 
@@ -74,8 +73,9 @@ class ManifestPods(PodSource):
         self._problems: tuple[ManifestError, ...] = ()
         self._pods: tuple[Pod, ...] = ()
         self._uids: frozenset[PodUid] = frozenset()
-        self._last_read = ""  # where the next poll goes on
+        self._last_read = ""  # in turn; see _choose
         self._retry_accept = True
+        self._is_kept = True  # whether the state file has what is in force
         self._is_complete = self._was_complete = self._ready = False
 
     @property
@@ -116,8 +116,12 @@ class ManifestPods(PodSource):
         self._ready = self._was_complete
 
     def poll(self) -> Changes:
-        """Look at the directory, and read new and changed files: at most 1,000, or 1 MiB, at a time."""
-        if not self._look():
+        """Look at the directory, and read new and changed files: at most 64 KiB, and one file more."""
+        changed = self._look()
+        self._is_kept &= not changed
+        if self._is_complete and not self._is_kept:  # once, and not with each part: it copies all manifests
+            self._keep()
+        if not changed:
             return Changes(is_complete=self._is_complete)
         before, self._pods = self._pods, tuple(chain.from_iterable(file.in_force.pods for file in self._files.values()))
         if self._pods != before:
@@ -126,9 +130,6 @@ class ManifestPods(PodSource):
         of_files = (file.problem for file in self._files.values())
         self._problems = tuple(problem for problem in (self._directory_problem, *of_files) if problem)
         known, wrong = set(map(id, problems)), {problem.file for problem in self._problems}
-        if self._was_complete:
-            texts = {name: file.in_force.text for name, file in self._files.items() if file.in_force is not NOTHING}
-            self._state.keep(texts, {pod.uid for pod in self._pods})
         return Changes(
             added=_without(self._pods, before),
             removed=_without(before, self._pods),
@@ -136,6 +137,11 @@ class ManifestPods(PodSource):
             mended=tuple(problem.file for problem in problems if problem.file not in wrong),
             is_complete=self._is_complete,
         )
+
+    def _keep(self) -> None:
+        texts = {name: file.in_force.text for name, file in self._files.items() if file.in_force is not NOTHING}
+        self._state.keep(texts, {pod.uid for file in self._files.values() for pod in file.in_force.pods})
+        self._is_kept = True
 
     def _look(self) -> bool:
         """Return whether anything may have changed."""
@@ -163,7 +169,7 @@ class ManifestPods(PodSource):
         return changed
 
     def _read(self, found: dict[str, Stamp | str]) -> bool:
-        """Read what was not read yet, after the file that was read last, so that no file delays others for ever."""
+        """Read what was not read yet: one file in turn, then the smallest, because a large one must not delay them."""
         changed = False
         new: list[str] = []
         uncertain: list[str] = []
@@ -175,19 +181,27 @@ class ManifestPods(PodSource):
                 new.append(name)
             elif file.is_uncertain():
                 uncertain.append(name)
-        size = files = 0
-        for name in (*self._from_last_read(new), *self._from_last_read(uncertain)):
-            stamp = found[name]
-            if files == MAX_FILES_AT_ONCE or size >= MAX_BYTES_AT_ONCE or isinstance(stamp, str):
-                break
+        read = self._choose(new, uncertain, found)
+        for name, stamp in read.items():
             changed |= self._files[name].read(self._directory / name, stamp)
-            self._last_read, files, size = name, files + 1, size + stamp[1]
-        self._is_complete = files >= len(new)
+        self._is_complete = all(name in read for name in new)
         return changed
 
-    def _from_last_read(self, names: list[str]) -> list[str]:
-        start = bisect_right(names, self._last_read)
-        return names[start:] + names[:start]
+    def _choose(self, new: list[str], uncertain: list[str], found: Mapping[str, Stamp | str]) -> dict[str, Stamp]:
+        """What to read now: the smallest, because large ones must not delay them, and one more, in turn."""
+        stamps = {name: stamp for name in (*new, *uncertain) if not isinstance(stamp := found[name], str)}
+        chosen: dict[str, Stamp] = {}
+        size = 0
+        for name in (*sorted(new, key=lambda name: stamps[name][1]), *uncertain):
+            size += _OPENING + stamps[name][1]
+            if size > MAX_BYTES_AT_ONCE:
+                break
+            chosen[name] = stamps[name]
+        left = sorted(stamps.keys() - chosen.keys())
+        if left:
+            self._last_read = name = left[bisect_right(left, self._last_read) % len(left)]
+            chosen[name] = stamps[name]
+        return chosen
 
 
 def _without(pods: Iterable[Pod], others: Iterable[Pod]) -> tuple[Pod, ...]:

@@ -21,6 +21,10 @@ _NAME = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*", re.ASCII)
 _UID = re.compile(r"[!-~]{1,253}", re.ASCII)
 
 
+MAX_CONTAINERS = 1_000
+"""Containers of one pod, init containers included. A large pod has some 20."""
+
+
 class ManifestError(DocumentError):
     """A pod manifest that cannot be used. `line` counts from 1; `field` is the path to it, empty for the whole."""
 
@@ -67,6 +71,9 @@ def _pods_in(document: Value, *, default: tuple[str, str] | None = None) -> Iter
     metadata, spec = document["metadata"], document["spec"]
     name = _matching(_NAME, metadata["name"], "a DNS name such as train-1")
     namespace = _matching(_NAME, metadata["namespace"], "a DNS name such as default", default="default")
+    count = len(spec["initContainers"].sequence()) + len(spec["containers"].sequence())
+    if count > MAX_CONTAINERS:
+        spec.refuse(f"expected at most {MAX_CONTAINERS} containers, got {count}")
     init_containers, containers = _containers(spec["initContainers"]), _containers(spec["containers"])
     if not containers:
         spec["containers"].refuse("expected at least one container, got none")

@@ -23,7 +23,7 @@ from devicecore.cli.signals import Signals
 if TYPE_CHECKING:
     from devicecore.cli.kubelet.pods import PodStarter
     from devicecore.cli.kubelet.screen import Screen, StateFile
-    from devicecore.cli.kubelet.state import KubeletState
+    from devicecore.cli.kubelet.state import KubeletState, PodTexts
     from devicecore.cli.kubelet.status_log import LoggedSink
 
 STATE_NAME = "state.json"
@@ -36,7 +36,8 @@ _INTERVAL = 1.0  # seconds between two looks at the manifests if nothing says th
 _QUIET = 3.0  # seconds without a change after which things are settled: plugins look for the kubelet once a second
 _ATTEMPTS = 1.0  # seconds beyond the time of --wait for attempts in progress
 _PAUSE = 0.05  # seconds to wait for more changes before one is acted on
-_SHARE = 10  # work with 10,000 pods takes the main thread long: after it, it rests so many times as long
+_SHARE = 10  # work with 10,000 pods takes the main thread long: after it, it rests so many times as long ...
+_MAX_REST = 0.5  # ... but at most so many seconds, because new manifests wait meanwhile
 _WIDTH = 100  # columns of the view where there is no terminal
 
 MANIFEST_CHANGED = signal.SIGIO
@@ -172,6 +173,7 @@ def kubelet(
         message = "--numa-nodes: name at least one node, and each node once."
         raise click.UsageError(message)
     from devicecore.cli.kubelet import assembly, screen
+    from devicecore.cli.kubelet.state import PodTexts
 
     name = node_name or socket.gethostname().lower()
     live = not once and not as_json and screen.is_live_terminal()
@@ -188,7 +190,8 @@ def kubelet(
             last_to_first.enter_context(assembly.watched(manifests, MANIFEST_CHANGED))
         shown = kind()
         last_to_first.callback(shown.close)
-        loop = _Loop(signals, starter, sink, shown, screen.StateFile(root / STATE_NAME), name, events, status_period)
+        file, texts = screen.StateFile(root / STATE_NAME), PodTexts()
+        loop = _Loop(signals, starter, sink, shown, file, name, events, status_period, texts)
         loop.run(patience=wait if once else None)
         if once and not signals.ended_by:
             sink.wait(wait)
@@ -197,6 +200,11 @@ def kubelet(
         if shown.is_broken:
             raise BrokenPipeError
         return _print_result(loop.state(), name, as_json=as_json) if once else 0
+
+
+def _rest(worked: float) -> float:
+    """The seconds for which the main thread rests after work, so that other threads can run."""
+    return min(_SHARE * worked, _MAX_REST)
 
 
 def _print_result(state: "KubeletState", name: str, *, as_json: bool) -> int:
@@ -226,6 +234,7 @@ class _Loop:
     name: str
     events: Sequence[str]
     period: float
+    pod_texts: "PodTexts"
     _seen: object = None
     _shown: object = None
     _next_tick: float = field(factory=time.monotonic)
@@ -267,10 +276,10 @@ class _Loop:
         if now >= self._next_poll:
             is_complete = self.starter.poll()
             ended = time.monotonic()
-            self._earliest_poll = ended + _SHARE * (ended - now) if is_complete else ended
+            self._earliest_poll = ended + _rest(ended - now) if is_complete else ended
             self._next_poll = max(self._earliest_poll, ended + _INTERVAL) if is_complete else ended
         self.starter.advance()
-        self._pause = max(_PAUSE, _SHARE * (time.monotonic() - now))
+        self._pause = max(_PAUSE, _rest(time.monotonic() - now))
 
     def _show_if_due(self, *, at_once: bool) -> None:
         wanted = self._version, tuple(self.events)
@@ -280,7 +289,7 @@ class _Loop:
         state = self.state()
         from devicecore.cli.kubelet.screen import Picture
 
-        document = state.to_json(self.name)
+        document = state.to_text(self.name, self.pod_texts)
         self.file.put(document)
         self.screen.show(Picture(state, self.name, document, tuple(self.events)))
         ended = time.monotonic()

@@ -3,7 +3,6 @@
 Law: showing never delays the kubelet: readers that stall and disks that hang are waited for by other threads.
 """
 
-import json
 import logging
 import os
 import signal
@@ -23,7 +22,7 @@ from devicecore.domain.text import foreign_text
 from devicecore.system.files import DurableFile
 
 if TYPE_CHECKING:
-    from devicecore.cli.kubelet.state import JsonObject, KubeletState
+    from devicecore.cli.kubelet.state import KubeletState
 
 MAX_LOG_LINE = 2_000
 """Characters of a line in the log."""
@@ -43,8 +42,8 @@ class Picture:
 
     state: "KubeletState"
     node_name: str
-    document: "JsonObject"
-    """The state as JSON."""
+    document: str
+    """The state as JSON, in several lines."""
     events: tuple[str, ...]
     """Lines of the log, the latest last."""
 
@@ -79,7 +78,7 @@ class JsonLines(Screen):
 
     def show(self, picture: Picture) -> None:
         """Print a line."""
-        self._stream.write(json.dumps(picture.document) + "\n")
+        self._stream.write(picture.document.replace("\n", "") + "\n")
 
     @property
     def is_broken(self) -> bool:
@@ -145,14 +144,13 @@ class StateFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = DurableFile(path, 0o644)
-        self._file = DurableFile(path, 0o644)
         self._changed = threading.Condition()
-        self._next: JsonObject | None = None
+        self._next: str | None = None
         self._is_writing = False
         self._problem = ""
         threading.Thread(target=self._run, name="devicecore-state", daemon=True).start()
 
-    def put(self, document: "JsonObject", patience: float = _DISK) -> None:
+    def put(self, document: str, patience: float = _DISK) -> None:
         """Have `document` written, and wait for it, but not longer than `patience` seconds."""
         with self._changed:
             self._next = document
@@ -164,8 +162,9 @@ class StateFile:
             with self._changed:
                 self._changed.wait_for(lambda: self._next is not None)
                 document, self._next, self._is_writing = self._next, None, True
+            assert document is not None, "that was waited for"  # noqa: S101 - for mypy
             try:
-                self._file.replace(json.dumps(document, indent=1).encode() + b"\n")
+                self._file.replace(document.encode() + b"\n")
             except OSError as error:
                 if str(error) != self._problem:  # once, not with every state
                     _log.error("cannot write %s: %s", self._path, error.strerror or error)

@@ -4,7 +4,9 @@ Law: every text from outside is bounded. Messages are escaped as well; names and
 because JSON escapes the characters that a terminal would act on.
 """
 
+import json
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from itertools import islice
 
 from attrs import frozen
@@ -88,29 +90,39 @@ class KubeletState:
         """Return the devices of a resource, including those that containers hold and no plugin lists."""
         resource = self.node.inventory.resources.get(name)
         report = resource.report if resource else None
-        owners = self._owners(name)
+        owners = {device: tuple(keys) for device, keys in self._owners.get(name, {}).items()}
         listed = [
             DeviceState(
                 id_,
                 "Healthy" if id_ in report.healthy else "Unhealthy",
                 report.devices[id_].numa_nodes,
-                tuple(owners.pop(id_, ())),
+                owners.pop(id_, ()),
             )
             for id_ in (report.healthy | report.unhealthy if report else ())
             if report
         ]
-        return listed + [DeviceState(id_, "Unknown", (), tuple(keys)) for id_, keys in owners.items()]
+        return listed + [DeviceState(id_, "Unknown", (), keys) for id_, keys in owners.items()]
 
-    def _owners(self, resource: ResourceName) -> dict[DeviceId, list[ContainerKey]]:
-        owners: dict[DeviceId, list[ContainerKey]] = {}
+    @cached_property
+    def _owners(self) -> Mapping[ResourceName, Mapping[DeviceId, list[ContainerKey]]]:
+        owners: dict[ResourceName, dict[DeviceId, list[ContainerKey]]] = {}
         for allocation in self.node.ledger:
-            if allocation.resource == resource:
-                for device in allocation.devices:
-                    owners.setdefault(device, []).append(allocation.key)
+            of_resource = owners.setdefault(allocation.resource, {})
+            for device in allocation.devices:
+                of_resource.setdefault(device, []).append(allocation.key)
         return owners
 
     def to_json(self, node_name: str) -> JsonObject:
         """Return the state as `--json` prints it."""
+        return self._document(node_name, [self.pod_json(state) for state in self.pods])
+
+    def to_text(self, node_name: str, pods: "PodTexts") -> str:
+        """Return the same as a JSON text with a line for each pod. `pods` remembers what it gave before."""
+        parts = {key: json.dumps(value) for key, value in self._document(node_name, []).items()}
+        parts["pods"] = "[" + ",".join(f"\n  {text}" for text in pods.of(self)) + "]"
+        return "{\n" + ",\n".join(f" {json.dumps(key)}: {text}" for key, text in parts.items()) + "\n}"
+
+    def _document(self, node_name: str, pod_objects: list[JsonObject]) -> JsonObject:
         status = self.node.inventory.status()
         pods = {state.pod.uid: state.pod for state in self.pods}
         return {
@@ -119,7 +131,7 @@ class KubeletState:
             "capacity": status.capacity,
             "allocatable": status.allocatable,
             "resources": {name: self._resource(name, pods) for name in self.resources},
-            "pods": [self._pod(state) for state in self.pods],
+            "pods": pod_objects,
             "problems": [
                 {
                     "file": foreign_text(problem.file),
@@ -147,7 +159,8 @@ class KubeletState:
             ],
         }
 
-    def _pod(self, state: PodState) -> JsonObject:
+    def pod_json(self, state: PodState) -> JsonObject:
+        """Return one pod as `--json` prints it."""
         pod = state.pod
         return {
             "namespace": _bounded(pod.namespace),
@@ -170,6 +183,32 @@ class KubeletState:
             "device_nodes": _joined((spec.host_path, spec.container_path) for spec in given.devices),
             "cdi_devices": list(map(_bounded, given.cdi_devices[:MAX_VALUES])),
         }
+
+
+class PodTexts:
+    """The JSON texts of pods. A text is made again only if something has changed that is in it."""
+
+    def __init__(self) -> None:
+        self._texts: dict[PodUid, tuple[tuple[object, ...], str]] = {}
+
+    def of(self, state: KubeletState) -> list[str]:
+        """Return the text of each pod of a state."""
+        before, self._texts = self._texts, {}
+        for one in state.pods:
+            uid = one.pod.uid
+            allocations = state.node.ledger.of_pod(uid)
+            facts = one.phase, one.reason, one.pod, allocations
+            known = before.get(uid)
+            # Pods and allocations are the same objects as long as nothing about them changes.
+            if (
+                known is None
+                or known[0][:2] != facts[:2]
+                or known[0][2] is not one.pod
+                or known[0][3] is not allocations
+            ):
+                known = facts, json.dumps(state.pod_json(one))
+            self._texts[uid] = known
+        return [text for _, text in self._texts.values()]
 
 
 def _bounded(text: str) -> str:
