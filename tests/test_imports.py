@@ -57,7 +57,7 @@ LAYERS = {
     "devicecore.dra_manager": Layer(PURE | names("attrs concurrent logging threading time .domain .ports")),
     "devicecore.plugins": Layer(ANY | names("attrs .domain .ports .system.background")),
     "devicecore.wire": Layer(PURE | names("attrs google importlib .domain .ports")),
-    "devicecore.node_report": Layer(PURE | names("attrs importlib tomllib .domain")),
+    "devicecore.node_report": Layer(PURE | names("attrs hashlib html importlib tomllib .domain")),
     "devicecore.system": Layer(ANY | names("attrs cattrs .domain")),
     "devicecore.system.documents": Layer(ANY | names("attrs yaml .domain")),
     "devicecore.adapters": Layer(ADAPTER),

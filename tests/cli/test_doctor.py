@@ -67,7 +67,7 @@ def test_json_has_sources_devices_and_findings(file: Path, capsys: pytest.Captur
     file.write_bytes(SHARED)
     assert doctor("--checkpoint", str(file), "--json") == 1
     document = json.loads(capsys.readouterr().out)
-    assert list(document) == ["sources", "devices", "findings", "is_enough"]
+    assert list(document) == ["name", "sources", "devices", "findings", "is_enough"]
     assert [source["source"] for source in document["sources"]] == [
         "checkpoint",
         "sockets",
@@ -101,6 +101,19 @@ def test_metrics_are_text_for_prometheus(file: Path, capsys: pytest.CaptureFixtu
     assert 'devicecore_doctor_source_read{source="checkpoint"} 1' in lines
 
 
+def test_page_and_picture_are_written_besides_what_is_printed(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_bytes(SHARED)
+    page, picture = tmp_path / "node.html", tmp_path / "node.svg"
+    page.write_text("an older page")
+    assert doctor("--checkpoint", str(file), "--json", "--html", str(page), "--svg", str(picture)) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["findings"][0]["sentence"].replace("'", "&#x27;") in page.read_text()
+    assert picture.read_text().startswith('<svg xmlns="http://www.w3.org/2000/svg"')
+    assert sorted(path.name for path in tmp_path.iterdir()) == [file.name, page.name, picture.name]
+
+
 def test_nothing_to_read_is_status_2_with_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert doctor("--root", str(tmp_path / "nowhere")) == 2
     printed = capsys.readouterr()
@@ -118,6 +131,9 @@ def test_nothing_to_read_is_status_2_with_a_sentence(tmp_path: Path, capsys: pyt
         ),
         (["--in-cluster"], "--kubeconfig and --in-cluster need --node-name, the name of the Node object."),
         (["--checkpoint", "x", "--plugins"], "--plugins needs --root, the directory of the plugins' sockets."),
+        (["--html", "/dev/null"], "--html: /dev/null is a directory, a pipe or a device, expected the name of a file."),
+        (["--svg", "/nowhere/x.svg"], "--svg: there is no directory /nowhere."),
+        (["--svg", "x" * 300], "--svg: " + "x" * 300 + ": File name too long."),
         (["--interval", "0"], "Invalid value for '--interval'"),
         (["--wat"], "No such option '--wat'."),
     ],

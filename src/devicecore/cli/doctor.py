@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -26,6 +27,7 @@ _WIDTH = 120  # columns of prose
 _MAX_CELL = 120  # characters of a cell in the table
 _HEADINGS = ("RESOURCE", "DEVICE", "NUMA", "HEALTH", "OWNER", "SOURCE", "STATE")
 _NEGATIVE, _UNUSABLE = 1, 2
+_MODE = 0o644  # of pages and pictures: they are made to be shown
 _CLEAR = "\x1b[H\x1b[2J"
 
 Wait = Callable[[float], bool]
@@ -36,6 +38,13 @@ Wait = Callable[[float], bool]
 @source_options
 @json_option
 @click.option("--metrics", is_flag=True, help="Print metrics for Prometheus' textfile collector instead.")
+@click.option(
+    "--html",
+    metavar="FILE",
+    help="Also write the report as a web page: a picture of the devices by NUMA node, the findings, and tables. It is "
+    "one file, which loads nothing.",
+)
+@click.option("--svg", metavar="FILE", help="Also write the picture alone, as SVG.")
 @click.option("--watch", is_flag=True, help="Look again and again, until SIGINT or SIGTERM.")
 @click.option(
     "--interval",
@@ -52,7 +61,15 @@ Wait = Callable[[float], bool]
     help="For how long a finding must stay the same. Default: 1 to 15, by kind; 0 if only files are read.",
 )
 def doctor(
-    *, as_json: bool, metrics: bool, watch: bool, interval: float, patience: float | None, **sources: object
+    *,
+    as_json: bool,
+    metrics: bool,
+    html: str | None,
+    svg: str | None,
+    watch: bool,
+    interval: float,
+    patience: float | None,
+    **sources: object,
 ) -> int:
     """Read a node, and say what is wrong with its devices. Nothing is changed.
 
@@ -65,6 +82,11 @@ def doctor(
     $ devicecore doctor
     $ kubectl get pods -A -o json | devicecore doctor --pods - --plugins
     $ devicecore doctor --checkpoint /backup/kubelet_internal_checkpoint --json
+    $ devicecore doctor --html node.html
+
+    --html and --svg write files besides what is printed. An existing file is replaced, with --watch by each report. If
+    there are more than 400 devices of a resource on a NUMA node, or 2,000 in all, some are folded: the picture says so
+    and counts them.
 
     Sources are read one after the other, so a finding is reported only if later looks find it again with the same
     evidence. docs/read-a-node.md explains each finding.
@@ -74,15 +96,18 @@ def doctor(
     if as_json and metrics:
         message = "--json and --metrics exclude each other."
         raise click.UsageError(message)
+    _check_target("--html", html)
+    _check_target("--svg", svg)
     read = NodeSources(**sources)  # type: ignore[arg-type]  # click has checked what each option holds
     show = _show_metrics if metrics else _show_json if as_json else _show_text
     if not watch:
-        return _finish(report_on(read, patience, _sleep), show)
+        return _finish(report_on(read, patience, _sleep), show, html, svg)
     with Signals() as signals:
         while True:
             report = report_on(read, patience, signals.wait_for_end)
             if report is None:
                 return 0
+            _write_files(report, html, svg)
             if not as_json and not metrics and sys.stdout.isatty():
                 sys.stdout.write(_CLEAR)
             if as_json:
@@ -107,8 +132,11 @@ def _without_collector() -> Iterator[None]:
 
 
 @_without_collector()
-def _finish(report: "NodeReport | None", show: "Callable[[NodeReport], None]") -> int:
+def _finish(
+    report: "NodeReport | None", show: "Callable[[NodeReport], None]", html: str | None, svg: str | None
+) -> int:
     assert report is not None, "only a signal ends a report"  # noqa: S101 - for mypy: `_sleep` is never interrupted
+    _write_files(report, html, svg)
     show(report)
     if not report.is_enough and not report.findings:
         complain(
@@ -116,6 +144,60 @@ def _finish(report: "NodeReport | None", show: "Callable[[NodeReport], None]") -
             "not enough input: neither a checkpoint nor the pod-resources API nor a plugin could be read",
         )
     return _status(report)
+
+
+def _write_files(report: "NodeReport", html: str | None, svg: str | None) -> None:
+    """Write page and picture if they are wanted.
+
+    Raises:
+        click.ClickException: a file cannot be written.
+    """
+    if html is None and svg is None:
+        return
+    from devicecore.node_report.picture import picture
+
+    shown = picture(report)
+    if html is not None:
+        from devicecore.node_report.page import page
+
+        _replace(html, page(report, shown))
+    if svg is not None:
+        from devicecore.node_report.drawing import svg as drawn
+
+        _replace(svg, drawn(report, shown))
+
+
+def _check_target(option: str, file: str | None) -> None:
+    """Find out early whether a file can be written.
+
+    Raises:
+        click.UsageError: it is a directory or a device, or there is no directory for it.
+    """
+    if file is None:
+        return
+    path = Path(file)
+    try:
+        is_no_file = path.exists() and not path.is_file()
+    except OSError as error:  # such as a name that is too long
+        message = f"{option}: {file}: {error.strerror}."
+        raise click.UsageError(message) from error
+    if is_no_file:
+        message = f"{option}: {file} is a directory, a pipe or a device, expected the name of a file."
+        raise click.UsageError(message)
+    if not path.parent.is_dir():
+        message = f"{option}: there is no directory {path.parent}."
+        raise click.UsageError(message)
+
+
+def _replace(file: str, text: str) -> None:
+    """Replace a file as a whole, so that a browser never loads half of it."""
+    from devicecore.system.files import DurableFile
+
+    try:
+        DurableFile(Path(file), _MODE).replace(text.encode())
+    except OSError as error:
+        message = f"{file} cannot be written: {error.strerror}"
+        raise click.ClickException(message) from error
 
 
 def _status(report: "NodeReport") -> int:

@@ -61,8 +61,9 @@ class DeviceRow:
 
 @frozen
 class NodeReport:
-    """What is known of a node's devices, and what is wrong."""
+    """What is known of a node's devices, and what is wrong. `name` is that of the Node object; empty if not known."""
 
+    name: str
     sources: tuple[SourceLine, ...]
     devices: tuple[DeviceRow, ...]
     findings: tuple[NodeFinding, ...]
@@ -108,7 +109,8 @@ def report(facts: Facts, findings: Iterable[NodeFinding]) -> NodeReport:
         for source, reading in facts.look.readings.items()
     )
     numbered = tuple(evolve(finding, number=number) for number, finding in enumerate(findings, start=1))
-    return NodeReport(sources, tuple(_rows(facts)), numbered, facts.look.is_enough)
+    node = facts.look.node.value
+    return NodeReport(node.name if node else "", sources, tuple(_rows(facts)), numbered, facts.look.is_enough)
 
 
 def _rows(facts: Facts) -> Iterator[DeviceRow]:

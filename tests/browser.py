@@ -1,0 +1,174 @@
+"""A Chromium without a window, driven by its DevTools protocol over a pipe. It needs no library and no driver."""
+
+import base64
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from attrs import define, field
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",  # a container may have little of it
+    "--hide-scrollbars",
+    "--remote-debugging-pipe",
+)
+# A browser that is to be driven by a pipe reads from descriptor 3 and writes to 4.
+_TRAMPOLINE = "import os, sys; a = sys.argv; os.dup2(int(a[1]), 3); os.dup2(int(a[2]), 4); os.execv(a[3], a[3:])"
+_KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39}
+_KEYS["ArrowDown"] = 40
+
+
+def chromium() -> str | None:
+    """The path of a Chromium; None if there is none."""
+    return next(filter(None, map(shutil.which, _NAMES)), None)
+
+
+@define
+class Browser:
+    """One Chromium with one page. `complaints` are errors and warnings of its console, `requests` what it loaded."""
+
+    path: str
+    complaints: list[str] = field(factory=list, init=False)
+    requests: list[str] = field(factory=list, init=False)
+    _directory: "tempfile.TemporaryDirectory[str]" = field(init=False)
+    _process: "subprocess.Popen[bytes]" = field(init=False)
+    _write: int = field(init=False)
+    _read: Any = field(init=False)
+    _last: int = field(default=0, init=False)
+    _session: str = field(default="", init=False)
+    _loaded: set[str] = field(factory=set, init=False)
+
+    def __enter__(self) -> Self:
+        self._directory = tempfile.TemporaryDirectory(prefix="dc-browser-", ignore_cleanup_errors=True)
+        to_browser, self._write = os.pipe()
+        from_it, from_browser = os.pipe()
+        self._read = os.fdopen(from_it, "rb")
+        command = [self.path, *_FLAGS, f"--user-data-dir={self._directory.name}", "about:blank"]
+        ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (to_browser, from_browser)]  # not 3 or 4 themselves
+        with Path(self._directory.name, "log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _TRAMPOLINE, *map(str, ends), *command],
+                pass_fds=ends,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        for end in (to_browser, from_browser, *ends):
+            os.close(end)
+        try:
+            self._attach()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def _attach(self) -> None:
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+        self.call("Page.setLifecycleEventsEnabled", enabled=True)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._write)  # which ends the browser
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._read.close()
+        self._directory.cleanup()
+
+    def call(self, method: str, **parameters: object) -> dict[str, Any]:
+        """Call a method of the protocol, and return its result."""
+        self._last += 1
+        session = {"sessionId": self._session} if self._session else {}
+        message = {"id": self._last, "method": method, "params": parameters, **session}
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._receive()
+            if answer.get("id") == self._last:
+                assert "error" not in answer, (method, answer["error"])
+                result: dict[str, Any] = answer["result"]
+                return result
+
+    def open(self, url: str, *, scheme: str = "light", size: tuple[int, int] = (1400, 1000)) -> None:
+        """Load a page, and wait until it has loaded. What an earlier page did is forgotten."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.call("Emulation.setEmulatedMedia", features=features)
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=size[0], height=size[1], deviceScaleFactor=1, mobile=False
+        )
+        self._loaded.clear()
+        self.complaints.clear()
+        self.requests.clear()
+        loader = self.call("Page.navigate", url=url)["loaderId"]
+        while loader not in self._loaded:
+            self._receive()
+
+    def run(self, expression: str) -> Any:  # noqa: ANN401 - whatever the page's script makes
+        """The value of an expression in the page."""
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def press(self, key: str, times: int = 1) -> None:
+        """Press a key."""
+        text = {"text": "\r"} if key == "Enter" else {}
+        named = {"key": key, "code": key, "windowsVirtualKeyCode": _KEYS[key]}
+        for _ in range(times):
+            self.call("Input.dispatchKeyEvent", type="keyDown", **named, **text)
+            self.call("Input.dispatchKeyEvent", type="keyUp", **named)
+
+    def point_at(self, selector: str) -> None:
+        """Move the mouse onto the middle of an element."""
+        box = self.run(
+            f"(() => {{ const one = document.querySelector({json.dumps(selector)}); one.scrollIntoView();"
+            "const box = one.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2] })()"
+        )
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
+
+    def screenshot(self, file: Path) -> None:
+        """Write what is to be seen as a PNG file."""
+        file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
+
+    def _receive(self) -> dict[str, Any]:
+        message = bytearray()
+        while (letter := self._read.read(1)) != b"\0":
+            assert letter, f"the browser has ended: {Path(self._directory.name, 'log').read_text(errors='replace')}"
+            message += letter
+        answer: dict[str, Any] = json.loads(message)
+        if "method" in answer:
+            self._note(answer["method"], answer.get("params", {}))
+        return answer
+
+    def _note(self, method: str, event: Mapping[str, Any]) -> None:
+        if method == "Page.lifecycleEvent" and event["name"] == "load":
+            self._loaded.add(event["loaderId"])
+        elif method == "Network.requestWillBeSent":
+            self.requests.append(event["request"]["url"])
+        elif method == "Runtime.exceptionThrown":
+            self.complaints.append(event["exceptionDetails"]["text"])
+        elif method == "Log.entryAdded":
+            self.complaints.append(event["entry"]["text"])
+        elif method == "Runtime.consoleAPICalled":
+            self.complaints.append(str(event["args"]))

@@ -1,0 +1,212 @@
+"""The page as a browser shows it: its text is that of the JSON document, it loads nothing, and keys reach each cell."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devicecore.node_report import Facts, Look, NodeReport, check, report
+from devicecore.node_report.drawing import svg
+from devicecore.node_report.page import page
+from devicecore.node_report.picture import picture
+from devicecore.system.json_values import to_json
+from tests.browser import Browser, chromium
+from tests.node_report import nodes
+from tests.node_report.nodes import CLEAN, PLANTS
+from tests.node_report.test_picture import made_of, row
+
+PATH = chromium()
+pytestmark = pytest.mark.skipif(PATH is None, reason="there is no Chromium here (Debian: apt-get install chromium)")
+
+IN_TABLE = "[...document.querySelectorAll('#devices tbody tr')].map(r => [...r.cells].map(c => c.innerText.trim()))"
+IN_SOURCES = (
+    "[...document.querySelectorAll('[aria-labelledby=sources] tbody tr')].map(r => [...r.cells].map(c => c.innerText))"
+)
+IN_FINDINGS = """[...document.querySelectorAll('.finding')].map(one => {
+  const text = name => [...one.querySelectorAll('.' + name)].map(part => part.innerText);
+  return {code: one.dataset.code, title: one.querySelector('h3').lastChild.textContent, sentence: text('sentence')[0],
+    evidence: text('evidence'), next: text('next')[0], confirm: text('confirm')[0], issue: text('issue')[0],
+    measured: text('measured')[0] || ''}
+})"""
+LABEL = "document.activeElement.getAttribute('aria-label') || ''"
+DETAILS = "document.getElementById('detail').hidden ? '' : document.getElementById('detail-body').innerText"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    assert PATH is not None
+    with Browser(PATH) as browser:
+        yield browser
+
+
+def report_of(look: Look) -> NodeReport:
+    facts = Facts(look)
+    return report(facts, check(facts))
+
+
+def planted(*codes: str) -> Look:
+    look = CLEAN
+    for code in codes:
+        look = PLANTS[code](look)
+    return look
+
+
+ILL = planted("two-owners", "held-unhealthy", "owner-without-pod", "plugin-late", "cdi-duplicate", "list-near-limit")
+
+
+def shown(browser: Browser, directory: Path, of: NodeReport, *, scheme: str = "light") -> str:
+    """Open the page of a report; its address."""
+    file = directory / "page.html"
+    file.write_text(page(of, picture(of)), encoding="utf-8")
+    browser.open(file.as_uri(), scheme=scheme)
+    return file.as_uri()
+
+
+def test_the_text_of_the_page_is_that_of_the_json_document(browser: Browser, tmp_path: Path) -> None:
+    of = report_of(ILL)
+    document: dict[str, Any] = json.loads(json.dumps(to_json(of)))
+    shown(browser, tmp_path, of)
+    assert [cells[:-1] for cells in browser.run(IN_TABLE)] == [
+        [
+            one["resource"],
+            one["device"],
+            ", ".join(map(str, one["numa_nodes"])) or "none",
+            one["health"],
+            one["owner"],
+            one["pod_uid"],
+            one["container"],
+            ", ".join(one["sources"]),
+            one["state"],
+        ]
+        for one in document["devices"]
+    ]
+    assert browser.run(IN_FINDINGS) == [
+        {
+            **{name: one[name] for name in ("code", "title", "sentence", "next", "confirm", "issue", "measured")},
+            "evidence": [f"{evidence['source']}: {evidence['text']}" for evidence in one["evidence"]],
+        }
+        for one in document["findings"]
+    ]
+    assert browser.run(IN_SOURCES) == [
+        [one["source"], one["place"], "yes" if one["was_read"] else "no", one["problem"], "; ".join(one["notes"])]
+        for one in document["sources"]
+    ]
+
+
+@pytest.mark.parametrize("look", [CLEAN, ILL, nodes.without(CLEAN, "checkpoint", "pod_resources", "plugins")])
+def test_the_page_loads_nothing_and_the_console_has_no_complaint(browser: Browser, tmp_path: Path, look: Look) -> None:
+    address = shown(browser, tmp_path, report_of(look))
+    browser.press("Tab", 8)
+    assert browser.complaints == []
+    assert [one for one in browser.requests if not one.startswith("data:")] == [address]
+
+
+def test_the_policy_stops_scripts_styles_and_requests_that_are_not_the_pages_own(
+    browser: Browser, tmp_path: Path
+) -> None:
+    of = report_of(CLEAN)
+    bad = '<script>document.title = "forged"</script><img src="http://127.0.0.1:9/x">'
+    file = tmp_path / "page.html"
+    file.write_text(page(of, picture(of)).replace("</main>", f"{bad}</main>"), encoding="utf-8")
+    browser.open(file.as_uri())
+    assert browser.run("document.title") == "Devices of n1"
+    assert len([one for one in browser.complaints if "Content Security Policy" in one]) == 2
+
+
+def test_tab_reaches_every_cell_and_shows_its_details(browser: Browser, tmp_path: Path) -> None:
+    of = report_of(ILL)
+    shown(browser, tmp_path, of)
+    seen = {}
+    for _ in range(60):
+        browser.press("Tab")
+        if browser.run("document.activeElement.matches('.cell')"):
+            seen[browser.run(LABEL)] = browser.run(DETAILS)
+    assert list(seen) == [cell.label for cell in picture(of).cells]
+    for label, details in seen.items():
+        assert label.partition(" ")[0] in details.split("\n")
+    both = next(details for label, details in seen.items() if label.startswith("nic-0"))
+    assert "default/train" in both
+    assert "default/serve" in both
+
+
+def test_arrow_keys_move_between_cells_and_enter_leads_to_the_row(browser: Browser, tmp_path: Path) -> None:
+    shown(browser, tmp_path, report_of(CLEAN))
+    browser.run("document.querySelector('.cell').focus()")
+    places = []
+    for key in ("ArrowRight", "ArrowDown", "ArrowUp", "End", "ArrowLeft", "Home"):
+        browser.press(key)
+        places.append(browser.run(LABEL).partition(" ")[0])
+    assert places == ["gpu-2", "nic-1", "gpu-2", "nic-3", "nic-2", "gpu-0"]
+    browser.press("Enter")
+    assert browser.run("document.querySelector(':target').innerText").split()[:2] == ["example.com/gpu", "gpu-0"]
+    browser.press("Escape")
+    assert browser.run(DETAILS) == ""
+
+
+def test_focus_is_visible(browser: Browser, tmp_path: Path) -> None:
+    shown(browser, tmp_path, report_of(CLEAN))
+    width = "getComputedStyle(document.querySelector('.cell rect')).strokeWidth"
+    before = browser.run(width)
+    browser.press("Tab", 5)
+    assert browser.run("document.activeElement.matches('.cell:focus-visible')")
+    assert (before, browser.run(width)) == ("1.25px", "4px")
+
+
+def test_the_mouse_shows_details(browser: Browser, tmp_path: Path) -> None:
+    shown(browser, tmp_path, report_of(CLEAN))
+    browser.point_at('.cell[aria-label^="gpu-1 "]')
+    assert "default/serve" in browser.run(DETAILS)
+
+
+@pytest.mark.parametrize(("scheme", "colour"), [("light", "rgb(244, 246, 248)"), ("dark", "rgb(13, 17, 23)")])
+def test_light_and_dark_follow_the_reader(browser: Browser, tmp_path: Path, scheme: str, colour: str) -> None:
+    shown(browser, tmp_path, report_of(CLEAN), scheme=scheme)
+    assert browser.run("getComputedStyle(document.body).backgroundColor") == colour
+    image = tmp_path / "picture.svg"
+    of = report_of(CLEAN)
+    image.write_text(svg(of, picture(of)), encoding="utf-8")
+    browser.open(image.as_uri(), scheme=scheme)
+    assert browser.run("getComputedStyle(document.querySelector('.back')).fill") == colour
+    assert (browser.complaints, browser.requests) == ([], [image.as_uri()])
+
+
+def test_a_screen_reader_is_given_names_headings_and_tables(browser: Browser, tmp_path: Path) -> None:
+    of = report_of(ILL)
+    shown(browser, tmp_path, of)
+    browser.call("Accessibility.enable")
+    tree = browser.call("Accessibility.getFullAXTree")["nodes"]
+    named = [(one["role"]["value"], one.get("name", {}).get("value", "")) for one in tree if not one["ignored"]]
+    links = [name for role, name in named if role == "link"]
+    assert {cell.label for cell in picture(of).cells} <= set(links)
+    assert all(links)
+    headings = [name for role, name in named if role == "heading"]
+    assert headings[:2] == ["Devices of n1", "Devices by NUMA node"]
+    assert {"Findings", "All devices", "Sources", "NUMA node 0"} <= set(headings)
+    assert len([name for role, name in named if role == "table"]) == 2
+    assert {name for role, name in named if role == "columnheader"} >= {"Device", "Owner", "State"}
+    assert browser.run("[document.documentElement.lang, document.title]") == ["en", "Devices of n1"]
+    ids = browser.run("[...document.querySelectorAll('[id]')].map(one => one.id)")
+    assert len(ids) == len(set(ids))
+
+
+def test_nothing_is_wider_than_the_window_of_a_phone(browser: Browser, tmp_path: Path) -> None:
+    of = report_of(ILL)
+    file = tmp_path / "page.html"
+    file.write_text(page(of, picture(of)), encoding="utf-8")
+    browser.open(file.as_uri(), size=(390, 800))
+    assert browser.run("document.documentElement.scrollWidth") == 390
+
+
+def test_a_page_of_many_devices_stays_usable(browser: Browser, tmp_path: Path) -> None:
+    """Tab stops once in each group, and arrow keys lead on."""
+    of = made_of(row(number, f"example.com/r{place}") for place in range(250) for number in range(200))
+    shown(browser, tmp_path, of)
+    assert browser.run("document.querySelectorAll('.cell').length") == 2_000
+    assert browser.run("document.querySelectorAll('.cell[tabindex=\"0\"]').length") == 200
+    browser.run("document.querySelector('.cell').focus()")
+    browser.press("ArrowRight")
+    assert browser.run(LABEL).startswith("dev-1 ")
+    assert "48,000 devices are folded" in browser.run("document.querySelector('header').innerText")
+    assert browser.complaints == []
