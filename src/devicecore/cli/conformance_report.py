@@ -170,7 +170,7 @@ def _print_end(report: Report) -> None:
         for label, text in explanation(result):
             folded = textwrap.indent(_fold(text, _width() - _LABEL - 3), " " * (_LABEL + 3))
             click.echo(f"  {label:<{_LABEL}} {folded.lstrip()}")
-    if report.failures and report.output:
+    if (report.failures or report.cannot_run) and report.output:
         click.echo(f"\nThe last output of the {report.kind}:")
         for text in report.output.splitlines():
             click.echo(f"  {foreign_text(text)}")

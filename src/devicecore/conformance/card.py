@@ -104,7 +104,7 @@ def _row(result: Result) -> ET.Element:
 
 
 def _output(report: Report) -> Iterator[ET.Element]:
-    if report.failures and report.output:
+    if (report.failures or report.cannot_run) and report.output:
         yield _tag("h2", f"The last output of the {report.kind}")
         lines = _tag("pre")
         lines.text = "\n".join(foreign_text(line, _MAX_TEXT) for line in report.output.splitlines())
