@@ -56,6 +56,8 @@ LAYERS = {
     "devicecore.manager": Layer(PURE | names("attrs logging os queue sys threading time weakref .domain .ports")),
     "devicecore.dra_manager": Layer(PURE | names("attrs concurrent logging threading time .domain .ports")),
     "devicecore.plugins": Layer(ANY | names("attrs .domain .ports .system.background")),
+    # A driver keeps files that must survive a power cut, and shares them with its next instance.
+    "devicecore.plugins.cdi_driver": Layer(ANY | names("attrs .domain .ports .system")),
     "devicecore.wire": Layer(PURE | names("attrs google importlib .domain .ports")),
     "devicecore.node_report": Layer(PURE | names("attrs hashlib html importlib tomllib .domain")),
     "devicecore.system": Layer(ANY | names("attrs cattrs .domain")),

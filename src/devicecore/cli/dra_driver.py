@@ -4,12 +4,15 @@ Law: SIGTERM or SIGINT ends the process, and its sockets are removed.
 """
 
 import logging
+import re
+from pathlib import Path
 
 import click
 
 from devicecore.cli.options import numbers
 from devicecore.cli.plugin import END_WITHIN, log_to_stderr
 from devicecore.cli.signals import Signals
+from devicecore.domain.text import foreign_text
 
 _log = logging.getLogger(__name__)
 
@@ -18,7 +21,7 @@ _log = logging.getLogger(__name__)
 def dra_driver() -> None:
     """Play a DRA driver.
 
-    Prepare ResourceClaims with devices that do not exist, for a kubelet.
+    Offer devices that do not exist to a kubelet and a scheduler.
 
     $ devicecore dra-driver simulated --name gpu.example.com --node worker-1
     """
@@ -26,12 +29,18 @@ def dra_driver() -> None:
 
 @dra_driver.command()
 @click.option("--name", required=True, help="The driver's name, such as gpu.example.com.")
-@click.option("--node", required=True, envvar="NODE_NAME", help="The node's name, or $NODE_NAME: also the pool's name.")
+@click.option("--node", required=True, envvar="NODE_NAME", help="The node's name, or $NODE_NAME.")
+@click.option("--pool", metavar="NAME", help="The name of the pool of devices; by default the node's.")
 @click.option("--count", type=click.IntRange(min=0), default=8, show_default=True, help="How many devices.")
+@click.option("--numa-nodes", metavar="N,N-N", default="", callback=numbers, help="NUMA nodes of the devices, in turn.")
 @click.option(
     "--unhealthy", metavar="N,N-N", default="", callback=numbers, help="Devices that are unhealthy, by number."
 )
-@click.option("--kubeconfig", metavar="FILE", help="Where claims are read; by default as kubectl or a pod does.")
+@click.option(
+    "--kubeconfig",
+    metavar="FILE",
+    help="The API server, where claims are read and devices are published; by default as kubectl or a pod finds it.",
+)
 @click.option(
     "--registry",
     metavar="DIR",
@@ -40,34 +49,88 @@ def dra_driver() -> None:
     help="The kubelet's directory of registration sockets.",
 )
 @click.option(
+    "--plugin-dir",
+    metavar="DIR",
+    default="/var/lib/kubelet/plugins",
+    show_default=True,
+    help="Where the driver makes a directory of its own, with its socket and what it notes of claims.",
+)
+@click.option(
     "--cdi-dir", metavar="DIR", default="/var/run/cdi", show_default=True, help="Where CDI files are written."
 )
+@click.option(
+    "--pod-uid",
+    metavar="UID",
+    envvar="POD_UID",
+    default="",
+    help="Name the sockets after this pod, or $POD_UID, so that two instances can run during a rolling update.",
+)
 def simulated(
-    *, name: str, node: str, count: int, unhealthy: tuple[int, ...], kubeconfig: str | None, registry: str, cdi_dir: str
+    *,
+    name: str,
+    node: str,
+    pool: str | None,
+    count: int,
+    numa_nodes: tuple[int, ...],
+    unhealthy: tuple[int, ...],
+    kubeconfig: str | None,
+    registry: str,
+    plugin_dir: str,
+    cdi_dir: str,
+    pod_uid: str,
 ) -> int:
     """Prepare ResourceClaims with devices that do not exist.
 
-    The devices are dev-0, dev-1, and so on, in the pool NODE. A container with a claim gets an environment variable
-    for each device, by CDI. The driver reads claims from the API server. It publishes no ResourceSlices: apply one of
-    your own, so that the scheduler finds the devices. SIGTERM or Ctrl-C ends it, and removes its sockets.
+    The devices are dev-0, dev-1, and so on. The driver publishes them as ResourceSlices, and writes these again if
+    they are deleted or changed. A container with a claim gets an environment variable for each device, by CDI.
+
+    A claim may have parameters: {"apiVersion": "simulated.devicecore/v1", "kind": "DeviceConfig", "env": {"A": "b"}}
+    adds the variable A.
+
+    SIGTERM or Ctrl-C ends the driver and removes its sockets. The ResourceSlices stay for its next instance.
 
     $ devicecore dra-driver simulated --name gpu.example.com --node worker-1 --count 4 --unhealthy 3
     """
     from devicecore.adapters.grpc_unix.dra import serve_driver
     from devicecore.adapters.kube_api.dra import KubeApiClaims
+    from devicecore.adapters.kube_api.slices import KubeApiSlicePublisher
     from devicecore.domain.dra.health import DraHealth, ReportedHealth
-    from devicecore.plugins.simulated_driver import SimulatedDriver
+    from devicecore.plugins.simulated_driver import SimulatedDriver, published
 
+    if missing := [number for number in unhealthy if number >= count]:
+        message = f"--unhealthy {missing[0]}: the devices are numbered from 0, and there are {count}."
+        raise click.UsageError(message)
+    if not re.fullmatch("[A-Za-z0-9-]{0,64}", pod_uid):
+        message = f"--pod-uid: expected at most 64 letters, digits and '-', got {foreign_text(pod_uid)!r}."
+        raise click.UsageError(message)
     log_to_stderr()
+    pool = pool or node
     devices = [f"dev-{number}" for number in range(count)]
     report = [
-        ReportedHealth(node, device, DraHealth.UNHEALTHY if number in unhealthy else DraHealth.HEALTHY)
+        ReportedHealth(pool, device, DraHealth.UNHEALTHY if number in unhealthy else DraHealth.HEALTHY)
         for number, device in enumerate(devices)
     ]
-    with KubeApiClaims(kubeconfig=kubeconfig) as claims:
-        driver = SimulatedDriver(name, node, devices, claims, cdi_dir)
-        with Signals(grace=END_WITHIN) as signals, serve_driver(driver, registry) as served:
+    directory, instance = Path(plugin_dir) / name, f"-{pod_uid}" if pod_uid else ""
+    with (
+        KubeApiSlicePublisher(name, node, pool=pool, kubeconfig=kubeconfig) as slices,
+        KubeApiClaims(kubeconfig=kubeconfig) as claims,
+    ):
+        driver = SimulatedDriver(
+            name, pool, devices, claims, state_directory=directory / "claims", cdi_directory=cdi_dir
+        )
+        with (
+            Signals(grace=END_WITHIN) as signals,
+            driver.running(pod_uid),
+            serve_driver(
+                driver,
+                registry,
+                endpoint=directory / f"dra{instance}.sock",
+                socket_name=f"{name}{instance}-reg.sock",
+                wait_for_registry=True,
+            ) as served,
+        ):
             served.report(report)
+            slices.publish(published(devices, numa_nodes))
             _log.info("serving %s on %s", name, served.registration)
             signals.wait_for_end()
             _log.info("%s", signals.ended_by)

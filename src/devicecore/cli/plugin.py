@@ -94,6 +94,7 @@ def log_to_stderr() -> None:
         stderr.flush()
 
     logging.basicConfig(level=logging.INFO, handlers=[LineHandler(write)])
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs each request
 
 
 @click.group()

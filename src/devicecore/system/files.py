@@ -117,6 +117,16 @@ class DurableFile:
         """Replace the file without waiting for the disk. After a power failure the old content may be back."""
         self._seen = _Seen(self._replace(blob, durable=False), blob)
 
+    def delete(self) -> None:
+        """Delete the file, and what a crash has left of it; on return the disk has neither. No file is no error."""
+        self._seen = None
+        try:
+            self._sweep()
+            self._path.unlink(missing_ok=True)
+            self._sync(lambda: None)
+        except FileNotFoundError:
+            return  # its directory has gone
+
     def set_aside(self) -> str | None:
         """Rename the file to `<name>.corrupt-<when it was last written>`; the new path, None if there is no file."""
         try:

@@ -5,7 +5,7 @@ Law: a request returns the node or raises a `Problem`, whether a file, a program
 
 import re
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
@@ -98,12 +98,15 @@ class ApiServer:
         node: the node's name.
         access: where the server and the credentials are.
         field_manager: our name in `metadata.managedFields`.
+        is_watch: whether requests are watches.
+        sentences: what refusals mean, by HTTP status, if requests are not about the Node.
     """
 
     node: str
     access: Access
     field_manager: str
     is_watch: bool = False
+    sentences: Mapping[int, str] = field(factory=dict)
     stopped: bool = field(default=False, init=False)
     _client: Client | None = field(default=None, init=False)
     _transport: Transport | None = field(default=None, init=False)
@@ -147,21 +150,43 @@ class ApiServer:
         Raises:
             Problem: the server refuses, the connection fails, or the versions since then are no longer known.
         """
-        fields: dict[str, Any] = {"metadata.name": self.node}
+        return self.events(_Node, "watch nodes", {"metadata.name": self.node}, since, NodeObject.parse)
+
+    def events(
+        self,
+        resource: "type[Watched]",
+        permission: str,
+        fields: Mapping[str, str],
+        since: str,
+        parse: Callable[[Json], T],
+    ) -> Iterator[tuple[str, T]]:
+        """Yield the changes of the objects that `fields` selects since a version, until the server ends the watch.
+
+        If `since` is empty, the first events are the objects as they are.
+
+        Yields:
+            `ADDED`, `MODIFIED` or `DELETED`, and the object as `parse` returns it.
+
+        Raises:
+            Problem: the server refuses, the connection fails, or the versions since then are no longer known.
+        """
+        selected: dict[str, Any] = dict(fields)
 
         def begin(client: Client) -> Iterator[tuple[str, Any]]:
-            return client.watch(_Node, fields=fields, server_timeout=_WATCH_SECONDS, resource_version=since or None)
+            return client.watch(
+                resource, fields=selected, server_timeout=_WATCH_SECONDS, resource_version=since or None
+            )
 
-        events = self.ask("watch nodes", begin)
+        events = self.ask(permission, begin)
         while True:
             try:
-                kind, node = next(events)
-                parsed = NodeObject.parse(node)
+                kind, found = next(events)
+                parsed = parse(found)
             except _WatchEndedError:
                 return
             except Exception as error:
                 self.disconnect()
-                raise _problem(error, self.node, "watch nodes") from error
+                raise self._problem(error, permission) from error
             yield kind, parsed
 
     def stop(self) -> None:
@@ -197,10 +222,13 @@ class ApiServer:
         try:
             return request(self._client or self._connect())
         except Exception as error:
-            problem = _problem(error, self.node, permission)
+            problem = self._problem(error, permission)
             if not isinstance(problem.kind, int) or problem.kind == HTTPStatus.UNAUTHORIZED:
                 self.disconnect()
             raise problem from error
+
+    def _problem(self, error: Exception, permission: str) -> Problem:
+        return _problem(error, self.sentences or _node_sentences(self.node), permission)
 
     def _connect(self) -> Client:
         connection = self.access.connection()
@@ -254,14 +282,18 @@ class _Metadata:
     resourceVersion: str | None  # noqa: N815 - as lightkube reads it
 
 
-class _Node(GlobalResource, dict[str, Any]):
-    _api_info = ApiInfo(_NODE, plural="nodes", verbs=["get", "list", "watch"])
+class Watched(GlobalResource, dict[str, Any]):
+    """An object without a namespace, as the server sent it."""
 
     @property
     def metadata(self) -> _Metadata:
-        """The part of the node that lightkube reads in a watch."""
+        """The part of the object that lightkube reads in a watch."""
         metadata = self.get("metadata")
         return _Metadata(metadata.get("resourceVersion") if isinstance(metadata, dict) else None)
+
+
+class _Node(Watched):
+    _api_info = ApiInfo(_NODE, plural="nodes", verbs=["get", "list", "watch"])
 
 
 class _NodeStatus(GlobalSubResource, dict[str, Any]):
@@ -278,12 +310,21 @@ def _version() -> str:
 # --- failures as sentences --------------------------------------------------------------------------------------------
 
 
-def _problem(error: Exception, node: str, permission: str) -> Problem:
+def _node_sentences(node: str) -> Mapping[int, str]:
+    """What refusals of requests about a Node mean."""
+    return {
+        404: f"there is no node {node!r}",
+        409: "others keep changing the node",
+        422: "the patch is refused as invalid or by a policy",
+    }
+
+
+def _problem(error: Exception, sentences: Mapping[int, str], permission: str) -> Problem:
     """Return the problem behind an error of a request."""
     for cause in _chain(error):
         match cause:
             case httpx2.HTTPStatusError(response=httpx2.Response() as response):  # lightkube may fail to read a Status
-                return _refusal(response, node, permission)
+                return _refusal(response, sentences, permission)
             case ApiError(status=status):  # an event of a watch
                 return Problem(status.code, f"the watch ended with status {status.code}: {_line(status.message)}")
             case ssl.SSLCertVerificationError(verify_message=why):
@@ -319,7 +360,7 @@ def _failure(error: Exception) -> str:
             return f"{_line(str(error))} ({type(error).__name__})"
 
 
-def _refusal(response: httpx2.Response, node: str, permission: str) -> Problem:
+def _refusal(response: httpx2.Response, sentences: Mapping[int, str], permission: str) -> Problem:
     status = response.status_code
     try:
         message = _message(response)
@@ -328,10 +369,8 @@ def _refusal(response: httpx2.Response, node: str, permission: str) -> Problem:
     sentences = {
         401: "unauthorized: the API server does not know the credentials, or they have expired",
         403: f"forbidden: the permission to {permission!r} is missing",
-        404: f"there is no node {node!r}",
-        409: "others keep changing the node",
-        422: "the patch is refused as invalid or by a policy",
         429: "too many requests",
+        **sentences,
     }
     pause = re.fullmatch(r"\s*([0-9]{1,9})\s*", response.headers.get("Retry-After", ""))
     return Problem(

@@ -291,6 +291,28 @@ class SliceError(DraError):
 
 
 @frozen
+class SlicePublishError(DraError):
+    """The devices of a driver are not published. `cause` is what the API server said."""
+
+    driver: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"publish ResourceSlices of {self.driver}: {self.cause}"
+
+
+@frozen
+class InvalidPoolError(DraError, ValueError):
+    """Devices that an API server would not accept in a ResourceSlice. `subject` is what is wrong, such as a device."""
+
+    subject: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.problem}"
+
+
+@frozen
 class DraStoppedError(DraError):
     """The DRA manager is not running: it was not started, or it was stopped during the call."""
 

@@ -61,20 +61,37 @@ class PreparedDevice:
 
 @frozen
 class AllocatedDevice:
-    """One result of a claim's allocation (API: `status.allocation.devices.results[]`)."""
+    """One result of a claim's allocation (API: `status.allocation.devices.results[]`).
+
+    With `admin_access`, the device is only looked at, and may belong to other claims at the same time.
+    """
 
     driver: DriverName
     pool: str
     device: str
     request: str = ""
     share_id: str | None = None
+    admin_access: bool = False
+
+
+@frozen
+class DriverConfig:
+    """Parameters for a driver (API: `status.allocation.devices.config[]`). Without `requests` they are for all.
+
+    `parameters` is JSON that only the driver understands.
+    """
+
+    driver: DriverName
+    requests: tuple[str, ...] = ()
+    parameters: object = None
 
 
 @frozen
 class ResourceClaim:
-    """What the DRA manager uses of a ResourceClaim. `allocation` is None before the scheduler has allocated it.
+    """What the DRA manager and drivers use of a ResourceClaim.
 
-    `owner` is the UID of its controller, empty if it has none; `reserved_for` holds UIDs of pods.
+    `owner` is the UID of its controller, empty if it has none; `allocation` is None before the scheduler has allocated
+    the claim; `reserved_for` holds UIDs of pods. Only drivers use `config`.
     """
 
     key: ClaimKey
@@ -82,6 +99,16 @@ class ResourceClaim:
     owner: str = ""
     allocation: tuple[AllocatedDevice, ...] | None = None
     reserved_for: frozenset[str] = frozenset()
+    config: tuple[DriverConfig, ...] = field(default=(), hash=False)
+
+    def config_of(self, device: AllocatedDevice) -> tuple[object, ...]:
+        """The parameters that the claim has for a device of its allocation; later ones count more."""
+        names = (device.request, device.request.partition("/")[0])
+        return tuple(
+            entry.parameters
+            for entry in self.config
+            if entry.driver == device.driver and (not entry.requests or any(name in names for name in entry.requests))
+        )
 
     @property
     def ref(self) -> ClaimRef:

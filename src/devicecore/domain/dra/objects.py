@@ -16,12 +16,14 @@ from devicecore.domain.dra.model import (
     ContainerClaim,
     DraContainer,
     DraPod,
+    DriverConfig,
     DriverName,
     ExtendedClaim,
     PodClaim,
     RequestMapping,
     ResourceClaim,
 )
+from devicecore.domain.dra.slices import StoredSlice
 from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.model import PodUid
 from devicecore.domain.quantity import whole_quantity
@@ -66,6 +68,37 @@ def resource_claim_of(manifest: object) -> ResourceClaim:
         owners[0] if owners else "",
         None if status["allocation"].value is None else tuple(map(_result, results.items())),
         frozenset(consumer["uid"].text() for consumer in status["reservedFor"].items()),
+        tuple(
+            DriverConfig(
+                DriverName(entry["opaque"]["driver"].text("")),
+                tuple(request.text() for request in entry["requests"].items()),
+                entry["opaque"]["parameters"].value,
+            )
+            for entry in status["allocation"]["devices"]["config"].items()
+        ),
+    )
+
+
+def slice_of(manifest: object) -> StoredSlice:
+    """A ResourceSlice of API version resource.k8s.io/v1.
+
+    Raises:
+        InvalidObjectError: a field has the wrong type.
+    """
+    slice_ = _Field("ResourceSlice", "", manifest)
+    metadata, spec = slice_["metadata"], slice_["spec"]
+    pool, devices = spec["pool"], spec["devices"]
+    return StoredSlice(
+        metadata["name"].text(),
+        metadata["uid"].text(""),
+        metadata["resourceVersion"].text(""),
+        spec["driver"].text(""),
+        spec["nodeName"].text(""),
+        pool["name"].text(""),
+        pool["generation"].integer(),
+        pool["resourceSliceCount"].integer(),
+        {name: item.value for name, item in metadata.pairs()},
+        [item.value for item in devices.items()],
     )
 
 
@@ -99,6 +132,7 @@ def _result(result: "_Field") -> AllocatedDevice:
         result["device"].text(""),
         result["request"].text(""),
         result["shareID"].optional(),
+        result["adminAccess"].value is True,
     )
 
 
@@ -136,6 +170,12 @@ class _Field:
             return whole_quantity(str(self.value))
         except InvalidQuantityError as error:
             raise InvalidObjectError(self.kind, self.path.lstrip("."), str(error)) from None
+
+    def integer(self) -> int:
+        """A whole number; 0 if it is absent."""
+        if isinstance(self.value, bool) or not isinstance(self.value, int | None):
+            self._refuse("a whole number")
+        return self.value or 0
 
     def items(self) -> "Iterator[_Field]":
         """The elements of a list."""

@@ -44,6 +44,7 @@ def serve_driver(
     endpoint: str | os.PathLike[str] | None = None,
     socket_name: str | None = None,
     services: Sequence[str] = (*SERVICES, HEALTH_SERVICE),
+    wait_for_registry: bool = False,
     poll_interval: float = 1.0,
     report_period: float = 10.0,
     max_message_bytes: int = 4 * 1024 * 1024,
@@ -57,6 +58,7 @@ def serve_driver(
         socket_name: the name of the registration socket; None for `<driver>-reg.sock`. Two instances of a driver, as
             in a rolling update, need two names.
         services: what the driver lists at registration, the preferred one first. Unknown names are listed only.
+        wait_for_registry: whether to wait in the background for `registry` to exist, because no kubelet has run yet.
         poll_interval: seconds between two looks whether the sockets are still there.
         report_period: seconds after which the last health report is repeated.
         max_message_bytes: how long a kubelet's message may be.
@@ -71,6 +73,7 @@ def serve_driver(
         str(registration),
         None if endpoint is None else str(Path(endpoint).absolute()),
         services=services,
+        wait_for_registry=wait_for_registry,
         poll_interval=poll_interval,
         report_period=report_period,
         max_message_bytes=max_message_bytes,
@@ -89,6 +92,7 @@ class ServedDriver:
         endpoint: str | None,
         *,
         services: Sequence[str],
+        wait_for_registry: bool,
         poll_interval: float,
         report_period: float,
         max_message_bytes: int,
@@ -99,6 +103,7 @@ class ServedDriver:
         self.endpoint: str = endpoint or registration
         """The path of the socket of the driver's services."""
         self._services = tuple(services)
+        self._waits = wait_for_registry
         self._poll_interval = poll_interval
         self._report_period = report_period
         self._max_message_bytes = max_message_bytes
@@ -171,7 +176,11 @@ class ServedDriver:
     async def _open(self, loop: LoopThread) -> None:
         self._service = DriverService(self.driver, self._services, loop, self._report_period)
         for socket in self._sockets:
-            await self._serve(socket)
+            directory = Path(socket.path).parent
+            if self._waits and socket.path == self.registration and not directory.exists():
+                logger.info("waiting for %s, which a kubelet makes", foreign_text(str(directory)))
+            else:
+                await self._serve(socket)
         self._keeper = asyncio.create_task(supervise(f"serving {self.driver.name}", self._keep))
 
     async def _close(self) -> None:
@@ -202,7 +211,8 @@ class ServedDriver:
         while True:
             await asyncio.sleep(self._poll_interval)
             for socket in self._sockets:
-                if socket.is_gone():
+                is_awaited = socket.identity is None and Path(socket.path).parent.exists()
+                if is_awaited or (socket.identity is not None and socket.is_gone()):
                     try:
                         await self._serve(socket)
                     except DirectoryError as error:

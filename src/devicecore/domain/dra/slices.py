@@ -1,0 +1,279 @@
+"""The devices that a driver publishes, and what must change on an API server so that its ResourceSlices show them.
+
+Laws: once the changes are made, `changes` finds nothing more to do. Slices of other drivers and of other nodes are
+never changed. All slices that have the highest generation of a pool show devices that are wanted, and a scheduler sees
+none of them before the pool has as many slices as it says.
+"""
+
+import re
+import zlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from json import dumps
+from typing import NoReturn
+
+from attrs import field, frozen
+
+from devicecore.domain.dra.errors import InvalidPoolError
+from devicecore.domain.dra.model import DriverName
+from devicecore.domain.errors import InvalidQuantityError
+from devicecore.domain.quantity import whole_quantity
+from devicecore.domain.text import foreign_text
+
+MAX_DEVICES = 128
+"""Devices of one slice."""
+
+MAX_GENERATION = 2**63 - 1
+
+NUMA_NODE = "resource.kubernetes.io/numaNode"
+"""The attribute that says to which NUMA node a device is attached (KEP-6072; Kubernetes may still rename it)."""
+
+_MAX_ATTRIBUTES = 32  # together with capacities
+_MAX_TEXT = 64  # bytes
+_MAX_DRIVER, _MAX_NAME, _MAX_DOMAIN = 63, 253, 63
+_NODE_PART = 160  # characters of a node's name in the name of a slice, which has at most 253
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
+_SEMVER = re.compile(
+    r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?"
+)
+
+
+class Version(str):
+    """The value of an attribute that is a version, as semver.org defines it: `Version("1.2.3")`."""
+
+    __slots__ = ()
+
+
+AttributeValue = bool | int | str | Version
+
+
+@frozen
+class PublishedDevice:
+    """A device as a driver publishes it.
+
+    Args:
+        name: a DNS label, unique in its pool.
+        attributes: values by name. A name without a domain belongs to the driver; others have the form `domain/name`.
+        capacity: quantities by name, such as `{"memory": "16Gi"}`.
+
+    Raises:
+        InvalidPoolError: an API server would refuse the device.
+    """
+
+    name: str
+    attributes: Mapping[str, AttributeValue] = field(factory=dict)
+    capacity: Mapping[str, str] = field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        """Check the device."""
+        if not _LABEL.fullmatch(self.name):
+            self.refuse(f"expected a name of 1 to 63 characters a-z, 0-9 and '-', got {foreign_text(self.name)!r}")
+        if len(self.attributes) + len(self.capacity) > _MAX_ATTRIBUTES:
+            self.refuse(f"expected at most {_MAX_ATTRIBUTES} attributes and capacities")
+        for name in (*self.attributes, *self.capacity):
+            domain, slash, last = name.rpartition("/")
+            has_domain = len(domain) <= _MAX_DOMAIN and _SUBDOMAIN.fullmatch(domain)
+            if not _IDENTIFIER.fullmatch(last) or (slash and not has_domain):
+                self.refuse(f"expected attributes called `name` or `domain/name`, got {foreign_text(name)!r}")
+        for name, value in self.attributes.items():
+            self._check_value(name, value)
+        for name, amount in self.capacity.items():
+            try:
+                whole_quantity(amount)
+            except InvalidQuantityError as error:
+                self.refuse(f"capacity {name}: {error}")
+
+    def _check_value(self, name: str, value: AttributeValue) -> None:
+        if isinstance(value, str):
+            if len(value.encode()) > _MAX_TEXT:
+                self.refuse(f"attribute {name}: expected at most {_MAX_TEXT} bytes, got {len(value.encode())}")
+            if isinstance(value, Version) and not _SEMVER.fullmatch(value):
+                self.refuse(f"attribute {name}: expected a version such as 1.2.3, got {foreign_text(value)!r}")
+        elif abs(value) > MAX_GENERATION:
+            self.refuse(f"attribute {name}: expected a number of 64 bits, got {value}")
+
+    def refuse(self, problem: str) -> NoReturn:
+        """Say what is wrong with the device.
+
+        Raises:
+            InvalidPoolError: always.
+        """
+        subject = f"device {foreign_text(self.name)}"
+        raise InvalidPoolError(subject, problem)
+
+    def as_json(self) -> dict[str, object]:
+        """The device as a ResourceSlice has it."""
+        device: dict[str, object] = {"name": self.name}
+        if self.attributes:
+            device["attributes"] = {name: {_type_of(value): value} for name, value in sorted(self.attributes.items())}
+        if self.capacity:
+            device["capacity"] = {name: {"value": amount} for name, amount in sorted(self.capacity.items())}
+        return device
+
+
+def _type_of(value: AttributeValue) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "int"
+    return "version" if isinstance(value, Version) else "string"
+
+
+def _tuple(devices: Iterable[PublishedDevice]) -> tuple[PublishedDevice, ...]:
+    return tuple(devices)
+
+
+@frozen
+class DevicePool:
+    """The devices of one driver on one node.
+
+    Args:
+        driver: the driver's name.
+        node: the node's name.
+        name: the pool's name. Schedulers tell pools of one driver apart by it, so it is usually the node's name.
+        devices: the devices, in the order in which schedulers should prefer them.
+
+    Raises:
+        InvalidPoolError: an API server would refuse the pool.
+    """
+
+    driver: DriverName
+    node: str
+    name: str
+    devices: tuple[PublishedDevice, ...] = field(converter=_tuple)
+
+    def __attrs_post_init__(self) -> None:
+        """Check the names."""
+        checks = (
+            ("driver", self.driver, _MAX_DRIVER, (self.driver,)),
+            ("node", self.node, _MAX_NAME, (self.node,)),
+            ("pool", self.name, _MAX_NAME, self.name.split("/")),
+        )
+        for what, name, limit, parts in checks:
+            if len(name) > limit or not all(map(_SUBDOMAIN.fullmatch, parts)):
+                problem = f"expected a DNS name of at most {limit} characters in lower case, got {foreign_text(name)!r}"
+                raise InvalidPoolError(what, problem)
+        seen: set[str] = set()
+        for device in self.devices:
+            if device.name in seen:
+                device.refuse("expected each name once in a pool, got it twice")
+            seen.add(device.name)
+
+    def slices(self) -> dict[str, list[dict[str, object]]]:
+        """The devices of each slice by the slice's name; one slice without devices if there are none.
+
+        An absent driver and a node without devices would look the same without that slice.
+        """
+        rows = [device.as_json() for device in self.devices]
+        parts = [rows[first : first + MAX_DEVICES] for first in range(0, len(rows), MAX_DEVICES)] or [[]]
+        # The number comes first, because schedulers take slices in the order of their names.
+        identity = zlib.crc32(f"{self.driver}\0{self.node}\0{self.name}".encode())
+        place = f"{self.driver}-{self.node[:_NODE_PART].rstrip('.-')}-{identity:08x}"
+        return {f"{number:05x}-{place}": part for number, part in enumerate(parts)}
+
+
+@frozen
+class StoredSlice:
+    """A ResourceSlice as the API server has it. `metadata` and `spec` are kept whole."""
+
+    name: str
+    uid: str
+    version: str
+    driver: str
+    node: str
+    pool: str
+    generation: int
+    count: int
+    metadata: Mapping[str, object] = field(factory=dict, repr=False)
+    devices: Sequence[object] = field(factory=list, repr=False)
+
+
+@frozen
+class SliceChanges:
+    """What to write: objects to create, objects to replace by name, and slices to delete."""
+
+    generation: int
+    create: tuple[Mapping[str, object], ...] = ()
+    update: tuple[Mapping[str, object], ...] = ()
+    delete: tuple[StoredSlice, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.create or self.update or self.delete)
+
+
+def changes(
+    pool: DevicePool,
+    node_uid: str,
+    stored: Iterable[StoredSlice],
+    *,
+    least_generation: int = 1,
+    returned: Mapping[str, str] = {},
+) -> SliceChanges:
+    """What must be written so that the stored slices show `pool`, and nothing else of its driver on its node.
+
+    Args:
+        pool: what is wanted.
+        node_uid: the UID of the Node object, which owns the slices.
+        stored: the slices that the API server has.
+        least_generation: the lowest generation that may be used.
+        returned: what the server made of devices that it was sent, both as `canonical` writes them. A server may
+            add defaults, and drops fields that it does not know.
+    """
+    own = [one for one in stored if (one.driver, one.node) == (pool.driver, pool.node)]
+    wanted = pool.slices()
+
+    def shows_wanted(one: StoredSlice) -> bool:
+        if one.name not in wanted or one.count != len(wanted):
+            return False
+        sent, kept = canonical(wanted[one.name]), canonical(one.devices)
+        return kept in (sent, returned.get(sent))
+
+    in_pool = [one for one in own if one.pool == pool.name]
+    generation = max([least_generation, *(one.generation for one in in_pool)])
+    if any(one.generation == generation and not shows_wanted(one) for one in in_pool):
+        if generation >= MAX_GENERATION:  # there is no higher one, so these have to go first
+            return SliceChanges(generation, delete=tuple(one for one in in_pool if one.generation == generation))
+        generation += 1
+    owner = {"apiVersion": "v1", "kind": "Node", "name": pool.node, "uid": node_uid, "controller": True}
+    by_name = {one.name: one for one in in_pool}
+
+    def is_right(one: StoredSlice) -> bool:
+        owners = one.metadata.get("ownerReferences")
+        return one.generation == generation and shows_wanted(one) and owners == [owner]
+
+    def body(name: str) -> Mapping[str, object]:
+        kept = by_name[name].metadata if name in by_name else {}
+        return {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {**kept, "name": name, "ownerReferences": [owner]},
+            "spec": {
+                "driver": pool.driver,
+                "nodeName": pool.node,
+                "pool": {"name": pool.name, "generation": generation, "resourceSliceCount": len(wanted)},
+                "devices": wanted[name],
+            },
+        }
+
+    return SliceChanges(
+        generation,
+        create=tuple(body(name) for name in wanted if name not in by_name),
+        update=tuple(body(name) for name in wanted if name in by_name and not is_right(by_name[name])),
+        delete=tuple(one for one in own if one.name not in wanted or one.pool != pool.name),
+    )
+
+
+def canonical(devices: Collection[object]) -> str:
+    """Devices as one text: the same for objects with the same fields, whether empty ones are written or not."""
+    return dumps(_without_empty(list(devices)), sort_keys=True)
+
+
+def _without_empty(value: object) -> object:
+    if isinstance(value, Mapping):
+        shortened = {key: _without_empty(item) for key, item in value.items()}
+        return {key: item for key, item in shortened.items() if item is not None and item not in ({}, [])}
+    if isinstance(value, list):
+        return [_without_empty(item) for item in value]
+    return value

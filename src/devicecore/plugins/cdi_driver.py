@@ -1,0 +1,350 @@
+"""The base of DRA drivers whose containers get devices by CDI.
+
+Laws: a claim that was prepared again gets the same devices and the same CDI file, also after the driver was killed and
+after a reboot. An Unprepare that follows a Prepare leaves nothing behind, even if the Prepare is still under way. Two
+claims never hold the same device, unless the scheduler has shared it. All of this also holds between two instances of
+the driver that use the same directories, as during a rolling update.
+"""
+
+import json
+import logging
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from attrs import field, frozen
+
+from devicecore.domain.dra.answers import PrepareResult, UnprepareResult, is_cdi_name
+from devicecore.domain.dra.errors import DraError, InvalidObjectError
+from devicecore.domain.dra.model import (
+    AllocatedDevice,
+    ClaimRef,
+    ClaimUid,
+    DriverName,
+    PreparedDevice,
+    ResourceClaim,
+)
+from devicecore.domain.dra.objects import resource_claim_of
+from devicecore.domain.errors import DeviceCoreError, SetUpError
+from devicecore.domain.text import foreign_text
+from devicecore.ports.claims import ClaimSource
+from devicecore.ports.dra_driver import DraDriver
+from devicecore.system.directories import make_directory
+from devicecore.system.files import DurableFile, read_file
+from devicecore.system.locks import LockedError, NamedLocks
+
+CDI_DIRECTORY = "/var/run/cdi"
+"""Where container runtimes look for CDI files that do not survive a reboot."""
+
+MAX_RECORD = 4 * 1024 * 1024
+"""Bytes that are read of what the driver has noted of one claim. A claim has at most 32 devices."""
+
+_LOCK_SECONDS = 30.0  # a kubelet waits 45 s for an answer
+_CHOICE = "choice of devices"  # the lock that is held while devices are taken
+_UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
+
+Result = TypeVar("Result")
+
+_log = logging.getLogger(__name__)
+
+
+@frozen
+class NotPreparedError(DraError):
+    """The driver cannot prepare a claim."""
+
+    claim: str = field(converter=foreign_text)
+    problem: str
+
+    def __str__(self) -> str:
+        return f"ResourceClaim {self.claim}: {self.problem}"
+
+
+@frozen
+class CdiKindError(DraError, ValueError):
+    """A driver whose CDI names no container runtime would accept."""
+
+    kind: str = field(converter=foreign_text)
+
+    def __str__(self) -> str:
+        return f"expected a CDI kind `vendor/class` that begins with a letter, got {self.kind!r}: choose `cdi_kind`"
+
+
+@frozen
+class AlreadyRunningError(SetUpError):
+    """Another process runs the same instance of a driver."""
+
+    driver: str
+    directory: str = field(converter=foreign_text)
+
+    def __str__(self) -> str:
+        return (
+            f"an instance of {self.driver} runs already and uses {self.directory}: stop it, or give this one a name of "
+            "its own, such as its pod's UID"
+        )
+
+
+@frozen
+class _Record:
+    """What the driver has noted of a claim: its devices, and its CDI file."""
+
+    claim: ClaimRef
+    devices: tuple[AllocatedDevice, ...]
+    cdi_names: tuple[str, ...]
+    cdi: str
+
+    def to_json(self) -> bytes:
+        """The record as a file has it; the devices as the claim has them."""
+        results = [
+            {
+                "request": row.request,
+                "driver": row.driver,
+                "pool": row.pool,
+                "device": row.device,
+                "shareID": row.share_id,
+                "adminAccess": row.admin_access,
+            }
+            for row in self.devices
+        ]
+        claim = {
+            "metadata": {**self.claim.key._asdict(), "uid": self.claim.uid},
+            "status": {"allocation": {"devices": {"results": results}}},
+        }
+        return json.dumps({"claim": claim, "names": self.cdi_names, "cdi": self.cdi}).encode()
+
+    @classmethod
+    def from_json(cls, blob: bytes) -> "_Record":
+        """Read such a file.
+
+        Raises:
+            ValueError: the bytes are not such a file.
+        """
+        try:
+            read = json.loads(blob)
+            claim, names, cdi = resource_claim_of(read["claim"]), read["names"], read["cdi"]
+        except (InvalidObjectError, KeyError, TypeError, RecursionError) as error:
+            raise ValueError(str(error)) from error
+        if not isinstance(cdi, str) or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            message = "expected CDI names and a CDI file"
+            raise ValueError(message)
+        return cls(claim.ref, claim.allocation or (), tuple(names), cdi)
+
+
+class CdiDriver(DraDriver, ABC):
+    """A `DraDriver` that keeps a file for each claim, and writes a CDI file for each. Subclasses say what is in it.
+
+    Args:
+        name: the driver's name.
+        claims: where ResourceClaims are read: a request of a kubelet does not contain the allocation.
+        state_directory: where claims are noted. It must survive a reboot. It is made if it is missing.
+        cdi_directory: where CDI files are written. It is made if it is missing.
+        cdi_kind: vendor and class of the CDI names; by default `<driver>/device`.
+        cdi_version: the oldest version of the CDI specification that has all that `edits` uses.
+
+    Raises:
+        CdiKindError: no CDI name can have this kind.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        claims: ClaimSource,
+        state_directory: str | os.PathLike[str],
+        cdi_directory: str | os.PathLike[str] = CDI_DIRECTORY,
+        *,
+        cdi_kind: str | None = None,
+        cdi_version: str = "0.3.0",
+    ) -> None:
+        self.name: DriverName = DriverName(name)
+        self.cdi_kind: str = cdi_kind or f"{name}/device"
+        if not is_cdi_name(f"{self.cdi_kind}=x"):
+            raise CdiKindError(self.cdi_kind)
+        self._cdi_version = cdi_version
+        self._claims = claims
+        self._state_directory = Path(state_directory)
+        self._cdi_directory = Path(cdi_directory)
+        self._locks = NamedLocks(self._state_directory / "lock")
+
+    @abstractmethod
+    def edits(self, claim: ResourceClaim, device: AllocatedDevice) -> Mapping[str, object]:
+        """What a container gets with a device: the `containerEdits` of the CDI specification, which are not empty.
+
+        This is called each time the claim is prepared, before the device is taken, and returns the same each time.
+
+        Raises:
+            DraError: the device cannot be prepared; the text is the answer to the kubelet.
+        """
+
+    def set_up(self, claim: ClaimRef, devices: Sequence[AllocatedDevice]) -> None:
+        """Set the devices of a claim up. This is called each time the claim is prepared, also while containers run.
+
+        Raises:
+            DraError: it failed; the text is the answer to the kubelet, which tries again, or unprepares the claim.
+        """
+
+    def release(self, claim: ClaimRef, devices: Sequence[AllocatedDevice]) -> None:
+        """Undo what `set_up` has done. It may be called again for the same claim, also without devices.
+
+        Raises:
+            DraError: the devices are still in use; the text is the answer to the kubelet, which tries again.
+        """
+
+    def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
+        """Note the devices of each claim, write its CDI file, and say which devices it has."""
+        return {claim.uid: self._answer(claim, self._prepare, PrepareResult) for claim in claims}
+
+    def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
+        """Delete the CDI file of each claim and what was noted of it. A claim that is unknown is released already."""
+        return {claim.uid: self._answer(claim, self._unprepare, UnprepareResult) for claim in claims}
+
+    @contextmanager
+    def running(self, instance: str = "") -> Iterator[None]:
+        """Be one instance of the driver until the end of the block. Serve the driver in this block.
+
+        At its beginning, the CDI files of prepared claims are written that are missing, as after a reboot.
+
+        Args:
+            instance: which one. Two instances may run at once if they have different names, such as their pods' UIDs.
+
+        Raises:
+            AlreadyRunningError: the instance runs already.
+            DirectoryError: the state directory cannot be used.
+            OSError: a file cannot be read or written.
+            LockedError: another instance of the driver does not let go of a claim.
+        """
+        self._make_directories()
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(self._locks.held(f"instance {instance}", 0.0))
+            except LockedError:
+                raise AlreadyRunningError(self.name, str(self._state_directory)) from None
+            self._restore()
+            yield
+
+    def _restore(self) -> None:
+        for uid in self._known():
+            with self._locks.held(uid, _LOCK_SECONDS):
+                record = self._read(uid)
+                if isinstance(record, str):
+                    _log.warning("%s", record)
+                elif record is not None:
+                    self._write_cdi(record)
+
+    # --- one claim ----------------------------------------------------------------------------------------------------
+
+    def _answer(self, claim: ClaimRef, act: Callable[[ClaimRef], Result], result: Callable[..., Result]) -> Result:
+        try:
+            if not _UID.fullmatch(claim.uid):  # it becomes the name of a file
+                raise NotPreparedError(claim.key.name, f"expected a UID, got {foreign_text(claim.uid)!r}")
+            self._make_directories()
+            with self._locks.held(claim.uid, _LOCK_SECONDS):
+                return act(claim)
+        except (DeviceCoreError, OSError) as error:
+            return result(error=str(error))
+
+    def _prepare(self, claim: ClaimRef) -> PrepareResult:
+        record = self._record(self._allocated(claim))
+        with self._locks.held(_CHOICE, _LOCK_SECONDS):
+            self._check_free(record)
+            if self._read(claim.uid) != record:
+                self._state_file(claim.uid).write(record.to_json(), None)
+        self.set_up(claim, record.devices)
+        self._write_cdi(record)
+        return PrepareResult(
+            tuple(
+                PreparedDevice(row.pool, row.device, row.share_id, (row.request.partition("/")[0],), (name,))
+                for row, name in zip(record.devices, record.cdi_names, strict=True)
+            )
+        )
+
+    def _unprepare(self, claim: ClaimRef) -> UnprepareResult:
+        record = self._read(claim.uid)
+        self._cdi_file(claim.uid).delete()
+        self.release(claim, record.devices if isinstance(record, _Record) else ())
+        self._state_file(claim.uid).delete()
+        return UnprepareResult()
+
+    def _allocated(self, claim: ClaimRef) -> ResourceClaim:
+        found = self._claims.get(claim.key)
+        if found.uid != claim.uid:
+            raise NotPreparedError(claim.key.name, f"expected UID {claim.uid}, got {foreign_text(found.uid)}")
+        if found.allocation is None:
+            raise NotPreparedError(claim.key.name, "not allocated")
+        return found
+
+    def _record(self, claim: ResourceClaim) -> _Record:
+        rows = tuple(row for row in claim.allocation or () if row.driver == self.name)
+        devices: dict[str, Mapping[str, object]] = {}
+        for row in rows:
+            name = f"{claim.uid}-{row.device}" + (f":{row.share_id}" if row.share_id else "")
+            name = f"{name}:{len(devices)}" if name in devices else name  # two requests may have the same device
+            devices[name] = self.edits(claim, row)
+        listed = [{"name": name, "containerEdits": edits} for name, edits in devices.items()]
+        document = {"cdiVersion": self._cdi_version, "kind": self.cdi_kind, "devices": listed}
+        names = tuple(f"{self.cdi_kind}={name}" for name in devices)
+        return _Record(claim.ref, rows, names, json.dumps(document, indent=2) if rows else "")
+
+    def _check_free(self, record: _Record) -> None:
+        """Refuse devices that another claim holds: schedulers make mistakes, and files get lost."""
+        for uid in self._known():
+            if uid == record.claim.uid:
+                continue
+            other = self._read(uid)
+            if isinstance(other, str):
+                raise NotPreparedError(record.claim.key.name, other)
+            for row in record.devices:
+                if other is not None and any(_excludes(row, held) for held in other.devices):
+                    problem = f"device {row.pool}/{row.device} is prepared for ResourceClaim {other.claim.key} ({uid})"
+                    raise NotPreparedError(record.claim.key.name, foreign_text(problem))
+
+    # --- files --------------------------------------------------------------------------------------------------------
+
+    def _make_directories(self) -> None:
+        self._state_directory.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(self._state_directory)
+        self._cdi_directory.mkdir(parents=True, exist_ok=True)
+
+    def _state_file(self, uid: ClaimUid) -> DurableFile:
+        return DurableFile(self._state_directory / f"{uid}.json", 0o600, max_bytes=MAX_RECORD)
+
+    def _cdi_file(self, uid: ClaimUid) -> DurableFile:
+        vendor = self.cdi_kind.replace("/", "-")
+        return DurableFile(self._cdi_directory / f"{vendor}-{uid}.json", 0o644, max_bytes=MAX_RECORD)
+
+    def _known(self) -> Iterator[ClaimUid]:
+        """The UIDs of the claims that are noted."""
+        for path in sorted(self._state_directory.glob("*.json")):
+            if _UID.fullmatch(path.stem):
+                yield ClaimUid(path.stem)
+
+    def _read(self, uid: ClaimUid) -> _Record | str | None:
+        """What is noted of a claim; None for nothing, or a sentence that says why it cannot be read."""
+        path = self._state_directory / f"{uid}.json"
+        try:
+            return _Record.from_json(read_file(path, MAX_RECORD))
+        except FileNotFoundError:
+            return None
+        except (ValueError, OSError) as error:
+            cause = foreign_text(str(getattr(error, "strerror", None) or error))
+            return (
+                f"{path} cannot be read ({cause}), so the devices of claim {uid} are not known: "
+                "unprepare that claim, or delete the file if no container uses it"
+            )
+
+    def _write_cdi(self, record: _Record) -> None:
+        """Write the CDI file of a claim, if it is another one. A runtime may read it at any time."""
+        file = self._cdi_file(record.claim.uid)
+        if not record.cdi:
+            file.delete()
+        elif file.read() != record.cdi.encode():
+            file.replace(record.cdi.encode())
+
+
+def _excludes(wanted: AllocatedDevice, held: AllocatedDevice) -> bool:
+    """Whether two claims cannot have these at the same time."""
+    if (wanted.pool, wanted.device) != (held.pool, held.device) or wanted.admin_access or held.admin_access:
+        return False
+    return not (wanted.share_id and held.share_id) or wanted.share_id == held.share_id

@@ -1,0 +1,100 @@
+"""Locks by name, which the threads of all processes share through one file.
+
+Law: threads of one process get a lock in the order in which they asked for it. A lock is free as soon as its process
+has ended, however it ended, and leaves nothing behind.
+"""
+
+import fcntl
+import hashlib
+import os
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from attrs import frozen
+
+from devicecore.domain.errors import DeviceCoreError
+
+_POLL = 0.02  # seconds between two attempts, because no call of the system waits for a lock with a deadline
+
+
+@frozen
+class LockedError(DeviceCoreError):
+    """Another process holds the lock."""
+
+    name: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"another process holds {self.name!r} in {self.path}"
+
+
+class NamedLocks:
+    """Locks by name. The file is made if it is missing, and stays empty.
+
+    Each name locks one byte of the file, through an open file of its own. So it excludes the threads of this process as
+    well, and the system frees it when the process ends.
+
+    Args:
+        path: the file. Its directory must exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._condition = threading.Condition()  # held while the queues change, never while a lock is awaited
+        self._queues: dict[str, deque[object]] = {}
+
+    @contextmanager
+    def held(self, name: str, timeout: float) -> Iterator[None]:
+        """Hold the lock `name` until the end of the block.
+
+        Args:
+            name: which lock.
+            timeout: seconds to wait for other processes; threads of this process are waited for in any case.
+
+        Raises:
+            LockedError: another process held it all the time.
+            OSError: the file cannot be made or locked.
+        """
+        ticket = object()
+        with self._condition:
+            queue = self._queues.setdefault(name, deque())
+            queue.append(ticket)
+        try:
+            with self._condition:
+                self._condition.wait_for(lambda: queue[0] is ticket)
+            with self._locked(name, timeout):
+                yield
+        finally:
+            with self._condition:
+                queue.remove(ticket)
+                if not queue:
+                    del self._queues[name]
+                self._condition.notify_all()
+
+    @contextmanager
+    def _locked(self, name: str, timeout: float) -> Iterator[None]:
+        end = time.monotonic() + timeout
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            while not _try(descriptor, name):
+                if time.monotonic() >= end:
+                    raise LockedError(name, str(self._path))
+                time.sleep(_POLL)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _try(descriptor: int, name: str) -> bool:
+    place = int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
+    request = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, place, 1, 0)
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
