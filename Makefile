@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check --no-input
 
 .NOTPARALLEL: # two pips must not work on one environment
 .DEFAULT_GOAL := help
-.PHONY: help test quick lint types imports unit laws matrix simulate bench storm fuzz demo format protos clean FORCE
+.PHONY: help test quick lint types imports unit laws matrix simulate bench storm fuzz demo format protos conformance clean FORCE
 
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
@@ -92,6 +92,9 @@ format: $(VENV)/.dev ## let ruff write what it can
 
 protos: $(VENV)/.dev ## compile the .proto files again
 	@$(BIN)/python tools/make_protos.py
+
+conformance: $(VENV)/.dev ## write docs/conformance.md, which lists the conformance checks, again
+	@$(BIN)/python tools/make_conformance.py
 
 clean: ## remove the environment, and everything else that can be made again
 	@if [ -f $(VENV)/pyvenv.cfg ]; then rm -rf $(VENV); fi

@@ -1,0 +1,45 @@
+"""Writes docs/conformance.md, the list of all conformance checks, from the checks themselves: `make conformance`."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from devicecore.conformance import Check
+from devicecore.conformance.device_plugin import CHECKS
+
+PAGE = Path(__file__).parents[1] / "docs" / "conformance.md"
+
+INTRODUCTION = """\
+# What the conformance checks check, and why
+
+`make conformance` writes this page from the checks themselves. [test-your-plugin.md](test-your-plugin.md) says how to
+run them.
+
+* **must**: Kubernetes cannot work with the plugin or driver, or containers get devices of others. A run with such a
+  failure has failed.
+* **should**: it works until something happens that does happen on real nodes.
+* **info**: good to know.
+"""
+
+
+def page() -> str:
+    """Return the page."""
+    return "\n".join([INTRODUCTION, *_suite("Device plugins", CHECKS)])
+
+
+def _suite(title: str, checks: Sequence[Check[Any]]) -> Iterator[str]:
+    yield f"## {title}\n"
+    for check in checks:
+        yield from _entry(check)
+
+
+def _entry(check: Check[Any]) -> Iterator[str]:
+    yield f"### {check.name}\n"
+    yield f"**{check.severity.value}.** {check.done}\n"
+    yield f"* Expected: {check.expected}"
+    yield f"* Because: {check.clause}\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"wrote {PAGE}")
