@@ -246,5 +246,5 @@ def trial_node(
         tuple(state.ledger),
         [resource for resource, listed in devices.items() if not listed],
         Topology(tuple(map(NumaNode, numa_nodes or known)), policy, scope),
-        {PodUid(held.owner.uid): held.owner.identity for held in facts.held if held.owner.uid},
+        {PodUid(one.owner.uid): one.owner.identity for one in facts.allocations if one.owner.uid},
     )

@@ -16,8 +16,8 @@ import pytest
 
 from devicecore import DeviceManager
 from devicecore.adapters.kube_api import ApiAccessError, Backoff, KubeApiSink, NodeNameError, PatchStrategy
+from devicecore.adapters.kube_api.client_config import load
 from devicecore.adapters.kube_api.http import MAX_ANSWER
-from devicecore.adapters.kube_api.kubeconfig import load
 from devicecore.adapters.memory import MemoryStore, MemoryTransport
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import SinkError
@@ -172,7 +172,7 @@ class TestPublishing:
     def test_a_number_may_be_written_in_many_ways(self, server: NodeServer, connect: Connect, quantity: str) -> None:
         node = server.node(NODE)
         node["status"]["capacity"][GPU] = quantity
-        server.cue(Answer(200, node), verb="get")
+        server.inject(Answer(200, node), verb="get")
         published(connect(), NodeStatus({GPU: 4000}))
         assert server.patches == []
 
@@ -182,7 +182,7 @@ class TestPublishing:
     ) -> None:
         node = server.node(NODE)
         node["status"]["capacity"][GPU] = quantity
-        server.cue(Answer(200, node), verb="get")
+        server.inject(Answer(200, node), verb="get")
         published(connect(), NodeStatus({GPU: 4000}))
         assert server.status(NODE) == with_gpus("4k", None)
 
@@ -298,7 +298,7 @@ class TestPublishing:
             server.write(NODE, lambda status: status.update(heartbeat=status.get("heartbeat", 0) + 1))
 
         published(sink, status(4))
-        server.cue(RunFirst(count), RunFirst(wipe), RunFirst(count), verb="patch")
+        server.inject(RunFirst(count), RunFirst(wipe), RunFirst(count), verb="patch")
         published(sink, status(5))
         assert server.status(NODE) == {**with_gpus("5", "5"), "heartbeat": 2}
         assert sink.problem is None
@@ -306,14 +306,14 @@ class TestPublishing:
     def test_a_key_that_another_writer_deletes_first_is_deleted(self, server: NodeServer, connect: Connect) -> None:
         sink = connect(keep_removed=False)
         published(sink, status(4))
-        server.cue(RunFirst(lambda: server.write(NODE, lambda status: status["capacity"].pop(GPU))), verb="patch")
+        server.inject(RunFirst(lambda: server.write(NODE, lambda status: status["capacity"].pop(GPU))), verb="patch")
         published(sink, NodeStatus(removed=(GPU,)))
         assert server.status(NODE) == FOREIGN
 
     def test_a_map_that_appears_meanwhile_is_not_replaced(self, server: NodeServer, connect: Connect) -> None:
         server.delete("Node", NODE)
         server.add_node(NODE, {"conditions": []})
-        server.cue(RunFirst(lambda: server.write(NODE, lambda status: status.update(FOREIGN))), verb="patch")
+        server.inject(RunFirst(lambda: server.write(NODE, lambda status: status.update(FOREIGN))), verb="patch")
         published(connect(), status(4))
         assert server.status(NODE) == with_gpus("4", "4")
 
@@ -335,7 +335,7 @@ class TestPublishing:
 class TestTrouble:
     def test_publishing_never_waits_for_the_server(self, server: NodeServer, connect: Connect) -> None:
         sink = connect()
-        server.cue(Hang(), verb="get")
+        server.inject(Hang(), verb="get")
         began = time.monotonic()
         for count in range(100):
             sink.publish(status(count))
@@ -372,7 +372,7 @@ class TestTrouble:
 
     @pytest.mark.parametrize("verb", ["get", "patch"])
     @pytest.mark.parametrize(
-        ("cue", "problem"),
+        ("fault", "problem"),
         [
             (Answer(500, {"message": "etcd is away"}), "HTTP status 500 .etcd is away."),
             (Answer(503, "the proxy\nis starting"), "HTTP status 503 .the proxy is starting."),
@@ -399,10 +399,10 @@ class TestTrouble:
         ],
     )
     def test_every_failure_is_reported_and_tried_again(
-        self, server: NodeServer, connect: Connect, verb: str, cue: Answer | Drop, problem: str
+        self, server: NodeServer, connect: Connect, verb: str, fault: Answer | Drop, problem: str
     ) -> None:
         sink = connect()
-        server.cue(*[cue] * 2, verb=verb)
+        server.inject(*[fault] * 2, verb=verb)
         sink.publish(status(4))
         if problem:
             wait_for_problem(sink, server, problem)
@@ -414,7 +414,7 @@ class TestTrouble:
         self, server: NodeServer, connect: Connect
     ) -> None:
         sink = connect(timeout=0.1)
-        server.cue(Hang(), verb="patch")
+        server.inject(Hang(), verb="patch")
         sink.publish(status(4))
         wait_for_problem(sink, server, "^no complete answer in time$")
         sink.wait_until_published(PATIENCE)
@@ -422,7 +422,7 @@ class TestTrouble:
 
     def test_a_retry_after_is_respected(self, server: NodeServer, connect: Connect) -> None:
         sink = connect()
-        server.cue(Answer(429, {"message": "slow down"}, {"Retry-After": "1"}), verb="patch")
+        server.inject(Answer(429, {"message": "slow down"}, {"Retry-After": "1"}), verb="patch")
         sink.publish(status(4))
         wait_for_problem(sink, server, "^too many requests .slow down.$")
         began, asked = time.monotonic(), len(server.calls)
@@ -434,7 +434,7 @@ class TestTrouble:
 
     def test_a_patch_without_effect_is_a_problem(self, server: NodeServer, connect: Connect) -> None:
         sink = connect()
-        server.cue(Answer(200, server.node(NODE)), verb="patch")
+        server.inject(Answer(200, server.node(NODE)), verb="patch")
         sink.publish(status(4))
         wait_for_problem(sink, server, "accepted the patch, but the node does not show it")
         sink.wait_until_published(PATIENCE)
@@ -442,7 +442,7 @@ class TestTrouble:
     def test_other_writers_that_never_stop_are_a_problem(self, server: NodeServer, connect: Connect) -> None:
         sink = connect(backoff=Backoff(0.2, 0.2))
         write = RunFirst(lambda: server.write(NODE, lambda status: status.update(now=time.time())))
-        server.cue(write, verb="patch", times=4)
+        server.inject(write, verb="patch", times=4)
         sink.publish(status(4))
         wait_for_problem(sink, server, "^others keep changing the node .Operation cannot be fulfilled")
         sink.wait_until_published(PATIENCE)
@@ -955,7 +955,7 @@ class TestLimits:
     ) -> None:
         over = threading.Event()
         sink = connect(timeout=0.3)
-        server.cue(Chunks(endless(b" ", 0.02, over)), verb=verb)
+        server.inject(Chunks(endless(b" ", 0.02, over)), verb=verb)
         sink.publish(status(4))
         wait_for_problem(sink, server, "^no complete answer in time$")
         sink.wait_until_published(PATIENCE)
@@ -996,7 +996,7 @@ class TestLimits:
                 yield b"x" * 1_000_000
 
         sink = connect()
-        server.cue(Chunks(parts()), verb="get")
+        server.inject(Chunks(parts()), verb="get")
         sink.publish(status(4))
         wait_for_problem(sink, server, f"^the answer has more than {MAX_ANSWER} bytes$")
         sink.wait_until_published(PATIENCE)
@@ -1007,7 +1007,7 @@ class TestLimits:
         self, server: NodeServer, connect: Connect, body: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         sink = connect()
-        server.cue(Answer(200, body, {"Content-Type": "application/json"}), Answer(500, body), verb="get")
+        server.inject(Answer(200, body, {"Content-Type": "application/json"}), Answer(500, body), verb="get")
         sink.publish(status(4))
         sink.wait_until_published(PATIENCE)
         assert all(line.isprintable() and len(line) < 1500 for line in logged(caplog))
@@ -1016,11 +1016,11 @@ class TestLimits:
         self, server: NodeServer, connect: Connect
     ) -> None:
         sink = connect(backoff=Backoff(1000, 1000))
-        server.cue(*[Answer(422, {"message": "denied by a policy"})] * 10, verb="patch")
+        server.inject(*[Answer(422, {"message": "denied by a policy"})] * 10, verb="patch")
         sink.publish(status(4))
         wait_for_problem(sink, server, "^the patch is refused as invalid or by a policy .denied by a policy.$")
         assert len(server.patches) == 1
-        server.clear_cues()
+        server.clear_faults()
 
     def test_at_most_two_patches_in_a_second_and_always_the_newest_state(
         self, server: NodeServer, connect: Connect
@@ -1099,7 +1099,7 @@ class TestWatching:
         server.wait_for(lambda: server.status(NODE) == with_gpus("4", "4"))
 
     @pytest.mark.parametrize(
-        "cue",
+        "fault",
         [
             Answer(500, "no"),
             Drop(),
@@ -1110,9 +1110,9 @@ class TestWatching:
         ],
     )
     def test_a_watch_that_fails_is_begun_anew(
-        self, server: NodeServer, connect: Connect, cue: Answer | Drop | Chunks
+        self, server: NodeServer, connect: Connect, fault: Answer | Drop | Chunks
     ) -> None:
-        server.cue(*[cue] * 3, verb="watch")
+        server.inject(*[fault] * 3, verb="watch")
         published(connect(resync=1000), status(4))
         server.wait_for(lambda: len(server.watches) >= 4)
         server.write(NODE, lambda status: status["capacity"].pop(GPU))
@@ -1145,7 +1145,7 @@ class TestClosing:
 
     def test_closing_makes_a_last_attempt_without_a_pause(self, server: NodeServer, connect: Connect) -> None:
         sink = connect(backoff=Backoff(1000, 1000))
-        server.cue(Answer(429, {}, {"Retry-After": "1000"}), verb="get")
+        server.inject(Answer(429, {}, {"Retry-After": "1000"}), verb="get")
         sink.publish(status(4))
         wait_for_problem(sink, server, "too many requests")
         sink.publish(status(5))
@@ -1172,7 +1172,7 @@ class TestClosing:
     def test_closing_does_not_wait_for_a_server_that_hangs(
         self, server: NodeServer, connect: Connect, caplog: pytest.LogCaptureFixture
     ) -> None:
-        server.cue(Hang(), verb="get")
+        server.inject(Hang(), verb="get")
         sink = connect()
         sink.publish(status(4))
         server.wait_for(lambda: server.calls)
@@ -1188,7 +1188,7 @@ class TestClosing:
         assert server.status(NODE) == FOREIGN
 
     def test_waiting_without_success_says_why(self, server: NodeServer, connect: Connect) -> None:
-        server.cue(Hang(), verb="get")
+        server.inject(Hang(), verb="get")
         sink = connect()
         sink.publish(status(4))
         with pytest.raises(SinkError, match=r"no answer within 0\.01 s"):

@@ -63,14 +63,14 @@ class TestClaims:
             with pytest.raises(ClaimSourceError, match=r'^resourceclaims\.resource\.k8s\.io "claim" is forbidden'):
                 claims.get(KEY)
             server.forbidden.clear()
-            server.cue(Answer(500, {"kind": "Status", "message": "etcd is away"}))
+            server.inject(Answer(500, {"kind": "Status", "message": "etcd is away"}))
             with pytest.raises(ClaimSourceError, match=r"^etcd is away$"):
                 claims.get(KEY)
 
     def test_a_server_that_drops_a_request_is_asked_again_next_time(self, server: LocalApiServer, config: Path) -> None:
         server.create(CLAIM)
         with KubeApiClaims(kubeconfig=config) as claims:
-            server.cue(Drop())
+            server.inject(Drop())
             with pytest.raises(ClaimSourceError, match="no connection"):
                 claims.get(KEY)
             assert claims.get(KEY).key == KEY
@@ -90,7 +90,7 @@ class TestClaims:
     def test_an_answer_that_is_no_such_claim_is_refused(
         self, server: LocalApiServer, config: Path, body: object, sentence: str
     ) -> None:
-        server.cue(Answer(200, body))
+        server.inject(Answer(200, body))
         with KubeApiClaims(kubeconfig=config) as claims, pytest.raises(ClaimSourceError, match=sentence):
             claims.get(KEY)
 
@@ -105,7 +105,7 @@ class TestClaims:
     def test_a_call_that_waits_delays_no_other(self, server: LocalApiServer, config: Path) -> None:
         server.create(CLAIM)
         arrived = threading.Event()
-        server.cue(RunFirst(arrived.set), Hang())
+        server.inject(RunFirst(arrived.set), Hang())
         with KubeApiClaims(kubeconfig=config, timeout=20) as claims, ThreadPoolExecutor(1) as caller:
             claims.get(KEY)
             late = caller.submit(claims.get, KEY)
@@ -174,10 +174,12 @@ class TestSlices:
             with pytest.raises(SliceError, match="forbidden"):
                 slices.delete(GPU)
             server.forbidden.clear()
-            server.cue(Drop())
+            server.inject(Drop())
             with pytest.raises(SliceError, match="no connection"):
                 slices.delete(GPU)
-            server.cue(Answer(404, {"kind": "Status", "message": "the server could not find the requested resource"}))
+            server.inject(
+                Answer(404, {"kind": "Status", "message": "the server could not find the requested resource"})
+            )
             slices.delete(GPU)
             assert names(server) == {"ours"}
             slices.delete(GPU)

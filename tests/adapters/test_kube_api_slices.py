@@ -108,7 +108,7 @@ def test_a_wipe_is_noticed_although_watches_break(server: LocalApiServer, publis
     publisher.publish(devices(2))
     publisher.wait_until_published(PATIENCE)
     expired = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410, "reason": "Expired"}
-    server.cue(Answer(410, expired), Drop(), Answer(500, "broken"), verb="watch", resource="resourceslices")
+    server.inject(Answer(410, expired), Drop(), Answer(500, "broken"), verb="watch", resource="resourceslices")
     server.cut_watches()
     for one in server.objects("ResourceSlice"):
         server.delete("ResourceSlice", one["metadata"]["name"])
@@ -133,9 +133,9 @@ def test_conflicts_and_lost_answers_end_with_the_same_slices(
     server: LocalApiServer, publisher: KubeApiSlicePublisher
 ) -> None:
     conflict = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 409, "reason": "Conflict"}
-    server.cue(Drop(after=True), verb="create", resource="resourceslices")
-    server.cue(Answer(429, "slow down", {"Retry-After": "0"}), verb="create", resource="resourceslices")
-    server.cue(Answer(409, conflict), verb="update", resource="resourceslices", times=None, every=2)
+    server.inject(Drop(after=True), verb="create", resource="resourceslices")
+    server.inject(Answer(429, "slow down", {"Retry-After": "0"}), verb="create", resource="resourceslices")
+    server.inject(Answer(409, conflict), verb="update", resource="resourceslices", times=None, every=2)
     publisher.publish(devices(300))
     publisher.wait_until_published(PATIENCE)
     publisher.publish(devices(299))

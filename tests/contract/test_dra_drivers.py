@@ -166,7 +166,7 @@ class CallsTheDead(MemoryDriverTransport):
 class TellsOfItsStop(MemoryDriverTransport):
     def stop(self) -> None:
         for instance in tuple(self._instances):
-            self._tell(DriverRemoved(instance))
+            self._notify(DriverRemoved(instance))
         super().stop()
 
 

@@ -417,13 +417,13 @@ def test_a_watch_that_is_cut_ends(server: LocalApiServer, watch: Callable[[str],
 
 
 def test_a_cue_answers_every_second_write(server: LocalApiServer) -> None:
-    server.cue(Answer(409, {"kind": "Status"}), verb="create", resource="resourceslices", times=None, every=2)
+    server.inject(Answer(409, {"kind": "Status"}), verb="create", resource="resourceslices", times=None, every=2)
     codes = [ask(server, "POST", SLICES, a_slice(f"s{number}")).code for number in range(4)]
     assert codes == [201, 409, 201, 409]
 
 
 def test_a_dropped_answer_leaves_what_was_stored(server: LocalApiServer) -> None:
-    server.cue(Drop(after=True), verb="create")
+    server.inject(Drop(after=True), verb="create")
     with pytest.raises((http.client.HTTPException, OSError)):
         ask(server, "POST", SLICES, a_slice())
     assert server.get("ResourceSlice", "s")
@@ -437,7 +437,7 @@ def test_a_refusal_names_verb_and_resource(server: LocalApiServer) -> None:
 
 
 def test_a_delay_ends_when_the_server_stops(server: LocalApiServer) -> None:
-    server.cue(Delay(3600))
+    server.inject(Delay(3600))
     replies: Queue[object] = Queue()
 
     def ask_once() -> None:

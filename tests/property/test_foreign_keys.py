@@ -158,8 +158,8 @@ def test_foreign_keys_never_change(
         server.write(name, interference)
         done.append(interference)
 
-    server.clear_cues()
-    server.cue(*[RunFirst(partial(interfere, each)) for each in meanwhile], verb="patch")
+    server.clear_faults()
+    server.inject(*[RunFirst(partial(interfere, each)) for each in meanwhile], verb="patch")
     with KubeApiSink(
         name,
         kubeconfig=kubeconfig,

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError, Message
 
 from devicecore.adapters.grpc_unix.limits import ListCheck
 from devicecore.adapters.kube_api import ApiAccessError, PatchStrategy
-from devicecore.adapters.kube_api.kubeconfig import load
+from devicecore.adapters.kube_api.client_config import load
 from devicecore.adapters.kube_api.patches import NodeObject, Wanted, changes, render
 from devicecore.adapters.manifests import ManifestError, read_pods
 from devicecore.adapters.manifests.pods_file import PodsFile

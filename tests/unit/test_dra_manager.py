@@ -122,7 +122,7 @@ class Node:
     now: float = 1_000.0
     heard: list[ClaimHealthChanged] = field(factory=list)
 
-    def manager(self, *, refuse_suspicious: bool = False) -> DraManager:
+    def manager(self, *, fail_on_warnings: bool = False) -> DraManager:
         self.transport = MemoryDriverTransport()
         manager = DraManager(
             self.transport,
@@ -132,7 +132,7 @@ class Node:
             slices=self.slices,
             health_store=self.health_store,
             observers=[self.heard.append],
-            refuse_suspicious=refuse_suspicious,
+            fail_on_warnings=fail_on_warnings,
             clock=lambda: self.now,
             wall_clock=lambda: int(self.now * SECOND),
         )
@@ -483,7 +483,7 @@ def test_a_device_that_is_not_allocated_is_reported(node: Node) -> None:
     driver.devices = (PreparedDevice("pool", "other", None, ("s",), ("no name",)),)
     node.transport.register(driver)
     node.claim("claim", "a")
-    assert manager.prepare(pod("a", "claim")).suspicions == (
+    assert manager.prepare(pod("a", "claim")).warnings == (
         "gpu.example.com answered device 'pool'/'other', which is not allocated to the claim",
         "gpu.example.com answered device 'pool'/'other' with the CDI name 'no name': expected vendor/class=device",
         "gpu.example.com answered device 'pool'/'other' for the request 's', which the claim does not have",
@@ -492,7 +492,7 @@ def test_a_device_that_is_not_allocated_is_reported(node: Node) -> None:
 
 
 def test_a_device_that_is_not_allocated_is_refused_if_that_is_wanted(node: Node) -> None:
-    manager, driver = node.manager(refuse_suspicious=True), Driver()
+    manager, driver = node.manager(fail_on_warnings=True), Driver()
     driver.devices = (PreparedDevice("pool", "other"),)
     node.transport.register(driver)
     node.claim("claim", "a")
@@ -501,7 +501,7 @@ def test_a_device_that_is_not_allocated_is_refused_if_that_is_wanted(node: Node)
     assert isinstance(refused.value.cause, ClaimFailedError)
     assert manager.claims.claims[ClaimKey("default", "claim")].drivers == {GPU: None}
     driver.devices = None
-    assert manager.prepare(pod("a", "claim")).suspicions == ()
+    assert manager.prepare(pod("a", "claim")).warnings == ()
 
 
 # --- drivers and slices -----------------------------------------------------------------------------------------------

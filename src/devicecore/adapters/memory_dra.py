@@ -102,12 +102,12 @@ class MemoryDriverTransport:
         except Exception as error:  # an exception is the driver's answer, whatever it is
             raise DriverCallError(method, "Unknown", str(error)) from error
 
-    def _tell(self, event: DriverEvent) -> None:
+    def _notify(self, event: DriverEvent) -> None:
         if self._listener and event.instance in self._instances:
             self._listener(event)
 
     def _remove(self, id_: InstanceId) -> None:
-        self._tell(DriverRemoved(id_))
+        self._notify(DriverRemoved(id_))
         self._instances.pop(id_, None)
 
 
@@ -142,18 +142,18 @@ class MemoryDriverInstance:
     def report(self, *devices: ReportedHealth) -> None:
         """Report the health of devices."""
         with self._in_turn:
-            self._transport._tell(HealthReported(self.id, devices))  # noqa: SLF001  # as above
+            self._transport._notify(HealthReported(self.id, devices))  # noqa: SLF001  # as above
 
     def end_health(self) -> None:
         """End the stream of health reports."""
         with self._in_turn:
-            self._transport._tell(HealthEnded(self.id))  # noqa: SLF001  # as above
+            self._transport._notify(HealthEnded(self.id))  # noqa: SLF001  # as above
 
     def _change(self, event: DriverEvent, *, connected: bool) -> None:
         with self._in_turn:
             if self.is_connected is not connected:
                 self.is_connected = connected
-                self._transport._tell(event)  # noqa: SLF001  # as above
+                self._transport._notify(event)  # noqa: SLF001  # as above
 
 
 @define

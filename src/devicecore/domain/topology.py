@@ -194,14 +194,14 @@ def generate_hints(
     Only NUMA nodes with devices of the resource are combined. `_masks` says which sets are examined if there are more
     than `MAX_MASKS`.
     """
-    anchored: Sequence[DeviceId] = ()
+    must_reuse: Sequence[DeviceId] = ()
     if reusable:
         listed = (report.devices[device] for device in reusable if device in report.devices)
-        anchored = [device.id for device in listed if device.topology is not None]
+        must_reuse = [device.id for device in listed if device.topology is not None]
     sizes, machine = report.numa_node_sizes, tuple(numa_nodes)
-    if anchored or sizes is None or report.by_numa_node.keys().isdisjoint(machine):
+    if must_reuse or sizes is None or report.by_numa_node.keys().isdisjoint(machine):
         with_devices = tuple([numa_node for numa_node in report.by_numa_node if numa_node in machine]) or machine
-        return _hints_by_sets(report, available, anchored, size, with_devices)
+        return _hints_by_sets(report, available, must_reuse, size, with_devices)
     free = {numa_node: available.common(devices) for numa_node, devices in report.by_numa_node.items()}
     if 1 << len(sizes) <= MAX_MASKS:
         candidates = _all_candidates(sizes, machine, size)
@@ -228,7 +228,7 @@ def _candidates(masks: Iterable["_Mask"], sizes: Collection[int], size: int) -> 
 def _hints_by_sets(
     report: DeviceReport,
     available: DeviceSet,
-    anchored: Sequence[DeviceId],
+    must_reuse: Sequence[DeviceId],
     size: int,
     numa_nodes: tuple[NumaNode, ...],
 ) -> tuple[TopologyHint, ...]:
@@ -237,13 +237,13 @@ def _hints_by_sets(
     sizes = {numa_node: len(devices) for numa_node, devices in known.items()}
     free = {numa_node: available.common(devices) for numa_node, devices in known.items()}
     least = _fewest_nodes(known, size)
-    reused = report.index.select(anchored)
+    reused = report.index.select(must_reuse)
     found: list[_Mask] = []
     for mask in _masks(numa_nodes, sizes, free, size):
         touched = reduce(or_, [known[numa_node] for numa_node in mask.numa_nodes])
         if len(mask.numa_nodes) < least and len(touched) >= size:
             least = len(mask.numa_nodes)
-        if len(available & touched) >= size - len(anchored) and reused <= touched:
+        if len(available & touched) >= size - len(must_reuse) and reused <= touched:
             found.append(mask)
     return tuple([mask.preferred if len(mask.numa_nodes) == least else mask.other for mask in found])
 

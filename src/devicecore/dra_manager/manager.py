@@ -56,7 +56,7 @@ class DraManager:
         health_store: where the health of devices is kept; without it, a restart forgets it.
         metrics: measures `prepare` and `unprepare`.
         observers: are notified of the health of claimed devices.
-        refuse_suspicious: whether `prepare` fails if a driver answers devices that were not allocated, requests that
+        fail_on_warnings: whether `prepare` fails if a driver answers devices that were not allocated, requests that
             the claim does not have, or malformed CDI names. A kubelet takes them.
         clock: monotonic seconds.
         wall_clock: nanoseconds since 1970.
@@ -73,7 +73,7 @@ class DraManager:
         health_store: CheckpointStore | None = None,
         metrics: DraMetrics | None = None,
         observers: Iterable[DraObserver] = (),
-        refuse_suspicious: bool = False,
+        fail_on_warnings: bool = False,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], int] = time.time_ns,
     ) -> None:
@@ -87,7 +87,7 @@ class DraManager:
         self._drivers = DriverList(slices, clock)
         self._health = HealthRecord(health_store, wall_clock)
         self._preparation = Preparation(
-            self._saved, self._turns, self._drivers, transport, claims, refuse_suspicious=refuse_suspicious
+            self._saved, self._turns, self._drivers, transport, claims, fail_on_warnings=fail_on_warnings
         )
         self._release = Release(self._saved, self._turns, self._drivers, transport)
         self._starting = threading.Lock()  # held while it starts or stops

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from attrs import frozen
 
-from devicecore.domain.dra.answers import PREPARE, suspicions
+from devicecore.domain.dra.answers import PREPARE, answer_warnings
 from devicecore.domain.dra.errors import (
     ClaimFailedError,
     ClaimSourceError,
@@ -44,7 +44,7 @@ class PreparedPod:
     """The prepared claims of a pod, and what looks wrong in the answers of drivers, one sentence each."""
 
     claims: tuple[ClaimKey, ...] = ()
-    suspicions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class Preparation:
@@ -58,14 +58,14 @@ class Preparation:
         transport: DriverTransport,
         source: ClaimSource,
         *,
-        refuse_suspicious: bool,
+        fail_on_warnings: bool,
     ) -> None:
         self._claims = claims
         self._turns = turns
         self._drivers = drivers
         self._transport = transport
         self._source = source
-        self._refuse_suspicious = refuse_suspicious
+        self._fail_on_warnings = fail_on_warnings
 
     def prepare(self, pod: DraPod) -> PreparedPod:
         """Prepare all claims of a pod, each once. The caller has the pod's turn.
@@ -120,8 +120,8 @@ class Preparation:
             for claim in left.claims:
                 allocation = claims[claim.key].allocation or ()
                 result = answer.get(claim.uid)
-                odd = suspicions(left.driver, allocation, result.devices) if result else ()
-                if odd and self._refuse_suspicious:
+                odd = answer_warnings(left.driver, allocation, result.devices) if result else ()
+                if odd and self._fail_on_warnings:
                     raise ClaimFailedError(PREPARE, claim.key.name, "; ".join(odd))
                 found += odd
             stored = self._claims.save(run, "state", lambda cache: store_answer(cache, left, answer))

@@ -141,7 +141,7 @@ class DeviceManager:
         """
         method = "start"
         self._check_process()
-        if self._start is not None and self._start.is_around_us:
+        if self._start is not None and self._start.encloses_caller:
             raise CalledFromInsideError(method, method)
         with self._starting:
             if self._state.run is not None:
@@ -185,7 +185,7 @@ class DeviceManager:
         """
         self._check_process()
         method = "stop"
-        if (event := self._events.get(threading.get_ident())) is not None and event.is_around_us:
+        if (event := self._events.get(threading.get_ident())) is not None and event.encloses_caller:
             raise CalledFromInsideError(method, "an event of the PluginTransport")
         self._end(self._run)
 

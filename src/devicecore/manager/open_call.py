@@ -41,6 +41,6 @@ class OpenCall:
         return True
 
     @property
-    def is_around_us(self) -> bool:
+    def encloses_caller(self) -> bool:
         """Whether the caller runs inside this call."""
         return self.thread == threading.get_ident() and not self.has_ended

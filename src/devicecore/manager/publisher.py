@@ -37,7 +37,7 @@ class Publisher:
         Raises:
             CalledFromInsideError: the sink calls this while it publishes.
         """
-        if self._call is not None and self._call.is_around_us:
+        if self._call is not None and self._call.encloses_caller:
             method = "publishing"
             raise CalledFromInsideError(method, "NodeStatusSink.publish")
         with self._lock:

@@ -202,5 +202,5 @@ class Saver:
         self._saved = value
 
     def _check_call(self, method: str) -> None:
-        if self._call is not None and self._call.is_around_us:
+        if self._call is not None and self._call.encloses_caller:
             raise CalledFromInsideError(method, "CheckpointStore.save")

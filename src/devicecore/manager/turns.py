@@ -141,7 +141,7 @@ class Turns:
                     if (seen := witness()) is not None:
                         seen.add(turn.pod)
                 return True
-        if other.call.is_around_us:
+        if other.call.encloses_caller:
             method = f'admitting pod "{turn.pod}"'
             raise CalledFromInsideError(method, "the admission of the same pod")
         return False

@@ -62,7 +62,7 @@ class Owner:
 
 
 @frozen
-class Held:
+class AllocationSeen:
     """The devices of one resource that an owner holds, with their NUMA nodes."""
 
     owner: Owner
@@ -106,7 +106,7 @@ class Facts:
     @cached_property
     def resources(self) -> tuple[str, ...]:
         """Every resource that the checkpoint, the pod-resources API or a plugin names, sorted."""
-        named = {*self.registered, *self.allocatable, *(held.resource for held in self.held)}
+        named = {*self.registered, *self.allocatable, *(allocation.resource for allocation in self.allocations)}
         return tuple(sorted(named | {resource for of_plugin in self.served_by for resource in of_plugin[1]}))
 
     # --- pods ---------------------------------------------------------------------------------------------------------
@@ -140,8 +140,8 @@ class Facts:
         return Ledger.of(map(allocation_of, (self.data.entries if self.data else None) or ()))
 
     @cached_property
-    def held(self) -> tuple[Held, ...]:
-        """Every holding that a source names: first those of the checkpoint, then those that only the API has."""
+    def allocations(self) -> tuple[AllocationSeen, ...]:
+        """Every allocation that a source names: first those of the checkpoint, then those that only the API has."""
         listed = [
             (
                 Owner(str(one.key.pod), "", "", one.key.container, (Source.CHECKPOINT,), OwnerState.UNKNOWN),
@@ -150,7 +150,7 @@ class Facts:
             )
             for one in self.ledger
         ]
-        in_api = _ByDevice(self.api)
+        in_api = _ApiAllocations(self.api)
         confirmed = [
             in_api.match(owner, resource, devices, self.pods.get(owner.uid)) for owner, resource, devices in listed
         ]
@@ -167,9 +167,9 @@ class Facts:
                 place = next(iter(places.values()))
                 named = evolve(owner, namespace=place[0], name=place[1], pod=self._pod_of(owner.uid, place))
                 sources = (Source.CHECKPOINT, Source.POD_RESOURCES)
-                result.append(Held(evolve(named, sources=sources, state=OwnerState.LIVE), resource, both))
+                result.append(AllocationSeen(evolve(named, sources=sources, state=OwnerState.LIVE), resource, both))
             if rest or not devices:
-                result.append(Held(self._only_in_the_file(owner, alive.get(owner.uid)), resource, rest))
+                result.append(AllocationSeen(self._only_in_the_file(owner, alive.get(owner.uid)), resource, rest))
         return (*result, *in_api.unmatched(self.pods_by_name))
 
     def _pod_of(self, uid: str, place: tuple[str, str]) -> PodSeen | None:
@@ -202,19 +202,19 @@ class Facts:
     def holders(self) -> Mapping[tuple[str, str], tuple[Owner, ...]]:
         """The owners of each (resource, device)."""
         found: dict[tuple[str, str], tuple[Owner, ...]] = {}
-        for held in self.held:
-            for device in held.devices:
-                key = held.resource, device
-                found[key] = (*found.get(key, ()), held.owner)
+        for allocation in self.allocations:
+            for device in allocation.devices:
+                key = allocation.resource, device
+                found[key] = (*found.get(key, ()), allocation.owner)
         return found
 
     @cached_property
     def in_use(self) -> Mapping[str, tuple[str, ...]]:
         """The devices of each resource that owners hold, without owners whose pods are known to be gone."""
         found: dict[str, dict[str, None]] = {}
-        for held in self.held:
-            if held.owner.state is not OwnerState.STALE:
-                found.setdefault(held.resource, {}).update(dict.fromkeys(held.devices))
+        for allocation in self.allocations:
+            if allocation.owner.state is not OwnerState.STALE:
+                found.setdefault(allocation.resource, {}).update(dict.fromkeys(allocation.devices))
         return {resource: tuple(devices) for resource, devices in found.items()}
 
     @property
@@ -235,7 +235,7 @@ class Facts:
         by_resource = [
             *self.registered.items(),
             *self.allocatable.items(),
-            *((h.resource, h.devices) for h in self.held),
+            *((one.resource, one.devices) for one in self.allocations),
         ]
         for resource, ids in by_resource:
             for device in ids:
@@ -280,16 +280,17 @@ class Facts:
         for by_resource in (self.registered, self.allocatable, self.listed):
             for resource, devices in by_resource.items():
                 found[resource].update(dict.fromkeys(devices))
-        for held in self.held:
-            found[held.resource].update(dict.fromkeys(held.devices))
+        for allocation in self.allocations:
+            found[allocation.resource].update(dict.fromkeys(allocation.devices))
         return found
 
     @cached_property
     def numa_nodes(self) -> Mapping[tuple[str, str], tuple[int, ...]]:
         """The NUMA nodes of each (resource, device) for which a source names them; empty if it has none."""
         found: dict[tuple[str, str], tuple[int, ...]] = {}
-        for held in self.held:
-            found.update({(held.resource, device): numa_nodes for device, numa_nodes in held.devices.items()})
+        for allocation in self.allocations:
+            resource, devices = allocation.resource, allocation.devices
+            found.update({(resource, device): numa_nodes for device, numa_nodes in devices.items()})
         for resource, devices in self.allocatable.items():
             found.update({(resource, device): numa_nodes for device, numa_nodes in devices.items()})
         for plugin, resources in self.served_by:
@@ -305,7 +306,7 @@ class Facts:
     @cached_property
     def all_numa_nodes(self) -> frozenset[int]:
         """Every NUMA node that any source names."""
-        named = [held.devices.values() for held in self.held] + [
+        named = [allocation.devices.values() for allocation in self.allocations] + [
             devices.values() for devices in self.allocatable.values()
         ]
         found = {node for topologies in named for nodes in topologies for node in nodes}
@@ -327,7 +328,7 @@ def _resources_of(plugin: PluginSeen, known: Mapping[str, Mapping[str, None]]) -
     return tuple(sorted(resource for resource, count in shared.items() if count == most))
 
 
-class _ByDevice:
+class _ApiAllocations:
     """The holdings of the pod-resources API, and which of them the checkpoint has too."""
 
     def __init__(self, api: PodResourcesSeen | None) -> None:
@@ -353,7 +354,7 @@ class _ByDevice:
                     break
         return places
 
-    def unmatched(self, pods: Mapping[tuple[str, str], PodSeen]) -> Iterator[Held]:
+    def unmatched(self, pods: Mapping[tuple[str, str], PodSeen]) -> Iterator[AllocationSeen]:
         """The holdings that only the pod-resources API names."""
         for holding, matched in zip(self._holdings, self._matched, strict=True):
             rest = {device: nodes for device, nodes in holding.devices.items() if device not in matched}
@@ -362,4 +363,4 @@ class _ByDevice:
                 uid = str(pod.pod.uid) if pod else ""
                 state, sources = OwnerState.LIVE, (Source.POD_RESOURCES,)
                 owner = Owner(uid, holding.namespace, holding.pod, holding.container, sources, state, pod)
-                yield Held(owner, holding.resource, rest)
+                yield AllocationSeen(owner, holding.resource, rest)

@@ -40,11 +40,11 @@ def state_of(facts: Facts) -> NodeState:
 def _allocations(facts: Facts) -> list[Allocation]:
     """What each container holds; parts of it that different sources name are put together."""
     found: dict[tuple[ContainerKey, ResourceName], dict[DeviceId, tuple[NumaNode, ...]]] = {}
-    for held in facts.held:
-        if held.owner.state is not OwnerState.STALE:
-            key = ContainerKey(PodUid(held.owner.uid or held.owner.identity), held.owner.container)
-            devices = found.setdefault((key, ResourceName(held.resource)), {})
-            for device, numa_nodes in held.devices.items():
+    for allocation in facts.allocations:
+        if allocation.owner.state is not OwnerState.STALE:
+            key = ContainerKey(PodUid(allocation.owner.uid or allocation.owner.identity), allocation.owner.container)
+            devices = found.setdefault((key, ResourceName(allocation.resource)), {})
+            for device, numa_nodes in allocation.devices.items():
                 devices[DeviceId(device)] = tuple(map(NumaNode, numa_nodes))
     return [Allocation(key, resource, devices, Receipt(b"")) for (key, resource), devices in found.items()]
 

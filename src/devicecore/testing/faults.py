@@ -140,7 +140,7 @@ class Script:
     def clear(self, *methods: str) -> None:
         """Remove the faults of `methods`, or of all methods if none is given."""
         with self._lock:
-            self._due = [cue for cue in self._due if methods and cue[0] not in methods]
+            self._due = [entry for entry in self._due if methods and entry[0] not in methods]
             for method in methods or tuple(self._standing):
                 self._standing.pop(method, None)
 
@@ -153,9 +153,9 @@ class Script:
             if not self._standing and not self._due:
                 return []
             self._calls[method] = number = self._calls.get(method, 0) + 1
-            now = [cue for cue in self._due if cue[:2] == (method, number)]
-            self._due = [cue for cue in self._due if cue not in now]
-            return [*self._standing.get(method, ()), *(fault for cue in now for fault in cue[2])]
+            now = [entry for entry in self._due if entry[:2] == (method, number)]
+            self._due = [entry for entry in self._due if entry not in now]
+            return [*self._standing.get(method, ()), *(fault for entry in now for fault in entry[2])]
 
 
 # --- faults of any call ----------------------------------------------------------------------------------------------

@@ -363,8 +363,8 @@ class World:
                 raise
         claims = self.manager.claims.present(prepared.claims)
         self.using[name] = frozenset(claim.uid for claim in claims)
-        if prepared.suspicions:
-            self.broken.append(f"good answers are suspicious: {prepared.suspicions}")
+        if prepared.warnings:
+            self.broken.append(f"good answers have warnings: {prepared.warnings}")
 
     def _unprepare(self, name: str) -> None:
         self.using.pop(name, None)

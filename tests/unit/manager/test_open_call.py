@@ -32,7 +32,7 @@ def test_a_call_is_around_those_that_it_makes_and_no_others() -> None:
     seen: list[bool] = []
 
     def look() -> None:
-        seen.append(call.is_around_us)
+        seen.append(call.encloses_caller)
 
     look()
     other = threading.Thread(target=look)

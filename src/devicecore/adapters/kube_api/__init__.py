@@ -5,7 +5,7 @@ older ones. `publish` never waits for the network. Needs the extra `kubernetes`.
 """
 
 from devicecore.adapters.kube_api.access import NodeNameError
-from devicecore.adapters.kube_api.kubeconfig import SERVICE_ACCOUNT, ApiAccessError
+from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT, ApiAccessError
 from devicecore.adapters.kube_api.patches import PatchStrategy
 from devicecore.adapters.kube_api.sink import Backoff, KubeApiSink
 

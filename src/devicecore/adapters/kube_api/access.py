@@ -19,10 +19,10 @@ from lightkube.core.exceptions import ApiError
 from lightkube.core.resource import ApiInfo, GlobalResource, GlobalSubResource, ResourceDef
 from lightkube.types import PatchType
 
+from devicecore.adapters.kube_api.client_config import ApiConnection, add_certificate, load
+from devicecore.adapters.kube_api.credential_program import run
 from devicecore.adapters.kube_api.http import MAX_ANSWER, MAX_WATCH, AnswerTooLargeError, Transport
-from devicecore.adapters.kube_api.kubeconfig import ApiConnection, add_certificate, load
 from devicecore.adapters.kube_api.patches import Json, NodeObject
-from devicecore.adapters.kube_api.program import run
 from devicecore.domain.errors import DeviceCoreError, SetUpError
 from devicecore.domain.text import foreign_text
 

@@ -18,7 +18,7 @@ from lightkube import Client
 from lightkube.core.resource import ApiInfo, GlobalResource, NamespacedResource, ResourceDef
 
 from devicecore.adapters.kube_api.access import Access, ApiServer, NodeNameError, Problem, refusal
-from devicecore.adapters.kube_api.kubeconfig import SERVICE_ACCOUNT
+from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT
 from devicecore.adapters.kube_api.sink import NODE_NAME
 from devicecore.domain.dra.errors import ClaimSourceError, InvalidObjectError, SliceError
 from devicecore.domain.dra.model import ClaimKey, DriverName, ResourceClaim

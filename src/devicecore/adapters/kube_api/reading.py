@@ -10,7 +10,7 @@ from typing import Any
 from lightkube.core.resource import ApiInfo, GlobalResource, NamespacedResourceG, ResourceDef
 
 from devicecore.adapters.kube_api.access import Access, ApiServer, NodeNameError, Problem
-from devicecore.adapters.kube_api.kubeconfig import SERVICE_ACCOUNT
+from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT
 from devicecore.adapters.kube_api.patches import Json
 from devicecore.adapters.kube_api.sink import NODE_NAME
 

@@ -18,7 +18,7 @@ from typing import Self
 from attrs import evolve, frozen
 
 from devicecore.adapters.kube_api.access import Access, ApiServer, NodeNameError, Problem
-from devicecore.adapters.kube_api.kubeconfig import SERVICE_ACCOUNT
+from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT
 from devicecore.adapters.kube_api.patches import NodeObject, PatchStrategy, Wanted, changes, render
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import SinkError

@@ -20,7 +20,7 @@ from lightkube import Client
 from lightkube.core.resource import ApiInfo, ResourceDef
 
 from devicecore.adapters.kube_api.access import Access, ApiServer, NodeNameError, Problem, Watched
-from devicecore.adapters.kube_api.kubeconfig import SERVICE_ACCOUNT
+from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT
 from devicecore.adapters.kube_api.sink import NODE_NAME, Backoff
 from devicecore.domain.dra.errors import SlicePublishError
 from devicecore.domain.dra.model import DriverName

@@ -17,7 +17,7 @@ from devicecore.domain.model import Pod
 from devicecore.system.documents import MAX_DOCUMENT_SIZE
 from devicecore.system.files import read_file
 
-_SETTLED = 2.0  # seconds after which a change of the file also changes its timestamp
+_RELIABLE_AFTER = 2.0  # seconds after which a change of the file also changes its timestamp
 
 
 Stamp = tuple[int, int, int, int]
@@ -53,7 +53,7 @@ class File:
     problem: ManifestError | None = None
     _digest: bytes | None = None  # of the text read last; None if none could be read, so that the next look tries again
     _stamp: Stamp | None = None
-    _has_settled: bool = False
+    _stamp_is_reliable: bool = False
 
     @classmethod
     def restored(cls, name: str, text: str) -> Self:
@@ -69,11 +69,11 @@ class File:
 
     def is_uncertain(self) -> bool:
         """Whether the file has to be read again, although it looks unchanged."""
-        return self._digest is None or not self._has_settled
+        return self._digest is None or not self._stamp_is_reliable
 
     def read(self, path: Path, stamp: Stamp) -> bool:
         """Read the file again; return whether it says something else."""
-        self._stamp, self._has_settled = stamp, time.time() - stamp[0] / 1e9 > _SETTLED
+        self._stamp, self._stamp_is_reliable = stamp, time.time() - stamp[0] / 1e9 > _RELIABLE_AFTER
         before, self._digest = self._digest, None
         try:
             # Links are followed, because mounted config maps are made of them.

@@ -213,7 +213,7 @@ class PluginUnderTest:
         """Let time pass. A process that ends meanwhile is started again."""
         self.wait(lambda: None, seconds)
 
-    def settle(self) -> None:
+    def wait_for_exit(self) -> None:
         """Let a process that is about to end do so, to tell an exit from a lost connection."""
         self.pause(_EXIT_PAUSE)
 
@@ -280,7 +280,7 @@ class PluginUnderTest:
         if not any(registration.answered for registration in self.kubelet.registrations):
             reason = "the plugin did not register successfully"
             raise Skip(reason)
-        self.settle()
+        self.wait_for_exit()
         return self.restarted()
 
     def restarted(self) -> PluginConnection:
@@ -519,7 +519,7 @@ class PluginUnderTest:
         try:
             self._run_shell(self.settings.provoke_health)
             self.wait(lambda: look() or connection.ended, self.settings.timeout)
-            self.settle()  # a plugin may report the change and then end
+            self.wait_for_exit()  # a plugin may report the change and then end
         finally:
             if self.settings.undo_health:
                 self._run_shell(self.settings.undo_health)

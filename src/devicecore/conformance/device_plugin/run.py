@@ -59,7 +59,7 @@ def run(
         _claimed(Path(path).absolute(), allow_shared=allow_shared_directory, wipe=not registry) as claimed,
         _running(command, claimed, settings or Settings(), registry=registry, on_ready=on_ready) as plugin,
     ):
-        results, not_made = run_checks(checks, plugin, on_result=on_result, after_failure=plugin.settle)
+        results, not_made = run_checks(checks, plugin, on_result=on_result, after_failure=plugin.wait_for_exit)
     return _report(plugin, results, not_made, time.monotonic() - began)
 
 

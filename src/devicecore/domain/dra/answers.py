@@ -100,12 +100,12 @@ def is_cdi_name(text: str) -> bool:
     return bool(equals and slash) and all(pattern.fullmatch(part) for pattern, part in parts)
 
 
-def suspicions(
+def answer_warnings(
     driver: DriverName, allocation: Iterable[AllocatedDevice], devices: Iterable[PreparedDevice]
 ) -> tuple[str, ...]:
     """The devices in a driver's answer that look wrong, one sentence for each problem.
 
-    A kubelet accepts such devices, and so does the manager unless its caller sets `refuse_suspicious`. If they are
+    A kubelet accepts such devices, and so does the manager unless its caller sets `fail_on_warnings`. If they are
     accepted, a malformed CDI name is noticed when the container runtime refuses to create the container.
     """
     own = [result for result in allocation if result.driver == driver]

@@ -74,8 +74,8 @@ def unreadable_receipt(facts: Facts) -> Iterator[Found]:
                 f"entry of {_entry(receipt)}."
             )
             problem = foreign_text(receipt.problem, 200)
-            held = facts.ledger.allocation(receipt.key, receipt.resource)
-            devices = tuple(map(str, held.device_ids)) if held else ()
+            allocation = facts.ledger.allocation(receipt.key, receipt.resource)
+            devices = tuple(map(str, allocation.device_ids)) if allocation else ()
             evidence = (Evidence(Source.CHECKPOINT, f"AllocResp: {problem}"),)
             yield Found(sentence, evidence, str(receipt.resource), devices)
 
@@ -103,7 +103,8 @@ def unresolvable_cdi_names(facts: Facts) -> Iterator[Found]:
     if cdi is None or not cdi.is_complete or facts.file is None:
         return
     defined = {f"{spec.kind}={device}" for spec in cdi.specs for device in spec.devices}
-    gone = {(held.owner.uid, held.owner.container) for held in facts.held if held.owner.state is OwnerState.STALE}
+    stale = [one.owner for one in facts.allocations if one.owner.state is OwnerState.STALE]
+    gone = {(owner.uid, owner.container) for owner in stale}
     for receipt in facts.file.receipts:
         missing = [device for device in receipt.cdi_devices if device not in defined]
         if missing and (str(receipt.key.pod), receipt.key.container) not in gone:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from devicecore.domain.text import counted
-from devicecore.node_report.facts import Facts, Held, Owner, OwnerState
+from devicecore.node_report.facts import AllocationSeen, Facts, Owner, OwnerState
 from devicecore.node_report.findings import Evidence, Found, devices_of, name, names
 from devicecore.node_report.look import Source
 
@@ -16,16 +16,16 @@ def owner_without_pod(facts: Facts) -> Iterator[Found]:
     """The checkpoint names a holder whose pod does not exist."""
     if not facts.pods_are_complete:
         return
-    for held in _in_the_file(facts):
-        owner = held.owner
+    for allocation in _in_the_file(facts):
+        owner = allocation.owner
         if owner.uid not in facts.pods:
             sentence = (
                 f"The pod with UID {name(owner.uid)} does not exist, but the checkpoint gives its container "
-                f"{name(owner.container)} {devices_of([*held.devices], held.resource)}."
+                f"{name(owner.container)} {devices_of([*allocation.devices], allocation.resource)}."
             )
             existing = counted(len(facts.look.pods.value or ()), "pod")
-            evidence = (_in_checkpoint(held), Evidence(Source.PODS, f"{existing}, none of them with this UID"))
-            yield Found(sentence, evidence, held.resource, tuple(held.devices))
+            evidence = (_in_checkpoint(allocation), Evidence(Source.PODS, f"{existing}, none of them with this UID"))
+            yield Found(sentence, evidence, allocation.resource, tuple(allocation.devices))
 
 
 def two_owners(facts: Facts) -> Iterator[Found]:
@@ -51,21 +51,21 @@ def sources_disagree(facts: Facts) -> Iterator[Found]:
     file = facts.file
     if file is not None and file.data is None:
         return  # nothing of it can be read, which is a finding of its own
-    alive = {held.owner.uid for held in facts.held if Source.POD_RESOURCES in held.owner.sources}
-    for held in facts.held:
-        owner = held.owner
-        what = devices_of([*held.devices], held.resource)
-        in_api = Evidence(Source.POD_RESOURCES, f"{_described(owner)}: {names([*held.devices])}")
+    alive = {one.owner.uid for one in facts.allocations if Source.POD_RESOURCES in one.owner.sources}
+    for allocation in facts.allocations:
+        owner = allocation.owner
+        what = devices_of([*allocation.devices], allocation.resource)
+        in_api = Evidence(Source.POD_RESOURCES, f"{_described(owner)}: {names([*allocation.devices])}")
         if owner.sources == (Source.POD_RESOURCES,):
             sentence = f"The kubelet lists {what} for {_described(owner)}, and the checkpoint does not."
             missing = "there is no checkpoint" if file is None else "no such entry"
             evidence = (in_api, Evidence(Source.CHECKPOINT, missing))
-            yield Found(sentence, evidence, held.resource, tuple(held.devices))
-        elif held.devices and _is_missing_in_the_answer(facts, owner, alive):
+            yield Found(sentence, evidence, allocation.resource, tuple(allocation.devices))
+        elif allocation.devices and _is_missing_in_the_answer(facts, owner, alive):
             sentence = f"The checkpoint gives {what} to {_described(owner)}, and the kubelet lists no such container."
-            evidence = (_in_checkpoint(held), Evidence(Source.POD_RESOURCES, "no container with these devices"))
+            evidence = (_in_checkpoint(allocation), Evidence(Source.POD_RESOURCES, "no container with these devices"))
             following = "" if owner.pod else _FREED_OR_INIT
-            yield Found(sentence, evidence, held.resource, tuple(held.devices), next=following)
+            yield Found(sentence, evidence, allocation.resource, tuple(allocation.devices), next=following)
 
 
 _FREED_OR_INIT = (
@@ -93,15 +93,15 @@ def _exclude_each_other(owners: tuple[Owner, ...]) -> bool:
     return sum(not owner.is_reusable for owner in owners) > 1
 
 
-def _in_the_file(facts: Facts) -> Iterator[Held]:
-    for held in facts.held:
-        if Source.CHECKPOINT in held.owner.sources and held.devices:
-            yield held
+def _in_the_file(facts: Facts) -> Iterator[AllocationSeen]:
+    for allocation in facts.allocations:
+        if Source.CHECKPOINT in allocation.owner.sources and allocation.devices:
+            yield allocation
 
 
-def _in_checkpoint(held: Held) -> Evidence:
-    owner = held.owner
-    text = f"pod {name(owner.uid)}, container {name(owner.container)}: {names([*held.devices])}"
+def _in_checkpoint(allocation: AllocationSeen) -> Evidence:
+    owner = allocation.owner
+    text = f"pod {name(owner.uid)}, container {name(owner.container)}: {names([*allocation.devices])}"
     return Evidence(Source.CHECKPOINT, text)
 
 

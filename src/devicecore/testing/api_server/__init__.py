@@ -4,7 +4,17 @@ It grew from the needs of this project's own tests. Drivers that use dynamic res
 write to a Node, run against it without a cluster.
 """
 
-from devicecore.testing.api_server.faults import Answer, Chunks, Cue, Delay, Drop, Fault, Hang, Request, RunFirst
+from devicecore.testing.api_server.faults import (
+    Answer,
+    Chunks,
+    Delay,
+    Drop,
+    Fault,
+    Hang,
+    PlannedFault,
+    Request,
+    RunFirst,
+)
 from devicecore.testing.api_server.server import LocalApiServer
 from devicecore.testing.api_server.status import ApiError, Json
 
@@ -12,13 +22,13 @@ __all__ = [
     "Answer",
     "ApiError",
     "Chunks",
-    "Cue",
     "Delay",
     "Drop",
     "Fault",
     "Hang",
     "Json",
     "LocalApiServer",
+    "PlannedFault",
     "Request",
     "RunFirst",
 ]

@@ -68,7 +68,7 @@ Fault = Answer | Drop | Hang | Delay | RunFirst | Chunks
 
 
 @frozen
-class Cue:
+class PlannedFault:
     """A fault for the next `times` requests with this verb and resource; an empty one stands for every.
 
     With `every`, only each such request in `every` is met: 2 is every second one.

@@ -114,16 +114,16 @@ def applied(
     after, me = copy.deepcopy(before), (manager, "Apply")
     changed = {path: set(holders) for path, holders in owners.items()}
     old, new = dict(leaves(before)), dict(leaves(sent))
-    contested = []
+    conflicts = []
     for path, value in new.items():
         others = changed.get(path, set()) - {me}
         if others and value != {} and old.get(path) != value:
-            contested.append((path, others))
+            conflicts.append((path, others))
             others = set()
         changed[path] = {*others, me}
         _set(after, path, value)
-    if contested and not force:
-        raise _apply_conflict(contested)
+    if conflicts and not force:
+        raise _apply_conflict(conflicts)
     for path in [path for path, holders in changed.items() if me in holders and path not in new]:
         changed[path] -= {me}
         if not changed[path]:
@@ -132,8 +132,8 @@ def applied(
     return after, changed
 
 
-def _apply_conflict(contested: list[tuple[FieldPath, set[Owner]]]) -> ApiError:
-    said = [f'conflict with "{min(owners)[0]}": .{".".join(path)}' for path, owners in contested]
+def _apply_conflict(conflicts: list[tuple[FieldPath, set[Owner]]]) -> ApiError:
+    said = [f'conflict with "{min(owners)[0]}": .{".".join(path)}' for path, owners in conflicts]
     plural = "conflict" if len(said) == 1 else "conflicts"
     return ApiError(409, "Conflict", f"Apply failed with {len(said)} {plural}: {', '.join(said)}")
 

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from attrs import evolve
 
-from devicecore.testing.api_server.faults import Cue, Fault, Request
+from devicecore.testing.api_server.faults import Fault, PlannedFault, Request
 from devicecore.testing.api_server.http import HttpServer
 from devicecore.testing.api_server.kinds import KINDS, NAMESPACE, RESOURCE_GROUP, Kind, kind_of
 from devicecore.testing.api_server.status import ApiError, Json
@@ -68,7 +68,7 @@ class LocalApiServer:
         self.serves_watch_list = serves_watch_list
         self.watch_generation: int = 0
         self._tls = tls
-        self._cues: list[list[Any]] = []  # of cue and how many requests it was met by
+        self._planned: list[list[Any]] = []  # each with the number of requests that it fitted
         self._lock = threading.Lock()
         self._released = threading.Event()
         self._http: HttpServer | None = None
@@ -217,7 +217,7 @@ class LocalApiServer:
 
     # --- faults, and looking on ---------------------------------------------------------------------------------------
 
-    def cue(
+    def inject(
         self,
         *faults: Fault,
         verb: str = "",
@@ -228,12 +228,12 @@ class LocalApiServer:
     ) -> None:
         """Do each of these, one after the other, with the next `times` requests that fit; None is for ever."""
         with self._lock:
-            self._cues += [[Cue(fault, verb, resource, method, times, every), 0] for fault in faults]
+            self._planned += [[PlannedFault(fault, verb, resource, method, times, every), 0] for fault in faults]
 
-    def clear_cues(self) -> None:
+    def clear_faults(self) -> None:
         """Forget the faults that were not done yet."""
         with self._lock:
-            self._cues.clear()
+            self._planned.clear()
 
     def cut_watches(self) -> None:
         """End every watch that is open now."""
@@ -266,17 +266,17 @@ class LocalApiServer:
         return fault
 
     def _fault_for(self, request: Request) -> Fault | None:
-        for entry in self._cues:
-            cue: Cue = entry[0]
-            if not cue.fits(request):
+        for entry in self._planned:
+            planned: PlannedFault = entry[0]
+            if not planned.fits(request):
                 continue
             entry[1] += 1
-            if entry[1] % cue.every:
+            if entry[1] % planned.every:
                 return None
-            if cue.times is not None:
-                entry[0] = evolve(cue, times=cue.times - 1)
-                self._cues = [one for one in self._cues if one[0].times != 0]
-            return cue.fault
+            if planned.times is not None:
+                entry[0] = evolve(planned, times=planned.times - 1)
+                self._planned = [one for one in self._planned if one[0].times != 0]
+            return planned.fault
         return None
 
     def authorize(self, request: Request) -> None:

@@ -423,12 +423,12 @@ def _combined(kind: Kind, before: Json, sent: Json, *, in_status: bool) -> Json:
 
 def _drop_stale_device_statuses(before: Json, after: Json) -> None:
     """Of a claim, drop what drivers said of devices that this write takes from it."""
-    told, known = (((of.get("status") or {}).get("devices") or []) for of in (after, before))
-    if told and (before["status"].get("allocation") != after["status"].get("allocation")):
+    written, known = (((of.get("status") or {}).get("devices") or []) for of in (after, before))
+    if written and (before["status"].get("allocation") != after["status"].get("allocation")):
         results = ((after["status"].get("allocation") or {}).get("devices") or {}).get("results") or []
         allocated = [rules.device_key(result) for result in results]
         after["status"]["devices"] = [
-            entry for entry in told if entry not in known or rules.device_key(entry) in allocated
+            entry for entry in written if entry not in known or rules.device_key(entry) in allocated
         ]
 
 

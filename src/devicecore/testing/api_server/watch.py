@@ -1,7 +1,7 @@
-"""What a client is told that watches objects.
+"""The events that a client gets which watches objects.
 
-Law: a watch sends what is there if it is asked to, then every later event that its selectors let through, once and in
-order; if the history no longer reaches back far enough, it says so and ends.
+Law: a watch sends what is there at its request, if it is asked to, and then every later event that its selectors let
+through, once and in order. If the history no longer reaches back far enough, it says so and ends.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,6 +40,9 @@ class Watch:
         self._version = int(version or 0)
         self._seconds = float(query.get("timeoutSeconds") or api.watch_seconds)
         self._generation = api.watch_generation
+        self._present: list[Json] = []
+        if self._initial or not self._version:  # now, because a client may write as soon as it has the headers
+            self._present, self._version = api.store.select(target.kind, target.namespace, self._selector)
 
     @property
     def is_cut(self) -> bool:
@@ -48,9 +51,7 @@ class Watch:
 
     def events(self) -> Iterator[Json]:
         """The events as they happen, until the time is over or the watch is cut."""
-        if self._initial or not self._version:
-            found, self._version = self._api.store.select(self._target.kind, self._target.namespace, self._selector)
-            yield from (self._event("ADDED", value) for value in found)
+        yield from (self._event("ADDED", value) for value in self._present)
         if self._initial:
             yield self._bookmark({_INITIAL_EVENTS_END: "true"})
         try:

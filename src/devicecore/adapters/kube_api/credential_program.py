@@ -15,7 +15,7 @@ from typing import IO
 
 from attrs import field, frozen
 
-from devicecore.adapters.kube_api.kubeconfig import CredentialError, Program
+from devicecore.adapters.kube_api.client_config import CredentialError, Program
 
 _MAX_OUTPUT = 1024 * 1024  # bytes
 _INTERVAL = 0.2  # seconds between two looks whether the program is still needed
@@ -45,8 +45,8 @@ def run(program: Program, timeout: float, is_stopped: Callable[[], bool]) -> Cre
     spec: dict[str, object] = {"interactive": False}
     if program.cluster is not None:
         spec["cluster"] = program.cluster
-    told = json.dumps({"apiVersion": program.version, "kind": "ExecCredential", "spec": spec})
-    environment = {**os.environ, **program.environment, "KUBERNETES_EXEC_INFO": told}
+    info = json.dumps({"apiVersion": program.version, "kind": "ExecCredential", "spec": spec})
+    environment = {**os.environ, **program.environment, "KUBERNETES_EXEC_INFO": info}
     try:
         process = subprocess.Popen(  # noqa: S603 - the kubeconfig says so
             program.command,

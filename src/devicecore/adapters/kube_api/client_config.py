@@ -360,9 +360,9 @@ def _described(cluster: Value) -> dict[str, object]:
     extensions = {
         extension["name"].text(): extension["extension"].data for extension in cluster["extensions"].sequence()
     }
-    told = {
+    described = {
         **{name: cluster[name].data for name in ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url")},
         "certificate-authority-data": base64.b64encode(authority).decode() if authority else None,
         "config": extensions.get("client.authentication.k8s.io/exec"),
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in described.items() if value is not None}
