@@ -74,10 +74,12 @@ LAYERS = {
     "devicecore.conformance": Layer(TESTING | names("cattrs google grpc .adapters .testing")),
     "devicecore.testing.api_server": Layer(TESTING, names("jsonpatch jsonpointer yaml")),
     "devicecore.testing.pytest_plugin": Layer(TESTING | names("pytest"), names("grpc hypothesis .adapters")),
+    "devicecore.cli.kubelet.dra": Layer(ANY | names("attrs .adapters .domain .dra_manager .ports")),
     "devicecore.cli": Layer(
         ANY
         | names("attrs click rich yaml .domain .node_report .ports .manager .plugins .system .wire .adapters")
-        | names(".testing .conformance .trial")
+        | names(".testing .conformance .trial"),
+        names(".dra_manager"),
     ),
 }
 

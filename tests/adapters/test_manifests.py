@@ -215,14 +215,14 @@ def test_a_uid_is_taken_or_made_of_the_file_and_all_the_pod_says() -> None:
             "apiVersion: apps/v1\nkind: Deployment",
             2,
             "kind",
-            "expected a Pod of v1, got 'Deployment' of 'apps/v1'",
+            "expected a Pod of v1 or a ResourceClaim of resource.k8s.io/v1, got 'Deployment' of 'apps/v1'",
             id="kind",
         ),
         pytest.param(
             f"apiVersion: v1\nkind: List\nitems:\n- {manifest('a')}\n- kind: Job\n  apiVersion: x/v1",
             5,
             "items[1].kind",
-            "expected a Pod of v1, got 'Job' of 'x/v1'",
+            "expected a Pod of v1 or a ResourceClaim of resource.k8s.io/v1, got 'Job' of 'x/v1'",
             id="kind in a list",
         ),
         pytest.param("? [a]\n: b", 1, "", "expected a text as key, got a list", id="key"),
@@ -238,8 +238,8 @@ def test_a_uid_is_taken_or_made_of_the_file_and_all_the_pod_says() -> None:
             "it has more than 50000 values",
             id="bomb",
         ),
-        pytest.param("", None, "", "expected a pod, got nothing", id="empty"),
-        pytest.param("---\n# soon\n", None, "", "expected a pod, got nothing", id="comment"),
+        pytest.param("", None, "", "expected a pod or a ResourceClaim, got nothing", id="empty"),
+        pytest.param("---\n# soon\n", None, "", "expected a pod or a ResourceClaim, got nothing", id="comment"),
         pytest.param(f"{POD}---\n{POD}", None, "", "pod prod/train is in this file twice", id="twice"),
     ],
 )
@@ -372,7 +372,7 @@ def test_a_broken_file_keeps_what_it_said_and_hurts_no_other(place: Path) -> Non
             b"#" * (MAX_DOCUMENT_SIZE + 1),
             f"it has {MAX_DOCUMENT_SIZE + 1} bytes, expected at most {MAX_DOCUMENT_SIZE}",
         ),
-        (b"", "expected a pod, got nothing"),  # as when somebody is about to write it
+        (b"", "expected a pod or a ResourceClaim, got nothing"),  # as when somebody is about to write it
     ],
     ids=["not text", "too long", "empty"],
 )

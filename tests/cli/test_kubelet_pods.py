@@ -4,72 +4,15 @@ import re
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Self
 
 import pytest
 
-from devicecore.adapters.manifests import ManifestPods
-from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
+from devicecore.adapters.memory import MemoryStore
 from devicecore.adapters.pod_resources import list_pods
-from devicecore.cli.kubelet.pods import PodStarter
-from devicecore.cli.kubelet.state import KubeletState
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.model import Container, Device, DeviceId, PluginOptions, Pod, PodUid
-from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
-
-GPU, NIC = "acme.io/gpu", "acme.io/nic"
-PATIENCE = 60.0  # seconds for something that takes far less
-
-
-class Node:
-    """A manager with plugins in memory, a directory of manifests, and the starter between them."""
-
-    def __init__(self, directory: Path, store: MemoryStore | None = None) -> None:
-        self.manifests = directory / "manifests"
-        self.manifests.mkdir(exist_ok=True)
-        self.transport = MemoryTransport()
-        self.manager = DeviceManager(self.transport, store or MemoryStore(), MemorySink())
-        self._woken = threading.Event()
-        pods = ManifestPods(self.manifests, directory / "pods.json")
-        self.starter = PodStarter(self.manager, pods, self._woken.set)
-
-    def __enter__(self) -> Self:
-        self.manager.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.starter.stop()
-        self.manager.stop()
-
-    def write(self, name: str, **limits: int) -> None:
-        said = ", ".join(f"acme.io/{resource}: {count}" for resource, count in limits.items())
-        (self.manifests / f"{name}.yaml").write_text(
-            f"{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}},\n"
-            f"spec: {{containers: [{{name: main, resources: {{limits: {{{said}}}}}}}]}}}}"
-        )
-
-    def turn(self) -> KubeletState:
-        self.starter.poll()
-        self.starter.advance()
-        return self.starter.state()
-
-    def wait_until_settled(self) -> KubeletState:
-        """Take turns until nothing more happens by itself."""
-        while not (state := self.turn()).is_settled:
-            assert self._woken.wait(PATIENCE), state.waits_for
-            self._woken.clear()
-        return state
-
-    def wait_for_phases(self, **expected: str) -> KubeletState:
-        """Take turns until these pods are in these phases."""
-        while True:
-            state = self.turn()
-            phases = {pod.pod.name: pod.phase for pod in state.pods}
-            if expected.items() <= phases.items():
-                return state
-            assert self._woken.wait(PATIENCE), phases
-            self._woken.clear()
+from tests.cli.node import GPU, NIC, PATIENCE, Node
 
 
 class CountingPlugin(SimulatedPlugin):

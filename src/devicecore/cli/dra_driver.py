@@ -5,7 +5,10 @@ Law: SIGTERM or SIGINT ends the process, and its sockets are removed.
 
 import logging
 import re
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +16,10 @@ from devicecore.cli.options import numbers
 from devicecore.cli.plugin import END_WITHIN, log_to_stderr
 from devicecore.cli.signals import Signals
 from devicecore.domain.text import foreign_text
+
+if TYPE_CHECKING:
+    from devicecore.domain.dra.slices import PublishedDevice
+    from devicecore.ports.claims import ClaimSource
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +47,12 @@ def dra_driver() -> None:
     "--kubeconfig",
     metavar="FILE",
     help="The API server, where claims are read and devices are published; by default as kubectl or a pod finds it.",
+)
+@click.option(
+    "--manifests",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False),
+    help="Read claims from the manifests of `devicecore kubelet`, and publish nothing: no API server is needed.",
 )
 @click.option(
     "--registry",
@@ -74,6 +87,7 @@ def simulated(
     numa_nodes: tuple[int, ...],
     unhealthy: tuple[int, ...],
     kubeconfig: str | None,
+    manifests: str | None,
     registry: str,
     plugin_dir: str,
     cdi_dir: str,
@@ -92,8 +106,6 @@ def simulated(
     $ devicecore dra-driver simulated --name gpu.example.com --node worker-1 --count 4 --unhealthy 3
     """
     from devicecore.adapters.grpc_unix.dra import serve_driver
-    from devicecore.adapters.kube_api.dra import KubeApiClaims
-    from devicecore.adapters.kube_api.slices import KubeApiSlicePublisher
     from devicecore.domain.dra.health import DraHealth, ReportedHealth
     from devicecore.plugins.simulated_driver import SimulatedDriver, published
 
@@ -111,10 +123,11 @@ def simulated(
         for number, device in enumerate(devices)
     ]
     directory, instance = Path(plugin_dir) / name, f"-{pod_uid}" if pod_uid else ""
-    with (
-        KubeApiSlicePublisher(name, node, pool=pool, kubeconfig=kubeconfig) as slices,
-        KubeApiClaims(kubeconfig=kubeconfig) as claims,
-    ):
+    with ExitStack() as last_to_first:
+        if manifests is not None:
+            claims, publish = _from_manifests(manifests)
+        else:
+            claims, publish = _from_api_server(name, node, pool, kubeconfig, last_to_first)
         driver = SimulatedDriver(
             name, pool, devices, claims, state_directory=directory / "claims", cdi_directory=cdi_dir
         )
@@ -130,8 +143,29 @@ def simulated(
             ) as served,
         ):
             served.report(report)
-            slices.publish(published(devices, numa_nodes))
+            publish(published(devices, numa_nodes))
             _log.info("serving %s on %s", name, served.registration)
             signals.wait_for_end()
             _log.info("%s", signals.ended_by)
     return 0
+
+
+Publish = Callable[[Iterable["PublishedDevice"]], None]
+
+
+def _from_manifests(directory: str) -> "tuple[ClaimSource, Publish]":
+    """Claims of manifests, and nowhere to publish."""
+    from devicecore.adapters.manifests.claims import ManifestClaims
+
+    return ManifestClaims(directory), lambda _devices: None
+
+
+def _from_api_server(
+    name: str, node: str, pool: str, kubeconfig: str | None, last_to_first: ExitStack
+) -> "tuple[ClaimSource, Publish]":
+    """Claims of the API server, and ResourceSlices there."""
+    from devicecore.adapters.kube_api.dra import KubeApiClaims
+    from devicecore.adapters.kube_api.slices import KubeApiSlicePublisher
+
+    slices = last_to_first.enter_context(KubeApiSlicePublisher(name, node, pool=pool, kubeconfig=kubeconfig))
+    return last_to_first.enter_context(KubeApiClaims(kubeconfig=kubeconfig)), slices.publish

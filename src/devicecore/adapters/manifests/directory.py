@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attrs import frozen
 
@@ -20,6 +21,9 @@ from devicecore.adapters.manifests.pods_file import PodsFile, this_boot
 from devicecore.domain.errors import DirectoryError
 from devicecore.domain.model import ContainerKey, Pod, PodUid
 from devicecore.ports.pods import PodSource
+
+if TYPE_CHECKING:
+    from devicecore.domain.dra.model import ClaimKey, DraPod, ResourceClaim
 
 MAX_BYTES_AT_ONCE = 64 * 1024
 """Bytes of manifests that one poll reads, about 0.1 s of work, and one manifest more."""
@@ -34,7 +38,8 @@ class Changes:
     """What became of the manifests since the last poll.
 
     Attributes:
-        added: pods to admit, after `removed` are released. A pod that changed and kept its UID is in both.
+        added: pods to admit, after `removed` are released. A pod that changed and kept its UID is in both, also if only
+            what it says of its claims has changed.
         removed: pods to release.
         problems: the problems that are new.
         mended: the files that had a problem and have none now.
@@ -74,6 +79,8 @@ class ManifestPods(PodSource):
         self._pods: tuple[Pod, ...] = ()
         self._uids: frozenset[PodUid] = frozenset()
         self._last_read = ""  # in turn; see _choose
+        self._dra_pods: Mapping[PodUid, DraPod] = {}
+        self._claims: Mapping[ClaimKey, ResourceClaim] = {}
         self._retry_accept = True
         self._is_kept = True  # whether the state file has what is in force
         self._is_complete = self._was_complete = self._ready = False
@@ -82,6 +89,19 @@ class ManifestPods(PodSource):
     def pods(self) -> tuple[Pod, ...]:
         """The pods as of the last `poll`, by file and in the file's order."""
         return self._pods
+
+    @property
+    def dra_pods(self) -> "Mapping[PodUid, DraPod]":
+        """What the DRA manager uses of the pods that name claims, as of the last `poll`. Any thread may ask."""
+        return self._dra_pods
+
+    @property
+    def claims(self) -> "Mapping[ClaimKey, ResourceClaim]":
+        """The ResourceClaims as of the last `poll`. Any thread may ask.
+
+        A claim without `status.reservedFor` is reserved for the pods that name it.
+        """
+        return self._claims
 
     @property
     def problems(self) -> tuple[ManifestError, ...]:
@@ -123,16 +143,15 @@ class ManifestPods(PodSource):
             self._keep()
         if not changed:
             return Changes(is_complete=self._is_complete)
-        before, self._pods = self._pods, tuple(chain.from_iterable(file.in_force.pods for file in self._files.values()))
-        if self._pods != before:
-            self._uids = frozenset(pod.uid for pod in self._pods)  # once: every admission asks for them
+        before, dra_before = self._pods, self._dra_pods
+        self._take_in_force()
         problems = self._problems
         of_files = (file.problem for file in self._files.values())
         self._problems = tuple(problem for problem in (self._directory_problem, *of_files) if problem)
         known, wrong = set(map(id, problems)), {problem.file for problem in self._problems}
         return Changes(
-            added=_without(self._pods, before),
-            removed=_without(before, self._pods),
+            added=_without(self._pods, self._dra_pods, before, dra_before),
+            removed=_without(before, dra_before, self._pods, self._dra_pods),
             problems=tuple(problem for problem in self._problems if id(problem) not in known),
             mended=tuple(problem.file for problem in problems if problem.file not in wrong),
             is_complete=self._is_complete,
@@ -142,6 +161,21 @@ class ManifestPods(PodSource):
         texts = {name: file.in_force.text for name, file in self._files.items() if file.in_force is not NOTHING}
         self._state.keep(texts, {pod.uid for file in self._files.values() for pod in file.in_force.pods})
         self._is_kept = True
+
+    def _take_in_force(self) -> None:
+        manifests = [file.in_force for file in self._files.values()]
+        pods = tuple(chain.from_iterable(manifest.pods for manifest in manifests))
+        if pods != self._pods:
+            self._pods = pods
+            self._uids = frozenset(pod.uid for pod in pods)  # once: every admission asks for them
+        self._dra_pods = {uid: pod for manifest in manifests for uid, pod in manifest.dra_pods.items()}
+        claims = [claim for manifest in manifests for claim in manifest.claims]
+        if claims:
+            from devicecore.adapters.manifests.claims import claims_in_force  # noqa: PLC0415  # only claims load it
+
+            self._claims = claims_in_force(claims, self._dra_pods.values())
+        else:
+            self._claims = {}
 
     def _look(self) -> bool:
         """Return whether anything may have changed."""
@@ -204,10 +238,15 @@ class ManifestPods(PodSource):
         return chosen
 
 
-def _without(pods: Iterable[Pod], others: Iterable[Pod]) -> tuple[Pod, ...]:
+def _without(
+    pods: Iterable[Pod],
+    dra_pods: "Mapping[PodUid, DraPod]",
+    others: Iterable[Pod],
+    dra_others: "Mapping[PodUid, DraPod]",
+) -> tuple[Pod, ...]:
     """The pods that are not among others; of these no two have the same UID."""
     known = {pod.uid: pod for pod in others}
-    return tuple(pod for pod in pods if known.get(pod.uid) != pod)
+    return tuple(pod for pod in pods if known.get(pod.uid) != pod or dra_pods.get(pod.uid) != dra_others.get(pod.uid))
 
 
 def _entries(directory: Path) -> list[tuple[str, os.DirEntry[str]]]:

@@ -1,6 +1,6 @@
 """One manifest: what it says now, and what of that is in force.
 
-Law: The text in force is the last text that could be used and that shared no pod with another file.
+Law: The text in force is the last text that could be used and that shared no pod or claim with another file.
 """
 
 import hashlib
@@ -10,10 +10,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Self
 
-from attrs import define, evolve, frozen
+from attrs import define, evolve
 
-from devicecore.adapters.manifests.pods import ManifestError, read_pods, unique_names
-from devicecore.domain.model import Pod
+from devicecore.adapters.manifests.pods import Manifest, ManifestError, read_manifest
 from devicecore.system.documents import MAX_DOCUMENT_SIZE
 from devicecore.system.files import read_file
 
@@ -24,15 +23,7 @@ Stamp = tuple[int, int, int, int]
 """Time of the last change, size, inode and device: a file with another stamp has changed."""
 
 
-@frozen
-class Manifest:
-    """A text and the pods in it."""
-
-    text: str
-    pods: tuple[Pod, ...]
-
-
-NOTHING = Manifest("", ())
+NOTHING = Manifest("")
 """What a file says that could never be used."""
 
 
@@ -59,7 +50,7 @@ class File:
     def restored(cls, name: str, text: str) -> Self:
         """The file as it was in force before a restart."""
         try:
-            return cls(name, Manifest(text, read_pods(text, name)))
+            return cls(name, read_manifest(text, name))
         except ManifestError:  # an older version could use it
             return cls(name)
 
@@ -95,7 +86,7 @@ class File:
         except UnicodeDecodeError as error:
             line = 1 + data.count(b"\n", 0, error.start)
             raise ManifestError(self.name, line, "", "expected UTF-8 text, got other bytes") from None
-        return self.in_force if text and text == self.in_force.text else Manifest(text, read_pods(text, self.name))
+        return self.in_force if text and text == self.in_force.text else read_manifest(text, self.name)
 
     def refuse(self, problem: ManifestError) -> bool:
         """Leave in force what the file said before; return whether this problem is another one than the last."""
@@ -112,16 +103,16 @@ class File:
 
 
 def accept(files: Collection[File]) -> bool:
-    """Put in force what files say, unless it shares a pod with what stays in force in another file.
+    """Put in force what files say, unless it shares a pod or claim with what stays in force in another file.
 
     Returns:
         Whether anything changed.
     """
     new = {file: file.says for file in files if file.says is not None and file.says.text != file.in_force.text}
-    kept = {name: file for file in files if file not in new for name in unique_names(file.in_force.pods)}
+    kept = {name: file for file in files if file not in new for name in file.in_force.unique_names()}
     claims: dict[str, File] = {}
     for file, says in tuple(new.items()):
-        names = tuple(unique_names(says.pods))
+        names = tuple(says.unique_names())
         clash = next((name for name in names if name in kept or claims.get(name) in new), None)
         if file in new and clash is None:
             claims |= dict.fromkeys(names, file)
@@ -133,7 +124,7 @@ def accept(files: Collection[File]) -> bool:
 
 
 def _refuse(file: File, clash: str, new: dict[File, Manifest], kept: dict[str, File], claims: dict[str, File]) -> None:
-    """Refuse a file because of a pod, and then every file that shares a pod with what stays in force in that one."""
+    """Refuse a file because of a name, and then every file that shares one with what stays in force in that one."""
     waiting = deque([(file, clash, kept.get(clash) or claims[clash])])
     while waiting:
         loser, name, owner = waiting.popleft()
@@ -142,7 +133,7 @@ def _refuse(file: File, clash: str, new: dict[File, Manifest], kept: dict[str, F
         problem = ManifestError(loser.name, None, "", f"{name} is also in {owner.name}")
         if str(problem) != str(loser.problem):
             loser.problem = problem
-        for own in unique_names(loser.in_force.pods):
+        for own in loser.in_force.unique_names():
             kept[own] = loser
             if claims.get(own, loser) is not loser:
                 waiting.append((claims[own], own, loser))

@@ -1,19 +1,27 @@
-"""The pods of a manifest: one or more documents, each a Pod or a List of pods.
+"""What is in a manifest: one or more documents, each a Pod, a ResourceClaim or a List of them.
 
-Laws: All pods of a manifest are used, or none. Limits count and requests do not, as in the device manager. A pod
+Laws: All of a manifest is used, or nothing. Limits count and requests do not, as in the device manager. A pod
 without `metadata.uid` gets a UID made of the file's name and of everything that the pod says, so a changed pod is a new
-pod (kubelet: `applyDefaults`).
+pod (kubelet: `applyDefaults`). Nothing of dynamic resource allocation is loaded before a manifest has a ResourceClaim
+or a pod with claims.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from attrs import evolve, field, frozen
 
 from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.model import Container, Pod, PodUid, is_container_resource, is_extended_resource
 from devicecore.domain.quantity import is_integer, whole_quantity
 from devicecore.system.documents import DocumentError, Value, described, read_documents
+
+if TYPE_CHECKING:
+    from devicecore.adapters.manifests.claims import ManifestClaim
+    from devicecore.domain.dra.model import DraPod
 
 # As Kubernetes validates them. Names reach logs and terminals, so nothing else may be in them.
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
@@ -29,48 +37,94 @@ class ManifestError(DocumentError):
     """A pod manifest that cannot be used. `line` counts from 1; `field` is the path to it, empty for the whole."""
 
 
-def read_pods(text: str, file: str) -> tuple[Pod, ...]:
-    """Return the pods in a manifest.
+@frozen
+class Manifest:
+    """A text and what is in it.
+
+    `dra_pods` has what the DRA manager uses of the pods that name claims, by UID.
+    """
+
+    text: str
+    pods: tuple[Pod, ...] = ()
+    claims: "tuple[ManifestClaim, ...]" = ()
+    dra_pods: "Mapping[PodUid, DraPod]" = field(factory=dict)
+
+    def unique_names(self) -> Iterator[str]:
+        """The names that no two objects may share."""
+        for pod in self.pods:
+            yield f"pod {pod.namespace}/{pod.name}"
+            yield f"uid {pod.uid}"
+        for one in self.claims:
+            yield f"ResourceClaim {one.claim.key}"
+            yield f"uid {one.claim.uid}"
+
+
+def read_manifest(text: str, file: str) -> Manifest:
+    """Return what is in a manifest.
 
     Args:
         text: YAML or JSON.
         file: the manifest's name, for errors and for the UIDs of pods that have none.
 
     Raises:
-        ManifestError: something in the manifest cannot be used, or no pod is in it, as while it is being written.
+        ManifestError: something in the manifest cannot be used, or nothing is in it, as while it is being written.
     """
-    documents = read_documents(text, file, error=ManifestError)
-    pods = tuple(pod for document in documents for pod in _pods_in(document))
-    if not pods:
-        raise ManifestError(file, None, "", "expected a pod, got nothing")
+    pods: list[Pod] = []
+    claims: list[ManifestClaim] = []
+    dra_pods: dict[PodUid, DraPod] = {}
+    for document in read_documents(text, file, error=ManifestError):
+        for kind, item in _objects_in(document):
+            if kind == _CLAIM:
+                claims.append(_claim(item))
+                continue
+            pod, dra_pod = _pod(item)
+            pods.append(pod)
+            if dra_pod is not None:
+                dra_pods[pod.uid] = dra_pod
+    if not pods and not claims:
+        raise ManifestError(file, None, "", "expected a pod or a ResourceClaim, got nothing")
+    manifest = Manifest(text, tuple(pods), tuple(claims), dra_pods)
     seen: set[str] = set()
-    for name in unique_names(pods):
+    for name in manifest.unique_names():
         if name in seen:
             raise ManifestError(file, None, "", f"{name} is in this file twice")
         seen.add(name)
+    return manifest
+
+
+def read_pods(text: str, file: str) -> tuple[Pod, ...]:
+    """Return the pods in a manifest, at least one; the arguments are those of `read_manifest`.
+
+    Raises:
+        ManifestError: something in the manifest cannot be used, or no pod is in it.
+    """
+    pods = read_manifest(text, file).pods
+    if not pods:
+        raise ManifestError(file, None, "", "expected a pod, got nothing")
     return pods
 
 
-def unique_names(pods: Iterable[Pod]) -> Iterator[str]:
-    """The names that no two pods may share."""
-    for pod in pods:
-        yield f"pod {pod.namespace}/{pod.name}"
-        yield f"uid {pod.uid}"
+_POD, _CLAIM = ("Pod", "v1"), ("ResourceClaim", "resource.k8s.io/v1")
 
 
-def _pods_in(document: Value, *, default: tuple[str, str] | None = None) -> Iterator[Pod]:
+def _objects_in(document: Value, *, default: tuple[str, str] | None = None) -> Iterator[tuple[tuple[str, str], Value]]:
+    """The pods and claims of a document, each with its kind and API version."""
     kind, version = document["kind"], document["apiVersion"]
     found = kind.text(default and default[0]), version.text(default and default[1])
     if found in {("List", "v1"), ("PodList", "v1")}:
         # The items of a PodList may omit their kind. Only a List may hold further lists.
         for item in document["items"].sequence():
-            yield from _pods_in(item, default=("Pod", "v1") if found[0] == "PodList" else None)
+            yield from _objects_in(item, default=_POD if found[0] == "PodList" else None)
         return
-    if found != ("Pod", "v1"):
-        kind.refuse(f"expected a Pod of v1, got {found[0]!r} of {found[1]!r}")
-    metadata, spec = document["metadata"], document["spec"]
-    name = _matching(_NAME, metadata["name"], "a DNS name such as train-1")
-    namespace = _matching(_NAME, metadata["namespace"], "a DNS name such as default", default="default")
+    if found not in {_POD, _CLAIM}:
+        kind.refuse(f"expected a Pod of v1 or a ResourceClaim of resource.k8s.io/v1, got {found[0]!r} of {found[1]!r}")
+    yield found, document
+
+
+def _pod(document: Value) -> "tuple[Pod, DraPod | None]":
+    """The pod of a document, and what the DRA manager uses of it if it names claims."""
+    spec = document["spec"]
+    name, namespace = _names(document)
     count = len(spec["initContainers"].sequence()) + len(spec["containers"].sequence())
     if count > MAX_CONTAINERS:
         spec.refuse(f"expected at most {MAX_CONTAINERS} containers, got {count}")
@@ -82,8 +136,43 @@ def _pods_in(document: Value, *, default: tuple[str, str] | None = None) -> Iter
         if container.name in seen:
             spec.refuse(f"two containers have the name {container.name!r}")
         seen.add(container.name)
-    uid = _matching(_UID, metadata["uid"], "printable characters without spaces", default=_uid(document))
-    yield Pod(PodUid(uid), name=name, namespace=namespace, containers=containers, init_containers=init_containers)
+    uid = PodUid(_checked_uid(document, default=_uid(document)))
+    pod = Pod(uid, name=name, namespace=namespace, containers=containers, init_containers=init_containers)
+    if not _names_claims(document):
+        return pod, None
+    from devicecore.adapters.manifests.claims import read_dra_pod  # noqa: PLC0415  # only claims load it
+
+    dra_pod = read_dra_pod(document, uid)
+    mappings = dra_pod.extended.mappings if dra_pod.extended else ()
+    return evolve(pod, claimed=[(one.container, one.resource) for one in mappings]), dra_pod
+
+
+def _names_claims(document: Value) -> bool:
+    """Whether a pod has anything to do with dynamic resource allocation."""
+    spec = document["spec"]
+    if spec["resourceClaims"].data or document["status"]["extendedResourceClaimStatus"].data:
+        return True
+    containers = (*spec["initContainers"].sequence(), *spec["containers"].sequence())
+    return any(container["resources"]["claims"].data for container in containers)
+
+
+def _claim(document: Value) -> "ManifestClaim":
+    from devicecore.adapters.manifests.claims import default_uid, read_claim  # noqa: PLC0415  # only claims load it
+
+    name, namespace = _names(document)
+    uid = _checked_uid(document, default=default_uid(document, name, namespace))
+    return read_claim(document, name, namespace, uid)
+
+
+def _names(document: Value) -> tuple[str, str]:
+    """The name and the namespace of an object."""
+    metadata = document["metadata"]
+    name = _matching(_NAME, metadata["name"], "a DNS name such as train-1")
+    return name, _matching(_NAME, metadata["namespace"], "a DNS name such as default", default="default")
+
+
+def _checked_uid(document: Value, *, default: str) -> str:
+    return _matching(_UID, document["metadata"]["uid"], "printable characters without spaces", default=default)
 
 
 def _matching(pattern: re.Pattern[str], value: Value, expected: str, *, default: str | None = None) -> str:

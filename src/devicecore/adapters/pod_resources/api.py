@@ -1,10 +1,11 @@
 """The names of the services and the answers to their methods, computed from a snapshot.
 
-Laws: `List` and `Get` answer from the ledger alone, with one element for each device and each NUMA node that the device
-was on (kubelet.md 10.2). `GetAllocatableResources` answers from the plugins' newest reports alone.
+Laws: `List` and `Get` answer from the ledger and from the claims alone, with one element for each device and each NUMA
+node that the device was on (kubelet.md 10.2, kubelet-dra.md 12). `GetAllocatableResources` answers from the plugins'
+newest reports alone.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from attrs import frozen
 
@@ -16,24 +17,34 @@ SERVICE_V1 = "v1.PodResourcesLister"
 SERVICE_V1ALPHA1 = "v1alpha1.PodResourcesLister"
 
 
+Claims = Callable[[Pod, Container], Sequence[podresources.DynamicResource]]
+"""Gives the claims of a container; `claims.to_dynamic_resources` makes them."""
+
+
+def no_claims(_pod: Pod, _container: Container) -> Sequence[podresources.DynamicResource]:
+    """Return no claims, as on a node without dynamic resource allocation."""
+    return ()
+
+
 @frozen
 class Snapshot:
-    """What the answers are computed from: the state of all devices, and the active pods in the order of the list."""
+    """What the answers are computed from: the state of all devices, the active pods in their order, and claims."""
 
     node: NodeState
     pods: Sequence[Pod]
+    claims: Claims = no_claims
 
 
 def list_pods(snapshot: Snapshot) -> podresources.ListPodResourcesResponse:
     """Every active pod, with the devices of its containers (kubelet: `List`)."""
-    return podresources.ListPodResourcesResponse(pod_resources=[_pod(snapshot.node, pod) for pod in snapshot.pods])
+    return podresources.ListPodResourcesResponse(pod_resources=[_pod(snapshot, pod) for pod in snapshot.pods])
 
 
 def get_pod(snapshot: Snapshot, name: str, namespace: str) -> podresources.GetPodResourcesResponse | None:
     """One active pod; None if no active pod has that name (kubelet: `Get`)."""
     for pod in snapshot.pods:
         if (pod.name, pod.namespace) == (name, namespace):
-            return podresources.GetPodResourcesResponse(pod_resources=_pod(snapshot.node, pod))
+            return podresources.GetPodResourcesResponse(pod_resources=_pod(snapshot, pod))
     return None
 
 
@@ -74,12 +85,16 @@ def list_pods_v1alpha1(snapshot: Snapshot) -> podresources_v1alpha1.ListPodResou
     return podresources_v1alpha1.ListPodResourcesResponse(pod_resources=pods)
 
 
-def _pod(node: NodeState, pod: Pod) -> podresources.PodResources:
+def _pod(snapshot: Snapshot, pod: Pod) -> podresources.PodResources:
     return podresources.PodResources(
         name=pod.name,
         namespace=pod.namespace,
         containers=[
-            podresources.ContainerResources(name=container.name, devices=_held(node, pod, container))
+            podresources.ContainerResources(
+                name=container.name,
+                devices=_held(snapshot.node, pod, container),
+                dynamic_resources=snapshot.claims(pod, container),
+            )
             for container in pod.in_start_order
             if not pod.is_reusable(container)  # an init container that ends is never listed, a sidecar is
         ],

@@ -19,6 +19,7 @@ from devicecore.adapters.file import FileStore, JsonFileSink
 from devicecore.adapters.grpc_unix import GrpcUnixTransport
 from devicecore.adapters.manifests import ManifestPods
 from devicecore.adapters.pod_resources import PodResourcesServer
+from devicecore.cli.kubelet.claims import DraParts, NodeClaims
 from devicecore.cli.kubelet.pods import PodStarter
 from devicecore.cli.kubelet.status_log import LoggedSink
 from devicecore.domain.capacity import NodeStatus
@@ -37,6 +38,9 @@ NODE_NAME = "node.json"
 PODS_NAME = "pods.json"
 """The file in `--root` with which pods run, for the next start."""
 
+CLAIMS_NAME = "dra_manager_state"
+"""The kubelet's file of claims, in its root directory."""
+
 _CHANGES = fcntl.DN_MULTISHOT | fcntl.DN_CREATE | fcntl.DN_DELETE | fcntl.DN_MODIFY | fcntl.DN_RENAME | fcntl.DN_ATTRIB
 
 _log = logging.getLogger(__name__)
@@ -47,11 +51,13 @@ class KubeletSettings:
     """What the user has chosen."""
 
     root: Path
+    node_name: str
     manifests: Path | None
     numa_nodes: tuple[int, ...]
     policy: str
     scope: str
     allow_shared_directory: bool
+    api: "ApiSettings"
 
     @property
     def topology(self) -> Topology:
@@ -80,6 +86,11 @@ class ApiSettings:
     keep_removed: bool
     beside_kubelet: bool
     resync: float
+
+    @property
+    def deletes_slices(self) -> bool:
+        """Whether ResourceSlices of this node are deleted. A kubelet that also writes the Node does that itself."""
+        return self.has_server and not self.beside_kubelet
 
     @property
     def has_server(self) -> bool:
@@ -151,11 +162,13 @@ def start(
     check_directory(root, allow_shared=settings.allow_shared_directory)
     plugins = root / "device-plugins"
     pods = None if settings.manifests is None else ManifestPods(settings.manifests, root / PODS_NAME)
+    claims = NodeClaims(lambda: _dra_parts(settings, pods, claims.notify), wake)
     manager = DeviceManager(
         GrpcUnixTransport(
             plugins,
             plugins_registry=root / "plugins_registry",
             allow_shared_directory=settings.allow_shared_directory,
+            handlers=[claims.handler],
         ),
         FileStore.in_directory(plugins),
         sink,
@@ -166,10 +179,13 @@ def start(
     if metrics is not None:
         metrics.count_devices(lambda: manager.state)
         metrics.count_sink_problems(lambda: sink.problem)
-    starter = PodStarter(manager, pods, wake)
+    starter = PodStarter(manager, pods, claims, wake)
     manager.start()
     last_to_first.callback(manager.stop)
+    last_to_first.callback(claims.stop)
     last_to_first.callback(starter.stop)
+    if (root / CLAIMS_NAME).exists() or settings.api.deletes_slices:
+        claims.start()
     server = PodResourcesServer(
         root / "pod-resources" / "kubelet.sock",
         starter.snapshot,
@@ -185,6 +201,24 @@ def start(
         if resource.phase is Phase.AWAITED:
             _log.info("%s: waiting for its plugin, which was there before", name)
     return starter
+
+
+def _dra_parts(settings: KubeletSettings, pods: ManifestPods | None, observer: Callable[[object], None]) -> DraParts:
+    """Make the DRA manager, which reads claims and deletes slices on the API server if there is one."""
+    from devicecore.cli.kubelet import dra
+
+    api = settings.api
+    with ExitStack() as closing:
+        server, slices = None, None
+        if api.has_server:
+            from devicecore.adapters.kube_api.dra import KubeApiClaims, KubeApiSlices
+
+            server = closing.enter_context(KubeApiClaims(kubeconfig=api.kubeconfig, context=api.context))
+            if api.deletes_slices:
+                slices = KubeApiSlices(settings.node_name, kubeconfig=api.kubeconfig, context=api.context)
+                closing.enter_context(slices)
+        made = dra.DraSettings(settings.root / CLAIMS_NAME, pods, server, slices)
+        return dra.make(made, observer, closing.pop_all())
 
 
 @contextmanager

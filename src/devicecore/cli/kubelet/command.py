@@ -52,7 +52,11 @@ _directory = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.option(
     "--root", required=True, type=_directory, help="Where sockets and checkpoint are, as in /var/lib/kubelet."
 )
-@click.option("--manifests", type=_directory, help="A directory of pods, YAML or JSON, watched as for static pods.")
+@click.option(
+    "--manifests",
+    type=_directory,
+    help="A directory of pods and ResourceClaims, YAML or JSON, watched as for static pods.",
+)
 @click.option("--numa-nodes", metavar="N,N", default="0", callback=numbers, help="The machine's NUMA nodes.")
 @click.option(
     "--topology-manager-policy",
@@ -78,7 +82,11 @@ _directory = click.Path(exists=True, file_okay=False, path_type=Path)
 )
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics there, for Prometheus.")
 @click.option("--node-name", help="The Node object; by default this machine's name.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Publish to the API server of this kubeconfig.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    help="Publish to the API server of this kubeconfig, and read ResourceClaims there.",
+)
 @click.option("--context", metavar="NAME", help="With --kubeconfig: the context, if not the current one.")
 @click.option("--in-cluster", is_flag=True, help="Publish to the API server of the cluster we run in.")
 @click.option(
@@ -147,13 +155,17 @@ def kubelet(
     wait: float,
     as_json: bool,
 ) -> int:
-    """Run a device manager in a kubelet's place: plugins register, pods get devices, a checkpoint is kept.
+    """Run a device manager in a kubelet's place: plugins and drivers register, pods get devices, a checkpoint is kept.
 
     $ devicecore kubelet --root DIR --manifests DIR
 
     Plugins find the kubelet's socket in DIR/device-plugins, or put their own into DIR/plugins_registry. Pods are the
     manifests: a new one is admitted, a changed one is replaced, and the devices of one that is deleted are free again.
     DIR/pod-resources/kubelet.sock and DIR/state.json say which pod holds which device.
+
+    DRA drivers put their sockets into DIR/plugins_registry. A pod that names ResourceClaims (spec.resourceClaims) runs
+    when its drivers have prepared them. Claims are manifests too, with their status.allocation; one that is in no
+    manifest is read from the API server. DIR/dra_manager_state has the claims that are prepared, as in a kubelet.
 
     On a terminal, a live view shows the same. Elsewhere, and with TERM=dumb, the log goes to standard error in plain
     lines. SIGTERM or Ctrl-C ends the command, at the latest after 5 seconds. Started again, it knows everything it
@@ -184,7 +196,7 @@ def kubelet(
         api = assembly.ApiSettings(kubeconfig, in_cluster, context, patch, keep_removed, beside_kubelet, resync)
         sink = assembly.sink(root, name, last_to_first, signals.wake, api)
         metrics = assembly.metrics(metrics_port, last_to_first)
-        settings = assembly.KubeletSettings(root, manifests, numa_nodes, policy, scope, shared)
+        settings = assembly.KubeletSettings(root, name, manifests, numa_nodes, policy, scope, shared, api)
         starter = assembly.start(settings, sink, metrics, signals.wake, last_to_first)
         if manifests is not None:
             last_to_first.enter_context(assembly.watched(manifests, MANIFEST_CHANGED))

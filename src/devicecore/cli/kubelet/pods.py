@@ -1,4 +1,4 @@
-"""Admits pods of manifests, starts their containers, and tries again when another result is possible.
+"""Admits pods of manifests, has their claims prepared, starts their containers, and tries again when that may help.
 
 Law: a pod that cannot be admitted changes nothing, and waits for no thread that another pod needs. It is tried again
 when its outcome may be another one (`outcome`). A kubelet leaves a refused static pod Failed, and starts a pod whose
@@ -11,13 +11,15 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from attrs import define, field, frozen
 
 from devicecore.adapters.manifests import ManifestError, ManifestPods
 from devicecore.adapters.pod_resources import Snapshot
+from devicecore.cli.kubelet.claims import NodeClaims
 from devicecore.cli.kubelet.lanes import Lanes
 from devicecore.cli.kubelet.outcome import (
     Facts,
@@ -33,12 +35,18 @@ from devicecore.cli.kubelet.state import PENDING, RUNNING, KubeletState, PodStat
 from devicecore.domain.device_set import natural_key
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.inventory import Phase
-from devicecore.domain.model import Pod, PodUid
+from devicecore.domain.model import Container, Pod, PodUid
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.text import foreign_text
 from devicecore.manager import DeviceManager
 
+if TYPE_CHECKING:
+    from devicecore.cli.kubelet.dra_state import PreparationFacts
+    from devicecore.domain.dra.model import DraPod
+    from devicecore.wire import podresources
+
 _SILENCE = 10.0  # seconds for which a plugin or disk that has not answered is left alone
+_CLAIMS_RETRY = 60.0  # seconds between two attempts to prepare the claims of a pod, as in a kubelet
 _MAX_START_BACKOFF = 300.0  # seconds between two attempts to start a container, as in a kubelet
 _RELEASE = 0.5  # seconds to wait for a release, so that a pod that takes over the devices finds them free
 
@@ -60,11 +68,15 @@ class _Entry:
 
     pod: Pod
     lane: _Lane
+    claims: "DraPod | None" = None
+    """What the DRA manager uses of the pod, if it names claims."""
     phase: str = PENDING
     reason: str = "it has not been tried yet"
     outcome: Outcome | None = None
     facts: Facts = field(factory=dict)
     """What was known when the attempt that led to `outcome` began."""
+    claim_facts: "PreparationFacts | None" = None
+    """The same of its claims."""
     is_queued: bool = False
     is_gone: bool = False
     tried_at: float = 0.0
@@ -100,14 +112,20 @@ class PodStarter:
     Args:
         manager: hands out the devices.
         pods: the manifests; None if there are none.
+        claims: prepares and releases the claims of pods.
         wake: called from other threads when there is something to do for `advance`.
     """
 
     def __init__(
-        self, manager: DeviceManager, pods: ManifestPods | None, wake: Callable[[], None] = lambda: None
+        self,
+        manager: DeviceManager,
+        pods: ManifestPods | None,
+        claims: NodeClaims,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
         self._manager = manager
         self._pods = pods
+        self._claims = claims
         self._wake = wake
         self._entries: dict[PodUid, _Entry] = {}
         self._threads = Lanes()
@@ -122,6 +140,8 @@ class PodStarter:
         self._released: queue.SimpleQueue[frozenset[PodUid]] = queue.SimpleQueue()
         self._is_ticking = threading.Lock()
         self._active: tuple[Pod, ...] = ()
+        self._claims_of: Mapping[PodUid, DraPod] = {}  # of the active pods
+        self._seen_claims: object = None
         self._version = 0
         self._has_new = False
         self._next_look = math.inf
@@ -132,7 +152,11 @@ class PodStarter:
 
     def snapshot(self) -> Snapshot:
         """The pods that run or hold devices, for the pod-resources API."""
-        return Snapshot(self._manager.state, self._active)
+        return Snapshot(self._manager.state, self._active, self._dynamic_resources)
+
+    def _dynamic_resources(self, pod: Pod, container: Container) -> "Sequence[podresources.DynamicResource]":
+        claims = self._claims_of.get(pod.uid)
+        return self._claims.dynamic_resources(claims, container.name) if claims else ()
 
     @property
     def problems(self) -> tuple[ManifestError, ...]:
@@ -155,6 +179,7 @@ class PodStarter:
         """Let the manager see that time has passed, in another thread: it may have to write to the disk."""
         if self._is_ticking.acquire(blocking=False):
             self._threads.submit("tick", self._tick)
+        self._claims.tick()
 
     def poll(self) -> bool:
         """Look at the manifests: release the pods that have gone and note the new ones.
@@ -172,7 +197,8 @@ class PodStarter:
         self._release(changes.removed)
         for pod in changes.added:
             resources = resources_of(pod)
-            self._entries[pod.uid] = _Entry(pod, self._lanes_of.setdefault(resources, _Lane(resources)))
+            lane = self._lanes_of.setdefault(resources, _Lane(resources))
+            self._entries[pod.uid] = _Entry(pod, lane, self._pods.dra_pods.get(pod.uid))
         if changes.added or changes.removed or changes.problems or changes.mended:
             self._version += 1
             self._has_new = True
@@ -181,26 +207,33 @@ class PodStarter:
     def advance(self) -> None:
         """Take the results of attempts, and begin those whose answer may be another one now."""
         self._collect()
+        self._claims.advance()
         self._submit_due()
         self._become_ready()
-        state = self._manager.state
-        holders = state.ledger.allocations  # a pod whose containers cannot start holds its devices too
-        self._active = tuple(
-            entry.pod for entry in self._entries.values() if entry.phase == RUNNING or entry.pod.uid in holders
-        )
+        holders, users = self._manager.state.ledger.allocations, self._claims.users
+        active = [  # a pod whose containers cannot start holds its devices and claims too
+            entry
+            for entry in self._entries.values()
+            if entry.phase == RUNNING or entry.pod.uid in holders or entry.pod.uid in users
+        ]
+        self._claims_of = {entry.pod.uid: entry.claims for entry in active if entry.claims}
+        self._active = tuple(entry.pod for entry in active)
 
     def state(self, sink_problem: str | None = None) -> KubeletState:
         """The state now, with the pods in natural order of their names."""
         entries = sorted(self._entries.values(), key=lambda entry: natural_key(entry.name))
         pods = tuple(PodState(entry.pod, entry.phase, entry.reason) for entry in entries)
-        return KubeletState(self._manager.state, pods, self.problems, tuple(self._waits_for()), sink_problem)
+        named = [(state, entry.claims) for state, entry in zip(pods, entries, strict=True) if entry.claims]
+        waits_for = tuple(self._waits_for())
+        dra = self._claims.state(named)
+        return KubeletState(self._manager.state, pods, self.problems, waits_for, sink_problem, dra)
 
     @property
     def version(self) -> object:
         """Differs from what it was before if `state` would."""
         state = self._manager.state
         ready = self._pods is None or self._pods.sources_ready()
-        return self._version, id(state.inventory), id(state.ledger), ready
+        return self._version, id(state.inventory), id(state.ledger), ready, self._claims.version
 
     # --- releases -----------------------------------------------------------------------------------------------------
 
@@ -220,6 +253,8 @@ class PodStarter:
             if entry.is_queued:
                 self._leaving.add(uid)
             _log.info("pod %s is gone", entry.name)
+            if entry.claims:
+                self._claims.release(entry.pod)
         self._active = tuple(pod for pod in self._active if pod.uid not in gone)
         self._evict(gone, wait=_RELEASE)
 
@@ -264,6 +299,8 @@ class PodStarter:
             if done.entry.is_gone:
                 self._leaving.discard(done.entry.pod.uid)
                 self._evict(frozenset({done.entry.pod.uid}))  # what it was given after it had gone
+                if done.entry.claims:
+                    self._claims.release(done.entry.pod)
             elif done.outcome is not None:
                 self._note(done.entry, done.outcome, done.facts)
             self._version += 1
@@ -279,6 +316,8 @@ class PodStarter:
         entry.retry_at = math.inf
         if outcome.kind is OutcomeKind.NO_ANSWER:
             entry.retry_at = now + _SILENCE
+        elif outcome.kind is OutcomeKind.CLAIMS_FAILED:
+            entry.retry_at = now + _CLAIMS_RETRY
         elif outcome.kind is OutcomeKind.START_FAILED:
             entry.retry_at = now + min(_SILENCE * 2**entry.start_failures, _MAX_START_BACKOFF)
             entry.start_failures = min(entry.start_failures + 1, 10)
@@ -287,59 +326,93 @@ class PodStarter:
 
     def _submit_due(self) -> None:
         state, now = self._manager.state, time.monotonic()
-        if state is self._seen and not self._has_new and now < self._next_look:
+        claims = self._claims.version, self._pods and self._pods.claims
+        is_unchanged = state is self._seen and claims == self._seen_claims
+        if is_unchanged and not self._has_new and now < self._next_look:
             return
-        self._seen, self._has_new = state, False
+        self._seen, self._seen_claims, self._has_new = state, claims, False
         self._facts.look(state)
         due = [entry for entry in self._entries.values() if self._is_due(entry, now)]
         for entry in sorted(due, key=lambda entry: entry.tried_at):  # so that one that hangs does not come first again
             entry.is_queued = True
             facts = self._facts.of(entry.lane.resources)
-            self._threads.submit(entry.lane.resources, partial(self._attempt, entry, facts))
+            entry.claim_facts = self._claim_facts(entry)
+            self._threads.submit(entry.lane.resources, partial(self._attempt, entry, facts, self._admit))
         waiting = (max(entry.retry_at, entry.lane.silent_until) for entry in self._entries.values() if entry.is_waiting)
         self._next_look = min(waiting, default=math.inf)
 
     def _is_due(self, entry: _Entry, now: float) -> bool:
         if not entry.is_waiting or entry.pod.uid in self._releasing or entry.lane.silent_until > now:
             return False
+        if self._claims.is_releasing(entry.pod.uid):
+            return False
         if entry.outcome is None or now >= entry.retry_at:
             return True
+        if entry.outcome.kind is OutcomeKind.CLAIMS_FAILED:
+            before, after = entry.claim_facts, self._claim_facts(entry)
+            return before is not None and after is not None and not before.is_like(after)
         return may_differ(entry.outcome, entry.facts, self._facts.of(entry.lane.resources))
 
-    def _attempt(self, entry: _Entry, facts: Facts) -> None:
-        """Make one attempt, in the thread of the pod's lane."""
+    def _claim_facts(self, entry: _Entry) -> "PreparationFacts | None":
+        return self._claims.facts(entry.claims, self._pods.claims) if entry.claims and self._pods else None
+
+    def _attempt(self, entry: _Entry, facts: Facts, step: Callable[[_Entry], Outcome | None]) -> None:
+        """Take one step of an attempt. The claims are prepared in another thread, because drivers take their time."""
         outcome: Outcome | None = None
         try:
-            if not entry.is_gone and entry.lane.silent_until <= time.monotonic():
-                outcome = self._start(entry.pod)
-                if (
-                    outcome.kind is OutcomeKind.NO_ANSWER
-                ):  # at once, because the next one in this lane is about to begin
-                    entry.lane.silent_until = time.monotonic() + _SILENCE
+            outcome = step(entry)
         except Exception as error:  # noqa: BLE001 - a bug: it must not leave the pod queued for ever
             _log.exception("pod %s cannot be tried", entry.name)
             outcome = Outcome(OutcomeKind.REFUSED, f"{type(error).__name__}: {error}")
-        finally:
-            self._done.put(_Done(entry, outcome, facts))
-            self._wake()
+        if outcome is not None and outcome.kind is OutcomeKind.NEEDS_CLAIMS:
+            self._claims.submit(entry.pod.uid, partial(self._attempt, entry, facts, self._prepare))
+            return
+        self._done.put(_Done(entry, outcome, facts))
+        self._wake()
 
-    def _start(self, pod: Pod) -> Outcome:
-        """Admit a pod, and ask what its containers are to be given, as a kubelet does before it starts them."""
-        assert self._pods is not None, "it is where the pod comes from"  # noqa: S101 - for mypy
-        runs = pod.uid in self._ran and not self._pods.sources_ready()
+    def _admit(self, entry: _Entry) -> Outcome | None:
+        """Admit a pod, in the thread of its lane; None if no attempt is made."""
+        if entry.is_gone or entry.lane.silent_until > time.monotonic():
+            return None
+        pod, runs = entry.pod, self._runs(entry)
         missing = sorted({resource for _, resource in self._manager.state.unhandled(pod)})
         if missing and not runs:
             return Outcome(OutcomeKind.REFUSED, f"no plugin has registered {', '.join(missing)}", waits=True)
         outcome = outcome_of(self._manager.admit(pod))
-        if outcome.kind is not OutcomeKind.RUNS:
-            return outcome
-        for container in () if runs else pod.in_start_order:
+        if outcome.kind is OutcomeKind.RUNS and entry.claims and not (runs and self._claims.are_entered(entry.claims)):
+            return Outcome(OutcomeKind.NEEDS_CLAIMS)
+        if outcome.kind is OutcomeKind.RUNS and not runs:
+            outcome = self._start(entry)
+        if outcome.kind is OutcomeKind.NO_ANSWER:  # at once, because the next one in this lane is about to begin
+            entry.lane.silent_until = time.monotonic() + _SILENCE
+        return outcome
+
+    def _runs(self, entry: _Entry) -> bool:
+        """Whether the containers of a pod run since before the start."""
+        assert self._pods is not None, "it is where the pod comes from"  # noqa: S101 - for mypy
+        return entry.pod.uid in self._ran and not self._pods.sources_ready()
+
+    def _prepare(self, entry: _Entry) -> Outcome | None:
+        """Prepare the claims of a pod that is admitted, and start its containers; None if it has gone meanwhile."""
+        if entry.is_gone or entry.claims is None:
+            return None
+        try:
+            self._claims.prepare(entry.claims)
+        except DeviceCoreError as error:
+            return Outcome(OutcomeKind.CLAIMS_FAILED, str(error), waits=True)
+        return Outcome(OutcomeKind.RUNS) if self._runs(entry) else self._start(entry)
+
+    def _start(self, entry: _Entry) -> Outcome:
+        """Ask what the containers of a pod are to be given, as a kubelet does before it starts them."""
+        for container in entry.pod.in_start_order:
             try:
-                self._manager.start_container(pod, container.name)
+                if entry.claims:
+                    self._claims.cdi_devices(entry.claims, container.name)
+                self._manager.start_container(entry.pod, container.name)
             except DeviceCoreError as error:
                 kind = OutcomeKind.NO_ANSWER if is_unanswered(error) else OutcomeKind.START_FAILED
                 return Outcome(kind, f"container {container.name} cannot start: {error}", waits=True)
-        return outcome
+        return Outcome(OutcomeKind.RUNS)
 
     # --- readiness ----------------------------------------------------------------------------------------------------
 
@@ -351,6 +424,7 @@ class PodStarter:
             self._pods.mark_ready()
             self._version += 1
             self._release_in_background(self._manager.update_allocated_devices)
+            self._claims.reconcile()
 
     def _waits_for(self) -> Iterator[str]:
         """What may yet happen without a change of manifests or devices."""
@@ -364,6 +438,7 @@ class PodStarter:
                 yield f"pod {entry.name}, whose admission is in progress"
             elif entry.outcome is None or entry.outcome.waits:
                 yield f"pod {entry.name}: {entry.reason}"
+        yield from self._claims.waits_for()
         if self._releases:
             yield "the release of pods that have gone"
         elif self._pods is not None and not self._pods.sources_ready():

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from itertools import islice
 
-from attrs import frozen
+from attrs import field, frozen
 
 from devicecore.adapters.manifests import ManifestError
 from devicecore.domain import container_options
@@ -57,6 +57,81 @@ class DeviceState:
     owners: tuple[ContainerKey, ...]
 
 
+@frozen
+class ClaimedDevice:
+    """A device of a claim, as its driver answered, with the health that the driver reports."""
+
+    driver: str
+    pool: str
+    name: str
+    share_id: str | None
+    requests: tuple[str, ...]
+    cdi_devices: tuple[str, ...]
+    health: str
+    message: str
+
+    @property
+    def path(self) -> str:
+        """Driver, pool and device."""
+        return f"{self.driver}/{self.pool}/{self.name}"
+
+
+@frozen
+class ClaimState:
+    """A ResourceClaim that pods name or use.
+
+    `phase` is `prepared`, `pending` or `releasing`; the last two have a reason if one is known. `uid` is None if no
+    pod has entered the claim yet.
+    """
+
+    namespace: str
+    name: str
+    uid: str | None
+    phase: str
+    reason: str
+    pods: tuple[PodUid, ...]
+    devices: tuple[ClaimedDevice, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The claim's namespace and name."""
+        return f"{self.namespace}/{self.name}"
+
+
+@frozen
+class DriverState:
+    """A registered DRA driver. Each instance is an endpoint, a service, and whether it is connected."""
+
+    name: str
+    instances: tuple[tuple[str, str, bool], ...]
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether any instance is connected."""
+        return any(is_connected for _, _, is_connected in self.instances)
+
+
+@frozen
+class ContainerClaimState:
+    """The devices that a container gets of one claim."""
+
+    claim: str
+    devices: tuple[ClaimedDevice, ...]
+
+
+@frozen
+class ClaimsState:
+    """Dynamic resource allocation at one time; empty if nothing uses it. `containers` are those of pods with claims."""
+
+    claims: tuple[ClaimState, ...] = ()
+    drivers: tuple[DriverState, ...] = ()
+    containers: Mapping[PodUid, Mapping[str, tuple[ContainerClaimState, ...]]] = field(factory=dict)
+
+    def of_container(self, key: ContainerKey) -> tuple[ContainerClaimState, ...]:
+        """Return the claims of a container."""
+        return self.containers.get(key.pod, {}).get(key.container, ())
+
+
 @frozen(eq=False)
 class KubeletState:
     """The state at one time.
@@ -70,6 +145,7 @@ class KubeletState:
     problems: tuple[ManifestError, ...] = ()
     waits_for: tuple[str, ...] = ()
     sink_problem: str | None = None
+    dra: ClaimsState = ClaimsState()
 
     @property
     def is_settled(self) -> bool:
@@ -131,6 +207,8 @@ class KubeletState:
             "capacity": status.capacity,
             "allocatable": status.allocatable,
             "resources": {name: self._resource(name, pods) for name in self.resources},
+            "drivers": [_driver(driver) for driver in self.dra.drivers],
+            "claims": [_claim(claim, pods) for claim in self.dra.claims],
             "pods": pod_objects,
             "problems": [
                 {
@@ -176,12 +254,19 @@ class KubeletState:
     def _container(self, pod: Pod, container: Container) -> JsonObject:
         held = self.node.ledger.of_container(pod.key(container))
         given = container_options.merge({one.resource: read_receipt(one.receipt) for one in held})
+        claims = self.dra.of_container(pod.key(container))
+        claimed = [name for claim in claims for device in claim.devices for name in device.cdi_devices]
         return {
             "devices": {one.resource: list(map(_bounded, one.devices)) for one in held},
+            "claims": {
+                _bounded(claim.claim): [_bounded(device.path) for device in claim.devices[:MAX_VALUES]]
+                for claim in claims
+            },
             "environment": {_bounded(name): _bounded(value) for name, value in islice(given.envs.items(), MAX_VALUES)},
             "mounts": _joined((mount.host_path, mount.container_path) for mount in given.mounts),
             "device_nodes": _joined((spec.host_path, spec.container_path) for spec in given.devices),
-            "cdi_devices": list(map(_bounded, given.cdi_devices[:MAX_VALUES])),
+            # A kubelet passes the names of claims before those of plugins, and leaves none out (kubelet-dra.md 5).
+            "cdi_devices": list(map(_bounded, (*claimed, *given.cdi_devices)[:MAX_VALUES])),
         }
 
 
@@ -197,14 +282,14 @@ class PodTexts:
         for one in state.pods:
             uid = one.pod.uid
             allocations = state.node.ledger.of_pod(uid)
-            facts = one.phase, one.reason, one.pod, allocations
+            facts = one.phase, one.reason, state.dra.containers.get(uid), one.pod, allocations
             known = before.get(uid)
             # Pods and allocations are the same objects as long as nothing about them changes.
             if (
                 known is None
-                or known[0][:2] != facts[:2]
-                or known[0][2] is not one.pod
-                or known[0][3] is not allocations
+                or known[0][:3] != facts[:3]
+                or known[0][3] is not one.pod
+                or known[0][4] is not allocations
             ):
                 known = facts, json.dumps(state.pod_json(one))
             self._texts[uid] = known
@@ -218,10 +303,48 @@ def _bounded(text: str) -> str:
     return f"{text[:MAX_VALUE]}... ({len(text)} characters)"
 
 
+def _driver(driver: DriverState) -> JsonObject:
+    return {
+        "name": _bounded(driver.name),
+        "instances": [
+            {"endpoint": _bounded(endpoint), "service": service, "connected": is_connected}
+            for endpoint, service, is_connected in driver.instances
+        ],
+    }
+
+
+def _claim(claim: ClaimState, pods: Mapping[PodUid, Pod]) -> JsonObject:
+    return {
+        "namespace": _bounded(claim.namespace),
+        "name": _bounded(claim.name),
+        "uid": claim.uid and _bounded(claim.uid),
+        "phase": claim.phase,
+        "reason": foreign_text(claim.reason) or None,
+        "pods": [_user(uid, pods.get(uid)) for uid in claim.pods],
+        "devices": [
+            {
+                "driver": _bounded(device.driver),
+                "pool": _bounded(device.pool),
+                "device": _bounded(device.name),
+                "share_id": device.share_id and _bounded(device.share_id),
+                "requests": list(map(_bounded, device.requests[:MAX_VALUES])),
+                "cdi_devices": list(map(_bounded, device.cdi_devices[:MAX_VALUES])),
+                "health": device.health,
+                "message": foreign_text(device.message) or None,
+            }
+            for device in claim.devices[:MAX_VALUES]
+        ],
+    }
+
+
+def _user(uid: PodUid, pod: Pod | None) -> JsonObject:
+    namespace, name = (_bounded(pod.namespace), _bounded(pod.name)) if pod else (None, None)
+    return {"namespace": namespace, "pod": name, "uid": _bounded(uid)}
+
+
 def _joined(pairs: Iterable[tuple[str, str]]) -> list[str]:
     return [_bounded(f"{host}:{container}") for host, container in islice(pairs, MAX_VALUES)]
 
 
 def _owner(key: ContainerKey, pod: Pod | None) -> JsonObject:
-    namespace, name = (_bounded(pod.namespace), _bounded(pod.name)) if pod else (None, None)
-    return {"namespace": namespace, "pod": name, "uid": _bounded(key.pod), "container": _bounded(key.container)}
+    return {**_user(key.pod, pod), "container": _bounded(key.container)}

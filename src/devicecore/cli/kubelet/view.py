@@ -1,4 +1,4 @@
-"""The live view of `devicecore kubelet`: devices by resource and NUMA node, pods, problems and events.
+"""The live view of `devicecore kubelet`: devices by resource and NUMA node, pods, claims, problems and events.
 
 Law: a view is a function of a state and a size. It has no more lines than the size, and says how much it leaves out.
 """
@@ -11,8 +11,16 @@ from attrs import frozen
 from rich.cells import cell_len
 from rich.text import Text
 
-from devicecore.cli.kubelet.state import RUNNING, DeviceState, KubeletState, PodState
-from devicecore.domain.model import NumaNode, PodUid, ResourceName
+from devicecore.cli.kubelet.state import (
+    RUNNING,
+    ClaimedDevice,
+    ClaimState,
+    ContainerClaimState,
+    DeviceState,
+    KubeletState,
+    PodState,
+)
+from devicecore.domain.model import Container, NumaNode, PodUid, ResourceName
 from devicecore.domain.text import foreign_text
 
 _COLOURS = ("cyan", "magenta", "yellow", "blue", "bright_green", "bright_cyan", "bright_magenta", "bright_blue")
@@ -41,7 +49,13 @@ _DETAILS = (
     _Detail(4, containers=False, events=3),
     _Detail(2, containers=False, events=2),
 )
-_UNITS = ("line", "pod", "problem", "event")  # what one line of each section stands for, used when lines are cut
+_UNITS = (
+    "line",
+    "pod",
+    "claim",
+    "problem",
+    "event",
+)  # what one line of each section stands for, used when lines are cut
 _LEAST = _Detail(0, containers=False, events=1)
 
 
@@ -117,11 +131,12 @@ class _Drawing:
     width: int
 
     def sections(self, detail: _Detail) -> list[list[Text]]:
-        """The lines of each section: devices, pods, problems, events."""
+        """The lines of each section: devices, pods, claims, problems, events."""
         shown = self.events[-detail.events :]
         return [
             [*self._devices(detail)],
             [*self._pods(detail)],
+            [*self._claims()],
             [*self._problems()],
             [Text("events", style="bold"), *(Text(foreign_text(event), style="dim") for event in shown)]
             if shown
@@ -225,18 +240,60 @@ class _Drawing:
             total = Counter[str]()
             for one in held:
                 total[one.resource] += len(one.device_ids)
-            yield Text(
-                ", ".join(f"{count} {foreign_text(name)}" for name, count in sorted(total.items())) or "no devices"
-            )
+            for claim in {claim.claim for one in pod.pod.in_start_order for claim in self._claims_of(pod, one)}:
+                total[f"claim {claim}"] = 1
+            counts = [f"{count} {foreign_text(name)}" for name, count in sorted(total.items())]
+            yield Text(", ".join(counts) or "no devices")
             return
         for container in pod.pod.in_start_order:
             name = foreign_text(container.name, _MAX_NAME)
-            mine = [one for one in held if one.key.container == container.name]
+            mine = [
+                (foreign_text(one.resource), [foreign_text(device, 80) for device in one.devices])
+                for one in held
+                if one.key.container == container.name
+            ]
+            mine += [
+                (f"claim {foreign_text(one.claim, _MAX_NAME)}", [*map(_place, one.devices)])
+                for one in self._claims_of(pod, container)
+            ]
             if not mine:
                 yield Text.assemble(name, ("  no devices", "dim"))
-            for one in mine:
-                devices = [foreign_text(device, 80) for device in one.devices]
-                yield Text(listed(f"{name}  {foreign_text(one.resource)}: ", devices, room))
+            for what, devices in mine:
+                yield Text(listed(f"{name}  {what}: ", devices, room))
+
+    def _claims_of(self, pod: PodState, container: Container) -> Sequence[ContainerClaimState]:
+        return self.state.dra.of_container(pod.pod.key(container))
+
+    # --- claims -------------------------------------------------------------------------------------------------------
+
+    def _claims(self) -> Iterator[Text]:
+        claims, drivers = self.state.dra.claims, self.state.dra.drivers
+        if not claims and not drivers:
+            return
+        phases = Counter(claim.phase for claim in claims)
+        counts = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items(), reverse=True)) or "none"
+        names = [
+            foreign_text(driver.name, _MAX_NAME) + ("" if driver.is_connected else " (not connected)")
+            for driver in drivers
+        ]
+        title = f"claims  {counts}   drivers: "
+        yield Text.assemble(
+            ("claims", "bold"), (listed(title, names or ["none"], self.width).removeprefix("claims"), "dim")
+        )
+        for claim in claims:
+            yield self._claim(claim)
+
+    def _claim(self, claim: ClaimState) -> Text:
+        known = [self.owners[uid] for uid in claim.pods if uid in self.owners]
+        start = Text("".join(owner.mark for owner in known[:8]) + " ", style=known[0].style if known else "")
+        start.append(foreign_text(claim.key, _MAX_NAME) + "  ", style="default")
+        if claim.phase != "prepared":
+            reason = claim.reason and f": {foreign_text(claim.reason)}"
+            return Text.assemble(start, (f"{claim.phase}{reason}", "yellow"))
+        room = self.width - start.cell_len
+        return Text.assemble(
+            start, listed("", [f"{foreign_text(one.driver, 80)} {_place(one)}" for one in claim.devices], room)
+        )
 
     def _problems(self) -> Iterator[Text]:
         if self.state.sink_problem:
@@ -246,6 +303,15 @@ class _Drawing:
             yield Text(f"{count} manifest{'s' * (count > 1)} cannot be used", style="bold red")
         for problem in self.state.problems:
             yield Text(foreign_text(str(problem)), style="red")
+
+
+def _place(device: ClaimedDevice) -> str:
+    """A device of a claim, with its health if that is not good."""
+    name = foreign_text(f"{device.pool}/{device.name}", 80)
+    if device.health != "Unhealthy":
+        return name
+    message = device.message and f": {foreign_text(device.message, 80)}"
+    return f"{name} (unhealthy{message})"
 
 
 def _counts(devices: Sequence[DeviceState]) -> str:

@@ -192,5 +192,15 @@ class _Field:
             yield str(name), _Field(self.kind, f"{self.path}.{name}", item)
 
     def _refuse(self, wanted: str) -> NoReturn:
-        actual = "nothing" if self.value is None else type(self.value).__name__
-        raise InvalidObjectError(self.kind, self.path.lstrip(".") or "object", f"expected {wanted}, got {actual}")
+        raise InvalidObjectError(
+            self.kind, self.path.lstrip(".") or "object", f"expected {wanted}, got {_kind(self.value)}"
+        )
+
+
+def _kind(value: object) -> str:
+    """The kind of a value, in the words of JSON."""
+    if isinstance(value, Mapping):
+        return "an object"
+    if isinstance(value, list):
+        return "a list"
+    return {bool: "a boolean", str: "a string", type(None): "nothing"}.get(type(value), "a number")

@@ -1,0 +1,30 @@
+"""The claims of containers as messages of the pod-resources API.
+
+Law: what drivers answered is passed on unchanged. This module is loaded when the first claim is listed, and not before.
+"""
+
+from collections.abc import Iterable
+
+from devicecore.domain.dra.devices import DynamicResource
+from devicecore.wire import podresources
+
+
+def to_dynamic_resources(claims: Iterable[DynamicResource]) -> list[podresources.DynamicResource]:
+    """Return the message of each claim, with all its devices (kubelet: `getDynamicResources`, kubelet-dra.md 12)."""
+    return [
+        podresources.DynamicResource(
+            claim_name=found.claim.name,
+            claim_namespace=found.claim.namespace,
+            claim_resources=[
+                podresources.ClaimResource(
+                    driver_name=driver,
+                    pool_name=device.pool,
+                    device_name=device.name,
+                    share_id=device.share_id,
+                    cdi_devices=[podresources.CDIDevice(name=name) for name in device.cdi_ids or ()],
+                )
+                for driver, device in found.devices
+            ],
+        )
+        for found in claims
+    ]

@@ -1,0 +1,320 @@
+"""The claims of pods: a DRA manager that is started when something needs it, and the work that waits for drivers.
+
+Laws: nothing of dynamic resource allocation is loaded, read or written before a pod names a claim, a driver registers,
+a file of an earlier run is there, or there are ResourceSlices to delete. Work for the claims of one pod delays no other
+pod. The claims of a pod that has gone are released, and that is tried again until it succeeds.
+"""
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING
+
+from attrs import define, frozen
+
+from devicecore.adapters.grpc_unix.watcher import PluginHandler, RegisteredPlugin
+from devicecore.cli.kubelet.lanes import Lanes
+from devicecore.cli.kubelet.state import ClaimsState, PodState
+from devicecore.domain.errors import DeviceCoreError
+from devicecore.domain.model import Pod, PodUid
+from devicecore.domain.text import foreign_text
+
+if TYPE_CHECKING:
+    from devicecore.cli.kubelet.dra_state import PreparationFacts
+    from devicecore.domain.dra.model import ClaimKey, DraPod, ResourceClaim
+    from devicecore.dra_manager import DraManager
+    from devicecore.wire import podresources
+
+_RETRY = 10.0  # seconds between two attempts to release the claims of a pod, as in a kubelet
+
+_log = logging.getLogger(__name__)
+
+
+@frozen
+class DraParts:
+    """A DRA manager that is not started, the handler of its drivers, and what to close after its stop."""
+
+    manager: "DraManager"
+    handler: PluginHandler
+    closing: ExitStack
+
+
+@define(eq=False)
+class _Leaving:
+    """A pod that has gone and whose claims are not released yet."""
+
+    name: str
+    is_queued: bool = False
+    retry_at: float = 0.0
+    problem: str = ""
+
+
+class NodeClaims:
+    """The claims of the node's pods.
+
+    One thread uses it, except for `prepare`, `cdi_devices`, `dynamic_resources`, `start` and the handler.
+
+    Args:
+        make: makes the DRA manager. It is called once, by the first who needs it.
+        wake: called from other threads when there is something to do for `advance`.
+    """
+
+    def __init__(self, make: Callable[[], DraParts], wake: Callable[[], None] = lambda: None) -> None:
+        self._make = make
+        self._wake = wake
+        self._making = threading.Lock()  # held while the manager is made; the event loop may wait for it
+        self._starting = threading.Lock()  # held while the manager is started or stopped, which needs the event loop
+        self._parts: DraParts | None = None
+        self._is_stopped = False
+        self._preparing, self._releasing = Lanes(), Lanes()
+        self._leaving: dict[PodUid, _Leaving] = {}
+        self._left: queue.SimpleQueue[tuple[PodUid, str]] = queue.SimpleQueue()
+        self._ticking = {"wipe": threading.Lock(), "reconcile": threading.Lock()}
+        self._health: object = None
+        self._version = object()  # another one when `state` may have changed
+        self._users: tuple[object, frozenset[PodUid]] = (None, frozenset())
+        self.manager: DraManager | None = None
+        """The manager once it has started; None before. Any thread may read it."""
+        self.handler: FirstDriverHandler = FirstDriverHandler(self)
+        """Registers drivers that the plugin watcher has found."""
+
+    # --- start and stop -----------------------------------------------------------------------------------------------
+
+    def parts(self) -> DraParts:
+        """Return the manager, which need not be started.
+
+        Raises:
+            DraStoppedError: the process is ending.
+            SetUpError: there are no credentials for the API server.
+        """
+        with self._making:
+            if self._is_stopped:
+                from devicecore.domain.dra.errors import DraStoppedError
+
+                raise DraStoppedError
+            if self._parts is None:
+                self._parts = self._make()
+            return self._parts
+
+    def start(self) -> "DraManager":
+        """Return the manager, and start it if it is not.
+
+        Raises:
+            DraStoppedError: the process is ending.
+            DeviceCoreError: it cannot be started; the next call tries again.
+        """
+        with self._starting:
+            parts = self.parts()
+            if self.manager is None:
+                parts.manager.start()
+                self.manager = parts.manager
+                count = parts.manager.restored.claims
+                _log.info("dynamic resource allocation started, with %d claim%s from before", count, "s" * (count != 1))
+                self._wake()
+            return self.manager
+
+    def stop(self) -> None:
+        """Begin nothing more, and disconnect all drivers: calls to them that are under way fail."""
+        self._preparing.close()
+        self._releasing.close()
+        with self._making:
+            self._is_stopped = True
+        with self._starting:
+            if self._parts is not None:
+                self._parts.manager.stop()
+                self._parts.closing.close()
+
+    # --- what threads of attempts call --------------------------------------------------------------------------------
+
+    def submit(self, pod: PodUid, work: Callable[[], None]) -> None:
+        """Have `work` done in a thread that may wait for drivers."""
+        self._preparing.submit(pod, work)
+
+    def prepare(self, pod: "DraPod") -> None:
+        """Prepare the claims of a pod, which may take as long as its drivers.
+
+        Raises:
+            DeviceCoreError: a claim is not prepared.
+        """
+        self.start().prepare(pod)
+
+    def cdi_devices(self, pod: "DraPod", container: str) -> tuple[str, ...]:
+        """Return the CDI names that a container gets of its claims.
+
+        Raises:
+            DeviceCoreError: a claim of the container is not known.
+        """
+        return self.start().claim_devices(pod, container)
+
+    def are_entered(self, pod: "DraPod") -> bool:
+        """Whether the pod is in all its claims, as one whose containers run since before a restart."""
+        if self.manager is None:
+            return False
+        from devicecore.cli.kubelet.dra_state import are_entered
+
+        return are_entered(self.manager, pod)
+
+    def dynamic_resources(self, pod: "DraPod", container: str) -> "Sequence[podresources.DynamicResource]":
+        """Return the claims of a container for the pod-resources API; none if one is not known, as in a kubelet."""
+        if self.manager is None:
+            return ()
+        from devicecore.adapters.pod_resources.claims import to_dynamic_resources
+
+        try:
+            return to_dynamic_resources(self.manager.dynamic_resources(pod, container))
+        except DeviceCoreError as error:
+            _log.debug("the claims of pod %s are not listed: %s", pod.name, foreign_text(str(error)))
+            return ()
+
+    # --- what the main loop calls -------------------------------------------------------------------------------------
+
+    def facts(self, pod: "DraPod", claims: "Mapping[ClaimKey, ResourceClaim]") -> "PreparationFacts":
+        """Return what the preparation of a pod's claims depends on; `claims` are those of manifests."""
+        from devicecore.cli.kubelet.dra_state import facts_of
+
+        return facts_of(self.manager, pod, claims)
+
+    @property
+    def users(self) -> frozenset[PodUid]:
+        """The pods that are in a claim."""
+        cache = self.manager.claims if self.manager else None
+        if cache is not None and cache is not self._users[0]:
+            self._users = cache, cache.pods
+        return self._users[1]
+
+    @property
+    def version(self) -> object:
+        """Differs from what it was before if `state` would."""
+        if self.manager is None:
+            return self._version
+        drivers = self.manager.drivers
+        return self._version, id(self.manager.claims), drivers.instances, drivers.connected
+
+    def release(self, pod: Pod) -> None:
+        """Release the claims of a pod that has gone, as soon as its drivers do."""
+        self._leaving.setdefault(pod.uid, _Leaving(f"{pod.namespace}/{pod.name}")).retry_at = 0.0
+        self._version = object()
+        self.advance()
+
+    def is_releasing(self, pod: PodUid) -> bool:
+        """Whether the claims of a pod of this UID that has gone are not released yet."""
+        return pod in self._leaving
+
+    def advance(self) -> None:
+        """Take the results of releases, and begin those that are due."""
+        while not self._left.empty():
+            uid, problem = self._left.get()
+            self._version = object()
+            leaving = self._leaving[uid]
+            leaving.is_queued = False
+            if not problem:
+                del self._leaving[uid]
+                continue
+            if problem != leaving.problem:
+                _log.error("the claims of pod %s are not released yet: %s", leaving.name, problem)
+            leaving.problem, leaving.retry_at = problem, time.monotonic() + _RETRY
+        now = time.monotonic()
+        for uid, leaving in self._leaving.items():
+            if not leaving.is_queued and leaving.retry_at <= now:
+                leaving.is_queued = True
+                self._releasing.submit(uid, partial(self._release, uid))
+
+    def tick(self) -> None:
+        """Delete ResourceSlices that are due, and release claims of pods that have gone, in other threads."""
+        if self.manager is None:
+            return
+        self._tick("wipe", self.manager.wipe_slices)
+        self._tick("reconcile", self.manager.tick)
+        from devicecore.cli.kubelet.dra_state import health_of
+
+        health = health_of(self.manager)
+        if health != self._health:
+            self._health = health
+            self._version = object()
+
+    def reconcile(self) -> None:
+        """Release the claims of pods that have gone while this process did not run."""
+        if self.manager is not None:
+            self._tick("reconcile", self.manager.reconcile)
+
+    def state(self, pods: "Iterable[tuple[PodState, DraPod]]") -> ClaimsState:
+        """Return the claims and drivers now. `pods` are the pods that name claims."""
+        if self.manager is None:
+            return ClaimsState()
+        from devicecore.cli.kubelet.dra_state import state_of
+
+        return state_of(self.manager, pods, {uid: leaving.problem for uid, leaving in self._leaving.items()})
+
+    def waits_for(self) -> Iterable[str]:
+        """The releases that are not done yet."""
+        for leaving in self._leaving.values():
+            why = f": {leaving.problem}" if leaving.problem else ""
+            yield f"the release of the claims of pod {leaving.name}{why}"
+
+    def _tick(self, what: str, work: Callable[[], object]) -> None:
+        lock = self._ticking[what]
+        if not lock.acquire(blocking=False):
+            return  # the last one still waits for a driver or the API server
+
+        def tick() -> None:
+            try:
+                work()
+            finally:
+                lock.release()
+                self._wake()
+
+        self._releasing.submit(what, tick)
+
+    def _release(self, uid: PodUid) -> None:
+        problem = ""
+        try:
+            if self.manager is not None:
+                from devicecore.cli.kubelet.dra_state import release
+
+                release(self.manager, uid)
+        except DeviceCoreError as error:
+            problem = foreign_text(str(error)) or type(error).__name__
+        except Exception as error:
+            problem = type(error).__name__
+            raise
+        finally:
+            self._left.put((uid, problem))
+            self._wake()
+
+    def notify(self, _notification: object) -> None:
+        """Take note that the health of a claimed device has changed: a `DraObserver`. Any thread may call it."""
+        self._version = object()
+        self._wake()
+
+
+class FirstDriverHandler:
+    """Registers DRA drivers that the plugin watcher has found. The first of them starts the DRA manager."""
+
+    type = "DRAPlugin"
+
+    def __init__(self, claims: NodeClaims) -> None:
+        self._claims = claims
+
+    def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
+        """Check the answer of a driver.
+
+        Raises:
+            DeviceCoreError: it cannot be registered.
+        """
+        self._claims.parts().handler.validate(name, endpoint, versions)
+
+    async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> RegisteredPlugin:
+        """Register the driver.
+
+        Raises:
+            DeviceCoreError: it is refused, or the DRA manager cannot start.
+        """
+        await asyncio.to_thread(self._claims.start)
+        registered = await self._claims.parts().handler.register(name, endpoint, versions)
+        self._claims.notify(None)
+        return registered

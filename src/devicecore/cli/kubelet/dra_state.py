@@ -1,0 +1,213 @@
+"""What `devicecore kubelet` reads of a DRA manager: whether to try a pod again, and what is shown.
+
+Law: these functions call no driver and no API server, except `release`. The main thread calls them, so this module
+loads nothing but the domain.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from attrs import frozen
+
+from devicecore.cli.kubelet.state import (
+    RUNNING,
+    ClaimedDevice,
+    ClaimsState,
+    ClaimState,
+    ContainerClaimState,
+    DriverState,
+    PodState,
+)
+from devicecore.domain.dra.claims import ClaimCache, ClaimInfo, ClaimPhase
+from devicecore.domain.dra.devices import claim_devices
+from devicecore.domain.dra.drivers import DriverRegistry
+from devicecore.domain.dra.errors import DraError
+from devicecore.domain.dra.lookup import claim_keys, wanted_requests
+from devicecore.domain.dra.model import (
+    ClaimKey,
+    DraContainer,
+    DraPod,
+    DriverName,
+    PodClaim,
+    PreparedDevice,
+    ResourceClaim,
+)
+from devicecore.domain.model import PodUid
+
+if TYPE_CHECKING:
+    from devicecore.dra_manager import DraManager
+
+# --- pods -------------------------------------------------------------------------------------------------------------
+
+
+def are_entered(manager: "DraManager", pod: DraPod) -> bool:
+    """Whether the pod is in each of its claims."""
+    try:
+        keys = claim_keys(pod)
+    except DraError:
+        return False
+    known = manager.claims.claims
+    return all(key in known and pod.uid in known[key].pods for key in keys)
+
+
+def release(manager: "DraManager", uid: PodUid) -> None:
+    """Release all claims that a pod is in: those that it named when it was prepared, whatever its manifest says now.
+
+    Raises:
+        UnprepareError: a claim is not released, and the pod is still in it.
+    """
+    for namespace, keys in _by_namespace(manager.claims.of_pod(uid)).items():
+        entries = tuple(PodClaim("", key.name) for key in keys)
+        manager.unprepare(DraPod(uid, namespace=namespace, claims=entries))
+
+
+def _by_namespace(keys: Iterable[ClaimKey]) -> dict[str, list[ClaimKey]]:
+    found: dict[str, list[ClaimKey]] = {}
+    for key in keys:
+        found.setdefault(key.namespace, []).append(key)
+    return found
+
+
+@frozen
+class PreparationFacts:
+    """What the result of a preparation depends on, as far as it is known here.
+
+    Attributes:
+        claims: the pod's claims in manifests, each with whether an older claim of that name is still there.
+        served: who serves each driver: the instance that would be called, and whether it is connected.
+        drivers: the drivers of the pod's claims; empty if they are not known, so that every driver may matter.
+    """
+
+    claims: tuple[object, ...]
+    served: Mapping[DriverName, object]
+    drivers: frozenset[DriverName]
+
+    def is_like(self, later: "PreparationFacts") -> bool:
+        """Whether nothing has changed since that matters to the drivers that are known now."""
+        matter = later.drivers or {*self.served, *later.served}
+        return self.claims == later.claims and all(
+            self.served.get(driver) == later.served.get(driver) for driver in matter
+        )
+
+
+def facts_of(manager: "DraManager | None", pod: DraPod, claims: Mapping[ClaimKey, ResourceClaim]) -> PreparationFacts:
+    """Return the facts of a pod now; `claims` are those of manifests."""
+    try:
+        keys = claim_keys(pod)
+    except DraError:
+        return PreparationFacts((), {}, frozenset())
+    cache, registry = (manager.claims, manager.drivers) if manager else (ClaimCache(), DriverRegistry())
+    known, named = cache.claims, [claims.get(key) for key in keys]
+    drivers = {driver for claim in cache.present(keys) for driver in claim.drivers}
+    drivers |= {result.driver for claim in named if claim for result in claim.allocation or ()}
+    chosen = [registry.choose(driver) for driver in registry.instances]
+    return PreparationFacts(
+        tuple(
+            (claim, claim is not None and claim.key in known and known[claim.key].uid != claim.uid) for claim in named
+        ),
+        {instance.driver: (instance, instance in registry.connected) for instance in chosen},
+        frozenset(drivers),
+    )
+
+
+# --- what is shown ----------------------------------------------------------------------------------------------------
+
+
+def health_of(manager: "DraManager") -> object:
+    """The health of all claimed devices now."""
+    show = _shower(manager)
+    return tuple(
+        show(driver, device).health
+        for claim in manager.claims.claims.values()
+        for driver, device in claim_devices(claim)
+    )
+
+
+def state_of(
+    manager: "DraManager", pods: Iterable[tuple[PodState, DraPod]], leaving: Mapping[PodUid, str]
+) -> ClaimsState:
+    """The claims, drivers and containers with claims now.
+
+    `pods` are the pods that name claims, and `leaving` has the pods that have gone, each with the reason why its claims
+    are not released yet.
+    """
+    show = _shower(manager)
+    states: dict[PodUid, PodState] = {}
+    named: dict[ClaimKey, list[PodState]] = {}
+    containers: dict[PodUid, dict[str, tuple[ContainerClaimState, ...]]] = {}
+    for state, pod in pods:
+        states[pod.uid] = state
+        with suppress(DraError):  # its claim does not exist yet, which is the reason of the pod
+            for key in claim_keys(pod):
+                named.setdefault(key, []).append(state)
+            containers[pod.uid] = {
+                container.name: _container_claims(manager, pod, container, show)
+                for container in (*pod.init_containers, *pod.containers)
+            }
+    known = manager.claims.claims
+    claims = [
+        _known_claim(info, [states[uid] for uid in sorted(info.pods) if uid in states], leaving, show)
+        for info in known.values()
+    ]
+    claims += [
+        ClaimState(key.namespace, key.name, None, "pending", users[0].reason, tuple(user.pod.uid for user in users))
+        for key, users in named.items()
+        if key not in known
+    ]
+    drivers = [
+        DriverState(name, tuple((one.endpoint, one.service, one in manager.drivers.connected) for one in instances))
+        for name, instances in sorted(manager.drivers.instances.items())
+    ]
+    return ClaimsState(
+        tuple(sorted(claims, key=lambda claim: (claim.namespace, claim.name))), tuple(drivers), containers
+    )
+
+
+_Show = Callable[[DriverName, PreparedDevice], ClaimedDevice]
+
+
+def _shower(manager: "DraManager") -> _Show:
+    """A function that adds a device's health now."""
+    health, now = manager.health, time.time_ns()
+
+    def show(driver: DriverName, device: PreparedDevice) -> ClaimedDevice:
+        found, message = health.health(driver, device.pool, device.name, now)
+        return ClaimedDevice(
+            driver,
+            device.pool,
+            device.name,
+            device.share_id,
+            device.requests or (),
+            device.cdi_ids or (),
+            found.value,
+            message,
+        )
+
+    return show
+
+
+def _known_claim(info: ClaimInfo, users: list[PodState], leaving: Mapping[PodUid, str], show: _Show) -> ClaimState:
+    """A claim that pods have entered. If all of them have gone, it is being released."""
+    if not users:
+        phase, reason = "releasing", next((leaving[uid] for uid in sorted(info.pods) if leaving.get(uid)), "")
+    elif info.phase is ClaimPhase.PREPARED or any(user.phase == RUNNING for user in users):
+        phase, reason = "prepared", ""
+    else:
+        phase, reason = "pending", users[0].reason
+    devices = tuple(show(driver, device) for driver, device in claim_devices(info))
+    return ClaimState(info.key.namespace, info.key.name, info.uid, phase, reason, tuple(sorted(info.pods)), devices)
+
+
+def _container_claims(
+    manager: "DraManager", pod: DraPod, container: DraContainer, show: _Show
+) -> tuple[ContainerClaimState, ...]:
+    """The claims of a container that are in the cache, each with the devices that the container gets of it."""
+    found = []
+    for key, requests in sorted(wanted_requests(pod, container).items()):
+        claim = manager.claims.claims.get(key)
+        if claim is not None:
+            devices = [one for request in requests for one in claim_devices(claim) if one[1].serves(request)]
+            found.append(ContainerClaimState(key.name, tuple(show(driver, device) for driver, device in devices)))
+    return tuple(found)
