@@ -2,8 +2,10 @@
 
 import logging
 import os
+import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -15,7 +17,7 @@ from pathlib import Path
 import pytest
 from grpc import StatusCode
 
-from devicecore.adapters.grpc_unix import serve_plugin, server
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin, server
 from devicecore.adapters.pod_resources import PodResourcesClient, PodResourcesServer, Snapshot
 from devicecore.adapters.pod_resources import server as pod_resources_server
 from devicecore.domain.node_state import NodeState
@@ -26,6 +28,7 @@ from tests.adapters.peers import (
     RawKubelet,
     RawPlugin,
     Recorder,
+    Running,
     environment,
     register,
     running,
@@ -186,6 +189,49 @@ def test_a_deleted_pod_resources_socket_is_logged_and_served_again(
         assert list(client.list().pod_resources) == []
         assert warnings(caplog, f"{ours.socket}: the socket was deleted") == 1
     assert list(directory.iterdir()) == []
+
+
+def test_a_deleted_plugin_directory_is_made_and_served_again(
+    directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    dp = directory / "dp"
+    with running(dp, recorder):
+        shutil.rmtree(dp)
+        wait_until((dp / "kubelet.sock").is_socket, "the socket is there again")
+        assert stat.S_IMODE(dp.stat().st_mode) == 0o750
+        assert warnings(caplog, f"{dp} was deleted, and has been made again") == 1
+        with serve_plugin(Gpus("d0"), dp) as served:
+            served.wait_registered(PATIENCE)
+            assert recorder.lists(recorder.plugin()) == [("d0",)]
+    assert list(dp.iterdir()) == []
+
+
+def test_a_plugin_directory_that_was_renamed_away_is_not_made_again(
+    directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    dp = directory / "dp"
+    with running(dp, recorder):
+        dp.rename(directory / "away")
+        wait_until(lambda: warnings(caplog, "cannot be served again yet"), "it is said")
+        (directory / "away").rename(dp)
+        assert (dp / "kubelet.sock").is_socket()
+    assert list(dp.iterdir()) == []
+
+
+def test_a_deleted_pod_resources_directory_is_made_and_served_again(directory: Path) -> None:
+    with pod_resources(directory / "pr") as ours, PodResourcesClient(ours.socket, timeout=PATIENCE) as client:
+        shutil.rmtree(directory / "pr")
+        wait_until(ours.socket.is_socket, "the socket is there again")
+        assert list(client.list().pod_resources) == []
+
+
+def test_a_deleted_registry_is_made_again_and_watched(directory: Path, recorder: Recorder) -> None:
+    registry = directory / "registry"
+    with Running(GrpcUnixTransport(directory / "dp", plugins_registry=registry), recorder):
+        registry.rmdir()
+        wait_until(registry.is_dir, "the registry is there again")
+        with serve_plugin(Gpus("d0"), registry=registry):
+            assert recorder.lists(recorder.plugin()) == [("d0",)]
 
 
 @pytest.mark.parametrize("replaced", [False, True], ids=["and back", "and replaced by a new one"])

@@ -5,12 +5,17 @@ the user we run as or to root, neither its group nor others may write to it, and
 A user who may write to it could offer a device plugin of any name, or replace a state file.
 """
 
+import logging
 import os
 import stat
+import threading
 from contextlib import suppress
 from pathlib import Path
 
 from devicecore.domain.errors import DirectoryError
+from devicecore.domain.text import foreign_text
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 _ALLOW = "or allow it: --allow-shared-directory, in Python allow_shared_directory=True"
 
@@ -29,6 +34,69 @@ def make_directory(path: str | os.PathLike[str], mode: int = 0o750, *, allow_sha
     except OSError as error:
         raise DirectoryError(str(path), error.strerror or str(error)) from error
     check_directory(path, allow_shared=allow_shared)
+
+
+class KeptDirectory:
+    """A directory that is made again if it is deleted while we use it.
+
+    One that was renamed is not: it may come back, and then nothing must be in its place. Thread-safe.
+
+    Args:
+        path: the directory.
+        mode: its permissions if it is made, whatever the umask is.
+        allow_shared: whether other users may write to it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], mode: int = 0o750, *, allow_shared: bool = False) -> None:
+        self._path = path
+        self._mode = mode
+        self._allow_shared = allow_shared
+        self._lock = threading.Lock()
+        self._descriptor: int | None = None
+
+    def make(self) -> None:
+        """Make its last part if it is missing, check it, and remember which directory it is until `close`.
+
+        Raises:
+            DirectoryError: it cannot be made, is not a directory, or does not follow the rule.
+        """
+        with self._lock:
+            make_directory(self._path, self._mode, allow_shared=self._allow_shared)
+            self._remember()
+
+    def look(self) -> None:
+        """Check it again, and make it again if it was deleted. After `close`, this does nothing.
+
+        Raises:
+            DirectoryError: it was renamed away, cannot be made again, or does not follow the rule any more.
+        """
+        with self._lock:
+            if self._descriptor is None:
+                return
+            # A directory that was deleted has no name left; one that was renamed has.
+            if not os.path.lexists(self._path) and os.fstat(self._descriptor).st_nlink == 0:
+                make_directory(self._path, self._mode, allow_shared=self._allow_shared)
+                logger.warning("%s was deleted, and has been made again", foreign_text(str(self._path)))
+            check_directory(self._path, allow_shared=self._allow_shared)
+            self._remember()
+
+    def close(self) -> None:
+        """Forget the directory, which stays. Twice is no error."""
+        with self._lock:
+            descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def _remember(self) -> None:
+        former = self._descriptor
+        try:
+            if former is not None and os.path.samestat(os.fstat(former), Path(self._path).stat()):
+                return
+            self._descriptor = os.open(self._path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise DirectoryError(str(self._path), error.strerror or str(error)) from error
+        if former is not None:
+            os.close(former)
 
 
 def check_directory(path: str | os.PathLike[str], *, allow_shared: bool = False) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from devicecore.adapters.grpc_unix.limits import MAX_NAME
 from devicecore.domain.errors import DirectoryError, DirectoryInUseError, InvalidEndpointError
 from devicecore.domain.text import foreign_text
-from devicecore.system.directories import check_directory, make_directory
+from devicecore.system.directories import KeptDirectory
 from devicecore.system.sockets import (
     MAX_SOCKET_PATH,
     check_not_in_the_way,
@@ -33,7 +33,7 @@ class SocketDirectory:
 
     def __init__(self, path: Path, socket_name: str, *, allow_shared: bool = False, wipe: bool = True) -> None:
         self.path = path
-        self._allow_shared = allow_shared
+        self._directory = KeptDirectory(path, allow_shared=allow_shared)
         self._wipe = wipe
         self.socket: str = str(path / socket_name)
         self._lock_path = path / LOCK_NAME
@@ -49,7 +49,7 @@ class SocketDirectory:
         """
         check_socket_path(self.socket)
         try:
-            make_directory(self.path, allow_shared=self._allow_shared)
+            self._directory.make()
             self._lock = self._take_lock()
             try:
                 self._refuse_a_living_owner()
@@ -58,16 +58,17 @@ class SocketDirectory:
                 self.release()
                 raise
         except OSError as error:
+            self._directory.close()
             raise DirectoryError(str(self.path), error.strerror or str(error)) from error
 
     def hold(self) -> None:
-        """Check the directory again, and lock it if it is not the one that was claimed but another of its name.
+        """Make the directory again if it was deleted, check it, and lock it if it is not the one that was claimed.
 
         Raises:
             DirectoryError: it is missing, cannot be locked, or others may write into it.
             DirectoryInUseError: it has another owner.
         """
-        check_directory(self.path, allow_shared=self._allow_shared)
+        self._directory.look()
         if self._lock is not None and not self._is_locked(self._lock):
             try:
                 former, self._lock = self._lock, self._take_lock()
@@ -83,6 +84,7 @@ class SocketDirectory:
                     self._lock_path.unlink()
             os.close(self._lock)
             self._lock = None
+        self._directory.close()
 
     def endpoint(self, name: str) -> str:
         """Return the path of the plugin's socket called `name`.

@@ -25,10 +25,10 @@ from attrs import define
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.limits import MAX_ERROR, MAX_NAME, ConnectionLimits
-from devicecore.domain.errors import DeviceCoreError, UnhandledPluginTypeError
+from devicecore.domain.errors import DeviceCoreError, DirectoryError, UnhandledPluginTypeError
 from devicecore.domain.text import foreign_text
 from devicecore.system.background import bounded_backoff, supervise
-from devicecore.system.directories import directory_problem, make_directory
+from devicecore.system.directories import KeptDirectory, directory_problem
 from devicecore.system.sockets import MAX_SOCKET_PATH, SocketIdentity, socket_identity
 from devicecore.wire import pluginregistration
 
@@ -114,6 +114,7 @@ class PluginWatcher:
         allow_shared: bool = False,
     ) -> None:
         self._directory = directory
+        self._kept = KeptDirectory(directory, 0o755, allow_shared=allow_shared)
         self._handlers = {handler.type: handler for handler in handlers}
         self._limits = limits
         self._own_socket = own_socket
@@ -130,7 +131,7 @@ class PluginWatcher:
         Raises:
             DirectoryError: it cannot be made, or other users may write to it.
         """
-        make_directory(self._directory, 0o755, allow_shared=self._allow_shared)
+        self._kept.make()
         self._watching = asyncio.create_task(supervise("the plugin watcher", self._watch))
 
     async def stop(self) -> None:
@@ -140,6 +141,7 @@ class PluginWatcher:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._kept.close()
 
     async def _watch(self) -> None:
         while True:
@@ -154,6 +156,10 @@ class PluginWatcher:
 
     def _look(self) -> tuple[dict[str, SocketIdentity], dict[str, str]]:
         refused: dict[str, str] = {}
+        try:
+            self._kept.look()
+        except DirectoryError as error:
+            return {}, {str(self._directory): error.cause}
         found = dict(sockets_below(self._directory, refused, allow_shared=self._allow_shared))
         own = socket_identity(self._own_socket)
         return {

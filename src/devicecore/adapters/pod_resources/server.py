@@ -29,7 +29,7 @@ from devicecore.adapters.pod_resources.api import (
 from devicecore.domain.errors import DirectoryError, DirectoryInUseError, SetUpError
 from devicecore.domain.text import foreign_text
 from devicecore.system.background import SupervisedThread
-from devicecore.system.directories import check_directory, make_directory
+from devicecore.system.directories import KeptDirectory
 from devicecore.system.grpc_settings import target
 from devicecore.system.rate import TokenBucket
 from devicecore.system.sockets import OwnedSocket, check_socket_path, is_served
@@ -79,7 +79,7 @@ class PodResourcesServer:
         self._sweep = sweep
         self._observe = observe
         self._bucket = TokenBucket(requests_per_second, burst, clock)
-        self._allow_shared_directory = allow_shared_directory
+        self._directory = KeptDirectory(self.socket.parent, allow_shared=allow_shared_directory)
         self._socket = OwnedSocket(str(self.socket))
         self._server: grpc.Server | None = None
         self._keeper: SupervisedThread | None = None
@@ -107,13 +107,12 @@ class PodResourcesServer:
         if self._server is not None:
             return
         check_socket_path(str(self.socket))
-        make_directory(self.socket.parent, allow_shared=self._allow_shared_directory)
+        self._directory.make()
         try:
-            if is_served(str(self.socket)):
-                raise DirectoryInUseError(str(self.socket.parent))
-        except OSError as error:
-            raise DirectoryError(str(self.socket.parent), error.strerror or str(error)) from error
-        self._serve()
+            self._serve_first()
+        except BaseException:
+            self._directory.close()
+            raise
         self._keeper = SupervisedThread("devicecore-pod-resources-socket", self._keep_socket)
         self._keeper.start()
 
@@ -121,10 +120,20 @@ class PodResourcesServer:
         """Stop serving; on return our socket is gone. Another process's socket at its path stays. Twice is no error."""
         if self._keeper is not None:
             self._keeper.stop()
+        self._directory.close()
         server, self._server = self._server, None
         if server is not None:
             self._socket.remove()
             server.stop(_STOP_GRACE).wait()
+
+    def _serve_first(self) -> None:
+        try:
+            is_in_use = is_served(str(self.socket))
+        except OSError as error:
+            raise DirectoryError(str(self.socket.parent), error.strerror or str(error)) from error
+        if is_in_use:
+            raise DirectoryInUseError(str(self.socket.parent))
+        self._serve()
 
     def _serve(self) -> None:
         server = grpc.server(ThreadPoolExecutor(_THREADS, thread_name_prefix="devicecore-pod-resources"))
@@ -161,7 +170,7 @@ class PodResourcesServer:
         while not stopping.wait(_LOOK_INTERVAL):
             if self._socket.is_gone():
                 try:
-                    check_directory(self.socket.parent, allow_shared=self._allow_shared_directory)
+                    self._directory.look()
                     self._serve()
                 except SetUpError as error:
                     self._socket.warn(f"it cannot be served again yet: {error}")
