@@ -130,6 +130,23 @@ class TestWhatIsSaid:
         assert "2 device ids of more than 63 characters" in told[0]
         assert len(told[0]) < 500
 
+    def test_one_long_device_id_is_logged_in_the_singular(
+        self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with running(directory, recorder), RawPlugin(directory / "p.sock", ["y" * 64]):
+            assert register(directory, "p.sock") == OK
+            recorder.lists(recorder.plugin())
+        assert "has 1 device id of more than 63 characters" in caplog.text
+
+    def test_a_device_id_has_a_limit_and_the_error_says_it(
+        self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with running(directory, recorder), RawPlugin(directory / "p.sock", ["y" * 4096], ["y" * 2_000_000]):
+            assert register(directory, "p.sock") == OK
+            recorder.wait_lost(recorder.plugin())
+            assert len(recorder.lists(recorder.plugin())) == 1
+        assert "a list of acme.io/gpu has a device id of 2000000 characters, expected at most 4096" in caplog.text
+
     def test_a_list_that_comes_near_the_limit_is_reported_once_with_what_would_fit(
         self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -144,7 +161,7 @@ class TestWhatIsSaid:
             assert [len(listed) for listed in recorder.lists(plugin)] == [950, 1000, 1000]
         told = [message for message in caplog.messages if "max_message_bytes" in message]
         assert len(told) == 1
-        assert "lists 1000 devices in 21000 bytes, and a message may have 25000" in told[0]
+        assert "lists 1,000 devices in 21000 bytes, and a message may have 25000" in told[0]
         assert "more than about 1190 devices" in told[0]  # and 1191 were too many
         assert "ResourceExhausted" in caplog.text
 

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devicecore.domain.dra import health
 from devicecore.domain.dra.drivers import (
     SERVICES,
     WIPE_DELAY,
@@ -20,6 +22,7 @@ from devicecore.domain.dra.drivers import (
 )
 from devicecore.domain.dra.errors import DriverAlreadyRegisteredError, DriverNotRegisteredError
 from devicecore.domain.dra.health import DEFAULT_LIMIT, MAX_MESSAGE, SECOND, DraHealth, HealthCache, ReportedHealth
+from devicecore.domain.dra.health_file import decode, encode
 from devicecore.domain.dra.model import DriverName
 
 GPU = DriverName("gpu.example.com")
@@ -115,11 +118,11 @@ def test_a_report_counts_until_its_limit_has_passed(history: Sequence[tuple[Sequ
         last |= {item.device: (item, now) for item in reported}
         for device, (item, then) in last.items():
             limit = item.limit * SECOND if item.limit > 0 else DEFAULT_LIMIT
-            health, message = cache.health(GPU, "pool", device, now)
+            found, message = cache.health(GPU, "pool", device, now)
             if now - then > limit:
-                assert (health, message) == (DraHealth.UNKNOWN, "")
+                assert (found, message) == (DraHealth.UNKNOWN, "")
             else:
-                assert health is item.health
+                assert found is item.health
                 assert len(message.encode()) <= MAX_MESSAGE + 2  # a cut character has become U+FFFD
                 assert message == item.message or message.endswith("...")
     assert cache.cleared(GPU).drivers == {}
@@ -133,3 +136,31 @@ def test_the_same_report_again_says_nothing_new(reported: Sequence[ReportedHealt
     once = HealthCache().report(GPU, reported, 0)
     assert len(once.changed) == len(reported)
     assert once.cache.report(GPU, reported, SECOND).changed == frozenset()
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([GPU, DriverName("nic.example.com")]),
+            st.lists(st.integers(0, 40), min_size=1, max_size=12, unique=True),
+        ),
+        max_size=10,
+    )
+)
+def test_the_health_that_is_kept_has_a_bound(history: Sequence[tuple[DriverName, Sequence[int]]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(health, "MAX_SIZE_OF_DRIVER", 12 * 120)
+        patch.setattr(health, "MAX_SIZE", 18 * 120)
+        cache = HealthCache()
+        for now, (driver, numbers) in enumerate(history):
+            reported = [ReportedHealth("pool", f"device-{number:09}", DraHealth.HEALTHY) for number in numbers]
+            update = cache.report(driver, reported, now)
+            known = cache.drivers.get(driver, {}).keys() | {f"pool/{item.device}" for item in reported}
+            cache = update.cache
+            assert len(cache.drivers[driver]) + update.forgotten == len(known)
+            sizes = [len(devices) for devices in cache.drivers.values()]
+            assert max(sizes) <= 12
+            assert sum(sizes) <= 18
+            if update.forgotten and len(cache.drivers) == 1:  # what was reported last is kept first
+                assert {f"pool/{item.device}" for item in reported} <= cache.drivers[driver].keys()
+        assert decode(encode(cache)).drivers == cache.drivers

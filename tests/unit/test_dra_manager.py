@@ -9,6 +9,7 @@ from attrs import define, evolve, field
 
 from devicecore.adapters.memory import MemoryPods, MemoryStore
 from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverInstance, MemoryDriverTransport, MemorySlices
+from devicecore.domain.dra import health
 from devicecore.domain.dra.answers import PrepareResult, UnprepareResult
 from devicecore.domain.dra.claims import ClaimCache, ClaimPhase
 from devicecore.domain.dra.errors import (
@@ -652,6 +653,20 @@ def test_health_survives_a_restart_and_a_bad_file_is_no_health(node: Node) -> No
     assert manager.health.health(GPU, "pool", "claim-0", int(node.now * SECOND)) == (DraHealth.HEALTHY, "fine")
     node.health_store.blob = b"[]"
     assert not node.manager().health.drivers
+
+
+def test_a_driver_whose_reports_are_too_large_is_logged_once(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(health, "MAX_SIZE_OF_DRIVER", 250)
+    manager = node.manager()
+    instance = node.transport.register(Driver())
+    for number in range(0, 8, 2):
+        instance.report(healthy(f"d{number}"), healthy(f"d{number + 1}"))
+    assert list(manager.health.drivers[GPU]) == ["pool/d6", "pool/d7"]
+    assert (
+        caplog.messages.count(f"the health of 2 devices of {GPU} is not kept, because its reports are too large") == 1
+    )
 
 
 def test_health_stays_while_another_instance_reports(node: Node) -> None:

@@ -71,7 +71,9 @@ class FileStore:
         with self._lock, self._store_errors("write"):
             if len(blob) > self._max_bytes:
                 problem = f"the checkpoint has {len(blob)} bytes, expected at most {self._max_bytes}"
-                raise OSError(errno.EFBIG, f"{problem}: plugins have answered too much to Allocate")
+                raise OSError(
+                    errno.EFBIG, f"{problem}: plugins or drivers have sent names or answers that are too long"
+                )
             old = self._file.current()
             # Writing over what another manager has saved would allocate that manager's devices again.
             if self._ours is not None and old is not None and old not in self._ours:

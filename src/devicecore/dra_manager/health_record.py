@@ -11,6 +11,7 @@ from devicecore.domain.dra.health import HealthCache, HealthUpdate, ReportedHeal
 from devicecore.domain.dra.health_file import decode, encode
 from devicecore.domain.dra.model import DriverName
 from devicecore.domain.errors import CheckpointError, StoreError
+from devicecore.domain.text import counted, foreign_text
 from devicecore.ports.store import CheckpointStore
 
 _log = logging.getLogger(__name__)
@@ -23,6 +24,7 @@ class HealthRecord:
         self._store = store
         self._wall_clock = wall_clock
         self._lock = threading.Lock()  # held while the store is called, so that no older health is saved last
+        self._too_large: set[DriverName] = set()  # drivers of which devices are forgotten, which is logged once
         self.cache: HealthCache = HealthCache()
         """The current health. It is an immutable value, so reading it needs no lock."""
 
@@ -43,12 +45,20 @@ class HealthRecord:
             self.cache = update.cache
             if update.changed:
                 self._save()
+            is_new = update.forgotten and driver not in self._too_large
+            (self._too_large.add if update.forgotten else self._too_large.discard)(driver)
+        if is_new:
+            count = counted(update.forgotten, "device")
+            _log.warning(
+                "the health of %s of %s is not kept, because its reports are too large", count, foreign_text(driver)
+            )
         return update
 
     def clear(self, driver: DriverName) -> None:
         """Forget the health of a driver's devices."""
         with self._lock:
             self.cache = self.cache.cleared(driver)
+            self._too_large.discard(driver)
             self._save()
 
     def _save(self) -> None:

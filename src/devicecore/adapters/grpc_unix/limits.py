@@ -12,12 +12,13 @@ from attrs import frozen
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.errors import InvalidResourceNameError, PluginError
 from devicecore.domain.model import MAX_DEVICE_ID_LENGTH, DeviceId, PluginId, ResourceName, resource_name
-from devicecore.domain.text import foreign_text
+from devicecore.domain.text import counted, foreign_text
 from devicecore.system.rate import TokenBucket
 
 MAX_NAME = 320  # characters of a name that are repeated in an error or in the log; a resource has up to 317
 MAX_ERROR = 2000  # characters: even escaped, they fit into the 8 KiB of headers that grpc takes
 MAX_NUMA_NODES = 1024  # in one list; Linux has at most as many
+MAX_DEVICE_ID = 4096  # characters; the API allows 63, and some plugins send more
 MAX_PENDING = 16  # registrations at one socket that have not been answered by it
 
 _NEARLY_FULL = 0.8  # of a message
@@ -95,6 +96,20 @@ class TooManyNumaNodesError(PluginError):
         return f"a list of {self.resource} names {self.numa_nodes} NUMA nodes, expected at most {MAX_NUMA_NODES}"
 
 
+@frozen
+class DeviceIdTooLongError(PluginError):
+    """A plugin's list has a device id of a length that would fill the checkpoint."""
+
+    resource: str
+    characters: int
+
+    def __str__(self) -> str:
+        return (
+            f"a list of {self.resource} has a device id of {self.characters} characters, "
+            f"expected at most {MAX_DEVICE_ID}"
+        )
+
+
 class RegistrationRate:
     """How often each resource may register: `burst` times at once, and then `per_second`.
 
@@ -143,12 +158,12 @@ class ListCheck:
 
         Raises:
             TooManyNumaNodesError: it names more than `MAX_NUMA_NODES`.
+            DeviceIdTooLongError: an id has more than `MAX_DEVICE_ID` characters.
         """
         if devices is self._last:
             return
         self._refuse_many_numa_nodes(devices)
-        if not self._long_ids_logged:
-            self._look_at_ids(devices.ids)
+        self._look_at_ids(devices.ids)
         if not self._size_logged:
             self._look_at_size(size, len(devices))
         self._last = devices
@@ -161,13 +176,18 @@ class ListCheck:
 
     def _look_at_ids(self, ids: Sequence[DeviceId]) -> None:
         long = [device for device in ids if len(device) > MAX_DEVICE_ID_LENGTH]
-        if long:
+        if not long:
+            return
+        longest = max(map(len, long))
+        if longest > MAX_DEVICE_ID:
+            raise DeviceIdTooLongError(self._plugin.resource, longest)
+        if not self._long_ids_logged:
             self._long_ids_logged = True
             logger.warning(
-                "%s at %s has %d device ids of more than %d characters, against the device plugin API, such as %s",
+                "%s at %s has %s of more than %d characters, against the device plugin API, such as %s",
                 self._plugin.resource,
                 self._socket,
-                len(long),
+                counted(len(long), "device id"),
                 MAX_DEVICE_ID_LENGTH,
                 foreign_text(long[0], MAX_NAME),
             )
@@ -176,11 +196,11 @@ class ListCheck:
         if size > _NEARLY_FULL * self._limit:
             self._size_logged = True
             logger.warning(
-                "%s at %s lists %d devices in %d bytes, and a message may have %d: with more than about %d devices "
+                "%s at %s lists %s in %d bytes, and a message may have %d: with more than about %d devices "
                 "the plugin will be lost, unless max_message_bytes is raised",
                 self._plugin.resource,
                 self._socket,
-                devices,
+                counted(devices, "device"),
                 size,
                 self._limit,
                 devices * self._limit // size,

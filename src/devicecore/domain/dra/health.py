@@ -7,7 +7,7 @@ a report and the end of a stream change what is stored.
 from collections.abc import Iterable, Mapping
 from enum import Enum
 
-from attrs import frozen
+from attrs import field, frozen
 
 from devicecore.domain.dra.claims import ClaimCache
 from devicecore.domain.dra.devices import claim_devices
@@ -23,7 +23,14 @@ DEFAULT_LIMIT = 30 * SECOND
 MAX_MESSAGE = 1024
 """Bytes of a driver's message; a longer one is cut to 1021 and `...`."""
 
+MAX_SIZE_OF_DRIVER = 6_000_000
+"""Characters of names and messages that are kept of one driver; each device counts 100 more. A report fits into it."""
+
+MAX_SIZE = 12_000_000
+"""The same for all drivers together."""
+
 _ELLIPSIS = "..."
+_SIZE_OF_DEVICE = 100
 
 
 class DraHealth(Enum):
@@ -77,6 +84,7 @@ class HealthCache:
     """The health of all devices, by driver and by pool and device."""
 
     drivers: Mapping[DriverName, Mapping[str, DeviceHealth]] = {}
+    _sizes: Mapping[DriverName, int] = field(factory=dict, eq=False, repr=False)  # of drivers that have reported
 
     def health(self, driver: DriverName, pool: str, device: str, now: int) -> tuple[DraHealth, str]:
         """The health and the message of a device (kubelet: `getHealth`)."""
@@ -86,7 +94,11 @@ class HealthCache:
         return known.health, known.message
 
     def report(self, driver: DriverName, reported: Iterable[ReportedHealth], now: int) -> "HealthUpdate":
-        """Store a driver's report. A device that it leaves out keeps its health until its limit has passed."""
+        """Store a driver's report. A device that it leaves out keeps its health until its limit has passed.
+
+        If the devices of the driver would be too large together, those that the report leaves out are forgotten first,
+        so their health is unknown.
+        """
         before = self.drivers.get(driver, {})
         new = {item.key: item for item in (_stored(report, now) for report in reported)}
         expired = {
@@ -95,20 +107,53 @@ class HealthCache:
             if key not in new and item.is_expired(now)
         }
         changed = [*(item for key, item in new.items() if item.differs_from(before.get(key))), *expired.values()]
-        after = HealthCache({**self.drivers, driver: {**before, **new, **expired}})
-        return HealthUpdate(after, frozenset((driver, item.pool, item.device) for item in changed))
+        devices: Mapping[str, DeviceHealth] = {**before, **new, **expired}
+        others = sum(size for name, size in self._all_sizes().items() if name != driver)
+        room = min(MAX_SIZE_OF_DRIVER, MAX_SIZE - others)
+        forgotten = 0
+        if (size := _size(devices.values())) > room:
+            kept, size = _fitting({**new, **before}, room)
+            forgotten, devices = len(devices) - len(kept), kept
+        after = HealthCache({**self.drivers, driver: devices}, {**self._all_sizes(), driver: size})
+        return HealthUpdate(after, frozenset((driver, item.pool, item.device) for item in changed), forgotten)
 
     def cleared(self, driver: DriverName) -> "HealthCache":
         """The cache without the devices of a driver, because its stream has ended."""
-        return HealthCache({name: devices for name, devices in self.drivers.items() if name != driver})
+        left = {name: devices for name, devices in self.drivers.items() if name != driver}
+        return HealthCache(left, {name: size for name, size in self._sizes.items() if name != driver})
+
+    def _all_sizes(self) -> Mapping[DriverName, int]:
+        if self._sizes.keys() == self.drivers.keys():
+            return self._sizes
+        return {name: _size(devices.values()) for name, devices in self.drivers.items()}
 
 
 @frozen
 class HealthUpdate:
-    """The cache after a report, and the devices (driver, pool, device) whose health it changed."""
+    """The cache after a report, and the devices (driver, pool, device) whose health it changed.
+
+    `forgotten` is how many devices of the driver were left out, because they would be too large together.
+    """
 
     cache: HealthCache
     changed: frozenset[tuple[DriverName, str, str]]
+    forgotten: int = 0
+
+
+def _size(devices: Iterable[DeviceHealth]) -> int:
+    return sum(_SIZE_OF_DEVICE + len(item.pool) + len(item.device) + len(item.message) for item in devices)
+
+
+def _fitting(devices: Mapping[str, DeviceHealth], room: int) -> tuple[dict[str, DeviceHealth], int]:
+    """The first devices that fit into `room`, and their size."""
+    fitting: dict[str, DeviceHealth] = {}
+    size = 0
+    for key, item in devices.items():
+        more = _size([item])
+        if size + more <= room:
+            fitting[key] = item
+            size += more
+    return fitting, size
 
 
 def _stored(report: ReportedHealth, now: int) -> DeviceHealth:

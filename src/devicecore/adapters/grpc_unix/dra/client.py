@@ -27,6 +27,7 @@ from devicecore.domain.dra.drivers import (
     HealthReported,
     InstanceId,
 )
+from devicecore.domain.dra.health import ReportedHealth
 from devicecore.domain.text import foreign_text
 from devicecore.system.background import end, supervise
 from devicecore.system.rate import TokenBucket
@@ -34,6 +35,12 @@ from devicecore.wire.dra_conversion import TooMuchError, to_report
 
 REPORTS_PER_SECOND, REPORTS_AT_ONCE = 10.0, 50
 """Health reports of one instance that are read; more have to wait, because a change is written to a file."""
+
+LARGE_REPORT = 64 * 1024
+"""Bytes from which reports are read one at a time, with a pause for their driver three times as long as the reading."""
+
+MAX_PAUSE = 1.0
+"""Seconds of such a pause at most."""
 
 Notify = Callable[[DriverEvent], Awaitable[None]]
 
@@ -51,11 +58,20 @@ class DriverLimits(ConnectionLimits):
 class DriverClient:
     """One driver instance that is registered. Only the event loop's thread uses it.
 
-    `services` is what the driver listed at registration, `notify` calls the listener in a worker thread.
+    `services` is what the driver listed at registration, `notify` calls the listener in a worker thread. The lock is
+    shared by all drivers.
     """
 
-    def __init__(self, id_: InstanceId, services: Collection[str], limits: DriverLimits, notify: Notify) -> None:
+    def __init__(
+        self,
+        id_: InstanceId,
+        services: Collection[str],
+        limits: DriverLimits,
+        notify: Notify,
+        reading_a_large_report: asyncio.Lock,
+    ) -> None:
         self.id = id_
+        self._reading_a_large_report = reading_a_large_report
         self._health_method = calls.health_method(services)
         self._limits = limits
         self._listener = notify
@@ -185,8 +201,7 @@ class DriverClient:
             async for data in call:
                 while wait := bucket.take():  # noqa: ASYNC110  # only time fills the bucket
                     await asyncio.sleep(wait)
-                report = to_report(rpc.parse(method.response.FromString, data))
-                await self._notify(HealthReported(self.id, report))
+                await self._report(data)
             self._log_health("its health stream has ended")
         except TooMuchError as error:
             self._log_health(str(error))
@@ -200,6 +215,19 @@ class DriverClient:
             call.cancel()  # after its end this does nothing
         await self._notify(HealthEnded(self.id))
         return is_offered
+
+    async def _report(self, data: bytes) -> None:
+        if len(data) < LARGE_REPORT:
+            await self._notify(HealthReported(self.id, self._read(data)))
+            return
+        now = asyncio.get_running_loop().time
+        async with self._reading_a_large_report:
+            started = now()
+            await self._notify(HealthReported(self.id, await asyncio.to_thread(self._read, data)))
+        await asyncio.sleep(min(3 * (now() - started), MAX_PAUSE))
+
+    def _read(self, data: bytes) -> tuple[ReportedHealth, ...]:
+        return to_report(rpc.parse(self._health_method.response.FromString, data))
 
     def _log_health(self, problem: str) -> None:
         """Log why the health of a driver is not known, once until that changes."""

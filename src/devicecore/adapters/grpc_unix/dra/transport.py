@@ -181,7 +181,7 @@ class GrpcDriverTransport:
             raise DraStoppedError
         service = choose_service(name, endpoint, services)
         id_ = InstanceId(DriverName(name), endpoint, service, next(self._generations))
-        client = DriverClient(id_, services, self._limits, running.notify)
+        client = DriverClient(id_, services, self._limits, running.notify, running.reading_a_large_report)
         await running.add(client)
         return RegisteredDriver(running, client)
 
@@ -249,6 +249,7 @@ class _Running:
         self._listeners = ThreadPoolExecutor(_LISTENER_THREADS, thread_name_prefix="devicecore-driver-listener")
         self._is_closed = False
         self.clients: dict[InstanceId, DriverClient] = {}
+        self.reading_a_large_report = asyncio.Lock()
         self.watcher: PluginWatcher | None = None
         self.loop = LoopThread.acquire(self._close)
 

@@ -1,0 +1,137 @@
+"""DRA drivers that flood, hang up in the middle of an answer, or speak no gRPC, beside a driver that works."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+import grpc
+import pytest
+
+from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
+from devicecore.adapters.memory import MemoryStore
+from devicecore.adapters.memory_dra import MemoryClaims
+from devicecore.domain.dra import health
+from devicecore.domain.dra.drivers import DriverRegistered
+from devicecore.domain.dra.errors import DriverCallError
+from devicecore.domain.dra.model import DriverName
+from devicecore.dra_manager import DraManager
+from devicecore.testing.contracts.dra_drivers import GPU_DRIVER, NIC_DRIVER, AnsweringDriver, DriverEvents
+from devicecore.wire import dra_health_v1alpha1
+from tests.adapters.peers import wait_until
+from tests.adapters.test_grpc_unix_dra import CLAIM, PREPARED, WATCH_PATH, raw_driver, served, started
+from tests.reliability.scale import PATIENCE, scale
+
+DEVICES = scale(1_000, 10_000)
+CALLS = scale(100, 1_000)
+SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+"""The frame with which an HTTP/2 server begins."""
+
+
+def test_a_flood_of_health_reports_with_new_names_is_bounded(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    room = scale(200_000, health.MAX_SIZE_OF_DRIVER)
+    monkeypatch.setattr(health, "MAX_SIZE_OF_DRIVER", room)
+
+    def flood(_: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        for number in count():
+            if not context.is_active():
+                return
+            yield dra_health_v1alpha1.NodeWatchResourcesResponse(
+                devices=[
+                    {"device": {"pool_name": f"pool-{number}", "device_name": f"{device}-{'x' * 60}"}, "health": 1}
+                    for device in range(DEVICES)
+                ]
+            ).SerializeToString()
+
+    nic = AnsweringDriver(NIC_DRIVER)
+    nic.prepared = PREPARED
+    transport = GrpcDriverTransport(directory)
+    with (
+        DraManager(transport, MemoryClaims(), MemoryStore(), health_store=MemoryStore()) as manager,
+        raw_driver(directory, {WATCH_PATH: flood}),
+        served(directory, nic),
+    ):
+        wait_until(lambda: len(manager.health.drivers.get(DriverName(GPU_DRIVER), ())) > 0, "it reports")
+        wait_until(lambda: "is not kept" in caplog.text, "it is too much")
+        instance = next(iter(manager.drivers.instances[DriverName(NIC_DRIVER)]))
+        for _ in range(CALLS):
+            assert transport.prepare(instance, [CLAIM]) == PREPARED  # with a deadline of 45 seconds
+            kept = manager.health.drivers.get(DriverName(GPU_DRIVER), {}).values()
+            assert sum(len(item.pool) + len(item.device) for item in kept) < room
+    assert caplog.text.count(f"of {GPU_DRIVER} is not kept, because its reports are too large") == 1
+
+
+@contextmanager
+def socket_of(path: Path, answer: Callable[[socket.socket], None]) -> Iterator[None]:
+    """A process that answers each connection with `answer`, and then closes it."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen(16)
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                try:
+                    answer(connection)
+                except OSError:
+                    continue
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join(PATIENCE)
+
+
+def hang_up(_: socket.socket) -> None:
+    """Close the connection at once."""
+
+
+def speak_no_grpc(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + bytes(range(256)) * 256)
+
+
+def hang_up_after_the_request(connection: socket.socket) -> None:
+    connection.sendall(SETTINGS)
+    connection.recv(65_536)
+
+
+def hang_up_in_the_middle_of_an_answer(connection: socket.socket) -> None:
+    connection.sendall(SETTINGS)
+    connection.recv(65_536)
+    connection.sendall(b"\x00\x10\x00\x00\x00\x00\x00\x00\x01" + b"\x00\x00\x00\x0f\xff")
+
+
+@pytest.mark.parametrize(
+    "answer", [hang_up, speak_no_grpc, hang_up_after_the_request, hang_up_in_the_middle_of_an_answer]
+)
+def test_a_driver_that_speaks_badly_fails_in_one_line_and_delays_no_other(
+    directory: Path, answer: Callable[[socket.socket], None]
+) -> None:
+    heard, nic = DriverEvents(), AnsweringDriver(NIC_DRIVER)
+    nic.prepared = PREPARED
+    endpoint = directory / "bad.sock"
+    with (
+        socket_of(endpoint, answer),
+        started(directory / "r", heard, call_timeout=1.0) as transport,
+        raw_driver(directory / "r", {}, endpoint=str(endpoint)),
+        served(directory / "r", nic),
+    ):
+        instances = {instance.driver: instance for instance in heard.wait_for(DriverRegistered, 2)}
+        for _ in range(scale(3, 100)):
+            with pytest.raises(DriverCallError) as failed:
+                transport.prepare(instances[DriverName(GPU_DRIVER)], [CLAIM])
+            assert str(failed.value).isprintable()
+            assert len(str(failed.value)) < 17_000
+            assert transport.prepare(instances[DriverName(NIC_DRIVER)], [CLAIM]) == PREPARED
