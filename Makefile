@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check --no-input
 
 .NOTPARALLEL: # two pips must not work on one environment
 .DEFAULT_GOAL := help
-.PHONY: help test quick lint types imports unit laws matrix simulate bench storm fuzz demo format protos conformance clean FORCE
+.PHONY: help test quick lint types imports unit laws matrix simulate bench storm fuzz demo zipapp format protos conformance clean FORCE
 
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
@@ -86,6 +86,9 @@ bench: $(VENV)/.dev ## measure, next to the kubelet's figures; BENCH=--quick for
 demo: $(VENV)/.runtime ## see devicecore at work on this machine; KEEP=1 keeps the files of its two nodes
 	@$(BIN)/devicecore demo $(if $(KEEP),--keep)
 
+zipapp: $(VENV)/.runtime ## devicecore.pyz: doctor, why, fits and checkpoint in one file that needs only Python
+	@$(BIN)/python tools/make_zipapp.py
+
 format: $(VENV)/.dev ## let ruff write what it can
 	@$(BIN)/ruff check --fix-only --quiet
 	@$(BIN)/ruff format --quiet
@@ -98,7 +101,7 @@ conformance: $(VENV)/.dev ## write docs/conformance.md, which lists the conforma
 
 clean: ## remove the environment, and everything else that can be made again
 	@if [ -f $(VENV)/pyvenv.cfg ]; then rm -rf $(VENV); fi
-	@rm -rf build dist .matrix .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf build dist devicecore.pyz .matrix .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find src tests -name __pycache__ -prune -exec rm -rf {} +
 
 # --- the environment --------------------------------------------------------------------------------------------------

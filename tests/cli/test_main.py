@@ -73,7 +73,8 @@ def test_without_its_extra_the_command_says_what_to_install(missing: str, argume
 
 def test_another_missing_module_is_a_bug_and_shows_its_traceback() -> None:
     """Only what the extra installs is the user's to install."""
-    ran = run_python("import sys; sys.modules['grpc'] = None; from devicecore.cli.main import main; main(['demo'])")
+    script = "import sys; sys.modules['devicecore.cli.demo.cluster'] = None; from devicecore.cli.main import main"
+    ran = run_python(f"{script}; main(['demo'])")
     assert ran.returncode == 1
     assert "ModuleNotFoundError" in ran.stderr
 

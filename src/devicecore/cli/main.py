@@ -15,6 +15,7 @@ from devicecore.cli.output import complain
 UNUSABLE = 2
 _EXTRAS = {  # the extra that installs a library, by the name under which it is imported
     "click": "cli",
+    "grpc": "cli",  # as all of the package's own dependencies, it is missing in the one-file devicecore only
     "rich": "cli",
     "yaml": "cli",
     "lightkube": "kubernetes",
