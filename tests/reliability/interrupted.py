@@ -95,12 +95,20 @@ def in_main_thread(calls: int, directory: Path) -> Counter[str]:
     return counts
 
 
+class SlowStore(MemoryStore):
+    """A store in which a save takes so long that the commits of other threads wait for it together."""
+
+    def save(self, blob: bytes) -> None:
+        time.sleep(0.0005)
+        super().save(blob)
+
+
 class Crowd:
     """Threads that admit pods, and one that interrupts them."""
 
     def __init__(self, calls: int) -> None:
         self.counts: Counter[str] = Counter()
-        self._store = MemoryStore()
+        self._store = SlowStore()
         self._manager = running(self._store)
         self._failures: list[BaseException] = []
         self._left = list(range(calls))

@@ -189,7 +189,7 @@ def an_answer_after_the_deadline_is_taken(patch: Patch) -> None:
 # --- the disk ---------------------------------------------------------------------------------------------------------
 
 
-@breaks("nothing_but_its_own_errors_leaves_the_manager", seed=0)
+@breaks("a_failed_admission_changed_nothing", seed=0)
 def memory_is_changed_before_the_file(patch: Patch) -> None:
     """kubernetes#140929."""
 

@@ -31,6 +31,7 @@ from devicecore import (
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.domain.checkpoint import CheckpointWriter, fnv, writer
 from devicecore.domain.checkpoint.fnv import HashedText
+from devicecore.domain.checkpoint.state import entry_of
 from devicecore.domain.node_state import NodeState
 
 GPU = resource_name("example.com/gpu")
@@ -139,8 +140,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> None:
     hashing = counting(fnv.fnv1a_32, "bytes_hashed", lambda data, *_: len(data))
     monkeypatch.setattr(fnv, "fnv1a_32", hashing)
     monkeypatch.setattr(writer, "fnv1a_32", hashing)
-    rendering = counting(writer._text, "entries_rendered", lambda _: 1)  # noqa: SLF001 - the one place that renders
-    monkeypatch.setattr(writer, "_text", rendering)
+    rendering = counting(entry_of, "entries_rendered", lambda _: 1)  # called once for each entry rendered
+    monkeypatch.setattr(writer, "entry_of", rendering)
     real_file = CheckpointWriter.file
 
     def file(self: CheckpointWriter, state: NodeState) -> bytes:

@@ -19,6 +19,7 @@ from devicecore.domain.errors import (
     UnregisteredDeviceError,
 )
 from devicecore.domain.inventory import Phase
+from devicecore.domain.ledger import Reservation
 from devicecore.domain.model import Container, DeviceId, Pod, Receipt, ResourceName
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.notifications import Allocated, Released
@@ -38,15 +39,15 @@ from devicecore.manager.turns import Affinity, Turns
 class _Admission:
     """What one admission has done so far.
 
-    `reserved` are the requests for which devices are reserved, and `receipts` the answers of plugins to them; the last
-    request may have no answer yet. `at` is the container that is being admitted, None before the first.
+    `reserved` are its reservations, and `receipts` the answers of plugins to them; the last one may have no answer yet.
+    `at` is the container that is being admitted, None before the first.
     """
 
     pod: Pod
     run: Run | None
     deadline: float
     at: Container | None = None
-    reserved: list[ResourceRequest] = field(factory=list)
+    reserved: list[Reservation] = field(factory=list)
     receipts: list[Receipt] = field(factory=list)
 
 
@@ -83,7 +84,7 @@ class Admissions:
             CalledFromInsideError: it is called from inside an admission of the same pod, or from inside the store.
         """
         try:
-            turn = self._turns.begin(pod.uid, OpenCall.of_caller(), self._budget)
+            turn = self._turns.begin(pod.uid, OpenCall(), self._budget)
         except AdmissionTimeoutError as error:
             return Refused(error)
         try:
@@ -136,21 +137,23 @@ class Admissions:
         """Choose devices and reserve them in one step. If the plugin is asked, choose again after its answer."""
         preferred: Sequence[DeviceId] | None = None
         decision: Decision
+        reservation: Reservation
 
         def reserved(state: NodeState) -> NodeState:
-            nonlocal decision
+            nonlocal decision, reservation
             decision = state.devices_to_allocate(admission.pod, request)
             if isinstance(decision, AskPlugin) and preferred is not None:
                 decision = decision.answer(preferred)
             if isinstance(decision, Chosen) and decision.devices:
-                return state.reserve(admission.pod, request, decision.devices)
+                state = state.reserve(admission.pod, request, decision.devices)
+                reservation = state.ledger.reservations[-1]
             return state
 
         while True:
             self._state.replace(reserved, run=admission.run)
             if isinstance(decision, Chosen):
                 if decision.devices:
-                    admission.reserved.append(request)
+                    admission.reserved.append(reservation)
                 return decision.devices
             preferred = self._plugins.preferred(request.resource, decision, self._time_left(admission))
 
@@ -159,8 +162,8 @@ class Admissions:
         self._time_left(admission)  # refuse the pod if the last answer came too late
 
         def confirmed(state: NodeState) -> NodeState:
-            for request, receipt in zip(admission.reserved, admission.receipts, strict=True):
-                state = state.confirm(request.key, request.resource, receipt)
+            for reservation, receipt in zip(admission.reserved, admission.receipts, strict=True):
+                state = _confirmed(state, reservation, receipt)
             return state
 
         assert admission.run is not None, "it was checked before the first reservation"  # noqa: S101 - for mypy
@@ -170,7 +173,7 @@ class Admissions:
 
     def _notify(self, admission: _Admission, after: NodeState) -> None:
         pod = admission.pod.uid
-        requested = {(request.key, request.resource) for request in admission.reserved}
+        requested = {(reservation.key, reservation.resource) for reservation in admission.reserved}
         allocations = [
             allocation
             for allocation in after.ledger.allocations[pod]
@@ -199,3 +202,17 @@ class Admissions:
         if left <= 0:
             raise AdmissionTimeoutError(admission.pod.uid, self._budget)
         return left
+
+
+def _confirmed(state: NodeState, reservation: Reservation, receipt: Receipt) -> NodeState:
+    """The state with an allocation in place of `reservation`; the same state if it has the allocation already.
+
+    Raises:
+        KeyError: the reservation was given back, because an interrupt has ended its admission.
+    """
+    key, resource = reservation.key, reservation.resource
+    if reservation in state.ledger.reservations:
+        return state.confirm(key, resource, receipt)
+    if state.ledger.allocation(key, resource) is None:
+        raise KeyError(key, resource)
+    return state  # another call has saved it, and was interrupted before it could say so

@@ -146,7 +146,7 @@ class DeviceManager:
         with self._starting:
             if self._state.run is not None:
                 return
-            self._start = OpenCall.of_caller()
+            self._start = OpenCall()
             run = self._run = Run()
             try:
                 self._begin(run)
@@ -398,7 +398,7 @@ class DeviceManager:
         run.is_restored.wait()
         thread = threading.get_ident()
         outer = self._events.get(thread)
-        self._events[thread] = OpenCall.of_caller()
+        self._events[thread] = OpenCall()
         try:
             self._apply(run, event)
         finally:

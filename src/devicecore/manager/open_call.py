@@ -8,20 +8,15 @@ import sys
 import threading
 from types import FrameType
 
-from attrs import define
 
-
-@define(eq=False)
 class OpenCall:
-    """A call under way: the thread it runs in, and its frame."""
+    """A call under way: the thread it runs in, and its frame. It is the call of the function that creates this."""
 
-    thread: int
-    _frame: FrameType | None
+    __slots__ = ("_frame", "thread")
 
-    @classmethod
-    def of_caller(cls) -> "OpenCall":
-        """The call of the function that calls this one."""
-        return cls(threading.get_ident(), sys._getframe(1))  # noqa: SLF001 - documented, and the cheapest way
+    def __init__(self) -> None:
+        self.thread: int = threading.get_ident()
+        self._frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - documented, and the cheapest way
 
     def end(self) -> None:
         """Mark the call as ended. That also breaks the reference cycle with the frame."""

@@ -46,7 +46,7 @@ class Publisher:
             if status == self._published or self._state.run is None:
                 return status
             self._removed = status.removed
-            self._call = OpenCall.of_caller()
+            self._call = OpenCall()
             try:
                 self._sink.publish(status)
             except SinkError as error:

@@ -3,16 +3,19 @@
 Law: the allocations of a pod are in the store before its admission returns, and no older state is saved after a newer
 one. After the end of a run nothing is saved, because the store may belong to the next owner.
 
-An admission saves in its own thread. Other changes (events, evictions, time) are saved by a thread of the saver, so a
-store that hangs delays only admissions that need it.
+An admission saves in its own thread. If several wait, the first one saves the changes of all with one write. Other
+changes (events, evictions, time) are saved by a thread of the saver, so a store that hangs delays only admissions that
+need it.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from queue import Empty, SimpleQueue
+from collections import deque
+from collections.abc import Callable, Sequence
+from weakref import WeakMethod
+
+from attrs import define
 
 from devicecore.domain.checkpoint import CheckpointWriter, ExtraFields
 from devicecore.domain.errors import CalledFromInsideError, DeviceCoreError, ManagerStoppedError
@@ -20,6 +23,7 @@ from devicecore.domain.node_state import NodeState
 from devicecore.manager.current_state import CurrentState
 from devicecore.manager.open_call import OpenCall
 from devicecore.manager.run import Run
+from devicecore.manager.saver_thread import SaverThread
 from devicecore.ports.store import CheckpointStore
 
 _log = logging.getLogger(__name__)
@@ -27,8 +31,17 @@ _log = logging.getLogger(__name__)
 PATIENCE = 1.0
 """Seconds for which a call waits until what it requested is saved."""
 
-_Done = SimpleQueue[None]
-_Requests = SimpleQueue[_Done | None]
+Change = Callable[[NodeState], NodeState]
+
+
+@define(eq=False)
+class _Commit:
+    """A change that an admission wants to have saved; when it is done, the state with it, or why it failed."""
+
+    run: Run
+    change: Change
+    state: NodeState | None = None
+    error: Exception | None = None
 
 
 class Saver:
@@ -48,7 +61,8 @@ class Saver:
         self._call: OpenCall | None = None  # to the store
         self._called_at = 0.0
         self._saved: NodeState | None = None
-        self._background: tuple[_Requests, threading.Thread] | None = None  # of the run now; None ends the thread
+        self._commits: deque[_Commit] = deque()  # that wait for the lock
+        self._thread: SaverThread | None = None  # of the run now
         self.is_behind: bool = False
         """Whether the state has changes that are not saved yet."""
 
@@ -63,11 +77,7 @@ class Saver:
             self._saved, self.is_behind = None, False
             self._writer.extra = extra
             if self.in_background:
-                requests = _Requests()
-                # `is_alive` is never called: an interrupt inside it makes it return False for ever.
-                thread = threading.Thread(target=self._serve, args=(requests,), name="devicecore-saver", daemon=True)
-                thread.start()
-                self._background = requests, thread
+                self._thread = SaverThread(WeakMethod(self._save_now))
 
     def end(self, *runs: Run | None) -> None:
         """Wait for the save that is under way, save what is not saved yet, then end the current run and `runs`.
@@ -80,11 +90,9 @@ class Saver:
             if self.is_behind and self._state.run is not None:
                 self._save_or_log()
             self._state.end(*runs)
-            background, self._background = self._background, None
-        if background is not None:
-            requests, thread = background
-            requests.put(None)
-            thread.join()
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.end()
 
     def load(self) -> bytes | None:
         """The content of the store.
@@ -106,8 +114,11 @@ class Saver:
                 raise ManagerStoppedError
             return self._store.set_aside()
 
-    def commit(self, run: Run, change: Callable[[NodeState], NodeState]) -> NodeState:
+    def commit(self, run: Run, change: Change) -> NodeState:
         """Save the result of `change`, then make it the current state; the state after that.
+
+        `change` is applied to newer states again, and possibly to a state that has it already. All commits that wait
+        while the store is busy are saved with one write.
 
         Raises:
             StoreError: it cannot be saved. The state is as before.
@@ -115,16 +126,54 @@ class Saver:
             CalledFromInsideError: the store calls this while it saves.
         """
         self._check_call("admit")
+        own = _Commit(run, change)
+        self._commits.append(own)
         with self._lock:
-            if self._state.run is not run:
-                raise ManagerStoppedError
+            if own.state is None and own.error is None:  # no other call has done it
+                if self._state.run is not run:
+                    raise ManagerStoppedError
+                self._commit_waiting(own)
+        if own.state is None:
+            assert own.error is not None, "a commit that is done has one of both"  # noqa: S101 - for mypy
+            raise own.error
+        return own.state
+
+    def _commit_waiting(self, own: _Commit) -> None:
+        """Do `own` and all commits of its run that wait; the caller holds the lock.
+
+        A call that is interrupted here leaves the others undone. So each call does its own commit unless it is done.
+        """
+        waiting = [self._commits.popleft() for _ in range(len(self._commits))]
+        group = [own, *[commit for commit in waiting if commit.run is own.run and commit is not own]]
+        error = self._commit_together(group)
+        if error is None:
+            return
+        if len(group) == 1:
+            own.error = error
+            return
+        for commit in group:  # one alone, because no pod may be refused for the sake of another one
+            commit.error = self._commit_together([commit])
+
+    def _commit_together(self, group: Sequence[_Commit]) -> Exception | None:
+        """Save the changes of `group` with one write; the error if that fails."""
+
+        def changed(state: NodeState) -> NodeState:
+            for commit in group:
+                state = commit.change(state)
+            return state
+
+        try:
             before = self._state.value
-            after = change(before)
+            after = changed(before)
             self.is_behind = True  # until the state is what was saved: an interrupt may come in between
             self._save(after)
-            _, now = self._state.replace(lambda value: after if value is before else change(value))
+            _, now = self._state.replace(lambda value: after if value is before else changed(value))
             self.is_behind = now is not after
-        return now
+        except Exception as error:  # noqa: BLE001 - the calls that wait raise it
+            return error
+        for commit in group:
+            commit.state = now
+        return None
 
     def request(self, *, wait: bool = True) -> None:
         """Ask the saver's thread to save the current state.
@@ -136,45 +185,19 @@ class Saver:
         if self._state.run is None:
             return
         if not self.in_background:
-            with self._lock:
-                self._save_or_log()
+            self._save_now()
             return
-        if (background := self._background) is None:
-            return
-        requests, thread = background
-        done = _Done()
-        requests.put(done)
-        if thread is threading.current_thread() or not wait:
+        if (thread := self._thread) is None:
             return
         busy = time.monotonic() - self._called_at if self._call is not None else 0.0
-        try:
-            done.get(timeout=max(0.0, PATIENCE - busy))
-        except Empty:
+        if not thread.request(max(0.0, PATIENCE - busy) if wait else None):
             _log.warning("the store has been busy for %g s: the newest state is saved when it has finished", PATIENCE)
 
-    def _serve(self, requests: _Requests) -> None:
-        """Serve requests until a request is None. An error does not end the thread."""
-        is_last = False
-        while not is_last:
-            served: list[_Done] = []
-            try:
-                is_last = self._serve_some(requests, served)
-            except BaseException:  # noqa: BLE001 - an interrupt from outside; without this thread nothing would be saved
-                _log.exception("the thread that saves the checkpoint was interrupted and goes on")
-            for done in served:
-                done.put(None)
-
-    def _serve_some(self, requests: _Requests, served: list[_Done]) -> bool:
-        """Wait for a request, and save once for all requests that are waiting; whether None was among them."""
-        taken = [requests.get()]
-        with suppress(Empty):
-            while True:
-                taken.append(requests.get_nowait())
-        served += [done for done in taken if done is not None]
+    def _save_now(self) -> None:
+        """Save the current state, if a run has it."""
         with self._lock:
             if self._state.run is not None:
                 self._save_or_log()
-        return None in taken
 
     def _save_or_log(self) -> None:
         self.is_behind = False  # before the state is read, because it may change during the save
@@ -194,7 +217,7 @@ class Saver:
         self._saved = None  # a save that fails may leave the old or the new state in the store
         file = self._writer.file(value)
         self._called_at = time.monotonic()
-        self._call = OpenCall.of_caller()
+        self._call = OpenCall()
         try:
             self._store.save(file)
         finally:

@@ -96,7 +96,8 @@ class Turns:
 
     def give_back(self, pod: PodUid) -> None:
         """Give back what was reserved in the turn of `pod`. Only its admission calls this, or what ends its turn."""
-        if any(reservation.key.pod == pod for reservation in self._state.value.ledger.reservations):
+        reservations = self._state.value.ledger.reservations
+        if reservations and any(reservation.key.pod == pod for reservation in reservations):
             self._state.replace(lambda state: _given_back(state, pod))
 
     def end_abandoned(self) -> None:

@@ -7,7 +7,7 @@ from devicecore.manager.open_call import OpenCall
 
 def test_a_call_is_open_until_it_returns() -> None:
     def begin() -> OpenCall:
-        call = OpenCall.of_caller()
+        call = OpenCall()
         assert not call.has_ended
         return call
 
@@ -18,7 +18,7 @@ def test_a_call_that_raised_has_ended_although_its_traceback_is_kept() -> None:
     calls: list[OpenCall] = []
 
     def begin() -> None:
-        calls.append(OpenCall.of_caller())
+        calls.append(OpenCall())
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt) as caught:
@@ -28,7 +28,7 @@ def test_a_call_that_raised_has_ended_although_its_traceback_is_kept() -> None:
 
 
 def test_a_call_is_around_those_that_it_makes_and_no_others() -> None:
-    call = OpenCall.of_caller()
+    call = OpenCall()
     seen: list[bool] = []
 
     def look() -> None:
@@ -47,7 +47,7 @@ def test_a_call_of_another_thread_is_open_while_it_waits() -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def wait() -> None:
-        calls.append(OpenCall.of_caller())
+        calls.append(OpenCall())
         begun.set()
         go_on.wait(60)
 

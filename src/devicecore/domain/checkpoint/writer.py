@@ -49,13 +49,12 @@ class _PodText:
     @classmethod
     def of(cls, allocations: _OfPod, written: "_PodText | None" = None) -> "_PodText":
         """The text of `allocations`; what `written` has of them already is not rendered again."""
-        texts = [_text(allocation) for allocation in allocations[len(written.allocations) if written else 0 :]]
-        json, dump = (written.json, written.dump) if written else (b"", b"")
-        return cls(
-            allocations,
-            json + b"".join([json for json, _ in texts]),
-            dump + b"".join([dump for _, dump in texts]),
-        )
+        json, dump = ([written.json], [written.dump]) if written else ([], [])
+        for allocation in allocations[len(written.allocations) if written else 0 :]:
+            entry = entry_of(allocation)
+            json += (b",", json_text(entry.json))
+            dump.append(utf8(f" {entry.dump}"))
+        return cls(allocations, b"".join(json), b"".join(dump))
 
     def updated(self, ledger: Mapping[PodUid, _OfPod]) -> "_PodText | None":
         """The text of the same pod in `ledger`; None if an allocation of the pod is no longer there."""
@@ -235,11 +234,6 @@ def _room(blocks: int) -> int:
     It grows with the number of blocks, so that neither many blocks nor long blocks make a change expensive.
     """
     return max(_FEW_PODS, 4 * (blocks + 1))
-
-
-def _text(allocation: Allocation) -> tuple[bytes, bytes]:
-    entry = entry_of(allocation)
-    return b"," + json_text(entry.json), utf8(f" {entry.dump}")
 
 
 def _are_same_objects(first: Iterable[object], second: Iterable[object]) -> bool:

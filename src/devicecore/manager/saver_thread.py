@@ -1,0 +1,73 @@
+"""A thread that saves when it is asked to.
+
+Law: a request that has returned True is followed by no save that began before it. The thread ends when it is told to,
+or when the object whose method it calls is gone.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from weakref import WeakMethod, finalize
+
+_log = logging.getLogger(__name__)
+
+_Done = SimpleQueue[None]
+_Requests = SimpleQueue[_Done | None]  # None ends the thread
+
+
+class SaverThread:
+    """Calls `save` once for all requests that are waiting. It keeps only a weak reference to the object of `save`."""
+
+    def __init__(self, save: WeakMethod[Callable[[], None]]) -> None:
+        self._requests = _Requests()
+        # `is_alive` is never called: an interrupt inside it makes it return False for ever.
+        self._thread = threading.Thread(
+            target=_serve, args=(save, self._requests), name="devicecore-saver", daemon=True
+        )
+        self._thread.start()
+        finalize(self, self._requests.put, None).atexit = False
+
+    def request(self, patience: float | None) -> bool:
+        """Have `save` called, and wait until it has returned; False if that took longer than `patience` seconds.
+
+        Without a patience, and in the thread itself, this does not wait.
+        """
+        done = _Done()
+        self._requests.put(done)
+        if patience is None or threading.current_thread() is self._thread:
+            return True
+        try:
+            done.get(timeout=patience)
+        except Empty:
+            return False
+        return True
+
+    def end(self) -> None:
+        """Wait for the requests made so far, and end the thread."""
+        self._requests.put(None)
+        self._thread.join()
+
+
+def _serve(save: WeakMethod[Callable[[], None]], requests: _Requests) -> None:
+    """Serve requests until a request is None. An error does not end the thread."""
+    is_last = False
+    while not is_last:
+        served: list[_Done] = []
+        try:
+            is_last = _serve_some(save, requests, served)
+        except BaseException:  # noqa: BLE001 - an interrupt from outside; without this thread nothing would be saved
+            _log.exception("the thread that saves the checkpoint was interrupted and goes on")
+        for done in served:
+            done.put(None)
+
+
+def _serve_some(save: WeakMethod[Callable[[], None]], requests: _Requests, served: list[_Done]) -> bool:
+    """Wait for a request, and save once for all requests that are waiting; whether None was among them."""
+    taken = [requests.get()]
+    while not requests.empty():
+        taken.append(requests.get())
+    served += [done for done in taken if done is not None]
+    if (save_now := save()) is not None:
+        save_now()
+    return None in taken

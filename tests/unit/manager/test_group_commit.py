@@ -1,0 +1,151 @@
+"""Commits that wait for the store at the same time are saved with one write."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+from attrs import evolve
+
+from devicecore import NodeState, ResourceName
+from devicecore.adapters.memory import MemoryStore
+from devicecore.domain.checkpoint import ExtraFields, decode
+from devicecore.domain.errors import ManagerStoppedError, StoreError, UnencodableCheckpointError
+from devicecore.manager.current_state import CurrentState
+from devicecore.manager.run import Run
+from devicecore.manager.saver import Change, Saver
+
+NAMES = [ResourceName(f"example.com/r{number}") for number in range(8)]
+UNENCODABLE = ResourceName("example.com/\ud800")
+
+
+class Store(MemoryStore):
+    """A store that does something before it saves."""
+
+    before: Callable[[], object] = staticmethod(lambda: None)
+    saves = 0
+
+    def save(self, blob: bytes) -> None:
+        self.saves += 1
+        self.before()
+        super().save(blob)
+
+    def resources(self) -> set[str]:
+        return set(decode(self.blob).data.registered_devices or ()) if self.blob else set()
+
+
+class Interrupted(CurrentState):
+    """A state whose replacement is interrupted as soon as it is made, the `interrupts`-th from now; 0 for none."""
+
+    interrupts = 0
+
+    def replace(self, change: Change, *, run: Run | None = None) -> tuple[NodeState, NodeState]:
+        replaced = super().replace(change, run=run)
+        if self.interrupts:
+            self.interrupts -= 1
+            if not self.interrupts:
+                raise KeyboardInterrupt
+        return replaced
+
+
+def adding(name: ResourceName) -> Change:
+    return lambda state: evolve(state, inventory=state.inventory.expect([name], 0.0))
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.store = Store()
+        self.state = Interrupted()
+        self.saver = Saver(self.store, self.state)
+        self.run = Run()
+        self.saver.begin(self.run, NodeState(), ExtraFields())
+
+    def commit(self, name: ResourceName) -> bool:
+        """Commit a change; whether it was in the store when the commit was answered."""
+        self.saver.commit(self.run, adding(name))
+        return name in self.store.resources()
+
+    def wait_together(self, names: Sequence[ResourceName], then: Callable[[], object]) -> list[Future[bool]]:
+        """Have all `names` committed by threads that wait until one more save has ended; call `then` before its end."""
+        saving, go_on = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            saving.set()
+            go_on.wait(60)
+
+        self.store.before = hold
+        with ThreadPoolExecutor(len(names) + 1) as threads:
+            first = threads.submit(self.commit, ResourceName("example.com/first"))
+            assert saving.wait(60)
+            self.store.before = lambda: None
+            answers = [threads.submit(self.commit, name) for name in names]
+            while len(self.saver._commits) < len(names):  # noqa: SLF001 - no event says that a thread waits for a lock
+                time.sleep(0.001)
+            then()
+            go_on.set()
+        assert first.result()
+        return answers
+
+
+def test_commits_that_wait_are_saved_with_one_write_before_they_are_answered() -> None:
+    bench = Bench()
+    answers = bench.wait_together(NAMES, then=lambda: None)
+    assert all(answer.result() for answer in answers)
+    assert bench.store.saves == 2
+    assert not bench.saver.is_behind
+    bench.saver.end()
+    assert bench.store.saves == 2
+
+
+def test_if_the_store_fails_every_commit_that_waits_fails() -> None:
+    def fail() -> None:
+        raise StoreError("checkpoint", "write", "No space left on device")
+
+    bench = Bench()
+    answers = bench.wait_together(NAMES, then=lambda: setattr(bench.store, "before", fail))
+    assert all(isinstance(answer.exception(), StoreError) for answer in answers)
+    assert not any(bench.state.value.knows(name) for name in NAMES)
+    bench.store.before = lambda: None
+    bench.saver.end()
+
+
+def test_a_change_that_cannot_be_saved_fails_no_commit_but_its_own() -> None:
+    bench = Bench()
+    answers = bench.wait_together([*NAMES, UNENCODABLE], then=lambda: None)
+    assert all(answer.result() for answer in answers[:-1])
+    assert isinstance(answers[-1].exception(), UnencodableCheckpointError)
+    assert not bench.state.value.knows(UNENCODABLE)
+    bench.saver.end()
+
+
+def test_a_stop_fails_the_commits_that_wait_or_comes_after_them() -> None:
+    bench = Bench()
+    stop = threading.Thread(target=bench.saver.end)
+    answers = bench.wait_together(NAMES, then=stop.start)
+    stop.join(60)
+    assert not stop.is_alive()
+    for name, answer in zip(NAMES, answers, strict=True):
+        assert answer.exception() is None or isinstance(answer.exception(), ManagerStoppedError)
+        assert (answer.exception() is None) == (name in bench.store.resources()) == bench.state.value.knows(name)
+
+
+@pytest.mark.parametrize("moment", ["before the write", "after the replacement"])
+def test_an_interrupted_call_leaves_the_commits_of_others_to_these(moment: str) -> None:
+    def interrupt() -> None:
+        bench.store.before = lambda: None
+        raise KeyboardInterrupt
+
+    def prepare() -> None:
+        if moment == "before the write":
+            bench.store.before = interrupt
+        else:
+            bench.state.interrupts = 2  # the first one is that of the commit under way
+
+    bench = Bench()
+    answers = bench.wait_together(NAMES, then=prepare)
+    interrupted = [answer for answer in answers if isinstance(answer.exception(), KeyboardInterrupt)]
+    assert len(interrupted) == 1
+    assert all(answer.result() for answer in answers if answer not in interrupted)
+    bench.saver.end()
+    assert {name for name in NAMES if bench.state.value.knows(name)} == bench.store.resources() & {*NAMES}
