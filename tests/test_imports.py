@@ -43,6 +43,7 @@ class Layer:
 
 ADAPTER = ANY | names("attrs .domain .node_report .ports .system .wire")
 TESTING = ANY | names("attrs .domain .ports .manager .plugins .system .wire .adapters.memory .adapters.file")
+DRA_TESTING = TESTING | names(".adapters.memory_dra .dra_manager")
 
 # The longest name that fits a module decides. Whatever stands here, a module may import from its own layer, and an
 # adapter only from itself.
@@ -72,6 +73,7 @@ LAYERS = {
     "devicecore.trial": Layer(PURE | names("attrs .domain .manager .node_report .plugins .adapters.memory")),
     "devicecore.testing": Layer(TESTING | names("hypothesis"), names("grpc .adapters")),
     "devicecore.conformance": Layer(TESTING | names("cattrs google grpc .adapters .testing")),
+    "devicecore.testing.dra_kubelet": Layer(DRA_TESTING, names(".adapters")),
     "devicecore.testing.api_server": Layer(TESTING, names("jsonpatch jsonpointer yaml")),
     "devicecore.testing.pytest_plugin": Layer(TESTING | names("pytest"), names("grpc hypothesis .adapters")),
     "devicecore.cli.kubelet.dra": Layer(ANY | names("attrs .adapters .domain .dra_manager .ports")),

@@ -18,10 +18,12 @@ from devicecore.domain.dra.drivers import (
     HealthReported,
     InstanceId,
 )
-from devicecore.domain.dra.errors import DriverCallError
+from devicecore.domain.dra.errors import DriverCallError, PrepareError
+from devicecore.domain.dra.health import DraHealth
 from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid, PreparedDevice
 from devicecore.testing.contracts import dra_drivers
 from devicecore.testing.contracts.dra_drivers import DriverEvents
+from devicecore.testing.dra_kubelet import DraKubelet
 from tests.adapters.peers import PATIENCE, environment
 
 DRIVER = Path(__file__).with_name("stranger_driver.py")
@@ -111,3 +113,27 @@ def test_its_death_in_a_call_leaves_open_what_it_did(
     assert heard.wait_for(DriverRemoved) == [npu]
     again = heard.wait_for(DriverRegistered, 2)[-1]
     assert transport.prepare(again, [claim("one", "u1")]) == {"u1": FIRST}
+
+
+def test_the_kubelet_for_tests_runs_it(dra_stubs: Path) -> None:
+    name = "npu.stranger.org"
+    with DraKubelet(timeout=PATIENCE) as kubelet:
+        process = kubelet.run_driver(
+            sys.executable, DRIVER, "{registry}", environment={"PYTHONPATH": str(dra_stubs), "PYTHONUNBUFFERED": "1"}
+        )
+        kubelet.publish(name, "n0", "n1", pool="node")
+        kubelet.wait_for_driver(name)
+        pod = kubelet.prepare(kubelet.claim(name, devices=["n0"]))
+        assert pod.cdi_devices() == ("stranger.org/npu=n0",)
+        kubelet.wait_for_health(name, "n0", DraHealth.UNHEALTHY, pool="node")
+        with pytest.raises(PrepareError, match="no npu left"):
+            kubelet.prepare(kubelet.claim(name, devices=["n1"], name="full"))
+        kubelet.restart()
+        kubelet.wait_for_driver(name)
+        pod.prepare()
+        pod.delete()
+        assert process.output.count("registered") == 2
+        process.kill()  # it leaves its socket
+        kubelet.wait_until("no connection", lambda: not kubelet.connected(name))
+        kubelet.run_driver(sys.executable, DRIVER, "{registry}", environment={"PYTHONPATH": str(dra_stubs)})
+        kubelet.wait_for_driver(name)

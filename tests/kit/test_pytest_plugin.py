@@ -44,6 +44,17 @@ def test_a_process(kubelet, plugin_process):
     kubelet.wait_for_counts("example.com/gpu", 10)
     plugin.terminate()
     kubelet.wait_until_gone("example.com/gpu")
+
+
+def test_a_driver_in_memory(memory_dra_kubelet):
+    memory_dra_kubelet.publish("gpu.example.com", "a")
+    assert memory_dra_kubelet.claim("gpu.example.com").allocation[0].device == "a"
+
+
+def test_a_driver_in_a_process(dra_kubelet, driver_process, api_server):
+    process = driver_process("sh", "-c", "echo $NODE_NAME {node} $KUBECONFIG; sleep 60")
+    assert process.wait_for_output("node-1") == f"node-1 node-1 {dra_kubelet.kubeconfig}"
+    assert api_server.objects("Node")
 """
 LATE = """
 def test_late(plugin_process, kubelet):
@@ -64,7 +75,7 @@ def test_the_fixtures_are_there_and_their_errors_are_sentences(tmp_path: Path) -
     (tmp_path / "test_z_late.py").write_text(LATE)
     ran = pytest_run(tmp_path)
     assert (ran.returncode, ran.stderr) == (1, ""), ran.stdout
-    assert "1 failed, 4 passed" in ran.stdout
+    assert "1 failed, 6 passed" in ran.stdout
     assert "exited early with status 3, last output: I have no licence" in ran.stdout
     assert "devicecore/testing/kubelet.py" not in ran.stdout  # a traceback ends at the line of the test
 
@@ -73,4 +84,4 @@ def test_they_work_in_parallel(tmp_path: Path) -> None:
     (tmp_path / "test_theirs.py").write_text(THEIRS)
     ran = pytest_run(tmp_path, "-n", "2")
     assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
-    assert "4 passed" in ran.stdout
+    assert "6 passed" in ran.stdout

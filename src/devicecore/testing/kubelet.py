@@ -8,17 +8,14 @@ faster. Both have the same methods.
 """
 
 import itertools
-import logging
 import os
-import threading
 import time
-from abc import ABC, abstractmethod
-from collections import deque
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Protocol, Self
 
 from attrs import frozen
 
@@ -38,29 +35,13 @@ from devicecore.ports.transport import PluginTransport
 from devicecore.system.temporary import short_directory
 from devicecore.testing.process import PluginProcess
 from devicecore.testing.recording import PluginCall, Recording, RecordingTransport
+from devicecore.testing.waiting import DEFAULT_TIMEOUT, Waiting
+from devicecore.testing.waiting import WaitTimeoutError as WaitTimeoutError  # noqa: PLC0414  # users import it here
 
 if TYPE_CHECKING:
     from devicecore.adapters.grpc_unix import GrpcUnixTransport
 
-T = TypeVar("T")
-
-DEFAULT_TIMEOUT = 10.0
-"""Seconds that a wait may take, unless the caller gives another timeout."""
-
 _POLL_INTERVAL = 0.05  # seconds between two checks of kubelet.sock by a plugin served here; short, to keep tests fast
-_LOG_LINES = 5
-
-
-@frozen
-class WaitTimeoutError(DeviceCoreError, TimeoutError):
-    """The condition that a test waited for was not met in time. `timeout` is in seconds."""
-
-    expected: str
-    timeout: float
-    seen: str
-
-    def __str__(self) -> str:
-        return f"expected {self.expected} within {self.timeout:g} s; the kubelet saw: {self.seen}"
 
 
 @frozen
@@ -139,7 +120,7 @@ class RunningPod:
         return self.pod.containers[0] if name is None else self.pod.container(name)
 
 
-class BaseKubelet(ABC):
+class BaseKubelet(Waiting):
     """What `Kubelet` and `MemoryKubelet` have in common.
 
     `timeout` is in seconds and used by every wait without a timeout of its own. `manager` is the `DeviceManager`; each
@@ -147,15 +128,12 @@ class BaseKubelet(ABC):
     """
 
     def __init__(self, *, topology: Topology | None = None, timeout: float = DEFAULT_TIMEOUT) -> None:
-        self.timeout = timeout
+        super().__init__(timeout)
         self.sink: MemorySink = MemorySink()
         self.record: Recording = Recording()
         self._topology = topology or Topology()
         self._passed = 0.0
         self._numbers = itertools.count(1)
-        self._changed = threading.Condition()
-        self._processes: list[PluginProcess] = []
-        self._log = _LastWarnings()
         self._cleanup = ExitStack()
         self._running = False
         self.manager: DeviceManager = self._new_manager(wipe=True)
@@ -181,7 +159,7 @@ class BaseKubelet(ABC):
         Raises:
             SetUpError: the socket directory cannot be used.
         """
-        logging.getLogger("devicecore").addHandler(self._log)
+        self._begin_log()
         self.manager.start()
         self._running = True
 
@@ -189,7 +167,7 @@ class BaseKubelet(ABC):
         """Stop the kubelet: close its socket and its streams. Plugins keep running."""
         self._running = False
         self.manager.stop()
-        logging.getLogger("devicecore").removeHandler(self._log)
+        self._end_log()
 
     def restart(self, *, checkpoint: bool = True, wipe: bool = True) -> None:
         """Stop the kubelet if it runs, and start a new one, as after a restart of the process.
@@ -388,38 +366,6 @@ class BaseKubelet(ABC):
             timeout=timeout,
         )
 
-    def wait_until(
-        self, expected: str, look: Callable[[], T | None], *, timeout: float | None = None, allow_exits: bool = False
-    ) -> T:
-        """Wait until `look` returns something true, and return that. `look` is called after every event.
-
-        Args:
-            expected: what the test waits for, for the error message: "a second list".
-            look: returns a true value if the condition is met.
-            timeout: in seconds; by default that of the kubelet.
-            allow_exits: keep waiting if a plugin process ends by itself.
-
-        Raises:
-            WaitTimeoutError: the condition was not met in time.
-            ExitedEarlyError: a plugin process ended meanwhile.
-        """
-        __tracebackhide__ = True
-        limit = self.timeout if timeout is None else timeout
-        deadline = time.monotonic() + limit
-        while True:
-            with self._changed:
-                seen = look()
-                if seen:
-                    return seen
-                if not allow_exits:
-                    for process in self._processes:
-                        if failure := process.failure:
-                            raise failure
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise WaitTimeoutError(expected, limit, self.describe())
-                self._changed.wait(left)
-
     def describe(self) -> str:
         """Describe what the kubelet sees now: resources, devices, registrations, and the last warnings."""
         parts = [self._about(name) for name in sorted(self.state.inventory.resources)]
@@ -431,14 +377,7 @@ class BaseKubelet(ABC):
             parts.append(f"no registered resource, {calls}, {self._where()}")
         if not self._running:
             parts.append("the kubelet is stopped")
-        if warnings := self._log.lines():
-            parts.append("last warnings: " + " | ".join(warnings))
-        parts += [
-            f"last output of the plugin {process.pid}: {process.last_output or 'nothing'}"
-            for process in self._processes
-            if process.status is None or process.failure
-        ]
-        return "; ".join(parts)
+        return "; ".join([*parts, *self._last_words()])
 
     def _new_manager(self, *, wipe: bool) -> DeviceManager:
         transport = RecordingTransport(self._open_transport(wipe=wipe), self.record, self._wake)
@@ -446,10 +385,6 @@ class BaseKubelet(ABC):
 
     def _now(self) -> float:
         return time.monotonic() + self._passed
-
-    def _wake(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
 
     def _new_pod(self, limits: Mapping[str, int]) -> Pod:
         name = f"pod-{next(self._numbers)}"
@@ -651,20 +586,6 @@ class _InMemory:
     def stop(self) -> None:
         self._stopped = True
         self._disconnect()
-
-
-class _LastWarnings(logging.Handler):
-    """Keeps the last warnings of the library."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self._kept: deque[str] = deque(maxlen=_LOG_LINES)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._kept.append(record.getMessage())
-
-    def lines(self) -> tuple[str, ...]:
-        return tuple(self._kept)
 
 
 def _some(ids: Sequence[str]) -> str:

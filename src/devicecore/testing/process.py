@@ -95,6 +95,7 @@ class PluginProcess:
     Args:
         command: the program and its arguments.
         directory: the kubelet's socket directory.
+        placeholders: other texts that are replaced in the command, each with what replaces it.
         environment: additional environment variables.
         cwd: the working directory of the process.
         changed: called from another thread after each line of output and when the process has ended.
@@ -108,15 +109,15 @@ class PluginProcess:
         command: Sequence[str | os.PathLike[str]],
         directory: str | os.PathLike[str],
         *,
+        placeholders: Mapping[str, str] = {},
         environment: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         where = str(directory)
         socket = str(Path(where) / "kubelet.sock")
-        self.command: tuple[str, ...] = tuple(
-            os.fspath(word).replace("{dir}", where).replace("{socket}", socket) for word in command
-        )
+        texts = {"{dir}": where, "{socket}": socket, **placeholders}
+        self.command: tuple[str, ...] = tuple(with_texts(os.fspath(word), texts) for word in command)
         self._changed = changed
         self._lines: deque[str] = deque(maxlen=_LINES_KEPT)
         self._changes = threading.Condition()
@@ -276,6 +277,13 @@ class PluginProcess:
             self._ended.set()
             self._changes.notify_all()
         self._changed()
+
+
+def with_texts(word: str, texts: Mapping[str, str]) -> str:
+    """Replace each key of `texts` in `word`."""
+    for placeholder, text in texts.items():
+        word = word.replace(placeholder, text)
+    return word
 
 
 def _signal_name(number: int) -> str:

@@ -131,6 +131,18 @@ class DriverClient:
             raise calls.closing(method.name) from None
         return answer
 
+    async def reconnect(self) -> None:
+        """Cut the connection and begin a new one. Calls that are under way fail. After `close` this does nothing."""
+        channel, tasks = self._channel, self._tasks
+        if channel is None:
+            return
+        for task in tasks:
+            await end(task)
+        await self._notify(HealthEnded(self.id))
+        await self._set_connected(is_connected=False)
+        self._open()
+        await channel.close()
+
     async def remove(self) -> None:
         """End the registration: `DriverRemoved`, and then nothing more. Twice is once."""
         async with self._turn:

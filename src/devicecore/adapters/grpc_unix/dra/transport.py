@@ -151,6 +151,17 @@ class GrpcDriverTransport:
         """
         return self._ask(instance, calls.UNPREPARE_METHODS, claims, to_unprepared)
 
+    def disconnect(self, instance: InstanceId) -> None:
+        """Cut the connection to an instance, which stays registered; a new one begins at once.
+
+        An instance that is not registered is no error.
+        """
+        running = self._running
+        client = None if running is None else running.clients.get(instance)
+        if running is not None and client is not None:
+            with suppress(LoopStoppedError):  # the transport was stopped, and has cut all connections
+                running.loop.run(client.reconnect())
+
     def _ask(
         self,
         instance: InstanceId,

@@ -1,0 +1,718 @@
+"""A kubelet for tests of DRA drivers: the real DRA manager, controlled by the test, with a small API server.
+
+Law: every wait has a timeout, and its error says what was expected and what the kubelet saw. A test needs no asyncio,
+no cluster and no root.
+
+`DraKubelet` accepts drivers in any language over gRPC on unix sockets. `MemoryDraKubelet` accepts Python objects and is
+faster. Both have the same methods.
+"""
+
+import itertools
+import json
+import os
+import shutil
+import time
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from attrs import frozen
+
+from devicecore.adapters.file import FileStore
+from devicecore.adapters.memory import MemoryPods, MemoryStore
+from devicecore.adapters.memory_dra import MemoryDriverInstance, MemoryDriverTransport
+from devicecore.domain.dra.claims import ClaimInfo
+from devicecore.domain.dra.drivers import SERVICES, DriverEvent, InstanceId
+from devicecore.domain.dra.health import SECOND, DraHealth
+from devicecore.domain.dra.model import (
+    ClaimKey,
+    ContainerClaim,
+    DraContainer,
+    DraPod,
+    DriverName,
+    PodClaim,
+    PreparedDevice,
+    ResourceClaim,
+)
+from devicecore.domain.dra.slices import DevicePool, PublishedDevice, changes
+from devicecore.domain.errors import DeviceCoreError
+from devicecore.domain.model import PodUid
+from devicecore.domain.text import counted, foreign_text
+from devicecore.dra_manager import DraManager
+from devicecore.ports.claims import ClaimSource
+from devicecore.ports.dra_driver import DraDriver
+from devicecore.ports.drivers import DriverTransport
+from devicecore.ports.store import CheckpointStore
+from devicecore.system.temporary import short_directory
+from devicecore.testing import dra_objects
+from devicecore.testing.api_server.server import LocalApiServer
+from devicecore.testing.dra_objects import ServerClaims, ServerSlices
+from devicecore.testing.dra_recording import DraRecording, DriverCall, RecordingDriverTransport
+from devicecore.testing.faults import Script
+from devicecore.testing.kubelet import Served
+from devicecore.testing.process import PluginProcess, with_texts
+from devicecore.testing.waiting import DEFAULT_TIMEOUT, Waiting
+
+if TYPE_CHECKING:
+    from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
+
+Event = TypeVar("Event", bound=DriverEvent)
+
+STATE_FILE = "dra_manager_state"
+"""What a kubelet calls its file of claims."""
+
+NODE = "node-1"
+"""The name of the node, unless a test gives another."""
+
+POD_UID = "11111111-1111-4111-8111-111111111111"
+"""The UID of the pod in which a driver is said to run, unless a test gives another."""
+
+_POLL_INTERVAL = 0.05  # seconds between two looks of a driver served here at its sockets; short, to keep tests fast
+
+
+@frozen
+class UnresolvedCdiNameError(DeviceCoreError):
+    """A container runtime would not find a CDI name, and would not create the container."""
+
+    name: str
+    directory: str
+    files: tuple[str, ...]
+
+    def __str__(self) -> str:
+        files = ", ".join(self.files) or "no file"
+        name = foreign_text(self.name)
+        return f"expected the CDI device {name} in a file of {self.directory}, got {files} without it"
+
+
+class ClaimPod:
+    """A pod whose claims are prepared. Methods that are given no container name use the first container."""
+
+    def __init__(self, kubelet: "BaseDraKubelet", pod: DraPod, claims: tuple[ClaimKey, ...]) -> None:
+        self.pod = pod
+        self._kubelet = kubelet
+        self._claims = claims
+
+    def cdi_devices(self, container: str | None = None) -> tuple[str, ...]:
+        """The CDI names that the container runtime gets for a container. No driver is called."""
+        return self._kubelet.manager.claim_devices(self.pod, container or self.pod.containers[0].name)
+
+    @property
+    def devices(self) -> tuple[PreparedDevice, ...]:
+        """The devices of all its claims, as their drivers answered."""
+        claims = (self._kubelet.manager.claims.claims[key] for key in self._claims)
+        return tuple(device for claim in claims for listed in claim.drivers.values() for device in listed or ())
+
+    def prepare(self) -> None:
+        """Prepare the claims again, as before each new sandbox. Drivers are called after a restart of the kubelet only.
+
+        Raises:
+            PrepareError: a claim is not prepared.
+        """
+        self._kubelet.manager.prepare(self.pod)
+
+    def delete(self) -> None:
+        """End the pod: its claims are unprepared if no other pod uses them. Try again if it fails.
+
+        Raises:
+            UnprepareError: a driver has not released a claim.
+        """
+        self._kubelet.manager.unprepare(self.pod)
+        self.forget()
+
+    def forget(self) -> None:
+        """End the pod without unpreparing, as when it ends while the kubelet is down. `advance(60)` does that then."""
+        self._kubelet.pods.active.discard(self.pod.uid)
+        for key in self._claims:
+            dra_objects.release(self._kubelet.api_server, key, self.pod.uid)
+
+
+class BaseDraKubelet(Waiting):
+    """What `DraKubelet` and `MemoryDraKubelet` have in common.
+
+    Attributes:
+        timeout: seconds, used by every wait without a timeout of its own.
+        api_server: has the claims and the ResourceSlices.
+        node: the node's name.
+        manager: the `DraManager`. Each restart makes a new one.
+        script: faults of calls to drivers, which have the names `NodePrepareResources` and `NodeUnprepareResources`.
+        claims: where the kubelet reads ResourceClaims; a driver in Python may read them there, too.
+        pods: the pods that are active.
+    """
+
+    def __init__(
+        self, *, api_server: LocalApiServer | None = None, node: str = NODE, timeout: float = DEFAULT_TIMEOUT
+    ) -> None:
+        super().__init__(timeout)
+        self.api_server: LocalApiServer = api_server or LocalApiServer()
+        self.node: str = node
+        self.script: Script = Script()
+        self.record: DraRecording = DraRecording()
+        self.claims: ClaimSource = ServerClaims(self.api_server)
+        self.pods: MemoryPods = MemoryPods()
+        self._passed = 0.0
+        self._numbers = itertools.count(1)
+        self._cleanup = ExitStack()
+        self._running = False
+        self.manager: DraManager = self._new_manager()
+
+    # --- start and stop -----------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start the kubelet. It makes its Node object if there is none, and deletes all ResourceSlices of its node.
+
+        Raises:
+            SetUpError: the directory of sockets cannot be used.
+        """
+        if not any(one["metadata"]["name"] == self.node for one in self.api_server.objects("Node")):
+            self.api_server.create({"kind": "Node", "metadata": {"name": self.node}})
+        self._begin_log()
+        self.manager.start()
+        self.manager.wipe_slices()
+        self._running = True
+
+    def stop(self) -> None:
+        """Stop the kubelet: cut its connections. Drivers keep running, and claims stay prepared."""
+        self._running = False
+        self.manager.stop()
+        self._end_log()
+
+    def restart(self, *, state: bool = True) -> None:
+        """Stop the kubelet if it runs, and start a new one, as after a restart of the process.
+
+        Args:
+            state: keep the file of claims. Without it the new kubelet does not know which claims are prepared.
+        """
+        self.stop()
+        if not state:
+            self._forget()
+        self.manager = self._new_manager()
+        self.start()
+
+    def close(self) -> None:
+        """Stop the kubelet and its drivers, and remove its files. A second call does nothing."""
+        with ExitStack() as last_to_first:
+            last_to_first.callback(self.stop)
+            last_to_first.push(self._cleanup.pop_all())
+
+    @abstractmethod
+    def serve(self, driver: DraDriver, *, instance: str = "", services: Sequence[str] = SERVICES) -> Served:
+        """Serve a driver written in Python to this kubelet, until it is stopped or the kubelet is closed.
+
+        Args:
+            driver: the driver.
+            instance: a name that distinguishes it from another instance of the driver that runs at the same time.
+            services: what it offers, the preferred one first.
+        """
+
+    @abstractmethod
+    def drop_connection(self, driver: str) -> None:
+        """Cut the connections to a driver, which stays registered; new connections begin at once."""
+
+    @abstractmethod
+    def _open_transport(self) -> DriverTransport: ...
+
+    @property
+    @abstractmethod
+    def _store(self) -> CheckpointStore: ...
+
+    @abstractmethod
+    def _forget(self) -> None: ...
+
+    @abstractmethod
+    def _where(self) -> str: ...
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def advance(self, seconds: float) -> None:
+        """Move the kubelet's clocks forward, and do what is due then.
+
+        A kubelet deletes the ResourceSlices of a driver that was without a connection for 30 seconds, releases claims
+        of pods that are gone every 60 seconds, and does not believe a report of health after 30 seconds.
+        """
+        self._passed += seconds
+        self.manager.tick()
+        self._wake()
+
+    # --- devices and claims -------------------------------------------------------------------------------------------
+
+    def publish(self, driver: str, *devices: str | PublishedDevice, pool: str | None = None) -> None:
+        """Publish devices in the place of a driver that does not do so itself.
+
+        Args:
+            driver: the driver's name.
+            devices: devices, or their names.
+            pool: the pool's name; by default the node's.
+        """
+        wanted = DevicePool(
+            DriverName(driver),
+            self.node,
+            pool or self.node,
+            [PublishedDevice(one) if isinstance(one, str) else one for one in devices],
+        )
+        uid = self.api_server.get("Node", self.node)["metadata"]["uid"]
+        ServerSlices(self.api_server, self.node).delete(wanted.driver)
+        for body in changes(wanted, uid, ()).create:
+            self.api_server.create(dict(body))
+
+    def published(self, driver: str) -> tuple[str, ...]:
+        """The names of the devices that a scheduler sees, in the order of the slices."""
+        return tuple(name for _, name in dra_objects.published(self.api_server, self.node, driver))
+
+    def claim(
+        self,
+        driver: str,
+        count: int = 1,
+        *,
+        devices: Sequence[str] | None = None,
+        parameters: object = None,
+        name: str | None = None,
+    ) -> ResourceClaim:
+        """Create a ResourceClaim as a scheduler leaves it: allocated to published devices that no other claim has.
+
+        Args:
+            driver: the driver's name.
+            count: how many devices.
+            devices: which devices, instead of a count.
+            parameters: opaque parameters for the driver.
+            name: the claim's name; by default a new one.
+
+        Raises:
+            DevicesTakenError: the driver has not published them, or other claims have them.
+        """
+        __tracebackhide__ = True
+        chosen = dra_objects.choose(self.api_server, self.node, driver, count, devices)
+        name = name or f"claim-{next(self._numbers)}"
+        return dra_objects.create_claim(self.api_server, name, driver, chosen, parameters)
+
+    def delete_claim(self, claim: ResourceClaim) -> None:
+        """Delete a ResourceClaim, as its owner does. What is prepared for it stays prepared."""
+        self.api_server.delete("ResourceClaim", claim.key.name, claim.key.namespace)
+
+    # --- pods ---------------------------------------------------------------------------------------------------------
+
+    def prepare(self, *claims: ResourceClaim) -> ClaimPod:
+        """Start a pod that uses these claims: reserve them for it, and prepare them.
+
+        Raises:
+            PrepareError: a claim is not prepared; the error has the kubelet's sentence.
+        """
+        __tracebackhide__ = True
+        pod = self.pod(*claims)
+        pod.prepare()
+        return pod
+
+    def pod(self, *claims: ResourceClaim) -> ClaimPod:
+        """A pod that uses these claims, which are reserved for it. Nothing is prepared yet."""
+        name = f"pod-{next(self._numbers)}"
+        entries = tuple(PodClaim(claim.key.name, claim.key.name) for claim in claims)
+        container = DraContainer("main", tuple(ContainerClaim(entry.name) for entry in entries))
+        pod = DraPod(PodUid(f"uid-of-{name}"), name, "default", entries, containers=(container,))
+        self.pods.active.add(pod.uid)
+        for claim in claims:
+            dra_objects.reserve(self.api_server, claim.key, name, pod.uid)
+        return ClaimPod(self, pod, tuple(claim.key for claim in claims))
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    @property
+    def events(self) -> tuple[DriverEvent, ...]:
+        """Every event of a driver since the kubelet was made: registered, connected, reported health, removed."""
+        return tuple(self.record.events)
+
+    def events_of(self, kind: type[Event]) -> tuple[Event, ...]:
+        """The events of one kind, such as `DriverConnected`."""
+        return tuple(event for event in self.record.events if isinstance(event, kind))
+
+    @property
+    def calls(self) -> tuple[DriverCall, ...]:
+        """Every call of NodePrepareResources and NodeUnprepareResources since the kubelet was made."""
+        return tuple(self.record.calls)
+
+    def calls_of(self, method: str) -> tuple[DriverCall, ...]:
+        """The calls of one method, such as `NodePrepareResources`."""
+        return tuple(call for call in self.calls if call.method == method)
+
+    def instances(self, driver: str) -> tuple[InstanceId, ...]:
+        """The registered instances of a driver, the oldest first."""
+        return self.manager.drivers.instances.get(DriverName(driver), ())
+
+    def connected(self, driver: str) -> tuple[InstanceId, ...]:
+        """The instances of a driver that are connected, the oldest first. The newest one is called."""
+        return tuple(one for one in self.instances(driver) if one in self.manager.drivers.connected)
+
+    def claim_info(self, claim: ResourceClaim) -> ClaimInfo | None:
+        """What the kubelet knows of a claim: its pods, and the devices that drivers answered; None for nothing."""
+        return self.manager.claims.claims.get(claim.key)
+
+    def health(self, driver: str, device: str, pool: str | None = None) -> DraHealth:
+        """The health of a device, as the kubelet sees it now."""
+        now = self._wall_clock()
+        return self.manager.health.health(DriverName(driver), pool or self.node, device, now)[0]
+
+    # --- waiting ------------------------------------------------------------------------------------------------------
+
+    def wait_for_driver(self, driver: str, instances: int = 1, *, timeout: float | None = None) -> InstanceId:
+        """Wait until so many instances of a driver are registered and connected; return the newest.
+
+        Raises:
+            WaitTimeoutError: there were fewer in time.
+            ExitedEarlyError: a process of a driver ended meanwhile.
+        """
+        __tracebackhide__ = True
+        expected = f"{counted(instances, 'connected instance')} of {driver}"
+        self.wait_until(expected, lambda: len(self.connected(driver)) >= instances, timeout=timeout)
+        return self.connected(driver)[-1]
+
+    def wait_until_gone(self, driver: str, instances: int = 0, *, timeout: float | None = None) -> None:
+        """Wait until no more than so many instances of a driver are registered.
+
+        Raises:
+            WaitTimeoutError: there were more at the end.
+        """
+        __tracebackhide__ = True
+        expected = f"at most {counted(instances, 'registered instance')} of {driver}" if instances else f"no {driver}"
+        self.wait_until(expected, lambda: len(self.instances(driver)) <= instances, timeout=timeout, allow_exits=True)
+
+    def wait_for_devices(self, driver: str, count: int = 1, *, timeout: float | None = None) -> tuple[str, ...]:
+        """Wait until a driver has published at least so many devices; return their names.
+
+        Raises:
+            WaitTimeoutError: it had not in time.
+            ExitedEarlyError: a process of a driver ended meanwhile.
+        """
+        __tracebackhide__ = True
+        expected = f"ResourceSlices of {driver} with {counted(count, 'device')}"
+        self.wait_until(expected, lambda: len(self.published(driver)) >= count, timeout=timeout)
+        return self.published(driver)
+
+    def wait_for_health(
+        self, driver: str, device: str, health: DraHealth, *, pool: str | None = None, timeout: float | None = None
+    ) -> None:
+        """Wait until the kubelet sees this health of a device.
+
+        Raises:
+            WaitTimeoutError: it did not in time.
+            ExitedEarlyError: a process of a driver ended meanwhile.
+        """
+        __tracebackhide__ = True
+        expected = f"device {device} of {driver} with health {health.value}"
+        self.wait_until(expected, lambda: self.health(driver, device, pool) is health, timeout=timeout)
+
+    def describe(self) -> str:
+        """Describe what the kubelet sees now: drivers, what they have published, claims, and the last warnings."""
+        slices = {one.driver for one in dra_objects.stored_slices(self.api_server, self.node)}
+        names = sorted({*map(str, self.manager.drivers.instances), *slices})
+        parts = [self._about(name) for name in names]
+        parts.append(f"{counted(len(self.manager.claims.claims), 'claim')} entered")
+        if not self.manager.drivers.instances:
+            parts.append(f"no driver is registered, {self._where()}")
+        if not self._running:
+            parts.append("the kubelet is stopped")
+        return "; ".join([*parts, *self._last_words()])
+
+    def _about(self, driver: str) -> str:
+        name = foreign_text(driver)
+        registered, connected = len(self.instances(driver)), len(self.connected(driver))
+        devices = counted(len(self.published(driver)), "published device")
+        return f"{name} has {counted(registered, 'instance')}, of which {connected} connected, and {devices}"
+
+    # --- making it ----------------------------------------------------------------------------------------------------
+
+    def _new_manager(self) -> DraManager:
+        transport = RecordingDriverTransport(self._open_transport(), self.record, self.script, self._wake)
+        return DraManager(
+            transport,
+            self.claims,
+            self._store,
+            pods=self.pods,
+            slices=ServerSlices(self.api_server, self.node),
+            clock=lambda: time.monotonic() + self._passed,
+            wall_clock=self._wall_clock,
+        )
+
+    def _wall_clock(self) -> int:
+        return time.time_ns() + int(self._passed * SECOND)
+
+
+class DraKubelet(BaseDraKubelet):
+    """A kubelet with a directory in which drivers in any language register, and an API server for them.
+
+    Args:
+        directory: where the directories below are made; by default a new one with a short path, which `close` removes.
+        api_server: an API server that runs; by default a new one, which `close` stops.
+        node: the node's name.
+        timeout: seconds, for waits without a timeout of their own.
+
+    Raises:
+        SetUpError: from `start`, if the directory cannot be used.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str] | None = None,
+        *,
+        api_server: LocalApiServer | None = None,
+        node: str = NODE,
+        timeout: float = DEFAULT_TIMEOUT,
+    ) -> None:
+        self._temporary = None if directory is not None else short_directory()
+        self.directory: Path = Path(self._temporary.name if directory is None else directory)  # type: ignore[union-attr]  # a temporary directory was made
+        self._own_server = api_server is None
+        self._grpc: GrpcDriverTransport | None = None
+        super().__init__(api_server=api_server, node=node, timeout=timeout)
+
+    def start(self) -> None:
+        """Make the directories and start the kubelet, and its API server if that is its own."""
+        for directory in (self.registry, self.plugins, self.cdi):
+            directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+        if self._own_server:
+            self.api_server.start()
+        self.api_server.kubeconfig(self.kubeconfig)
+        super().start()
+
+    def close(self) -> None:
+        """Stop the kubelet, its drivers and its API server, and remove its files. A second call does nothing."""
+        try:
+            super().close()
+            if self._own_server:
+                self.api_server.stop()
+        finally:
+            if self._temporary is not None:
+                self._temporary.cleanup()
+
+    @property
+    def registry(self) -> Path:
+        """The directory in which drivers register, `plugins_registry` of a node."""
+        return self.directory / "plugins_registry"
+
+    @property
+    def plugins(self) -> Path:
+        """The directory for the sockets and the state of drivers, `plugins` of a node. It survives a reboot."""
+        return self.directory / "plugins"
+
+    @property
+    def cdi(self) -> Path:
+        """The directory for CDI files, `/var/run/cdi` of a node. A reboot empties it."""
+        return self.directory / "cdi"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """A kubeconfig for the API server."""
+        return self.directory / "kubeconfig"
+
+    @property
+    def state_file(self) -> Path:
+        """The file of claims, as a kubelet writes it."""
+        return self.directory / STATE_FILE
+
+    def serve(self, driver: DraDriver, *, instance: str = "", services: Sequence[str] = SERVICES) -> Served:
+        """Serve a driver written in Python from this process."""
+        from devicecore.adapters.grpc_unix.dra import serve_driver
+
+        own = self.plugins / driver.name
+        own.mkdir(mode=0o750, exist_ok=True)
+        suffix = f"-{instance}" if instance else ""
+        served = serve_driver(
+            driver,
+            self.registry,
+            endpoint=own / f"dra{suffix}.sock",
+            socket_name=f"{driver.name}{suffix}-reg.sock",
+            services=services,
+            poll_interval=_POLL_INTERVAL,
+        )
+        self._cleanup.callback(served.stop)
+        return served
+
+    def run_driver(
+        self,
+        *command: str | os.PathLike[str],
+        pod_uid: str = POD_UID,
+        environment: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+    ) -> PluginProcess:
+        """Run a driver as a process of its own, until it is stopped or the kubelet is closed.
+
+        In the command and in `environment`, these are replaced: `{registry}`, `{plugins}`, `{cdi}`, `{kubeconfig}`,
+        `{node}`, `{pod_uid}`, and `{dir}`, which has all of them. The process has the variables `KUBECONFIG`,
+        `NODE_NAME`, `CDI_ROOT`, `KUBELET_REGISTRAR_DIRECTORY_PATH` and `KUBELET_PLUGINS_DIRECTORY_PATH`. If it ends by
+        itself, waits raise `ExitedEarlyError`.
+
+        Args:
+            command: the program and its arguments.
+            pod_uid: the UID of the pod in which it is said to run; another one for a rolling update.
+            environment: additional environment variables.
+            cwd: the working directory of the process.
+
+        Raises:
+            CannotRunError: the program does not exist or may not be run.
+        """
+        places = {
+            "{registry}": str(self.registry),
+            "{plugins}": str(self.plugins),
+            "{cdi}": str(self.cdi),
+            "{kubeconfig}": str(self.kubeconfig),
+            "{node}": self.node,
+            "{pod_uid}": pod_uid,
+        }
+        variables = {
+            "KUBECONFIG": "{kubeconfig}",
+            "NODE_NAME": "{node}",
+            "CDI_ROOT": "{cdi}",
+            "KUBELET_REGISTRAR_DIRECTORY_PATH": "{registry}",
+            "KUBELET_PLUGINS_DIRECTORY_PATH": "{plugins}",
+            **(environment or {}),
+        }
+        process = PluginProcess(
+            command,
+            self.directory,
+            placeholders=places,
+            environment={name: with_texts(text, places) for name, text in variables.items()},
+            cwd=cwd,
+            changed=self._wake,
+        )
+        self._processes.append(process)
+        self._cleanup.callback(process.stop)
+        return process
+
+    def reboot(self) -> None:
+        """Reboot the node: kill all drivers that `run_driver` has started, empty the CDI directory, start the kubelet.
+
+        The files of the kubelet and of drivers stay, and so do sockets, which nobody serves. Run the drivers again.
+        """
+        self.stop()
+        for process in self._processes:
+            process.kill()
+        shutil.rmtree(self.cdi)
+        self.restart()
+
+    def cdi_edits(self, name: str) -> Mapping[str, object]:
+        """What a container gets for a CDI name: the `containerEdits` of its device, from the files in `cdi`.
+
+        Raises:
+            UnresolvedCdiNameError: no file there has the device.
+            ValueError: a file there is not JSON.
+        """
+        files = sorted(path for path in self.cdi.iterdir() if path.suffix == ".json")
+        for path in files:
+            document = json.loads(path.read_bytes())
+            for device in document["devices"]:
+                if f"{document['kind']}={device['name']}" == name:
+                    edits: Mapping[str, object] = device["containerEdits"]
+                    return edits
+        raise UnresolvedCdiNameError(name, str(self.cdi), tuple(path.name for path in files))
+
+    def drop_connection(self, driver: str) -> None:
+        """Cut the connections to a driver, which stays registered; new connections begin at once."""
+        for instance in self.instances(driver):
+            if self._grpc is not None:
+                self._grpc.disconnect(instance)
+
+    def _open_transport(self) -> DriverTransport:
+        from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
+
+        self._grpc = GrpcDriverTransport(self.registry)
+        return self._grpc
+
+    @property
+    def _store(self) -> CheckpointStore:
+        return FileStore(self.state_file)
+
+    def _forget(self) -> None:
+        self.state_file.unlink(missing_ok=True)
+
+    def _where(self) -> str:
+        entries = (path for path in self.registry.rglob("*") if path.is_socket())
+        sockets = ", ".join(sorted(path.name for path in entries)) or "none"
+        return f"drivers register in {self.registry}, sockets there: {sockets}"
+
+
+class MemoryDraKubelet(BaseDraKubelet):
+    """A kubelet for drivers that are objects of this process, without sockets, threads and files.
+
+    Its API server is only a store: nothing listens.
+    """
+
+    def __init__(self, *, node: str = NODE, timeout: float = DEFAULT_TIMEOUT) -> None:
+        self._blob = MemoryStore()
+        self._served: list[_InMemory] = []
+        super().__init__(node=node, timeout=timeout)
+
+    def start(self) -> None:
+        """Start the kubelet; the served drivers register."""
+        super().start()
+        for served in self._served:
+            served.register()
+
+    def serve(self, driver: DraDriver, *, instance: str = "", services: Sequence[str] = SERVICES) -> Served:
+        """Register a driver now, and again after each restart."""
+        served = _InMemory(driver, f"{driver.name}-{instance}.sock", tuple(services), self)
+        self._served.append(served)
+        if self._running:
+            served.register()
+        return served
+
+    def drop_connection(self, driver: str) -> None:
+        """Disconnect a driver, and connect it again at once."""
+        for served in self._served:
+            if served.driver.name == driver:
+                served.drop()
+
+    def register(self, driver: DraDriver, endpoint: str, services: Sequence[str]) -> MemoryDriverInstance:
+        """Register a driver once."""
+        return self._memory.register(driver, endpoint, services)
+
+    def _open_transport(self) -> DriverTransport:
+        self._memory = MemoryDriverTransport()
+        return self._memory
+
+    @property
+    def _store(self) -> CheckpointStore:
+        return self._blob
+
+    def _forget(self) -> None:
+        self._blob.blob = None
+
+    def _where(self) -> str:
+        return "the kubelet runs in memory"
+
+
+class _InMemory:
+    """A served driver of a `MemoryDraKubelet`."""
+
+    def __init__(self, driver: DraDriver, endpoint: str, services: tuple[str, ...], kubelet: MemoryDraKubelet) -> None:
+        self.driver = driver
+        self._endpoint = endpoint
+        self._services = services
+        self._kubelet = kubelet
+        self._instance: MemoryDriverInstance | None = None
+        self._stopped = False
+
+    def register(self) -> None:
+        if not self._stopped:
+            self._instance = self._kubelet.register(self.driver, self._endpoint, self._services)
+
+    def drop(self) -> None:
+        if self._instance is not None:
+            self._instance.disconnect()
+            self._instance.connect()
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._instance is not None:
+            self._instance.remove()
