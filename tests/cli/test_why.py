@@ -8,6 +8,7 @@ import pytest
 
 from devicecore.cli.main import main
 from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode
+from tests.node_report.test_messages import EXAMPLES
 
 GPU = "example.com/gpu"
 REFUSAL = (
@@ -76,6 +77,45 @@ def test_every_message_of_an_event_list_is_explained(tmp_path: Path, capsys: pyt
     file.write_text(json.dumps({"kind": "List", "items": [*events, {"kind": "Pod", "status": status}]}))
     assert why(str(file), "--json") == 0
     assert [one["id"] for one in json.loads(capsys.readouterr().out)["explanations"]] == ["DM-05", "DC-01"]
+
+
+def forms(message: str) -> list[str]:
+    """A refusal as `kubectl` prints it."""
+    event = {"kind": "Event", "reason": "Failed", "message": message, "involvedObject": {"kind": "Pod", "name": "big"}}
+    new_event = {"apiVersion": "events.k8s.io/v1", "kind": "Event", "note": message}
+    status = {"phase": "Failed", "message": message}
+    return [
+        message,
+        f"  Warning  Failed  3m (x4 over 5m)  kubelet  {message}\n",
+        json.dumps(POD | {"status": status}),
+        json.dumps(event),
+        json.dumps({"kind": "List", "items": [event, new_event, {"kind": "Event", "message": "Started container"}]}),
+        json.dumps(new_event, indent=4),
+    ]
+
+
+@pytest.mark.parametrize("recorded", EXAMPLES, ids=lambda one: f"{one['id']}-{len(one['message'])}")
+def test_each_recorded_refusal_is_explained_in_each_form(
+    recorded: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    for form in forms(recorded["message"]):
+        file.write_text(form)
+        assert why(str(file), "--json") == 0
+        explained = json.loads(capsys.readouterr().out)["explanations"]
+        assert [one["id"] for one in explained] == [recorded["id"]], form
+
+
+def test_a_document_may_be_the_argument(capsys: pytest.CaptureFixture[str]) -> None:
+    assert why(json.dumps(POD)) == 0
+    assert "DM-05" in capsys.readouterr().out
+
+
+def test_a_text_that_is_too_long_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "log"
+    file.write_text("x" * 3_000_000)
+    assert why(str(file)) == 2
+    assert capsys.readouterr().err.endswith("expected a text of at most 2,000,000 characters, got 3,000,000\n")
 
 
 def test_a_message_can_come_from_standard_input(

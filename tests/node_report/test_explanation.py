@@ -27,8 +27,7 @@ def facts() -> Facts:
 
 
 def test_the_numbers_of_now_stand_beside_those_of_the_refusal() -> None:
-    explained = explain(REFUSAL, facts=facts())
-    assert explained is not None
+    (explained,) = explain(REFUSAL, facts=facts())
     assert dict(explained.values) == {"available": "1", "requested": "2", "resource": GPU}
     assert explained.resources == (ResourceNow(GPU, listed=2, healthy=2, held=1, held_by_pods_that_are_gone=0, free=1),)
     assert [(row.device, row.owner) for row in explained.devices] == [("gpu-0", "default/train"), ("gpu-1", "free")]
@@ -36,16 +35,14 @@ def test_the_numbers_of_now_stand_beside_those_of_the_refusal() -> None:
 
 def test_a_sentence_without_a_resource_is_about_what_the_pod_asks_for() -> None:
     pod = Pod(PodUid("new"), containers=(Container("app", {GPU: 2, "cpu": 1}),))
-    explained = explain("Resources cannot be allocated with Topology locality", pod, facts())
-    assert explained is not None
+    (explained,) = explain("Resources cannot be allocated with Topology locality", pod, facts())
     assert [one.resource for one in explained.resources] == [GPU]
     assert explained.concerns_devices
 
 
 def test_a_sentence_about_cpus_says_nothing_of_devices() -> None:
     pod = Pod(PodUid("new"), containers=(Container("app", {GPU: 2}),))
-    explained = explain("SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2", pod, facts())
-    assert explained is not None
+    (explained,) = explain("SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2", pod, facts())
     assert not explained.resources
     assert not explained.concerns_devices
 

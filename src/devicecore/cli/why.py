@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _NEGATIVE, _UNUSABLE = 1, 2
 _MAX_INPUT = 16 * 1024 * 1024  # bytes
+_MAX_TEXT = 2_000_000  # characters, of which each line is searched
 _MAX_ROWS = 40
 _UPSTREAM = "https://github.com/kubernetes/kubernetes/issues/"
 
@@ -46,11 +47,13 @@ def why(
 ) -> int:
     """Explain why a kubelet refused a pod.
 
-    MESSAGE is the message of the pod's status or of its event, or a file, or - for standard input. A file holds such a
-    message, or what `kubectl get pod NAME -o json` prints; then the pod is known, too.
+    MESSAGE is the message of the pod's status or of its event, or a file, or - for standard input. It may have quotes,
+    line breaks and columns around it, as `kubectl describe` and logs print them. A file may also be what
+    `kubectl get -o json` prints: events, or a pod, which then is known, too.
 
     \b
     $ devicecore why "Allocate failed due to requested number of devices unavailable for nvidia.com/gpu. ..."
+    $ kubectl describe pod train | devicecore why -
     $ kubectl get pod train -o json | devicecore why - --root /var/lib/kubelet
 
     Names who decided, on which numbers, what the kubelet does next, and what would have to change. With sources of the
@@ -71,7 +74,7 @@ def why(
         complain("devicecore why", str(error))
         return _UNUSABLE
     facts = _facts(sources) if any(sources[name] for name in ("root", "checkpoint", "pod_resources")) else None
-    explained = [found for text in texts if (found := explain(text, pod, facts)) is not None]
+    explained = list({one.text: one for text in texts for one in explain(text, pod, facts)}.values())
     if not explained:
         said = foreign_text(texts[0]) if texts else "there is no message"
         complain("devicecore why", f"expected a message with which a kubelet refuses a pod, got: {said}")
@@ -102,9 +105,12 @@ def _read(message: str) -> tuple[list[str], "Pod | None"]:
         with Path(message).open("rb") as file:
             data, place = file.read(_MAX_INPUT), message
     else:
-        return [message], None
+        data, place = message.encode(errors="replace"), "MESSAGE"
     text = data.decode(errors="replace").strip()
     if not text.startswith(("{", "apiVersion:", "kind:", "metadata:", "---")):
+        if len(text) > _MAX_TEXT:
+            problem = f"{place}: expected a text of at most {_MAX_TEXT:,} characters, got {len(text):,}"
+            raise ValueError(problem)
         return [text], None
     from devicecore.adapters.node_sources.large_documents import parse_document
 
@@ -125,7 +131,8 @@ def _messages(document: "Value") -> Iterator[str]:
         for item in document["items"].sequence():
             yield from _messages(item)
         return
-    places = [document["message"], document["status"]["message"]]
+    places = [document["message"], document["note"], document["status"]["message"]]
+    places += [one["message"] for one in document["status"]["conditions"].sequence()]
     for statuses in ("initContainerStatuses", "containerStatuses"):
         places += [one["state"]["waiting"]["message"] for one in document["status"][statuses].sequence()]
     yield from (text for place in places if (text := place.text("")))

@@ -9,7 +9,8 @@ from attrs import frozen
 
 from devicecore.domain.model import Health, Pod
 from devicecore.node_report.facts import Facts, OwnerState
-from devicecore.node_report.messages import NEXT, Match, find
+from devicecore.node_report.messages import NEXT, Match
+from devicecore.node_report.pasted import find_all
 from devicecore.node_report.report import DeviceRow, report
 
 _DECIDES_ON_DEVICES = ("device manager", "topology manager", "device, CPU or memory manager")
@@ -51,21 +52,23 @@ class Explanation:
         return self.manager in _DECIDES_ON_DEVICES
 
 
-def explain(text: str, pod: Pod | None = None, facts: Facts | None = None) -> Explanation | None:
-    """Explain a refusal; None if no kubelet says it.
+def explain(text: str, pod: Pod | None = None, facts: Facts | None = None) -> tuple[Explanation, ...]:
+    """Explain each refusal in a text; nothing if there is none that a kubelet says.
 
     Args:
-        text: a pod's status message, the message of an event, or that of a waiting container.
+        text: a pod's status message, the message of an event, or that of a waiting container; also with what
+            `kubectl` or a log prints around it.
         pod: the pod that was refused, if it is known: many sentences do not name the resource.
         facts: what the sources of the node say, if they were read.
     """
-    found = find(text)
-    if found is None:
-        return None
+    return tuple(_explained(found, pod, facts) for found in find_all(text))
+
+
+def _explained(found: Match, pod: Pod | None, facts: Facts | None) -> Explanation:
     names = _resources(found, pod, facts)
     rows = tuple(row for row in report(facts, ()).devices if row.resource in names) if facts else ()
     return Explanation(
-        text,
+        found.text,
         found.message.id,
         found.message.manager,
         found.because,

@@ -28,10 +28,12 @@ NEXT: Mapping[str, str] = {
 }
 """What the kubelet does after a refusal."""
 
-_PREFIXES = {
+PREFIXES: Mapping[str, tuple[str, ...]] = {
     "": ("Pod was rejected: ", "Error: "),
     "prepare": ("Failed to prepare dynamic resources: ",),
 }
+"""What a kubelet writes in front of the sentences of a kind."""
+
 _INNER_PREFIX = {"prepare": "(?:prepare dynamic resources: )?", "": ""}
 _NUMBERS = frozenset(
     "available capacity cpus_per_core got held remaining requested skipped used".split()  # noqa: SIM905 - a list of words
@@ -39,6 +41,7 @@ _NUMBERS = frozenset(
 _TEXTS = frozenset(
     "cause cdi_devices claim_uid endpoint json prefix response".split()  # noqa: SIM905 - as above
 )
+_NAME = r'[^\s"]{1,400}?'  # the longest, a resource's name, has 317; without a bound, two of them take quadratic time
 _TOKEN = re.compile(r"\[\[|\]\]|\{\{|\}\}|\[|\]|\{(\w+)\}|[^\[\]{}]+")
 
 
@@ -55,13 +58,19 @@ class Message:
     prefix: str = ""
     issues: tuple[str, ...] = ()
 
+    @property
+    def is_last_resort(self) -> bool:
+        """Whether the row is for all sentences that no other row knows."""
+        return self.id.endswith("-99")
+
 
 @frozen
 class Match:
-    """A text and the row that it belongs to. `values` are what the kubelet wrote into the sentence."""
+    """A sentence and the row that it belongs to. `values` are what the kubelet wrote into the sentence."""
 
     message: Message
     values: Mapping[str, str]
+    text: str
 
     @property
     def because(self) -> str:
@@ -96,7 +105,8 @@ def find(text: str) -> Match | None:
             continue
         for pattern in message.patterns:
             if found := pattern.fullmatch(stripped):
-                return Match(message, {name: value for name, value in found.groupdict().items() if value is not None})
+                values = {name: value for name, value in found.groupdict().items() if value is not None}
+                return Match(message, values, text)
     return None
 
 
@@ -128,7 +138,7 @@ def _rows(table: list[dict[str, object]]) -> Iterator[Message]:
 
 def _without(text: str, prefix: str) -> str | None:
     """The text without what the kubelet puts in front of such sentences; None if it must be there and is not."""
-    for known in _PREFIXES[prefix]:
+    for known in PREFIXES[prefix]:
         if text.startswith(known):
             return text.removeprefix(known)
     return None if prefix else text
@@ -146,7 +156,7 @@ def _pattern(text: str) -> str:
             case "]":
                 parts.append(")?")
             case _ if name := token[1]:
-                kind = r"-?\d{1,18}" if name in _NUMBERS else ".*" if name in _TEXTS else r'[^\s"]+?'
+                kind = r"-?\d{1,18}" if name in _NUMBERS else ".*" if name in _TEXTS else _NAME
                 parts.append(kind if name in seen else f"(?P<{name}>{kind})")
                 seen.add(name)
             case plain:

@@ -1,0 +1,99 @@
+"""The refusals in a text that somebody pasted: an event with its columns, quotes, line breaks, a line of a log.
+
+Law: a text that `find` knows has the same answer here, alone. What is around it and line breaks in it change nothing.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from operator import itemgetter
+
+from devicecore.node_report.messages import MAX_MESSAGE, PREFIXES, Match, Message, find, messages
+
+_FIELDS = "message|reason|status|phase|events|type|kind|name|namespace|node|count|action|involvedObject|lastTimestamp"
+_RECORD = re.compile(
+    r"\s*(?:(?:\S+\s+){0,3}?(?:Warning|Normal)\s|[IWEF]\d{4} |"
+    rf"[\"']?(?i:{_FIELDS})[\"']?:(?:\s|$)|[{{}}\[\]],?\s*$)"
+)
+"""How a line begins that does not continue the one before: an event, a line of a log, or a field."""
+
+_START = r"(?:^|(?<=[\s:=\"'`(\[>|]))"
+_END = r"(?=[.,;:)\]\"'`]*(?:\s|$))"
+_AROUND = " \t\r\n\"'`>|\ufeff"
+_UNEXPECTED = "which is unexpected"
+
+
+def find_all(text: str) -> tuple[Match, ...]:
+    """Each refusal in a text, once.
+
+    Args:
+        text: a sentence of a kubelet, or what `kubectl describe`, `kubectl get events` or a log prints around it.
+    """
+    known = find(text)
+    if known is not None and not known.message.is_last_resort:
+        return (known,)
+    found: dict[object, Match] = {}
+    for record in _records(text):
+        match = _find_in(record)
+        if match is not None:
+            found.setdefault((match.message.id, tuple(sorted(match.values.items()))), match)
+    better = [match for match in found.values() if not match.message.is_last_resort]
+    return tuple(better or found.values()) or ((known,) if known else ())
+
+
+def _records(text: str) -> Iterator[str]:
+    """The lines of a text. A line that was broken is put together again, with its line breaks."""
+    if '\\"' in text or "\\n" in text:
+        text = text.replace('\\"', '"').replace("\\n", "\n")
+    record: list[str] = []
+    for line in text.splitlines():
+        if record and (not line.strip() or _RECORD.match(line)):
+            yield "\n".join(record)
+            record = []
+        if line.strip():
+            record.append(line)
+    if record:
+        yield "\n".join(record)
+
+
+def _find_in(record: str) -> Match | None:
+    """The refusal in a record; the row for all other sentences only if no other fits."""
+    broken_words = re.sub(r"\s*\n\s*", "", record)
+    readings = [" ".join(record.split())] + ([broken_words] if "\n" in record else [])
+    matches = [match for reading in readings for match in _readings(reading[:MAX_MESSAGE])]
+    better = (match for match in matches if not match.message.is_last_resort)
+    return next(better, matches[0] if matches else None)
+
+
+def _readings(text: str) -> Iterator[Match]:
+    """What a text may say, the best first."""
+    bare = text.strip(_AROUND)
+    for whole in (text, bare, bare.rstrip(".")):
+        if match := find(whole):
+            yield match
+    cut = bare.rstrip(".").removesuffix(f", {_UNEXPECTED}")  # people leave out what says nothing
+    for whole in (f"{cut}, {_UNEXPECTED}", f"Allocate failed due to {cut}, {_UNEXPECTED}"):
+        if (match := find(whole)) and not match.message.is_last_resort:
+            yield match
+    inside = [
+        (found.start(), place, found)
+        for place, (_, pattern) in enumerate(_searches())
+        if (found := pattern.search(text))
+    ]
+    for _, place, found in sorted(inside, key=itemgetter(0, 1)):
+        values = {name: value.strip(_AROUND) for name, value in found.groupdict().items() if value is not None}
+        yield Match(_searches()[place][0], values, found[0])
+
+
+@cache
+def _searches() -> tuple[tuple[Message, re.Pattern[str]], ...]:
+    """A pattern for each row that finds it inside of a text."""
+    return tuple(
+        (message, re.compile(f"{_START}{_prefix(message)}{one.pattern}{_END}", re.DOTALL))
+        for message in messages()
+        for one in message.patterns
+    )
+
+
+def _prefix(message: Message) -> str:
+    return re.escape(PREFIXES[message.prefix][0]) if message.prefix else ""
