@@ -12,6 +12,7 @@ from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverInstance, M
 from devicecore.domain.dra import health
 from devicecore.domain.dra.answers import PrepareResult, UnprepareResult
 from devicecore.domain.dra.claims import ClaimCache, ClaimPhase
+from devicecore.domain.dra.drivers import DriverRegistered, InstanceId
 from devicecore.domain.dra.errors import (
     ClaimFailedError,
     DraStoppedError,
@@ -24,7 +25,7 @@ from devicecore.domain.dra.errors import (
     UnprepareError,
     UnsupportedServicesError,
 )
-from devicecore.domain.dra.health import SECOND, ClaimHealthChanged, DraHealth, ReportedHealth
+from devicecore.domain.dra.health import SECOND, ClaimHealthChanged, DraHealth, HealthCache, ReportedHealth
 from devicecore.domain.dra.model import (
     AllocatedDevice,
     ClaimKey,
@@ -42,6 +43,9 @@ from devicecore.domain.dra.state_file import ClaimEntry, decode, encode
 from devicecore.domain.errors import CalledFromInsideError, CorruptCheckpointError, StoreError
 from devicecore.domain.model import PodUid
 from devicecore.dra_manager import DraManager
+from devicecore.dra_manager.driver_list import DriverList
+from devicecore.dra_manager.health_record import HealthRecord
+from devicecore.dra_manager.run import DraRun
 from devicecore.ports.dra_driver import DraDriver
 
 GPU, NIC = DriverName("gpu.example.com"), DriverName("nic.example.com")
@@ -308,6 +312,23 @@ def test_a_driver_that_calls_the_manager_for_its_own_claim_is_refused(node: Node
     node.transport.register(Calling())
     node.claim("shared", "a", "b")
     manager.prepare(pod("a", "shared"))
+
+
+def test_an_event_of_a_former_run_changes_nothing() -> None:
+    """The parts check it themselves: a stop may come after the event was received and before it is applied."""
+    former, current, instance = DraRun(), DraRun(), InstanceId(GPU, "/socket", "v1.DRAPlugin", 1)
+    drivers, record = DriverList(None, lambda: 0.0), HealthRecord(store := MemoryStore(), lambda: 0)
+    for run in (former, current):
+        drivers.start(run)
+        record.start(run)
+    for change in (
+        lambda: drivers.apply(former, DriverRegistered(instance)),
+        lambda: record.report(former, GPU, [ReportedHealth("pool", "dev", DraHealth.UNHEALTHY)]),
+        lambda: record.clear(former, GPU),
+    ):
+        with pytest.raises(DraStoppedError):
+            change()
+    assert (drivers.registry.instances, record.cache, store.load()) == ({}, HealthCache(), None)
 
 
 # --- restarts and files -----------------------------------------------------------------------------------------------
@@ -595,6 +616,21 @@ def test_slices_of_a_driver_that_is_back_within_30_seconds_stay(node: Node) -> N
     node.now += 100
     manager.tick()
     assert node.slices.slices == {GPU: {"g"}}
+
+
+def test_a_deletion_of_slices_that_fails_after_a_restart_delays_nothing(node: Node) -> None:
+    """The deletion belongs to the run before; the slices of this run are still due."""
+
+    class Restarting(MemorySlices):
+        def delete(self, driver: DriverName | None) -> None:
+            manager.stop()
+            manager.start()
+            raise SliceError("the API server is away")
+
+    node.slices = Restarting()
+    manager = node.manager()
+    assert set(manager.wipe_slices()) == {None}
+    assert manager.drivers.due(node.now) == (None,)
 
 
 def test_a_deletion_of_slices_that_fails_is_tried_again_for_ever(node: Node) -> None:

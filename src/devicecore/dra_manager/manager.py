@@ -1,6 +1,6 @@
 """The object that a program holds: it starts and stops the parts, and receives the transport's events.
 
-Law: an event or a call that belongs to a run which is over changes nothing.
+Law: an event or a call that began in a run which is over changes nothing. Each part checks that with its lock held.
 """
 
 import logging
@@ -16,7 +16,7 @@ from devicecore.domain.dra import devices, health
 from devicecore.domain.dra.claims import ClaimCache
 from devicecore.domain.dra.devices import DynamicResource
 from devicecore.domain.dra.drivers import DriverEvent, DriverRegistry, HealthReported, has_stopped_reporting
-from devicecore.domain.dra.errors import DraStoppedError, PrepareError, SliceError, UnprepareError
+from devicecore.domain.dra.errors import PrepareError, SliceError, UnprepareError
 from devicecore.domain.dra.health import ClaimHealth, ClaimHealthChanged, HealthCache
 from devicecore.domain.dra.lookup import claim_keys
 from devicecore.domain.dra.model import DraPod, DriverName
@@ -26,7 +26,8 @@ from devicecore.dra_manager.driver_list import DriverList
 from devicecore.dra_manager.health_record import HealthRecord
 from devicecore.dra_manager.preparation import Preparation, PreparedPod
 from devicecore.dra_manager.release import Release
-from devicecore.dra_manager.saved_claims import DraRun, RestoredClaims, SavedClaims
+from devicecore.dra_manager.run import DraRun
+from devicecore.dra_manager.saved_claims import RestoredClaims, SavedClaims
 from devicecore.dra_manager.turns import ClaimTurns
 from devicecore.ports.claims import ClaimSource
 from devicecore.ports.dra_metrics import DraMetrics
@@ -114,8 +115,8 @@ class DraManager:
             run = DraRun()
             try:
                 self.restored = self._saved.start(run)
-                self._health.start()
-                self._drivers.start()
+                self._health.start(run)
+                self._drivers.start(run)
                 self._next_reconcile = self._clock()
                 self._run = run
                 self._transport.start(partial(self._on_event, run))
@@ -134,6 +135,8 @@ class DraManager:
     def _stop(self) -> None:
         self._run = None
         self._saved.stop()
+        self._drivers.stop()
+        self._health.stop()
         self._transport.stop()
 
     def __enter__(self) -> Self:
@@ -256,19 +259,18 @@ class DraManager:
 
         Returns the errors by driver; None stands for all drivers. A failed deletion is tried again later.
         """
-        return self._drivers.wipe_slices() if self._run else {}
+        run = self._run
+        return self._drivers.wipe_slices(run) if run else {}
 
     # --- events -------------------------------------------------------------------------------------------------------
 
     def _on_event(self, run: DraRun, event: DriverEvent) -> None:
-        if self._run is not run:
-            raise DraStoppedError
         driver = event.instance.driver
-        before, after = self._drivers.apply(event)
+        before, after = self._drivers.apply(run, event)
         if has_stopped_reporting(before, after, event):
-            self._health.clear(driver)
+            self._health.clear(run, driver)
         elif isinstance(event, HealthReported) and after.is_registered(event.instance):
-            update = self._health.report(driver, event.devices)
+            update = self._health.report(run, driver, event.devices)
             if pods := health.pods_to_notify(update, self.claims):
                 self._notify(ClaimHealthChanged(driver, pods))
 

@@ -31,7 +31,8 @@ from devicecore.domain.dra.preparing import (
 )
 from devicecore.domain.text import foreign_text
 from devicecore.dra_manager.driver_list import DriverList
-from devicecore.dra_manager.saved_claims import DraRun, SavedClaims
+from devicecore.dra_manager.run import DraRun
+from devicecore.dra_manager.saved_claims import SavedClaims
 from devicecore.dra_manager.turns import ClaimTurns
 from devicecore.ports.claims import ClaimSource
 from devicecore.ports.drivers import DriverTransport

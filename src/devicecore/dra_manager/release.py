@@ -25,7 +25,8 @@ from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.model import PodUid
 from devicecore.domain.text import foreign_text
 from devicecore.dra_manager.driver_list import DriverList
-from devicecore.dra_manager.saved_claims import DraRun, SavedClaims
+from devicecore.dra_manager.run import DraRun
+from devicecore.dra_manager.saved_claims import SavedClaims
 from devicecore.dra_manager.turns import ClaimTurns
 from devicecore.ports.drivers import DriverTransport
 

@@ -15,6 +15,7 @@ from devicecore.domain.dra.claims import ClaimCache
 from devicecore.domain.dra.errors import DraStoppedError, SaveClaimsError
 from devicecore.domain.dra.state_file import StateWriter, decode
 from devicecore.domain.errors import CheckpointError, DeviceCoreError, StoreError
+from devicecore.dra_manager.run import DraRun
 from devicecore.ports.store import CheckpointStore
 
 _log = logging.getLogger(__name__)
@@ -30,10 +31,6 @@ class RestoredClaims:
     claims: int = 0
     problem: DeviceCoreError | None = None
     set_aside: str | None = None
-
-
-class DraRun:
-    """One run of a DRA manager, from its start to its stop. Runs are compared by identity."""
 
 
 class _Step(Protocol):
