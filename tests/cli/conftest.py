@@ -9,14 +9,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.forks import run_in_fork
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture(scope="session")
 def devicecore() -> Run:
-    """Run `devicecore` to its end; `stdin` is its input, and what is given by name its environment."""
+    """Run `devicecore` to its end; `stdin` is its input, and what is given by name its environment.
+
+    A command with an environment is started anew, because some variables matter only when Python starts.
+    """
 
     def run(*arguments: str, stdin: str = "", **environment: str) -> "subprocess.CompletedProcess[str]":
+        if not environment:
+            return run_in_fork(arguments, stdin, timeout=60)
         command = [sys.executable, "-m", "devicecore", *arguments]
         return subprocess.run(
             command,
