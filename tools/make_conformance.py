@@ -6,6 +6,7 @@ from typing import Any
 
 from devicecore.conformance import Check
 from devicecore.conformance.device_plugin import CHECKS
+from devicecore.conformance.dra import CHECKS as DRA_CHECKS
 
 PAGE = Path(__file__).parents[1] / "docs" / "conformance.md"
 
@@ -24,7 +25,7 @@ run them.
 
 def page() -> str:
     """Return the page."""
-    return "\n".join([INTRODUCTION, *_suite("Device plugins", CHECKS)])
+    return "\n".join([INTRODUCTION, *_suite("Device plugins", CHECKS), *_suite("DRA drivers", DRA_CHECKS)])
 
 
 def _suite(title: str, checks: Sequence[Check[Any]]) -> Iterator[str]:
@@ -35,9 +36,13 @@ def _suite(title: str, checks: Sequence[Check[Any]]) -> Iterator[str]:
 
 def _entry(check: Check[Any]) -> Iterator[str]:
     yield f"### {check.name}\n"
-    yield f"**{check.severity.value}.** {check.done}\n"
+    full = "" if check.is_core else " Made only in a full run."
+    yield f"**{check.severity.value}.** {check.done}{full}\n"
     yield f"* Expected: {check.expected}"
-    yield f"* Because: {check.clause}\n"
+    yield f"* Because: {check.clause}"
+    if check.found:
+        yield f"* Found: {'; '.join(check.found)}"
+    yield ""
 
 
 if __name__ == "__main__":

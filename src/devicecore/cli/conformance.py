@@ -1,20 +1,27 @@
-"""`devicecore conformance`: run the conformance checks over a device plugin.
+"""`devicecore conformance`: run the conformance checks over a device plugin or a DRA driver.
 
 Law: the exit status is 0 only if the checks ran and none of severity "must" failed.
 """
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from devicecore.cli.conformance_dra import DRA_SETTINGS, dra_checks, dra_options, dra_run
 from devicecore.cli.conformance_options import choice_options, plugin_options, report_options
 from devicecore.cli.output import complain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from devicecore.conformance import Check
 
 
 @click.command()
 @plugin_options
+@dra_options
 @choice_options
 @report_options
 @click.argument("command", nargs=-1)
@@ -24,6 +31,8 @@ def conformance(
     socket_dir: str | None,
     allow_shared_directory: bool,
     registry: bool,
+    dra: bool,
+    full: bool,
     only: tuple[str, ...],
     skip: tuple[str, ...],
     list_only: bool,
@@ -33,7 +42,7 @@ def conformance(
     release: str,
     **settings: Any,  # noqa: ANN401 - click made each of the type that its field of Settings has
 ) -> int:
-    """Run the conformance checks over a device plugin, in any language.
+    """Run the conformance checks over a device plugin or a DRA driver, in any language.
 
     COMMAND starts the plugin. In COMMAND, {dir} is replaced by the socket directory and {socket} by the kubelet's
     socket in it. The environment variables DEVICE_PLUGIN_PATH and KUBELET_SOCKET are set to the same paths:
@@ -46,6 +55,12 @@ def conformance(
 
     Without COMMAND, start the plugin by hand.
 
+    With --dra, COMMAND starts a DRA driver, which finds a small API server, and the directories of a kubelet and of
+    CDI files. {kubeconfig}, {node}, {registry}, {plugins}, {cdi} and {pod_uid} are replaced in it; KUBECONFIG,
+    NODE_NAME and CDI_ROOT are set:
+
+    $ devicecore conformance --dra -- ./my-driver --kubeconfig {kubeconfig} --cdi-root {cdi}
+
     Exit status 0 if no check of severity must failed, 1 if one failed, 2 if the plugin cannot be run or the directory
     cannot be used.
     """
@@ -53,10 +68,15 @@ def conformance(
     from devicecore.cli.conformance_report import Reporting, choose, print_list
     from devicecore.conformance.device_plugin import CHECKS, Settings, run
 
-    checks = choose(CHECKS, only, skip)
+    known: Sequence[Check[Any]] = dra_checks(full=full, named=bool(only)) if dra else CHECKS
+    checks = choose(known, only, skip)
     if list_only:
         print_list(checks, as_json=as_json)
         return 0
+    reporting = Reporting(as_json=as_json, junit=junit, card=card, release=release)
+    dra_settings = {name: settings.pop(name) for name in DRA_SETTINGS}
+    if dra:
+        return dra_run(command, dra_settings, checks, reporting, full=full)
     if settings["undo_health"] and not settings["provoke_health"]:
         message = "--undo-health needs --provoke-health."
         raise click.UsageError(message)
@@ -65,7 +85,6 @@ def conformance(
         if not command:
             _say_what_to_do(directory, settings["first"], registry=registry)
 
-    reporting = Reporting(as_json=as_json, junit=junit, card=card, release=release)
     reporting.begin()
     report = run(
         command or None,

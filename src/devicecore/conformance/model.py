@@ -3,7 +3,7 @@
 Law: every check says what it does, what it expects and why. Its result says in one sentence what happened.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Generic, TypeVar
 
@@ -59,6 +59,9 @@ class Check(Generic[Subject]):
         expected: what should happen.
         clause: the rule from which that follows, with its source.
         look: makes the check; returns a sentence about what happened, or raises `Failure`, `Abort` or `Skip`.
+        group: what it is about, in a word or two; empty in a suite without groups.
+        is_core: whether it is made by default; the others are made in a full run.
+        found: known faults of real software that the check finds, such as `owner/repository#12`.
     """
 
     name: str
@@ -67,6 +70,9 @@ class Check(Generic[Subject]):
     expected: str
     clause: str
     look: Callable[[Subject], str]
+    group: str = ""
+    is_core: bool = True
+    found: tuple[str, ...] = ()
 
 
 def check(severity: Severity, *, expected: str, clause: str) -> Callable[[Callable[[Subject], str]], Check[Subject]]:
@@ -152,3 +158,22 @@ def counted(number: float, noun: str) -> str:
     """Return a number with its noun: `1 device`, `2 devices`, `0.5 seconds`."""
     text = str(number) if isinstance(number, int) else f"{number:.10g}"
     return f"{text} {noun}{'' if number == 1 else 's'}"
+
+
+_SHOWN = 5
+
+
+def some(texts: Sequence[str]) -> str:
+    """Return the first of many texts, for a sentence."""
+    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return ", ".join(texts[:_SHOWN]) + more
+
+
+def require(condition: object, actual: str) -> None:
+    """Check a condition.
+
+    Raises:
+        Failure: it is not met; `actual` says what happened instead.
+    """
+    if not condition:
+        raise Failure(actual)

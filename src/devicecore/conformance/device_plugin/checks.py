@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from devicecore.adapters.grpc_unix import rpc
-from devicecore.conformance.device_plugin.kubelet import CallFailedError
+from devicecore.conformance.connection import CallFailedError
 from devicecore.conformance.device_plugin.plugin import PluginUnderTest, health_changes, health_of
-from devicecore.conformance.model import Abort, Check, Failure, Severity, Skip, check, counted
+from devicecore.conformance.model import Abort, Check, Failure, Severity, Skip, check, counted, require, some
 from devicecore.domain.model import MAX_DEVICE_ID_LENGTH, is_extended_resource
 from devicecore.wire import deviceplugin
 
@@ -22,25 +22,7 @@ MAX_RATE = 10.0  # registrations a second, after the first ones
 MAX_BURST = 10  # registrations at once
 HEALTHS = ("Healthy", "Unhealthy")
 
-_SHOWN = 5
-
 MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
-
-
-def some(ids: Sequence[str]) -> str:
-    """Return the first of many ids, for a sentence."""
-    more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
-    return ", ".join(ids[:_SHOWN]) + more
-
-
-def require(condition: object, actual: str) -> None:
-    """Check a condition.
-
-    Raises:
-        Failure: it is not met; `actual` says what happened instead.
-    """
-    if not condition:
-        raise Failure(actual)
 
 
 # --- registration -----------------------------------------------------------------------------------------------------
@@ -515,7 +497,7 @@ def prefers_only_what_is_available(plugin: PluginUnderTest) -> str:
 def prefers_what_it_must_include(plugin: PluginUnderTest) -> str:
     """GetPreferredAllocation, if announced, is called with single devices that must be included."""
     ids = plugin.healthy
-    for must in ids[-_SHOWN:]:
+    for must in ids[-5:]:
         preferred = _preferred(plugin, ids, [must], min(2, len(ids)))
         require(must in preferred, f"{must} must be included, preferred: {some(preferred) or 'none'}")
     return "included"

@@ -5,50 +5,30 @@ Law: it makes the calls of a kubelet in the order of a kubelet, and records ever
 
 import os
 import posixpath
-import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import grpc
-from attrs import define, field, frozen
-from google.protobuf.message import Message
+from attrs import define, field
 
 from devicecore.adapters.grpc_unix import rpc
-from devicecore.conformance.model import Failure, counted
+from devicecore.conformance.connection import CallFailedError, SocketConnection
+from devicecore.conformance.model import counted
 from devicecore.domain.errors import InvalidEndpointError, InvalidResourceNameError, UnsupportedVersionError
 from devicecore.domain.model import is_extended_resource
 from devicecore.domain.text import foreign_text
-from devicecore.system.grpc_settings import channel_options, target
+from devicecore.system.grpc_settings import target
 from devicecore.system.sockets import MAX_SOCKET_PATH, OwnedSocket
 from devicecore.wire import deviceplugin
 
-Request = TypeVar("Request", bound=Message)
-Response = TypeVar("Response", bound=Message)
-
-_MAX_MESSAGE = (
-    64 * 1024 * 1024
-)  # bytes; more than a kubelet accepts, so that a check can measure a list that is too long
 _MAX_LISTS = 8  # kept of one stream; a list may have megabytes
 _MAX_NAMES = 100  # kept of resources and methods that a plugin makes up
 _HANDLERS = 16
-
-
-@frozen
-class CallFailedError(Failure):
-    """A call to the plugin failed. `code` is gRPC's name of the status."""
-
-    method: str
-    code: str
-    details: str
-
-    def __str__(self) -> str:
-        return f"{self.method} failed with {self.code}: {self.details or 'no reason was given'}"
 
 
 @define
@@ -74,11 +54,11 @@ class Registration:
     answered: bool = False
 
 
-class PluginConnection:
+class PluginConnection(SocketConnection):
     """The kubelet's connection to one plugin instance. `wake` is called after every event."""
 
     def __init__(self, path: str, wake: Callable[[], None]) -> None:
-        self.path = path
+        super().__init__(path)
         self.options: deviceplugin.DevicePluginOptions = deviceplugin.DevicePluginOptions()
         self.opened: float = 0.0
         """When ListAndWatch was called, in seconds of `time.monotonic`."""
@@ -90,7 +70,6 @@ class PluginConnection:
         """Why the stream of lists has ended; empty while it is open."""
         self._lists: deque[deviceplugin.ListAndWatchResponse] = deque(maxlen=_MAX_LISTS)
         self._wake = wake
-        self._channel = grpc.insecure_channel(target(path), options=channel_options(_MAX_MESSAGE))
         self._stream: Any = None
         self._reader: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -109,43 +88,6 @@ class PluginConnection:
         """Return the lists after the first `number`, at most the last eight."""
         lists = list(self._lists)
         return lists[len(lists) - min(len(lists), self.list_count - number) :]
-
-    def dial(self, timeout: float) -> bool:
-        """Return whether the plugin's socket accepts a connection and speaks gRPC within `timeout` seconds."""
-        with suppress(grpc.FutureTimeoutError, ValueError):  # the latter if the channel was closed meanwhile
-            grpc.channel_ready_future(self._channel).result(timeout)
-            return True
-        return False
-
-    def why_not(self) -> str:
-        """Return why the plugin's socket cannot be reached."""
-        with socket.socket(socket.AF_UNIX) as probe:
-            probe.settimeout(1)
-            try:
-                probe.connect(self.path)
-            except FileNotFoundError:
-                return f"there is no {self.path}"
-            except ConnectionRefusedError:
-                return f"no process listens on {self.path}"
-            except OSError as error:
-                return f"{self.path} cannot be connected to: {error.strerror or error}"
-        return f"the process listening on {self.path} does not speak gRPC or does not answer"
-
-    def call(self, method: rpc.Method[Request, Response], request: Request, timeout: float) -> Response:
-        """Call the plugin.
-
-        Raises:
-            CallFailedError: it answered with an error, or not within `timeout` seconds.
-        """
-        try:
-            stub = self._channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
-            answer: Response = stub(request, timeout=timeout)
-        except grpc.RpcError as error:
-            details = foreign_text(error.details() or "")
-            raise CallFailedError(method.name, error.code().name, details) from None
-        except ValueError:  # the channel was closed meanwhile
-            raise CallFailedError(method.name, "CANCELLED", "the kubelet has closed the connection") from None
-        return answer
 
     def follow(self) -> None:
         """Call ListAndWatch and read the lists in a thread; do nothing on a closed connection."""
@@ -170,7 +112,7 @@ class PluginConnection:
                 self.ended = "the kubelet closed the connection before ListAndWatch"
         if self._stream is not None:
             self._stream.cancel()
-        self._channel.close()
+        super().close()
         if self._reader is not None:
             self._reader.join()
 

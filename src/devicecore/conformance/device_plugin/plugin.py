@@ -12,9 +12,9 @@ from typing import TypeVar
 from attrs import frozen
 
 from devicecore.adapters.grpc_unix import rpc
+from devicecore.conformance.connection import CallFailedError
 from devicecore.conformance.device_plugin.kubelet import (
     BareKubelet,
-    CallFailedError,
     PluginConnection,
     Registration,
     allocate_request,

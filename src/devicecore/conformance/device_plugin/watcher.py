@@ -13,9 +13,9 @@ from attrs import define, field
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.watcher import sockets_below
+from devicecore.conformance.connection import CallFailedError
 from devicecore.conformance.device_plugin.kubelet import (
     BareKubelet,
-    CallFailedError,
     PluginConnection,
     Registration,
     path_problem,

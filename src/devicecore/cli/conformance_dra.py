@@ -1,0 +1,165 @@
+"""`devicecore conformance --dra`: run the conformance checks over a DRA driver.
+
+Law: a signal that asks the process to end leaves no process and no file of the run.
+"""
+
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
+
+import click
+from attrs import evolve
+from click.core import ParameterSource
+
+if TYPE_CHECKING:
+    from devicecore.cli.conformance_report import Reporting
+    from devicecore.conformance import Check
+    from devicecore.conformance.dra import DriverTestSettings, DriverUnderTest
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+_DIRECTORY = click.Path(file_okay=False, path_type=Path)
+
+OPTIONS = (
+    click.option("--dra", is_flag=True, help="Test a DRA driver instead of a device plugin."),
+    click.option("--full", is_flag=True, help="With --dra: make all checks, in up to five minutes."),
+    click.option(
+        "--node", default="conformance-node", show_default=True, help="With --dra: the name of the Node object."
+    ),
+    click.option(
+        "--registry-dir",
+        type=_DIRECTORY,
+        help="With --dra: where the driver makes its registration socket, if that is fixed; by default a new "
+        "directory. What the run adds there is deleted.",
+    ),
+    click.option("--plugins-dir", type=_DIRECTORY, help="With --dra: the kubelet's directory of plugins, if fixed."),
+    click.option("--cdi-dir", type=_DIRECTORY, help="With --dra: where the driver writes CDI files, if that is fixed."),
+    click.option(
+        "--env",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="With --dra: an environment variable of the driver, with placeholders. Can be given several times.",
+    ),
+    click.option(
+        "--claims",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="With --dra: a file with DeviceClasses and a ResourceClaim or ResourceClaimTemplate, whose spec is that "
+        "of the claims in the checks.",
+    ),
+    click.option(
+        "--device-class",
+        default="",
+        help="With --dra: the DeviceClass of the claims; by default one that selects all devices of the driver.",
+    ),
+)
+"""The options of `devicecore conformance` that only --dra has."""
+
+
+DRA_SETTINGS = ("node", "registry_dir", "plugins_dir", "cdi_dir", "env", "claims", "device_class")
+"""The names of those that become settings."""
+
+_SECONDS = {"first": "starting", "timeout": "call", "returning": "returning", "grace": "grace"}
+
+
+def dra_options(command: Callable[P, R]) -> Callable[P, R]:
+    """Give a command the options of --dra."""
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+def dra_checks(*, full: bool, named: bool) -> "tuple[Check[DriverUnderTest], ...]":
+    """Return the checks of a run by default or of a full one. All are known by name."""
+    from devicecore.conformance.dra import CHECKS, CORE
+
+    return CHECKS if full or named else CORE
+
+
+def dra_run(
+    command: tuple[str, ...],
+    options: Mapping[str, Any],
+    checks: "Sequence[Check[DriverUnderTest]]",
+    reporting: "Reporting",
+    *,
+    full: bool,
+) -> int:
+    """Run the checks over a driver, and return the exit status.
+
+    SIGINT, SIGTERM and SIGHUP end the run, after everything was ended and removed.
+
+    Raises:
+        click.UsageError: there is no command, or an option has a wrong value.
+    """
+    from devicecore.conformance.dra import run
+
+    if not command:
+        message = "--dra needs the command that starts the driver: devicecore conformance --dra -- ./my-driver ..."
+        raise click.UsageError(message)
+    settings = _settings_of(options, full=full)
+    reporting.begin()
+    with _ending_cleanly():
+        report = run(command, settings=settings, checks=checks, on_result=reporting.show)
+    return reporting.end(report)
+
+
+def _settings_of(options: Mapping[str, Any], *, full: bool) -> "DriverTestSettings":
+    from devicecore.conformance.dra import FULL, DriverTestSettings
+
+    context = click.get_current_context()
+    seconds = {
+        field: context.params[name]
+        for name, field in _SECONDS.items()
+        if context.get_parameter_source(name) is not ParameterSource.DEFAULT
+    }
+    return evolve(
+        FULL if full else DriverTestSettings(),
+        node=options["node"],
+        registry=options["registry_dir"],
+        plugins=options["plugins_dir"],
+        cdi=options["cdi_dir"],
+        environment=dict(map(_variable, options["env"])),
+        objects=_objects(options["claims"]) if options["claims"] else (),
+        device_class=options["device_class"],
+        **seconds,
+    )
+
+
+@contextmanager
+def _ending_cleanly() -> Iterator[None]:
+    """Let the first signal that asks the process to end raise SystemExit, and ignore further ones."""
+
+    def end(number: int, _: FrameType | None) -> NoReturn:
+        for one in _SIGNALS:
+            signal.signal(one, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    before = {one: signal.signal(one, end) for one in _SIGNALS if signal.getsignal(one) is not signal.SIG_IGN}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        message = f"--env {text}: expected NAME=VALUE"
+        raise click.UsageError(message)
+    return name, value
+
+
+def _objects(path: Path) -> list[Mapping[str, Any]]:
+    from devicecore.system.documents import read_documents
+
+    found = []
+    for document in read_documents(path.read_text(encoding="utf-8"), str(path)):
+        document["kind"].text()
+        document["spec"].mapping()
+        found.append(document.data)
+    return found

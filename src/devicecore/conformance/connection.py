@@ -1,0 +1,89 @@
+"""The connection of a kubelet to the socket of a plugin or driver under test, whose calls block.
+
+Law: a call ends with an answer or with `CallFailedError`, within its time.
+"""
+
+import socket
+from contextlib import suppress
+from typing import TypeVar
+
+import grpc
+from attrs import frozen
+from google.protobuf.message import Message
+
+from devicecore.adapters.grpc_unix import rpc
+from devicecore.conformance.model import Failure
+from devicecore.domain.text import foreign_text
+from devicecore.system.grpc_settings import channel_options, target
+
+Request = TypeVar("Request", bound=Message)
+Response = TypeVar("Response", bound=Message)
+
+_MAX_MESSAGE = (
+    64 * 1024 * 1024
+)  # bytes; more than a kubelet accepts, so that a check can measure a message that is too long
+
+
+@frozen
+class CallFailedError(Failure):
+    """A call failed. `code` is gRPC's name of the status."""
+
+    method: str
+    code: str
+    details: str
+
+    def __str__(self) -> str:
+        return f"{self.method} failed with {self.code}: {self.details or 'no reason was given'}"
+
+
+class SocketConnection:
+    """A connection to the socket at `path`. It is made when it is used first, and again after it was lost.
+
+    `authority` is the header of that name; clients in Go and other languages send different ones.
+    """
+
+    def __init__(self, path: str, authority: str = "localhost") -> None:
+        self.path = path
+        options = [option for option in channel_options(_MAX_MESSAGE) if option[0] != "grpc.default_authority"]
+        self._channel = grpc.insecure_channel(target(path), options=[*options, ("grpc.default_authority", authority)])
+
+    def dial(self, timeout: float) -> bool:
+        """Return whether the plugin's socket accepts a connection and speaks gRPC within `timeout` seconds."""
+        with suppress(grpc.FutureTimeoutError, ValueError):  # the latter if the channel was closed meanwhile
+            grpc.channel_ready_future(self._channel).result(timeout)
+            return True
+        return False
+
+    def why_not(self) -> str:
+        """Return why the plugin's socket cannot be reached."""
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(1)
+            try:
+                probe.connect(self.path)
+            except FileNotFoundError:
+                return f"there is no {self.path}"
+            except ConnectionRefusedError:
+                return f"no process listens on {self.path}"
+            except OSError as error:
+                return f"{self.path} cannot be connected to: {error.strerror or error}"
+        return f"the process listening on {self.path} does not speak gRPC or does not answer"
+
+    def call(self, method: rpc.Method[Request, Response], request: Request, timeout: float) -> Response:
+        """Call the plugin.
+
+        Raises:
+            CallFailedError: it answered with an error, or not within `timeout` seconds.
+        """
+        try:
+            stub = self._channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
+            answer: Response = stub(request, timeout=timeout)
+        except grpc.RpcError as error:
+            details = foreign_text(error.details() or "")
+            raise CallFailedError(method.name, error.code().name, details) from None
+        except ValueError:  # the channel was closed meanwhile
+            raise CallFailedError(method.name, "CANCELLED", "the kubelet has closed the connection") from None
+        return answer
+
+    def close(self) -> None:
+        """Cut the connection. A second call does nothing."""
+        self._channel.close()

@@ -1,0 +1,34 @@
+"""The checks for DRA drivers, one module for each group.
+
+Law: the order below is that in which checks are made. An event in it begins there, so that its wait overlaps with the
+checks that follow; the other events happen at the first of their checks.
+"""
+
+from devicecore.conformance.dra.checks import registration, slices
+from devicecore.conformance.dra.driver import DriverUnderTest
+from devicecore.conformance.dra.events import KUBELET_RESTART
+from devicecore.conformance.dra.steps import Occurrence
+from devicecore.conformance.model import Check
+
+# First what the driver says at its start; then what needs restarts. The kubelet's restart comes after them, because a
+# publisher may not notice the loss of slices that it wrote less than a minute ago, and the checks without restarts
+# pass the time until the slices are back.
+ORDER: tuple[Check[DriverUnderTest] | Occurrence, ...] = (
+    *registration.AT_START,
+    *slices.AT_START,
+    *registration.AFTER_A_KILL,
+    *slices.AFTER_A_KILL,
+    KUBELET_RESTART,
+    *registration.CALM,
+    *registration.AFTER_A_KUBELET_RESTART,
+    *slices.AFTER_A_WIPE,
+    *slices.WHILE_QUIET,
+    *slices.AT_THE_END,
+    *registration.AT_THE_END,
+)
+
+CHECKS: tuple[Check[DriverUnderTest], ...] = tuple(item for item in ORDER if isinstance(item, Check))
+"""All checks, in the order in which they are made."""
+
+CORE: tuple[Check[DriverUnderTest], ...] = tuple(check for check in CHECKS if check.is_core)
+"""The checks of a run by default."""

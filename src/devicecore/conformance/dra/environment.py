@@ -1,0 +1,155 @@
+"""What surrounds a driver: directories, an API server, a Node, and files that a reboot changes.
+
+Law: after `stop` nothing of it is left, except the directories that the user has named, without what the run added.
+"""
+
+import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from devicecore.conformance.dra.settings import DriverTestSettings
+from devicecore.system.temporary import short_directory
+from devicecore.testing.api_server import LocalApiServer
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+POD_UID = "11111111-1111-4111-8111-111111111111"
+"""The UID of the pod in which the driver is said to run."""
+DEVICE_CLASS = "devicecore-conformance"
+"""The DeviceClass that selects all devices of the driver."""
+
+CLAIM_KINDS = ("ResourceClaim", "ResourceClaimTemplate")
+
+_VARIABLES = {
+    "KUBECONFIG": "{kubeconfig}",
+    "NODE_NAME": "{node}",
+    "CDI_ROOT": "{cdi}",
+    "KUBELET_PLUGINS_DIRECTORY_PATH": "{plugins}",
+    "KUBELET_REGISTRAR_DIRECTORY_PATH": "{registry}",
+}
+"""Environment variables of the driver; the last three are those of the Go drivers that follow the example driver."""
+
+
+class Environment:
+    """The surroundings of a driver, as a context manager.
+
+    Attributes:
+        api: the API server.
+        registry: the kubelet's directory of registration sockets.
+        plugins: the kubelet's directory of plugins.
+        cdi: the directory of dynamic CDI files, which a reboot empties.
+        run: another directory that a reboot empties.
+    """
+
+    def __init__(self, settings: DriverTestSettings) -> None:
+        self.node: str = settings.node
+        self.api: LocalApiServer = LocalApiServer()
+        self.marker: str = f"DEVICECORE_CONFORMANCE={uuid.uuid4()}"
+        """An environment variable of each process of the driver, by which its processes are found."""
+        self._settings = settings
+        self._kept: dict[Path, frozenset[str]] = {}
+        self._cleanup = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            root = Path(stack.enter_context(short_directory()))
+            self._root = root
+            self.registry: Path = self._made(stack, self._settings.registry, root / "plugins_registry")
+            self.plugins: Path = self._made(stack, self._settings.plugins, root / "plugins")
+            self.cdi: Path = self._made(stack, self._settings.cdi, root / "cdi")
+            self.run: Path = self._made(stack, None, root / "run")
+            self._write_boot_id()
+            stack.enter_context(self.api)
+            self.api.kubeconfig(root / "kubeconfig")
+            self.api.create(_node(self.node))
+            for one in self._settings.objects:
+                if one.get("kind") not in CLAIM_KINDS:
+                    self.api.create(dict(one))
+            self._cleanup = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._cleanup.close()
+
+    @property
+    def placeholders(self) -> Mapping[str, str]:
+        """What replaces each placeholder in the driver's command and environment."""
+        return {
+            "{kubeconfig}": str(self._root / "kubeconfig"),
+            "{node}": self.node,
+            "{registry}": str(self.registry),
+            "{plugins}": str(self.plugins),
+            "{cdi}": str(self.cdi),
+            "{run}": str(self.run),
+            "{boot_id}": str(self._root / "boot_id"),
+            "{api}": self.api.url,
+        }
+
+    def variables(self, pod_uid: str = POD_UID) -> dict[str, str]:
+        """Return the environment variables of the driver."""
+        name, _, value = self.marker.partition("=")
+        texts = {**_VARIABLES, **self._settings.environment}
+        return {key: self.expand(text, pod_uid) for key, text in texts.items()} | {name: value}
+
+    def expand(self, text: str, pod_uid: str = POD_UID) -> str:
+        """Replace the placeholders in a text."""
+        for placeholder, value in {**self.placeholders, "{pod_uid}": pod_uid}.items():
+            text = text.replace(placeholder, value)
+        return text
+
+    def reboot(self) -> None:
+        """Empty the directories that do not survive a reboot, and change the boot id."""
+        for directory in (self.cdi, self.run):
+            _empty(directory, keep=self._kept.get(directory, frozenset()))
+        self._write_boot_id()
+
+    @property
+    def knows_boot_id(self) -> bool:
+        """Whether a file below the plugins directory holds this machine's boot id, which the checks cannot change."""
+        real = BOOT_ID.read_bytes().strip()
+        return any(real in data for data in self.state_files().values())
+
+    def state_files(self) -> dict[Path, bytes]:
+        """Return the regular files below the plugins directory with their contents, up to 16 MiB of each."""
+        found = {}
+        for directory, _, names in os.walk(self.plugins):
+            for path in (Path(directory) / name for name in sorted(names)):
+                if path.is_file() and not path.is_symlink():
+                    with path.open("rb") as file:
+                        found[path] = file.read(16 * 1024 * 1024)
+        return found
+
+    def _made(self, stack: ExitStack, named: Path | None, default: Path) -> Path:
+        """Return a directory that exists. One that the user has named gets back its present entries in the end."""
+        directory = (named or default).absolute()
+        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if named is not None:
+            before = frozenset(entry.name for entry in directory.iterdir())
+            self._kept[directory] = before
+            stack.callback(_empty, directory, keep=before)
+        return directory
+
+    def _write_boot_id(self) -> None:
+        (self._root / "boot_id").write_text(f"{uuid.uuid4()}\n", encoding="ascii")
+
+
+def _empty(directory: Path, *, keep: frozenset[str]) -> None:
+    """Delete what is in a directory, except some entries."""
+    for entry in directory.iterdir():
+        if entry.name in keep:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink(missing_ok=True)
+
+
+def _node(name: str) -> dict[str, object]:
+    labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": os.uname().machine}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}

@@ -1,0 +1,57 @@
+"""The processes of a driver, found by a variable of their environment wherever they went.
+
+Law: after `end_all` no process with that variable runs, and none is left to be waited for.
+"""
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 36, 37  # of prctl(2)
+_WITHIN = 10.0  # seconds for a killed process to end
+
+
+@contextmanager
+def orphans_come_here() -> Iterator[None]:
+    """Let processes whose parent has ended become children of this process, so that they can be waited for."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    before = ctypes.c_int()
+    libc.prctl(_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
+    libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        libc.prctl(_SET_CHILD_SUBREAPER, before.value, 0, 0, 0)
+
+
+def with_variable(variable: str) -> list[int]:
+    """Return the ids of the running processes whose environment has this variable, without this process."""
+    wanted, own = variable.encode(), os.getpid()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != own:
+            with suppress(OSError):  # it has ended, or belongs to another user
+                if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+    return found
+
+
+def end_all(variable: str) -> None:
+    """Kill the processes with this variable, and wait for those that are children of this process."""
+    deadline = time.monotonic() + _WITHIN
+    killed: set[int] = set()
+    while pids := with_variable(variable):
+        for pid in pids:
+            killed.add(pid)
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.01)
+    for pid in killed:
+        with suppress(ChildProcessError):
+            os.waitpid(pid, 0)

@@ -1,0 +1,82 @@
+"""What a driver has published: its pools and devices, as a scheduler sees them.
+
+Law: only the slices of a pool's highest generation count, and a pool offers its devices only if all of them are there.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from attrs import frozen
+
+Slice = Mapping[str, Any]
+"""A ResourceSlice as the API server has it."""
+
+
+@frozen
+class SliceDevice:
+    """A published device. `body` is its entry in the slice."""
+
+    pool: str
+    name: str
+    body: Mapping[str, Any]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Pool and name, which together are unique for a driver."""
+        return self.pool, self.name
+
+    def __str__(self) -> str:
+        return f"{self.pool}/{self.name}"
+
+
+@frozen
+class PublishedPool:
+    """The slices of one pool: those of the highest generation, and the obsolete ones."""
+
+    name: str
+    generation: int
+    slices: tuple[Slice, ...]
+    obsolete: tuple[Slice, ...]
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The different values of resourceSliceCount in the slices of the highest generation."""
+        return tuple(sorted({int(one["spec"]["pool"]["resourceSliceCount"]) for one in self.slices}))
+
+    @property
+    def devices(self) -> tuple[SliceDevice, ...]:
+        """The devices of the highest generation, in the order of the slices' names."""
+        return tuple(
+            SliceDevice(self.name, str(body.get("name")), body)
+            for one in self.slices
+            for body in one["spec"].get("devices") or ()
+        )
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all slices are there. A scheduler takes no device from an incomplete pool."""
+        return self.counts == (len(self.slices),)
+
+    @property
+    def repeated_names(self) -> tuple[str, ...]:
+        """The names that several devices have. A scheduler takes no device from such a pool either."""
+        count = Counter(device.name for device in self.devices)
+        return tuple(name for name, number in sorted(count.items()) if number > 1)
+
+
+def pools_of(slices: Iterable[Slice]) -> tuple[PublishedPool, ...]:
+    """Return the pools of a driver's slices, by name."""
+    by_name: dict[str, list[Slice]] = {}
+    for one in sorted(slices, key=lambda one: str(one["metadata"]["name"])):
+        by_name.setdefault(str(one["spec"]["pool"]["name"]), []).append(one)
+    return tuple(_pool(name, found) for name, found in sorted(by_name.items()))
+
+
+def _pool(name: str, slices: list[Slice]) -> PublishedPool:
+    def generation(one: Slice) -> int:
+        return int(one["spec"]["pool"].get("generation") or 0)
+
+    highest = max(map(generation, slices))
+    newest = tuple(one for one in slices if generation(one) == highest)
+    return PublishedPool(name, highest, newest, tuple(one for one in slices if generation(one) != highest))

@@ -1,0 +1,113 @@
+"""Runs the checks over a DRA driver.
+
+Law: after a run, no process, socket, mount or file of it is left.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from attrs import evolve, frozen
+
+from devicecore.conformance.dra.checks import CHECKS, CORE, ORDER
+from devicecore.conformance.dra.driver import DriverUnderTest
+from devicecore.conformance.dra.environment import Environment
+from devicecore.conformance.dra.processes import orphans_come_here
+from devicecore.conformance.dra.settings import DriverTestSettings
+from devicecore.conformance.dra.steps import Occurrence, TwoParts
+from devicecore.conformance.model import Check, Report, Result, Skip, Verdict, counted
+from devicecore.conformance.runner import run_checks
+from devicecore.domain.text import foreign_text
+from devicecore.testing.api_server import ApiError
+
+
+def run(
+    command: Sequence[str],
+    *,
+    settings: DriverTestSettings | None = None,
+    checks: Iterable[Check[DriverUnderTest]] = CORE,
+    on_ready: Callable[[Environment], None] = lambda _: None,
+    on_result: Callable[[Result], None] = lambda _: None,
+) -> Report:
+    """Run checks over a DRA driver and return the report.
+
+    Args:
+        command: starts the driver. Placeholders such as `{kubeconfig}` are replaced, see `Environment.placeholders`.
+        settings: how to test it.
+        checks: the checks to make. They are made in the order of `CHECKS`.
+        on_ready: called when the surroundings of the driver are there, before it is started.
+        on_result: called with each result, except those of checks that were not made.
+
+    Raises:
+        CannotRunError: the program does not exist or may not be run.
+        OSError: a directory cannot be made.
+    """
+    settings = settings or DriverTestSettings()
+    ordered = _in_order(checks)
+    wanted = {check.name for check in ordered}
+    looks = tuple(one.look for one in CHECKS if one.name in wanted and isinstance(one.look, TwoParts))
+    began = time.monotonic()
+    with orphans_come_here(), Environment(settings) as environment:
+        on_ready(environment)
+        driver = DriverUnderTest(environment, command, settings, looks)
+        try:
+            driver.kubelet.start()
+            driver.start()
+            results, not_made = run_checks(ordered, driver, on_result=on_result)
+        finally:
+            driver.stop()
+        return _report(driver, results, not_made, time.monotonic() - began)
+
+
+@frozen(eq=False)
+class _Guarded:
+    """The `look` of a check, with the events that begin before it, and with the end of its claims after it."""
+
+    look: Callable[[DriverUnderTest], str]
+    events: tuple[Occurrence, ...]
+
+    def __call__(self, driver: DriverUnderTest) -> str:
+        for event in self.events:
+            driver.steps.begin(event)
+        try:
+            driver.require_time()
+            return self.look(driver)
+        except (ApiError, OSError) as error:
+            reason = f"the check could not be made: {error}"
+            raise Skip(reason) from error
+        finally:
+            driver.clean_up()
+
+
+def _in_order(checks: Iterable[Check[DriverUnderTest]]) -> list[Check[DriverUnderTest]]:
+    """Return the checks in the order in which they are made."""
+    wanted = {check.name for check in checks}
+    ordered: list[Check[DriverUnderTest]] = []
+    events: list[Occurrence] = []
+    for item in ORDER:
+        if isinstance(item, Occurrence):
+            events.append(item)
+        elif item.name in wanted:
+            ordered.append(evolve(item, look=_Guarded(item.look, tuple(events))))
+            events = []
+    return ordered
+
+
+def _report(driver: DriverUnderTest, results: tuple[Result, ...], not_made: str, seconds: float) -> Report:
+    name = foreign_text(driver.known_name)
+    devices = driver.device_count
+    notes = []
+    skipped = [result.name for result in results if result.verdict is Verdict.SKIPPED]
+    if skipped and not not_made:
+        notes.append(f"skipped: {', '.join(skipped)}")
+    if driver.exits:
+        notes.append(f"the driver ended by itself {counted(len(driver.exits), 'time')}")
+    return Report(
+        subject=f"{name}, {counted(devices, 'device')}" if name else "no driver",
+        facts={"driver": name, "devices": devices, "exits": driver.exits},
+        notes=tuple(notes),
+        results=results,
+        not_made=not_made,
+        cannot_run=bool(driver.exits) and not driver.was_seen,
+        seconds=seconds,
+        output=driver.output,
+    )

@@ -1,0 +1,55 @@
+"""How a driver is tested.
+
+Law: the defaults are those of a kubelet, except where a run has to be short.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+
+@frozen(kw_only=True)
+class DriverTestSettings:
+    """How a driver is tested. Times are in seconds.
+
+    Args:
+        node: the name of the Node object.
+        registry: where the driver makes its registration socket; by default a new directory.
+        plugins: where the driver keeps its state and its service socket; by default a new directory.
+        cdi: where the driver writes CDI files; by default a new directory.
+        environment: additional environment variables of the driver. Placeholders are replaced in the values.
+        objects: objects for the API server, such as a DeviceClass. The first ResourceClaim or ResourceClaimTemplate
+            among them is no object: its spec is that of every claim that the checks make.
+        device_class: the class in the claims that the checks make; by default one that selects all of the driver's
+            devices.
+        starting: for the first registration, and for the first complete pool.
+        returning: for registering again after a restart.
+        call: for NodePrepareResources and NodeUnprepareResources. A kubelet waits 45 seconds.
+        call_again: for these calls, once one of them has not been answered in time.
+        republishing: for complete pools after the slices were deleted.
+        grace: for ending after SIGTERM. A pod has 30 seconds.
+        quiet: how long the driver is left alone, to see what it does then.
+        budget: for the whole run. Checks for which no time is left are skipped.
+    """
+
+    node: str = "conformance-node"
+    registry: Path | None = None
+    plugins: Path | None = None
+    cdi: Path | None = None
+    environment: Mapping[str, str] = {}
+    objects: Sequence[Mapping[str, Any]] = ()
+    device_class: str = ""
+    starting: float = 30.0
+    returning: float = 30.0
+    call: float = 45.0
+    call_again: float = 5.0
+    republishing: float = 45.0
+    grace: float = 30.0
+    quiet: float = 5.0
+    budget: float = 57.0
+
+
+FULL: DriverTestSettings = DriverTestSettings(republishing=120.0, quiet=30.0, budget=290.0)
+"""The settings of a full run."""

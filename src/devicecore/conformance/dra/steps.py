@@ -1,0 +1,148 @@
+"""Checks in two parts: one before an event, such as a reboot, and one after it.
+
+Law: all chosen checks of an event share it. First their first parts run, then the event happens once, then each second
+part runs when it is the check's turn.
+"""
+
+from collections.abc import Callable, Generator, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from attrs import field, frozen
+
+from devicecore.conformance.model import Check, Failure, Severity, Skip
+
+if TYPE_CHECKING:
+    from devicecore.conformance.dra.driver import Claim, DriverUnderTest
+
+Parts = Generator[None, None, str]
+"""The two parts of a check: it yields once, and returns its sentence."""
+Look = TypeVar("Look")
+
+
+@frozen
+class Occurrence:
+    """What happens between the parts.
+
+    Attributes:
+        name: what happens, in a few words.
+        begin: begins it, and returns soon.
+        end: waits until it is over; it may do nothing.
+    """
+
+    name: str
+    begin: "Callable[[DriverUnderTest], None]"
+    end: "Callable[[DriverUnderTest], None]" = lambda _: None
+
+
+@frozen(eq=False)
+class TwoParts:
+    """The `look` of a check in two parts."""
+
+    event: Occurrence
+    parts: "Callable[[DriverUnderTest], Parts]"
+
+    def __call__(self, driver: "DriverUnderTest") -> str:
+        """Make the check: the event happens now, unless it has happened."""
+        return driver.steps.finish(self)
+
+
+@frozen(eq=False)
+class _Begun:
+    parts: Parts
+    claims: "list[Claim]"
+    ended: Exception | None = None
+
+
+@frozen(eq=False)
+class Steps:
+    """The checks in two parts of one run, and which events have happened."""
+
+    driver: "DriverUnderTest"
+    looks: tuple[TwoParts, ...]
+    _begun: dict[TwoParts, _Begun] = field(factory=dict)
+    _over: set[str] = field(factory=set)
+    _problems: dict[str, str] = field(factory=dict)
+
+    def begin(self, event: Occurrence) -> None:
+        """Run the first parts of the event's checks, and begin the event; do nothing if no check needs it."""
+        mine = [look for look in self.looks if look.event is event]
+        if not mine or mine[0] in self._begun:
+            return
+        for look in mine:
+            parts = look.parts(self.driver)
+            claims: list[Claim] = []
+            problem: Exception | None = None
+            with self.driver.owning(claims):
+                try:
+                    next(parts)
+                except (Failure, Skip) as error:
+                    problem = error
+            self._begun[look] = _Begun(parts, claims, problem)
+        try:
+            event.begin(self.driver)
+        except Skip as skip:
+            self._problems[event.name] = str(skip)
+
+    def finish(self, look: TwoParts) -> str:
+        """Run the second part of a check; before it, whatever has to come first.
+
+        Raises:
+            Failure: the check failed.
+            Skip: it cannot be made.
+        """
+        self.begin(look.event)
+        if look.event.name not in self._over:
+            self._over.add(look.event.name)
+            if look.event.name not in self._problems:
+                look.event.end(self.driver)
+        begun = self._begun[look]
+        with self.driver.owning(begun.claims):
+            try:
+                if begun.ended is not None:
+                    raise begun.ended
+                if problem := self._problems.get(look.event.name):
+                    raise Skip(problem)
+                next(begun.parts)
+            except StopIteration as end:
+                return str(end.value)
+            finally:
+                begun.parts.close()
+                self.driver.clean_up()
+        message = "a check in two parts yields once"
+        raise AssertionError(message)
+
+
+def check(
+    severity: Severity, *, expected: str, clause: str, core: bool = False, found: Iterable[str] = ()
+) -> "Callable[[Callable[[DriverUnderTest], str]], Check[DriverUnderTest]]":
+    """Return a decorator that makes a check of a function, as `model.check` does; its module's name is the group."""
+
+    def make(look: "Callable[[DriverUnderTest], str]") -> "Check[DriverUnderTest]":
+        return _check(look, look, severity, expected, clause, core, found)
+
+    return make
+
+
+def across(
+    event: Occurrence, severity: Severity, *, expected: str, clause: str, core: bool = False, found: Iterable[str] = ()
+) -> "Callable[[Callable[[DriverUnderTest], Parts]], Check[DriverUnderTest]]":
+    """Return a decorator that makes a check of a generator function, which yields where `event` happens."""
+
+    def make(parts: "Callable[[DriverUnderTest], Parts]") -> "Check[DriverUnderTest]":
+        return _check(parts, TwoParts(event, parts), severity, expected, clause, core, found)
+
+    return make
+
+
+def _check(  # noqa: PLR0917 - they are the parts of a check
+    function: Callable[..., object],
+    look: "Callable[[DriverUnderTest], str]",
+    severity: Severity,
+    expected: str,
+    clause: str,
+    core: bool,  # noqa: FBT001 - as above
+    found: Iterable[str],
+) -> "Check[DriverUnderTest]":
+    name = function.__name__.replace("_", "-")
+    group = function.__module__.rpartition(".")[2].replace("_", " ")
+    return Check(name, severity, function.__doc__ or name, expected, clause, look, group, core, tuple(found))

@@ -1,0 +1,160 @@
+"""Drivers with one fault in what they publish."""
+
+import http.client
+
+from tests.conformance.good_driver import SLICES, GoodDriver, Json, fails
+
+
+@fails("publishes-slices-in-time")
+class PublishesNothing(GoodDriver):
+    settings = {"starting": 3.0}
+
+    def publish_for_ever(self) -> None:
+        self.over.wait()
+
+
+@fails("completes-its-pools")
+class Incomplete(GoodDriver):
+    settings = {"starting": 3.0}
+
+    def slices(self) -> list[Json]:
+        return super().slices()[:1]
+
+
+@fails("publishes-under-its-registered-name")
+class OtherNameInSlices(GoodDriver):
+    def slices(self) -> list[Json]:
+        return [spec | {"driver": "chips.example.org"} for spec in super().slices()]
+
+
+@fails("names-each-device-once")
+class RepeatsADevice(GoodDriver):
+    def slices(self) -> list[Json]:
+        first, second = super().slices()
+        return [first, second | {"devices": [*second["devices"], first["devices"][0]]}]
+
+
+@fails("publishes-valid-slices")
+class SendsAnInvalidSlice(GoodDriver):
+    """It sends a slice that is refused, and then a good one."""
+
+    has_sent = False
+
+    def reconcile(self, items: list[Json]) -> None:
+        if not self.has_sent:
+            self.has_sent = True
+            spec = self.slices()[0] | {"devices": [{"name": "Chip_0"}]}
+            self.call("POST", SLICES, {"kind": "ResourceSlice", "metadata": {"name": "invalid"}, "spec": spec})
+        super().reconcile(items)
+
+
+@fails("names-its-node")
+class OtherNode(GoodDriver):
+    def slices(self) -> list[Json]:
+        return [spec | {"nodeName": "localhost"} for spec in super().slices()]
+
+    def publish_and_watch(self) -> None:
+        """It does not watch, because it does not find its own slices."""
+        _, listed = self.call("GET", SLICES)
+        self.node_uid = self.call("GET", f"/api/v1/nodes/{self.node}")[1]["metadata"]["uid"]
+        self.reconcile([item for item in listed["items"] if item["spec"]["driver"] == self.name])
+        self.over.wait(0.5)
+
+
+@fails("is-owned-by-its-node")
+class NoOwner(GoodDriver):
+    def owners(self) -> list[Json]:
+        return []
+
+
+@fails("numbers-numa-nodes-from-zero")
+class UnknownNumaNode(GoodDriver):
+    def devices(self) -> list[Json]:
+        first, *others = super().devices()
+        numa = {"resource.kubernetes.io/numaNode": {"int": -1}}
+        return [first | {"attributes": first["attributes"] | numa}, *others]
+
+
+@fails("spells-standard-attributes-as-others-do")
+class ShortBusId(GoodDriver):
+    def devices(self) -> list[Json]:
+        first, *others = super().devices()
+        bus = {"resource.kubernetes.io/pciBusID": {"string": "01:00.0"}}
+        return [first | {"attributes": first["attributes"] | bus}, *others]
+
+
+@fails("removes-obsolete-slices")
+class LeavesObsoleteSlices(GoodDriver):
+    settings = {"republishing": 3.0}
+
+    def reconcile(self, items: list[Json]) -> None:
+        super().reconcile([item for item in items if item["metadata"]["name"].startswith(f"{self.node}-{self.name}-")])
+
+
+@fails("leaves-slices-of-others-alone")
+class DeletesSlicesOfOthers(GoodDriver):
+    def publish_and_watch(self) -> None:
+        _, listed = self.call("GET", SLICES)
+        for item in listed["items"]:
+            if item["spec"]["driver"] == self.name and item["spec"].get("nodeName") != self.node:
+                self.call("DELETE", f"{SLICES}/{item['metadata']['name']}")
+        super().publish_and_watch()
+
+
+@fails("publishes-again-after-a-wipe")
+class PublishesOnce(GoodDriver):
+    """It publishes when it starts, and only then."""
+
+    also = ("replaces-stale-sockets",)  # a process that has not written just now has no excuse
+    settings = {"republishing": 3.0}
+    has_published = False
+
+    def reconcile(self, items: list[Json]) -> None:
+        if not self.has_published:
+            super().reconcile(items)
+        self.has_published = True
+
+
+@fails("writes-no-slices-without-a-change")
+class WritesAllTheTime(GoodDriver):
+    def watch(self, path: str, version: str) -> None:
+        self.over.wait(0.3)
+
+    def differs(self, before: Json, wanted: Json) -> bool:
+        return True
+
+    def call(self, method: str, path: str, body: Json | None = None) -> tuple[int, Json]:
+        if method == "GET" and path.startswith(SLICES) and "resourceVersion" not in path:
+            path += "&watch=false"
+        return super().call(method, path, body)
+
+
+@fails("asks-the-api-server-rarely")
+class Polls(GoodDriver):
+    def watch(self, path: str, version: str) -> None:
+        self.over.wait(0.2)
+
+
+@fails("publishes-despite-conflicts")
+class GivesUpAfterAConflict(GoodDriver):
+    settings = {"republishing": 3.0}
+    has_failed = False
+
+    def written(self, answer: tuple[int, Json]) -> None:
+        self.has_failed = self.has_failed or answer[0] == http.client.CONFLICT
+
+    def reconcile(self, items: list[Json]) -> None:
+        if not self.has_failed:
+            super().reconcile(items)
+
+
+@fails("waits-for-a-late-api-server")
+class NeedsTheApiServerAtItsStart(GoodDriver):
+    settings = {"republishing": 3.0}
+
+    def publish_for_ever(self) -> None:
+        try:
+            self.call("GET", "/api/v1/nodes")
+        except OSError:
+            self.over.wait()
+        super().publish_for_ever()

@@ -1,0 +1,78 @@
+"""Runs checks on the good driver and on faulty ones."""
+
+import inspect
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from attrs import evolve
+
+from devicecore.conformance import Check, Report, Severity, Verdict
+from devicecore.conformance.dra import CHECKS, DriverTestSettings, DriverUnderTest, run
+from devicecore.conformance.dra.steps import TwoParts
+from tests.conformance.good_driver import GoodDriver
+
+DRIVER = Path(__file__).with_name("run_driver.py")
+BY_NAME = {check.name: check for check in CHECKS}
+QUICK = DriverTestSettings(starting=60, returning=60, republishing=60, quiet=1.0, budget=1000)
+IS_STORM = bool(os.environ.get("STORM"))
+SLOW = {
+    "waits-for-a-late-kubelet",
+    "waits-for-a-late-api-server",
+    "leaves-slices-of-others-alone",
+    "survives-a-refused-registration",
+    "publishes-despite-conflicts",
+}
+"""Checks that take a second or more. On a driver with another fault they are made only in a storm, as are those that
+need a restart."""
+
+Fault = type[GoodDriver]
+
+
+def faults_of(group: str) -> list[Fault]:
+    """Return the faulty drivers of a group."""
+    module = import_module(f"tests.conformance.faults.{group}")
+    members = [
+        member for _, member in inspect.getmembers(module, inspect.isclass) if member.__module__ == module.__name__
+    ]
+    return [member for member in members if issubclass(member, GoodDriver) and member.fails]
+
+
+def run_on(
+    fault: Fault | None, checks: list[Check[DriverUnderTest]], stubs: Path | None, settings: DriverTestSettings
+) -> Report:
+    """Run checks on a faulty driver, or on the good one; with `stubs`, it uses these modules."""
+    command = [sys.executable, str(DRIVER)]
+    if fault is not None:
+        command.append(f"{fault.__module__.rpartition('.')[2]}:{fault.__name__}")
+    environment = {} if stubs is None else {"STUBS": str(stubs)}
+    return run(command, settings=evolve(settings, environment=environment), checks=checks)
+
+
+def checks_for(fault: Fault) -> list[Check[DriverUnderTest]]:
+    """Return the checks to make on a faulty driver: its own, and quick ones."""
+
+    def is_made(check: Check[DriverUnderTest]) -> bool:
+        is_slow = isinstance(check.look, TwoParts) or check.name in SLOW
+        return not is_slow or check.name in {*fault.fails, *fault.also}
+
+    return list(CHECKS) if IS_STORM else [check for check in CHECKS if is_made(check)]
+
+
+def assert_found(fault: Fault, stubs: Path | None) -> None:
+    """Assert that the checks of this fault fail, and no others."""
+    report = run_on(fault, checks_for(fault), stubs, evolve(QUICK, **fault.settings))  # type: ignore[arg-type]  # all of them are seconds
+    failed = {result.name: result.actual for result in report.failures}
+    seen = "\n".join(f"{result.verdict.value} {result.name}: {result.actual}" for result in report.results)
+    assert set(failed) == set(fault.fails), f"{seen}\n{report.output}"
+    assert all(failed.values())
+    severities = [BY_NAME[name].severity for name in fault.fails]
+    assert report.passed == (Severity.MUST not in severities)
+
+
+def assert_all_pass(report: Report, *skipped: str) -> None:
+    """Assert that no check failed, and that only these were skipped."""
+    assert {result.name: result.actual for result in report.failures} == {}, report.output
+    left_out = {result.name: result.actual for result in report.results if result.verdict is Verdict.SKIPPED}
+    assert set(left_out) == set(skipped), left_out

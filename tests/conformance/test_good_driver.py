@@ -1,0 +1,37 @@
+"""A good driver passes every check, with our stubs and with generated ones, and each check has a driver that fails."""
+
+from pathlib import Path
+
+from devicecore.conformance.dra import CHECKS, CORE
+from tests.conformance.harness import QUICK, assert_all_pass, faults_of, run_on
+
+GROUPS = sorted(path.stem for path in Path(__file__).with_name("faults").glob("*.py"))
+INFO = {"keeps-its-slices-at-sigterm"}
+"""Checks that only report."""
+
+
+def test_a_good_driver_passes_every_check() -> None:
+    assert_all_pass(run_on(None, list(CHECKS), None, QUICK))
+
+
+def test_a_good_driver_with_generated_stubs_passes_the_default_run(dra_stubs: Path) -> None:
+    assert_all_pass(run_on(None, list(CORE), dra_stubs, QUICK))
+
+
+def test_every_check_has_a_fault_that_it_finds() -> None:
+    found = {name for group in GROUPS for fault in faults_of(group) for name in fault.fails}
+    assert found == {check.name for check in CHECKS} - INFO
+
+
+def test_every_check_says_what_it_does_and_why() -> None:
+    for check in CHECKS:
+        assert check.done.endswith("."), check.name
+        assert check.done.count("\n") == 0, check.name
+        assert check.expected, check.name
+        assert check.clause.endswith((".", ")")), check.name
+        assert check.group, check.name
+
+
+def test_the_names_of_the_checks_are_unique() -> None:
+    names = [check.name for check in CHECKS]
+    assert len(set(names)) == len(names)
