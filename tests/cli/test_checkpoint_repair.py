@@ -197,6 +197,40 @@ def test_repair_writes_nothing_if_the_pods_cannot_be_read(devicecore: Run, two_o
     assert (ran.returncode, "the pod is not in --pods" in ran.stderr, new.exists()) == (2, True, False)
 
 
+NEWER = (
+    b'{"Data":{"PodDeviceEntries":[{"PodUID":"u","ContainerName":"c","ResourceName":"example.com/gpu",'
+    b'"DeviceIDs":{"0":["gpu-1"]},"AllocResp":"","Claim":"x"},{"PodUID":"v","containername":"c",'
+    b'"ResourceName":"example.com/gpu","DeviceIDs":null,"AllocResp":"","Claim":"y"}],'
+    b'"RegisteredDevices":{"Claim":["a"]},"Epoch\\u001b":7},"Checksum":1,"BootID":"b"}'
+)
+
+
+def test_fields_that_no_kubelet_of_today_knows_are_listed_as_lost(devicecore: Run, tmp_path: Path) -> None:
+    file, new = tmp_path / "file", tmp_path / "new"
+    file.write_bytes(NEWER)
+    document = json.loads(devicecore("checkpoint", "repair", "--json", str(file), str(new)).stdout)
+    assert document["lost"] == [
+        "the field 'Epoch\\x1b' of Data, which this version does not know",
+        "the field 'Claim' of entry 1 and of 1 further place, which this version does not know",
+    ]
+    assert b'Claim":"' not in new.read_bytes()
+    assert b'"BootID":"b"' in new.read_bytes()  # beside Data, fields are no part of the checksum, and are kept
+    ran = devicecore("checkpoint", "repair", "--force", str(file), str(new))
+    assert "\nlost: the field 'Claim' of entry 1" in ran.stdout
+    assert ran.stdout.endswith("2 entries, 2 dropped, as listed above\n")
+    ran = devicecore("checkpoint", "repair", str(new), str(tmp_path / "again"))
+    assert "lost" not in ran.stdout
+
+
+def test_convert_says_which_fields_are_lost(devicecore: Run, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    sound = encode(CheckpointData((entry("u", "gpu-1"),), {}))
+    file.write_bytes(sound.replace(b'"PodUID"', b'"Claim":"x","PodUID"'))
+    ran = devicecore("checkpoint", "convert", "--to", "2", str(file))
+    assert (ran.returncode, ran.stdout) == (0, sound.decode())
+    assert "lost: the field 'Claim' of entry 1, which this version does not know" in ran.stderr
+
+
 # --- diff -------------------------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from devicecore.cli.checkpoint_files import load, path_of, refuse_to_overwrite, write_new
+from devicecore.cli.checkpoint_files import load, lost_fields, path_of, refuse_to_overwrite, write_new
 from devicecore.cli.output import complain, json_option, print_json
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def convert(*, as_json: bool, wanted: str, output: str | None, force: bool, file
     if report.verdict is not FileVerdict.OK or blob is None:
         return _refused(file, report, as_json=as_json)
     found = decode(blob)
-    notes = _notes(found, int(wanted))
+    notes = [*_notes(found, int(wanted)), *(f"lost: {field}" for field in lost_fields(blob))]
     converted = encode(found.data, int(wanted))
     if output is None:
         sys.stdout.buffer.write(converted)

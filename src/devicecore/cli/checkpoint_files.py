@@ -55,6 +55,19 @@ def facts(report: "FileReport") -> str:
     return f"(format {report.format}, {entries}, {resources}, {checksum})"
 
 
+def lost_fields(blob: bytes) -> list[str]:
+    """The fields that a newly written file lacks, because nothing here knows them: a phrase each."""
+    from devicecore.domain.checkpoint import ignored_fields
+    from devicecore.domain.text import counted
+
+    return [
+        f"the field {field.name!r} of {field.place}"
+        + (f" and of {counted(field.count - 1, 'further place')}" if field.count > 1 else "")
+        + ", which this version does not know"
+        for field in ignored_fields(blob)
+    ]
+
+
 def refuse_to_overwrite(old: str, new: str, *, force: bool) -> None:
     """Make sure that a command may write the file `new`.
 

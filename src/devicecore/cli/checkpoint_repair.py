@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from devicecore.cli.checkpoint_files import load, path_of, refuse_to_overwrite, write_new
+from devicecore.cli.checkpoint_files import load, lost_fields, path_of, refuse_to_overwrite, write_new
 from devicecore.cli.output import MAX_VALUE, complain, json_option, print_json
 from devicecore.domain.text import foreign_text
 
@@ -53,6 +53,7 @@ def repair(
     * entries that a later entry of the same container and resource replaces
     * entries of pods that are gone or have ended (--pods)
     * devices of a pod that another pod keeps (--keep)
+    * fields within Data that this version does not know, as those of a newer kubelet
 
     Everything that is dropped is listed. If two pods hold one device, nothing in the file says which pod is right:
     both are listed, nothing is written, and the exit status is 1. Find out which pod really has the device, then name
@@ -94,13 +95,14 @@ def repair(
         given = "" if pods is None else ", or the pod is not in --pods or has ended"
         message = f"--keep {unknown[0]}: no entry of {file} is of a pod with this UID{given}."
         raise click.UsageError(message)
+    lost = lost_fields(blob)
     result = repaired(found.data, _is_readable, pods=pods, keep=keep)
     if not result.undecided:
         write_new(new_file, encode(result.data, max(found.format, 1)))
     if as_json:
-        print_json(_document(file, new_file, found, result))
+        print_json(_document(file, new_file, found, result, lost))
     else:
-        _print(new_file, blob, found, result)
+        _print(new_file, blob, found, result, lost)
     return _UNDECIDED if result.undecided else 0
 
 
@@ -144,7 +146,7 @@ def _is_readable(answer: bytes) -> bool:
     return True
 
 
-def _document(file: str, new_file: str, found: "Salvaged", result: "Repaired") -> dict[str, object]:
+def _document(file: str, new_file: str, found: "Salvaged", result: "Repaired", lost: list[str]) -> dict[str, object]:
     from devicecore.system.json_values import to_json
 
     return {
@@ -154,12 +156,13 @@ def _document(file: str, new_file: str, found: "Salvaged", result: "Repaired") -
         "entries": len(result.data.entries or ()),
         "unreadable": [to_json(one) for one in found.unreadable],
         "dropped": [to_json(one) for one in result.dropped],
+        "lost": lost,
         "undecided": [to_json(one) for one in result.undecided],
         "problem": "several pods hold one device: name the pod that keeps it with --keep" if result.undecided else "",
     }
 
 
-def _print(new_file: str, blob: bytes, found: "Salvaged", result: "Repaired") -> None:
+def _print(new_file: str, blob: bytes, found: "Salvaged", result: "Repaired", lost: list[str]) -> None:
     from devicecore.domain.checkpoint import judge
 
     verdict = judge(blob)
@@ -169,12 +172,14 @@ def _print(new_file: str, blob: bytes, found: "Salvaged", result: "Repaired") ->
         _echo(f"dropped: {unreadable.place}: {unreadable.problem}")
     for dropped in result.dropped:
         _echo(f"dropped: {_of_dropped(dropped)}")
+    for field in lost:
+        _echo(f"lost: {field}")
     for shared in result.undecided:
         _echo(f"undecided: {_of_shared(shared)}")
     if result.undecided:
         complain(_COMMAND, "nothing is written: name the pod that keeps each device with --keep UID")
         return
-    count = len(found.unreadable) + len(result.dropped)
+    count = len(found.unreadable) + len(result.dropped) + len(lost)
     what = "nothing was dropped" if not count else f"{count} dropped, as listed above"
     entries = len(result.data.entries or ())
     _echo(f"wrote {new_file}: {entries} entr{'y' if entries == 1 else 'ies'}, {what}")

@@ -28,7 +28,7 @@ from devicecore.domain.checkpoint.repair import (
     repaired,
     shared_devices,
 )
-from devicecore.domain.checkpoint.salvage import Salvaged, Unreadable, salvage
+from devicecore.domain.checkpoint.salvage import IgnoredField, Salvaged, Unreadable, ignored_fields, salvage
 from devicecore.domain.checkpoint.state import allocation_of, checkpoint_of, entry_of, restore
 from devicecore.domain.checkpoint.verdict import FileReport, FileVerdict, judge
 from devicecore.domain.checkpoint.writer import CheckpointWriter
@@ -47,6 +47,7 @@ __all__ = [
     "FileReport",
     "FileVerdict",
     "Holding",
+    "IgnoredField",
     "Move",
     "PodDevicesEntry",
     "Repaired",
@@ -63,6 +64,7 @@ __all__ = [
     "encode",
     "entry_of",
     "fnv1a_32",
+    "ignored_fields",
     "judge",
     "repaired",
     "restore",

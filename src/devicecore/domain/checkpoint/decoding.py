@@ -116,6 +116,11 @@ def extra_fields(value: Json) -> ExtraFields:
     return ExtraFields(*fields)
 
 
+def is_entry_field(name: str) -> bool:
+    """Whether a kubelet reads the field of an entry that has this name."""
+    return field_called(_FLAT_ENTRY, name) is not None
+
+
 def _decode_file(value: Json) -> Decoded:
     """Try format 2, then format 1, as kubelets up to 1.29 did.
 

@@ -4,7 +4,7 @@ Laws: Repairing repaired data changes nothing. Each removed device or entry is l
 two pods hold is removed from a pod only if the caller said which pod keeps it.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from enum import Enum
 
 from attrs import evolve, frozen
@@ -124,12 +124,6 @@ def _reasons(
 
 def _key(entry: PodDevicesEntry) -> tuple[str, str, str]:
     return entry.pod_uid, entry.container_name, entry.resource_name
-
-
-def _lost(entry: PodDevicesEntry, decided: Mapping[tuple[str, str], str]) -> set[str]:
-    """The devices of an entry that another pod keeps."""
-    ids = devices_of(entry)
-    return {id_ for id_ in ids if decided.get((entry.resource_name, id_), entry.pod_uid) != entry.pod_uid}
 
 
 def _winner(shared: SharedDevice, keep: Collection[str]) -> str | None:

@@ -6,13 +6,14 @@ registered resource is either in the data or has a problem.
 
 from collections.abc import Iterator
 
-from attrs import frozen
+from attrs import evolve, frozen
 
-from devicecore.domain.checkpoint.decoding import Decoded, decode, extra_fields
+from devicecore.domain.checkpoint.decoding import Decoded, decode, extra_fields, is_entry_field
 from devicecore.domain.checkpoint.encoding import NEWEST
 from devicecore.domain.checkpoint.entries import CheckpointData, PodDevicesEntry
 from devicecore.domain.checkpoint.go_json import Json, Object, parse, unparse
 from devicecore.domain.checkpoint.go_text import utf8
+from devicecore.domain.checkpoint.plain_file import read_plain
 from devicecore.domain.errors import MalformedCheckpointError
 
 
@@ -31,6 +32,43 @@ class Salvaged:
     format: int
     data: CheckpointData
     unreadable: tuple[Unreadable, ...] = ()
+
+
+@frozen
+class IgnoredField:
+    """A field that a kubelet ignores, as in a file of a newer one: its name, its first place, and in how many it is."""
+
+    name: str
+    place: str
+    count: int = 1
+
+
+def ignored_fields(blob: bytes) -> tuple[IgnoredField, ...]:
+    """The fields within `Data` and its entries that a kubelet ignores. `encode` does not write them back.
+
+    Raises:
+        MalformedCheckpointError: it is not JSON.
+    """
+    if read_plain(blob):
+        return ()
+    value = parse(blob)
+    data = _member(value, "data")
+    listed = value if isinstance(value, list) else _member(data, "poddeviceentries")
+    places = [("Data", name) for name in _names(data) if name.lower() not in _DATA_FIELDS]
+    for number, item in enumerate(listed if isinstance(listed, list) else (), start=1):
+        places += [(f"entry {number}", name) for name in _names(item) if not is_entry_field(name)]
+    found: dict[str, IgnoredField] = {}
+    for place, name in places:
+        before = found.get(name, IgnoredField(name, place, 0))
+        found[name] = evolve(before, count=before.count + 1)
+    return tuple(found.values())
+
+
+_DATA_FIELDS = frozenset({"poddeviceentries", "registereddevices"})
+
+
+def _names(value: Json) -> Iterator[str]:
+    return (name for name, _ in value) if isinstance(value, Object) else iter(())
 
 
 def salvage(blob: bytes) -> Salvaged:
