@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import socket
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import pytest
 from attrs import evolve, frozen
 
 from devicecore.testing.api_server import Answer, ApiError, Delay, Drop, Json, LocalApiServer
+from devicecore.testing.api_server import http as api_server_http
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
@@ -478,6 +480,48 @@ def test_a_bad_request_is_refused_with_a_status(
     assert reply.code == code
     assert reply.body["kind"] == "Status"
     assert reply.body["message"]
+
+
+@pytest.mark.parametrize(
+    ("head", "code"),
+    [
+        ("POST /api/v1/nodes HTTP/1.1\r\nContent-Length: -1", 400),
+        ("POST /api/v1/nodes HTTP/1.1\r\nContent-Length: abc", 400),
+        (f"POST /api/v1/nodes HTTP/1.1\r\nContent-Length: {'9' * 5_000}", 413),
+        ("POST /api/v1/nodes HTTP/1.1\r\nContent-Length: 3000000000", 413),
+        ("POST /api/v1/nodes HTTP/1.1\r\nTransfer-Encoding: chunked", 411),
+        ("GET http://[/api HTTP/1.1", 400),
+    ],
+    ids=["negative", "no number", "no number of bytes", "3 GB", "chunked", "no path"],
+)
+def test_a_request_of_unknown_length_is_refused_at_once(server: LocalApiServer, head: str, code: int) -> None:
+    with socket.create_connection(server.address, timeout=60) as connection:
+        connection.sendall(f"{head}\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        answer = connection.makefile("rb").read()
+    assert answer.startswith(f"HTTP/1.1 {code} ".encode())
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["kind"] == "Status"
+
+
+@pytest.mark.parametrize("depth", [150, 900, 100_000])
+def test_a_body_that_is_nested_deeply_is_refused(server: LocalApiServer, depth: int) -> None:
+    body = b'{"metadata":' + b'{"a":' * depth + b"1" + b"}" * depth + b"}"
+    reply = ask(server, "POST", "/api/v1/nodes", body)
+    assert (reply.code, reply.body["reason"]) == (400, "BadRequest")
+
+
+def test_a_yaml_body_with_multiplied_aliases_is_refused(server: LocalApiServer) -> None:
+    body = "a0: &a0 [0]\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1},' * 50}]\n" for n in range(1, 20))
+    reply = ask(server, "PATCH", f"{SLICES}/s?fieldManager=m", body.encode(), APPLY)
+    assert (reply.code, reply.body["reason"]) == (400, "BadRequest")
+    assert "more than 50000 values" in reply.body["message"]
+
+
+def test_idle_connections_keep_no_client_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_server_http, "MAX_CONNECTIONS", 20)
+    with LocalApiServer() as server, ExitStack() as connections:
+        for _ in range(60):
+            connections.enter_context(socket.create_connection(server.address, timeout=60)).sendall(b"GET /")
+        assert ask(server, "GET", SLICES).code == 200
 
 
 def test_the_objects_survive_a_restart_on_the_same_port() -> None:

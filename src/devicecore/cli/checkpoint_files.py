@@ -33,14 +33,17 @@ def load(path: str) -> bytes | None:
     Raises:
         StoreError: it cannot be read.
     """
+    from devicecore.adapters.node_sources.kubelet_directory import MAX_CHECKPOINT_BYTES
     from devicecore.domain.errors import StoreError
-    from devicecore.system.files import MAX_FILE_BYTES
+    from devicecore.system.files import read_input
 
     if path == "-":
-        return sys.stdin.buffer.read(MAX_FILE_BYTES)
+        blob = sys.stdin.buffer.read(MAX_CHECKPOINT_BYTES + 1)
+        if len(blob) > MAX_CHECKPOINT_BYTES:
+            raise StoreError(path, "read", f"standard input has more than {MAX_CHECKPOINT_BYTES} bytes")
+        return blob
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - waits for a pipe's writer, as in `verify <(ssh node cat ...)`
-            return file.read(MAX_FILE_BYTES)
+        return read_input(path, MAX_CHECKPOINT_BYTES)
     except FileNotFoundError:
         return None
     except OSError as error:

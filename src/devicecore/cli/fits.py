@@ -103,12 +103,9 @@ def _pod(place: str) -> "Pod":
         ValueError: it is no manifest of one pod.
     """
     from devicecore.adapters.manifests import read_pods
+    from devicecore.system.files import read_input
 
-    if place == "-":
-        data = sys.stdin.buffer.read(_MAX_INPUT + 1)
-    else:
-        with Path(place).open("rb") as file:
-            data = file.read(_MAX_INPUT + 1)
+    data = sys.stdin.buffer.read(_MAX_INPUT + 1) if place == "-" else read_input(place, _MAX_INPUT)
     pods = read_pods(data.decode(), place)
     if len(pods) != 1:
         message = f"{place}: expected one pod, got {len(pods)}"

@@ -7,6 +7,7 @@ import errno
 import itertools
 import os
 import re
+import select
 import stat
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,6 +18,11 @@ from attrs import frozen
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
 """Bytes that are read of a file unless the caller says otherwise."""
+
+PIPE_PATIENCE = 30.0
+"""Seconds to wait for the next bytes of a pipe that a user names."""
+
+_PART = 1024 * 1024  # bytes that are read at once
 
 _instances = itertools.count(1)
 
@@ -53,6 +59,39 @@ def read_file(path: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES, *, 
         problem = f"it has {max(found.st_size, len(blob))} bytes, expected at most {max_bytes}"
         raise OSError(errno.EFBIG, problem, str(path))
     return blob
+
+
+def read_input(path: str | os.PathLike[str], max_bytes: int) -> bytes:
+    """Read what a user names on the command line: a file, or a pipe such as a shell makes of `<(...)`.
+
+    Args:
+        path: the file or pipe. Symbolic links are followed.
+        max_bytes: how many bytes it may have.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        OSError: it cannot be read, is too long, or a pipe to which nothing is written. `strerror` is a sentence.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        found = os.fstat(descriptor)
+        size = found.st_size if stat.S_ISREG(found.st_mode) else 0
+        ready = select.poll()
+        ready.register(descriptor, select.POLLIN)
+        parts: list[bytes] = []
+        while size <= max_bytes:
+            if not ready.poll(PIPE_PATIENCE * 1000):
+                problem = f"it is a pipe, and nothing was written to it for {PIPE_PATIENCE:g} s"
+                raise TimeoutError(errno.ETIMEDOUT, problem, str(path))
+            part = os.read(descriptor, _PART)
+            if not part:
+                return b"".join(parts)
+            parts.append(part)
+            size = max(size, sum(map(len, parts)))
+        problem = f"it has {size} bytes or more, expected at most {max_bytes}"
+        raise OSError(errno.EFBIG, problem, str(path))
+    finally:
+        os.close(descriptor)
 
 
 @frozen

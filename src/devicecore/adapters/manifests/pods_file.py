@@ -45,7 +45,8 @@ class PodsFile:
         try:
             self._read()
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            reason = foreign_text(str(error) or type(error).__name__)
+            text = error.strerror if isinstance(error, OSError) else str(error)
+            reason = foreign_text(text or type(error).__name__)
             _log.warning("%s cannot be read, so no earlier pod is known: %s", path, reason)
         self.ran: frozenset[PodUid] = frozenset(self._running)
 
@@ -105,7 +106,7 @@ class PodsFile:
 
     def _say(self, error: OSError) -> None:
         if str(error) != self._problem:  # else it is logged once a second
-            _log.error("cannot write which pods run: %s", error)
+            _log.error("cannot write which pods run into %s: %s", self._path, error.strerror or error)
         self._problem = str(error)
 
 

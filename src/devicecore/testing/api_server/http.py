@@ -8,6 +8,7 @@ import json
 import socket
 import ssl
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from attrs import evolve
 
+from devicecore.testing.api_server import status
 from devicecore.testing.api_server.discovery import discovery, is_discovery
 from devicecore.testing.api_server.faults import Answer, Chunks, Delay, Drop, Fault, Hang, Request, RunFirst
 from devicecore.testing.api_server.operations import JSON, Target, carry_out, parsed, target_of
@@ -29,6 +31,8 @@ MAX_BODY = 3 * 1024 * 1024
 """Bytes of a request; kube-apiserver has the same limit."""
 
 MAX_CONNECTIONS = 500
+"""Connections at once. A further one ends the one that has waited longest for a request."""
+
 IDLE_SECONDS = 300.0
 """How long a connection may be silent between two requests, or in the middle of one."""
 
@@ -45,6 +49,8 @@ class HttpServer(ThreadingHTTPServer):
     def __init__(self, api: "LocalApiServer", port: int, context: ssl.SSLContext | None) -> None:
         self.api = api
         self._connections: set[socket.socket] = set()
+        self._idle: dict[socket.socket, None] = {}  # those without a complete request, the longest first
+        self._lock = threading.Lock()
         self._context = context
         super().__init__(("127.0.0.1", port), Handler)
 
@@ -54,8 +60,25 @@ class HttpServer(ThreadingHTTPServer):
         connection.settimeout(IDLE_SECONDS)
         if self._context is not None:
             connection = self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
-        self._connections.add(connection)
+        with self._lock:
+            if len(self._connections) >= MAX_CONNECTIONS and self._idle:
+                self._end(next(iter(self._idle)))
+            self._connections.add(connection)
+            self._idle[connection] = None
         return connection, address
+
+    def set_idle(self, connection: socket.socket, *, is_idle: bool) -> None:
+        """Note whether a connection waits for a request."""
+        with self._lock:
+            self._idle.pop(connection, None)
+            if is_idle and connection in self._connections:
+                self._idle[connection] = None
+
+    def _end(self, connection: socket.socket) -> None:
+        self._connections.discard(connection)
+        self._idle.pop(connection, None)
+        with suppress(OSError):  # it may have ended by itself
+            connection.shutdown(socket.SHUT_RDWR)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ANN401, ARG002 - as in the standard library
         """Refuse connections beyond the limit."""
@@ -64,7 +87,9 @@ class HttpServer(ThreadingHTTPServer):
     def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
         """Forget a connection that has ended."""
         if isinstance(request, socket.socket):
-            self._connections.discard(request)
+            with self._lock:
+                self._connections.discard(request)
+                self._idle.pop(request, None)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002 - as in the standard library
@@ -77,9 +102,9 @@ class HttpServer(ThreadingHTTPServer):
         """Stop listening and end every connection."""
         self.shutdown()
         self.server_close()
-        for connection in tuple(self._connections):
-            with suppress(OSError):  # it may have ended by itself
-                connection.shutdown(socket.SHUT_RDWR)
+        with self._lock:
+            for connection in tuple(self._connections):
+                self._end(connection)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -104,9 +129,16 @@ class Handler(BaseHTTPRequestHandler):
         """Log nothing: `LocalApiServer.requests` has it all."""
 
     def _serve(self) -> None:
+        try:
+            self._answer()
+        finally:
+            self.server.set_idle(self.connection, is_idle=True)
+
+    def _answer(self) -> None:
         api = self.server.api
         try:
             request, target = self._read()
+            self.server.set_idle(self.connection, is_idle=False)
             fault = api.next_fault(request)
             if self._replaced_by(fault):
                 return
@@ -148,13 +180,12 @@ class Handler(BaseHTTPRequestHandler):
         return True
 
     def _read(self) -> tuple[Request, Target | None]:
-        length = int(self.headers.get("Content-Length") or 0)
-        if length > MAX_BODY:
-            self.close_connection = True
-            message = f"Request entity too large: limit is {MAX_BODY}"
-            raise ApiError(413, "RequestEntityTooLarge", message)
-        body = self.rfile.read(length)
-        url = urlsplit(self.path)
+        body = self.rfile.read(self._length())
+        try:
+            url = urlsplit(self.path)
+        except ValueError as error:
+            message = f"expected the path of a resource: {error}"
+            raise status.bad_request(message) from error
         query = {key: values[-1] for key, values in parse_qs(url.query, keep_blank_values=True).items()}
         headers = {key.title(): value for key, value in self.headers.items()}
         request = Request(self.command, url.path, query, headers)
@@ -169,6 +200,21 @@ class Handler(BaseHTTPRequestHandler):
                 verb = "watch" if query.get("watch") in ("1", "true") and verb == "get" else _MANY.get(verb, verb)
             request = evolve(request, verb=verb, resource=target.resource)
         return evolve(request, body=parsed(body, headers.get("Content-Type", JSON))), target
+
+    def _length(self) -> int:
+        """The bytes of the body. If that cannot be said, the connection ends, because its next bytes mean nothing."""
+        length = self.headers.get("Content-Length") or "0"
+        is_number = length.isascii() and length.isdigit()
+        if is_number and len(length) <= len(str(MAX_BODY)) and int(length) <= MAX_BODY:
+            if "Transfer-Encoding" not in self.headers:
+                return int(length)
+            refusal = ApiError(411, "", "expected a Content-Length, got a Transfer-Encoding")
+        elif is_number:
+            refusal = ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {MAX_BODY}")
+        else:
+            refusal = status.bad_request("expected a number of bytes as Content-Length")
+        self.close_connection = True
+        raise refusal
 
     def _send(self, code: int, said: Any, extra: Mapping[str, str]) -> None:  # noqa: ANN401 - JSON or text
         text = isinstance(said, str)

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from attrs import frozen
 
+from devicecore.system.documents import DocumentError, read_documents
 from devicecore.testing.api_server import fields, status
 from devicecore.testing.api_server.faults import Request
 from devicecore.testing.api_server.kinds import Kind, kind_of
@@ -18,6 +19,9 @@ from devicecore.testing.api_server.status import ApiError, Json
 from devicecore.testing.api_server.store import ObjectStore
 
 JSON = "application/json"
+
+MAX_DEPTH = 100
+"""Levels of nesting in a body; a large object has some 15."""
 _APPLY, _JSON_PATCH = "application/apply-patch+yaml", "application/json-patch+json"
 _MERGE, _STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
 
@@ -215,23 +219,47 @@ def parsed(body: bytes, content: str) -> Any:  # noqa: ANN401 - JSON
         message = f"the body of the request was in an unknown format - accepted media types include: {JSON}"
         raise ApiError(415, "UnsupportedMediaType", message)
     try:
-        return json.loads(body)
+        read = json.loads(body.decode())
     except (ValueError, RecursionError) as error:
         problem = str(error)
+    else:
+        return _shallow(read)
     if "yaml" in content:
         return _yaml(body)
     message = f"couldn't get version/kind; json parse error: {problem}"
     raise status.bad_request(message)
 
 
-def _yaml(body: bytes) -> Any:  # noqa: ANN401 - JSON
-    import yaml
+def _shallow(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """Return the value, if functions that call themselves can visit it.
 
+    Raises:
+        ApiError: it is nested too deeply.
+    """
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for one in level
+            if isinstance(one, dict | list)
+            for child in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return value
+    message = f"json parse error: it is nested deeper than {MAX_DEPTH} levels"
+    raise status.bad_request(message)
+
+
+def _yaml(body: bytes) -> Any:  # noqa: ANN401 - JSON
     try:
-        return yaml.safe_load(body)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        documents = read_documents(body.decode(), "the body")
+    except (DocumentError, UnicodeDecodeError) as error:
         message = f"error decoding YAML: {str(error)[:200]}"
         raise status.bad_request(message) from error
+    if len(documents) != 1:
+        message = f"error decoding YAML: expected one document, got {len(documents)}"
+        raise status.bad_request(message)
+    return json.loads(json.dumps(documents[0].data))  # without the lines and the aliases of a YAML document
 
 
 def _object(body: Any, target: Target) -> Json:  # noqa: ANN401 - JSON
