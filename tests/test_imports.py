@@ -55,7 +55,7 @@ LAYERS = {
     "devicecore.domain.dra": Layer(PURE | names("attrs datetime zlib .domain")),  # dates in a file, and its CRC
     "devicecore.ports": Layer(PURE | names("attrs .domain")),
     "devicecore.manager": Layer(PURE | names("attrs logging os queue sys threading time weakref .domain .ports")),
-    "devicecore.dra_manager": Layer(PURE | names("attrs concurrent logging threading time .domain .ports")),
+    "devicecore.dra_manager": Layer(PURE | names("attrs concurrent logging os threading time .domain .ports")),
     "devicecore.plugins": Layer(ANY | names("attrs .domain .ports .system.background")),
     # A driver keeps files that must survive a power cut, and shares them with its next instance.
     "devicecore.plugins.cdi_driver": Layer(ANY | names("attrs .domain .ports .system")),

@@ -108,7 +108,9 @@ class DraManager:
         Raises:
             StoreError: the file cannot be used, and it cannot be set aside.
             SetUpError: the transport cannot start.
+            ForkedError: this process is a fork of the one in which the manager was started.
         """
+        self._check_process()
         with self._starting:
             if self._run:
                 return
@@ -128,7 +130,11 @@ class DraManager:
         """Disconnect all drivers. Every call that has returned is saved already. A second stop is no error.
 
         A call that is under way fails after its driver has answered, because nothing is saved after a stop.
+
+        Raises:
+            ForkedError: this process is a fork of the one in which the manager was started.
         """
+        self._check_process()
         with self._starting:
             self._stop()
 
@@ -138,6 +144,10 @@ class DraManager:
         self._drivers.stop()
         self._health.stop()
         self._transport.stop()
+
+    def _check_process(self) -> None:
+        if self._run is not None:
+            self._run.check_process()
 
     def __enter__(self) -> Self:
         self.start()
@@ -174,7 +184,9 @@ class DraManager:
 
         Raises:
             PrepareError: a claim is not prepared. Trying again is safe; the pod uses the claims until `unprepare`.
+            ForkedError: this process is a fork of the one in which the manager was started.
         """
+        self._check_process()
         with self._measured("PrepareResources"):
             try:
                 with self._turns.of([pod.uid], "prepare"):
@@ -189,7 +201,9 @@ class DraManager:
 
         Raises:
             UnprepareError: a claim is not released, and the pod still uses it. Trying again is safe.
+            ForkedError: this process is a fork of the one in which the manager was started.
         """
+        self._check_process()
         with self._measured("UnprepareResources"):
             try:
                 with self._turns.of([pod.uid], "unprepare"):
@@ -232,7 +246,11 @@ class DraManager:
 
         Call it every 10 seconds. It waits for the drivers and the API server that it calls. A failure is logged,
         and the work is tried again later.
+
+        Raises:
+            ForkedError: this process is a fork of the one in which the manager was started.
         """
+        self._check_process()
         if self._run is None:
             return
         self.wipe_slices()
@@ -246,7 +264,11 @@ class DraManager:
 
         Nothing is released before all sources of pods are ready. Returns the errors by pod; None stands for claims that
         no pod uses. Errors are logged too.
+
+        Raises:
+            ForkedError: this process is a fork of the one in which the manager was started.
         """
+        self._check_process()
         if self._run is None or self._pods is None or not self._pods.sources_ready():
             return {}
         # Read the claims before the active pods: a pod that enters a claim after this must not be released.
@@ -258,7 +280,11 @@ class DraManager:
         """Delete the ResourceSlices that are due to be deleted (kubelet-dra.md 11).
 
         Returns the errors by driver; None stands for all drivers. A failed deletion is tried again later.
+
+        Raises:
+            ForkedError: this process is a fork of the one in which the manager was started.
         """
+        self._check_process()
         run = self._run
         return self._drivers.wipe_slices(run) if run else {}
 
