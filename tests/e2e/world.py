@@ -80,11 +80,12 @@ class Kubelet:
                 self.states.append(json.loads(line))
                 self._changed.notify_all()
 
-    def wait_for(self, condition: Callable[[Json], object], timeout: float = PATIENCE) -> Json:
-        """The first state from now on, the present one included, that is settled and as it should be."""
+    def wait_for(self, condition: Callable[[Json], object], timeout: float = PATIENCE, *, settled: bool = True) -> Json:
+        """The first state from now on, the present one included, that is as it should be and, if `settled`, settled."""
 
         def found() -> bool:
-            return bool(self.states) and self.states[-1]["settled"] and bool(condition(self.states[-1]))
+            last = self.states[-1] if self.states else None
+            return last is not None and (last["settled"] or not settled) and bool(condition(last))
 
         with self._changed:
             assert self._changed.wait_for(found, timeout), self.states[-1:]

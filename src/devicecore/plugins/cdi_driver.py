@@ -253,6 +253,7 @@ class CdiDriver(DraDriver, ABC):
                 self._state_file(claim.uid).write(record.to_json(), None)
         self.set_up(claim, record.devices)
         self._write_cdi(record)
+        _log.info("prepared ResourceClaim %s", foreign_text(str(claim.key)))
         return PrepareResult(
             tuple(
                 PreparedDevice(row.pool, row.device, row.share_id, (row.request.partition("/")[0],), (name,))
@@ -265,6 +266,7 @@ class CdiDriver(DraDriver, ABC):
         self._cdi_file(claim.uid).delete()
         self.release(claim, record.devices if isinstance(record, _Record) else ())
         self._state_file(claim.uid).delete()
+        _log.info("released ResourceClaim %s", foreign_text(str(claim.key)))
         return UnprepareResult()
 
     def _allocated(self, claim: ClaimRef) -> ResourceClaim:

@@ -75,6 +75,7 @@ class NodeClaims:
         self._leaving: dict[PodUid, _Leaving] = {}
         self._left: queue.SimpleQueue[tuple[PodUid, str]] = queue.SimpleQueue()
         self._ticking = {"wipe": threading.Lock(), "reconcile": threading.Lock()}
+        self._served: object = None  # which drivers there were at the last look
         self._health: object = None
         self._version = object()  # another one when `state` may have changed
         self._users: tuple[object, frozenset[PodUid]] = (None, frozenset())
@@ -218,9 +219,13 @@ class NodeClaims:
             if problem != leaving.problem:
                 _log.error("the claims of pod %s are not released yet: %s", leaving.name, problem)
             leaving.problem, leaving.retry_at = problem, time.monotonic() + _RETRY
-        now = time.monotonic()
+        now, served = (
+            time.monotonic(),
+            self.manager and (self.manager.drivers.instances, self.manager.drivers.connected),
+        )
+        has_changed, self._served = served != self._served, served
         for uid, leaving in self._leaving.items():
-            if not leaving.is_queued and leaving.retry_at <= now:
+            if not leaving.is_queued and (has_changed or leaving.retry_at <= now):
                 leaving.is_queued = True
                 self._releasing.submit(uid, partial(self._release, uid))
 
