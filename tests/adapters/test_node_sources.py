@@ -34,10 +34,11 @@ from devicecore.domain.checkpoint import CheckpointData, FileVerdict, PodDevices
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.model import Container, Pod, PodUid
 from devicecore.manager import DeviceManager
-from devicecore.node_report import CdiSpec
+from devicecore.node_report import CdiSpec, ClaimedDeviceSeen
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 from devicecore.system.documents import DocumentError, Value
 from devicecore.testing.api_server import LocalApiServer
+from devicecore.wire import podresources
 from devicecore.wire.conversion import write_receipt
 from tests.hostile_documents import HOSTILE
 
@@ -332,6 +333,25 @@ def test_a_kubelet_that_does_not_offer_allocatable_devices_is_read(directory: Pa
         seen = read_pod_resources(str(path)).value
     assert seen is not None
     assert (seen.version, seen.allocatable) == ("v1", None)
+
+
+def test_the_devices_of_claims_are_read(directory: Path) -> None:
+    """Two shares of one device are two devices; a device that is not shared has no share."""
+    shared = podresources.ClaimResource(driver_name="d", pool_name="p", device_name="x", share_id="s")
+    whole = podresources.ClaimResource(driver_name="d", pool_name="p", device_name="y")
+    whole.cdi_devices.add(name="d/c=y")
+    claim = podresources.DynamicResource(claim_name="c", claim_namespace="ns", claim_resources=[shared, whole])
+    container = podresources.ContainerResources(name="main", dynamic_resources=[claim])
+    pod = podresources.PodResources(name="a", namespace="ns", containers=[container])
+    answer = podresources.ListPodResourcesResponse(pod_resources=[pod]).SerializeToString()
+    path = directory / "kubelet.sock"
+    with served(path, {"/v1.PodResourcesLister/List": answer}):
+        seen = read_pod_resources(str(path)).value
+    assert seen is not None
+    assert seen.claimed == (
+        ClaimedDeviceSeen("ns", "a", "main", "c", "d", "p", "x", "s"),
+        ClaimedDeviceSeen("ns", "a", "main", "c", "d", "p", "y", None, ("d/c=y",)),
+    )
 
 
 def test_a_kubelet_that_answers_nonsense_is_a_sentence(directory: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -100,17 +100,34 @@ class HoldingSeen:
 
 
 @frozen
+class ClaimedDeviceSeen:
+    """A device of a ResourceClaim that the kubelet says a container holds, with the CDI names of the device."""
+
+    namespace: str
+    pod: str
+    container: str
+    claim: str
+    driver: str
+    pool: str
+    device: str
+    share_id: str | None = None
+    cdi_devices: tuple[str, ...] = ()
+
+
+@frozen
 class PodResourcesSeen:
     """The answers of the pod-resources API.
 
     `version` is `v1` or `v1alpha1`. `pods` has namespace and name of each listed pod. `allocatable` has the healthy
-    devices by resource, with their NUMA nodes; None if the kubelet does not offer that call.
+    devices by resource, with their NUMA nodes; None if the kubelet does not offer that call. `claimed` has the devices
+    that containers hold by dynamic resource allocation, which kubelets list from 1.34 on.
     """
 
     version: str
     pods: frozenset[tuple[str, str]] = frozenset()
     holdings: tuple[HoldingSeen, ...] = ()
     allocatable: Mapping[str, Mapping[str, tuple[int, ...]]] | None = None
+    claimed: tuple[ClaimedDeviceSeen, ...] = ()
 
 
 @frozen

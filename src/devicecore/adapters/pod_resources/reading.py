@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from devicecore.adapters.pod_resources.client import PodResourcesClient, PodResourcesError
 from devicecore.domain.text import foreign_text
-from devicecore.node_report import HoldingSeen, PodResourcesSeen, Reading
+from devicecore.node_report import ClaimedDeviceSeen, HoldingSeen, PodResourcesSeen, Reading
 from devicecore.system.sockets import is_served, socket_identity
 from devicecore.wire import podresources, podresources_v1alpha1
 
@@ -62,7 +62,29 @@ def seen_of(
         for resource, devices in by_resource(container.devices).items()
     ]
     pods = frozenset((pod.namespace, pod.name) for pod in listed.pod_resources)
-    return PodResourcesSeen(version, pods, tuple(holdings), allocatable)
+    claimed = _claimed(listed) if isinstance(listed, podresources.ListPodResourcesResponse) else ()
+    return PodResourcesSeen(version, pods, tuple(holdings), allocatable, claimed)
+
+
+def _claimed(listed: podresources.ListPodResourcesResponse) -> tuple[ClaimedDeviceSeen, ...]:
+    """The devices of claims. A kubelet may list a device's CDI names with later devices too (kubelet-dra.md 12)."""
+    return tuple(
+        ClaimedDeviceSeen(
+            pod.namespace,
+            pod.name,
+            container.name,
+            claim.claim_name,
+            device.driver_name,
+            device.pool_name,
+            device.device_name,
+            device.share_id if device.HasField("share_id") else None,
+            tuple(one.name for one in device.cdi_devices),
+        )
+        for pod in listed.pod_resources
+        for container in pod.containers
+        for claim in container.dynamic_resources
+        for device in claim.claim_resources
+    )
 
 
 def by_resource(
