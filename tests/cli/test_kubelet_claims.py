@@ -121,7 +121,7 @@ def test_a_pod_waits_for_its_driver_and_runs_as_soon_as_that_registers(node: Nod
     assert [(one.key, one.phase, one.reason, one.uid) for one in state.dra.claims] == [
         ("default/shared", "pending", reason, None)
     ]
-    assert state.waits_for == (f"pod default/a: {reason}",)
+    assert f"pod default/a: {reason}" in state.waits_for
     node.register(CountingDriver())
     node.wait_for_phases(a="Running")
 
@@ -225,7 +225,7 @@ def test_a_release_that_fails_is_tried_again_and_holds_back_a_pod_of_that_uid(
     (shown,) = state.dra.claims
     problem = "unprepare dynamic resources: NodeUnprepareResources failed for ResourceClaim shared: busy"
     assert (shown.phase, shown.reason) == ("releasing", problem)
-    assert state.waits_for == (f"the release of the claims of pod default/a: {problem}",)
+    assert f"the release of the claims of pod default/a: {problem}" in state.waits_for
     node.put("a", pod("a"))
     tried = len(driver.calls)
     node.wait_until(lambda _: len(driver.calls) > tried)
@@ -269,6 +269,23 @@ def test_after_a_restart_a_running_pod_keeps_its_claim_and_a_pod_that_went_relea
         assert driver.calls == [("unprepare", "own")]
         assert phases(state) == {"shared": "prepared"}
         assert state.pods[0].phase == "Running"
+
+
+def test_after_a_restart_a_claim_waits_for_its_driver_to_be_released(tmp_path: Path) -> None:
+    claim_store, driver = MemoryStore(), CountingDriver()
+    with Node(tmp_path, claim_store=claim_store) as node:
+        node.register(driver)
+        node.put("all", claim(), pod("a"))
+        node.wait_for_phases(a="Running")
+    (tmp_path / "manifests" / "all.yaml").unlink()
+    with Node(tmp_path, claim_store=claim_store) as node:
+        node.claims.start()
+        problem = f"unprepare dynamic resources: DRA driver {DRIVER} is not registered"
+        state = node.wait_until(lambda state: state.dra.claims[0].reason == problem)
+        assert f"the release of the claims of pod with UID u-a: {problem}" in state.waits_for
+        node.register(driver)  # the release is tried again at once
+        node.wait_until_settled()
+    assert driver.calls == [("prepare", "shared"), ("unprepare", "shared")]
 
 
 def test_claims_that_were_lost_are_prepared_again_before_their_pod_counts_as_running(tmp_path: Path) -> None:

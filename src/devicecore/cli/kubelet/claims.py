@@ -10,7 +10,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from devicecore.dra_manager import DraManager
     from devicecore.wire import podresources
 
+_MAX_UID = 64  # characters of a UID in messages
 _RETRY = 10.0  # seconds between two attempts to release the claims of a pod, as in a kubelet
 
 _log = logging.getLogger(__name__)
@@ -198,9 +199,18 @@ class NodeClaims:
 
     def release(self, pod: Pod) -> None:
         """Release the claims of a pod that has gone, as soon as its drivers do."""
-        self._leaving.setdefault(pod.uid, _Leaving(f"{pod.namespace}/{pod.name}")).retry_at = 0.0
-        self._version = object()
+        self._release_soon(pod.uid, f"{pod.namespace}/{pod.name}")
         self.advance()
+
+    def release_all_but(self, pods: Collection[PodUid]) -> None:
+        """Release the claims of other pods than these: of those that went while this process did not run."""
+        for uid in sorted(self.users.difference(pods)):
+            self._release_soon(uid, f"with UID {foreign_text(uid, _MAX_UID)}")
+        self.advance()
+
+    def _release_soon(self, pod: PodUid, name: str) -> None:
+        self._leaving.setdefault(pod, _Leaving(name)).retry_at = 0.0
+        self._version = object()
 
     def is_releasing(self, pod: PodUid) -> bool:
         """Whether the claims of a pod of this UID that has gone are not released yet."""
@@ -241,11 +251,6 @@ class NodeClaims:
         if health != self._health:
             self._health = health
             self._version = object()
-
-    def reconcile(self) -> None:
-        """Release the claims of pods that have gone while this process did not run."""
-        if self.manager is not None:
-            self._tick("reconcile", self.manager.reconcile)
 
     def state(self, pods: "Iterable[tuple[PodState, DraPod]]") -> ClaimsState:
         """Return the claims and drivers now. `pods` are the pods that name claims."""

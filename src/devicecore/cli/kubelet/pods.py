@@ -424,7 +424,7 @@ class PodStarter:
             self._pods.mark_ready()
             self._version += 1
             self._release_in_background(self._manager.update_allocated_devices)
-            self._claims.reconcile()
+            self._claims.release_all_but(self._entries.keys())
 
     def _waits_for(self) -> Iterator[str]:
         """What may yet happen without a change of manifests or devices."""
