@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from devicecore.cli.main import main
 from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode
@@ -93,12 +94,21 @@ def test_json_has_sources_devices_and_findings(file: Path, capsys: pytest.Captur
     assert finding["evidence"][0]["source"] == "checkpoint"
 
 
-def test_metrics_are_text_for_prometheus(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("resource", [GPU, 'a"b\\c\n{d}', "\x1b\u202e", "x" * 5_000, "\u20ac"])
+def test_metrics_are_read_by_prometheus(tmp_path: Path, resource: str, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(encode(CheckpointData(None, {resource: ("gpu-0",)})))
     assert doctor("--checkpoint", str(file), "--metrics") == 0
-    sample = re.compile(r'[a-z_]+\{[a-z_]+="[^"\n]*"(,[a-z_]+="[^"\n]*")*\} \d+')
-    lines = capsys.readouterr().out.splitlines()
-    assert all(line.startswith("# ") or sample.fullmatch(line) for line in lines)
-    assert 'devicecore_doctor_source_read{source="checkpoint"} 1' in lines
+    families = {one.name: one for one in text_string_to_metric_families(capsys.readouterr().out)}
+    assert {one.type for one in families.values()} == {"gauge"}
+    assert all(one.documentation for one in families.values())
+    read = {one.labels["source"]: one.value for one in families["devicecore_doctor_source_read"].samples}
+    assert (read["checkpoint"], read["pods"]) == (1, 0)
+    devices = families["devicecore_doctor_devices"].samples
+    assert {one.labels["state"]: one.value for one in devices} == {"live": 0, "stale": 0, "unknown": 1}
+    assert {one.labels["code"] for one in families["devicecore_doctor_findings"].samples} == {
+        one.code for one in CHECKS
+    }
 
 
 def test_page_and_picture_are_written_besides_what_is_printed(
@@ -167,7 +177,7 @@ def test_no_recorded_checkpoint_is_too_much(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_a_truncated_checkpoint_is_a_finding_wherever_it_ends(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for end in range(0, len(SOUND) - 1, 7):
+    for end in range(len(SOUND) - 1):
         file.write_bytes(SOUND[:end])
         assert doctor("--checkpoint", str(file), "--json") == 1
         codes = [finding["code"] for finding in json.loads(capsys.readouterr().out)["findings"]]
@@ -238,6 +248,24 @@ def test_watch_reports_until_sigterm(file: Path) -> None:
         process.stdout.read()
         assert process.wait(60) == 1
     assert (first["findings"], [one["code"] for one in later["findings"]]) == ([], ["two-owners"])
+
+
+def test_watch_writes_the_page_anew_with_each_report(file: Path, tmp_path: Path) -> None:
+    page = tmp_path / "node.html"
+    command = [sys.executable, "-m", "devicecore", "doctor", "--checkpoint", str(file), "--watch", "--json"]
+    with subprocess.Popen(
+        [*command, "--interval", "0.1", "--html", str(page)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        before = page.read_text()
+        file.write_bytes(SHARED)
+        while not json.loads(process.stdout.readline())["findings"]:
+            pass
+        process.send_signal(signal.SIGTERM)
+        process.stdout.read()
+        assert process.wait(60) == 1
+    assert ("two-owners" in before, "two-owners" in page.read_text()) == (False, True)
 
 
 def test_the_guide_lists_each_finding_with_its_title_its_patience_and_its_issue() -> None:

@@ -75,6 +75,17 @@ def test_the_output_of_doctor_is_a_description(place: Path, capsys: pytest.Captu
     assert fits(place, "two.yaml", "checkpoint") == 0, "a checkpoint alone does not say that devices are not free"
 
 
+@pytest.mark.parametrize("name", ["", "node-7"])
+def test_a_node_is_called_by_its_name_or_else_by_its_file(
+    place: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`doctor --json` has an empty name if it has not read the Node."""
+    node = {"name": name, "devices": [{"resource": GPU, "device": "gpu-0"}]}
+    (place / "node.json").write_text(json.dumps(node))
+    assert fits(place, "one.yaml", "node.json") == 0
+    assert capsys.readouterr().out.startswith(f"{name or place / 'node.json'}: fits")
+
+
 def test_a_resource_that_the_node_does_not_have_does_not_fit(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (place / "other.yaml").write_text((POD % 1).replace("gpu", "fpga"))
     assert fits(place, "other.yaml", "node.yaml") == 1

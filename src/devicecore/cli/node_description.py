@@ -63,7 +63,7 @@ def described_node(document: "Value", options: tuple[str, str, tuple[int, ...]])
     )
     allocations = [Allocation(key, resource, nodes, Receipt(b"")) for (key, resource), nodes in held.items()]
     lists = {resource: tuple(listed.values()) for resource, listed in devices.items()}
-    return TrialNode(document["name"].text(document.file), lists, allocations, topology=topology)
+    return TrialNode(document["name"].text("") or document.file, lists, allocations, topology=topology)
 
 
 def _resource(value: "Value") -> ResourceName:

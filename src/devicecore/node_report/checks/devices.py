@@ -58,15 +58,16 @@ def _would_be_listed(facts: Facts, resource: str, device: str) -> bool:
 
 
 def more_allocated_than_allocatable(facts: Facts) -> Iterator[Found]:
-    """Containers hold more devices than are allocatable."""
+    """Containers hold more devices than are allocatable.
+
+    The kubelet's answer alone does not tell: it leaves out devices whose topology has no nodes.
+    """
     node = facts.look.node.value
     for resource, devices in facts.in_use.items():
-        allocatable = len(facts.healthy.get(resource, ())) or None
-        source, what = Source.CHECKPOINT, "healthy devices"
-        if resource in facts.listed:
-            source = Source.PLUGINS
-        elif resource in facts.allocatable:
-            source = Source.POD_RESOURCES
+        allocatable, source, what = None, Source.CHECKPOINT, "healthy devices"
+        if resource in facts.listed or resource in facts.registered:
+            allocatable = len(facts.healthy[resource]) or None
+            source = Source.PLUGINS if resource in facts.listed else Source.CHECKPOINT
         if node is not None and resource in node.allocatable:
             allocatable, source, what = node.allocatable[resource], Source.NODE, "status.allocatable"
         if allocatable is not None and len(devices) > allocatable:
