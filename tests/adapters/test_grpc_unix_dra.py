@@ -137,6 +137,33 @@ def raw_driver(
 
 
 class TestCalls:
+    def test_each_call_is_observed_with_its_code_and_its_time(self, directory: Path) -> None:
+        heard, observed = Heard(), list[tuple[str, str, str, float]]()
+        transport = GrpcDriverTransport(directory, observe=lambda *call: observed.append(call))
+        transport.start(heard)
+        path = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/Node"
+        refuse = {"UnprepareResources": lambda _, context: context.abort(grpc.StatusCode.INTERNAL, "broken")}
+        with raw_driver(directory, {"NodePrepareResources": lambda _, __: b"", **refuse}):
+            (instance,) = heard.wait_for(DriverConnected)
+            transport.prepare(instance, [])
+            with pytest.raises(DriverCallError):
+                transport.unprepare(instance, [])
+        transport.stop()
+        assert [call[:3] for call in observed] == [
+            (GPU_DRIVER, f"{path}PrepareResources", "OK"),
+            (GPU_DRIVER, f"{path}UnprepareResources", "Internal"),
+        ]
+        assert all(0 <= call[3] < PATIENCE for call in observed)
+
+    def test_a_cut_connection_is_made_again_and_the_driver_stays_registered(self, directory: Path) -> None:
+        heard = Heard()
+        with started(directory, heard) as transport, raw_driver(directory, {"NodePrepareResources": lambda _, __: b""}):
+            (instance,) = heard.wait_for(DriverConnected)
+            transport.disconnect(instance)
+            heard.wait_for(DriverConnected, 2)
+            assert transport.prepare(instance, []) == {}
+            assert DriverRemoved not in heard.kinds(instance)
+
     def test_a_silent_driver_fails_in_time_and_delays_no_other(self, directory: Path) -> None:
         heard, release = DriverEvents(), threading.Event()
         nic = AnsweringDriver(NIC_DRIVER)
@@ -253,7 +280,7 @@ class TestConnections:
             with served(directory, AnsweringDriver()):
                 heard.wait_for(DriverConnected)
             with served(directory, AnsweringDriver()):
-                old, new = heard.wait_for(DriverConnected, 2)
+                old, new = heard.wait_for(DriverRegistered, 2)  # the old one may be connected to the new process first
         assert old.endpoint == new.endpoint
         assert old.generation < new.generation
         assert heard.of(DriverRemoved) == [old]

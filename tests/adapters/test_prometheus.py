@@ -16,6 +16,7 @@ from devicecore.adapters import prometheus
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.adapters.prometheus import (
     MAX_CONNECTIONS,
+    MAX_LABEL_LENGTH,
     MAX_RESOURCES,
     CannotListenError,
     MetricsServer,
@@ -24,6 +25,8 @@ from devicecore.adapters.prometheus import (
 )
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.device_set import DeviceSet
+from devicecore.domain.dra.claims import ClaimCache, ClaimInfo, ClaimPhase
+from devicecore.domain.dra.model import ClaimKey, ClaimUid, DriverName
 from devicecore.domain.errors import SetUpError
 from devicecore.domain.inventory import DeviceReport, Inventory, Resource
 from devicecore.domain.ledger import Ledger
@@ -42,6 +45,7 @@ from devicecore.domain.node_state import NodeState
 from devicecore.plugins.simulated import SimulatedPlugin
 from tests.reliability.scale import scale
 
+DRIVER = DriverName("gpu.example.com")
 GPU, NIC = resource_name("nvidia.com/gpu"), resource_name("acme.io/nic")
 
 IDLE = scale(100, 900)
@@ -348,3 +352,36 @@ class TestServing:
             pytest.skip(f"no IPv6 here: {error}")
         with server:
             assert scraped(server)
+
+
+def test_dra_is_measured_as_by_a_kubelet() -> None:
+    metrics = PrometheusMetrics()
+    assert not [one for one in metrics.registry.collect() if one.name.startswith("dra_")]  # for device plugins only
+    key = ClaimKey("default", "one")
+    claims = (
+        ClaimInfo(key, ClaimUid("c-1"), drivers={DRIVER: None}, phase=ClaimPhase.PREPARED),
+        ClaimInfo(ClaimKey("default", "two"), ClaimUid("c-2"), drivers={DRIVER: None}),
+    )
+    metrics.count_claims(lambda: ClaimCache.of(claims))
+    metrics.dra_operation("PrepareResources", 0.25, failed=True)
+    path = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources"
+    metrics.driver_call(DRIVER, path, "Unavailable", 45.0)
+    read = metrics.registry.get_sample_value
+    operation = {"operation_name": "PrepareResources", "is_error": "true"}
+    assert read("dra_operations_duration_seconds_bucket", {**operation, "le": "0.1"}) == 0
+    assert read("dra_operations_duration_seconds_bucket", {**operation, "le": "40"}) == 1
+    labels = {"driver_name": DRIVER, "method_name": path, "grpc_status_code": "Unavailable"}
+    assert read("dra_grpc_operations_duration_seconds_bucket", {**labels, "le": "40"}) == 0
+    assert read("dra_grpc_operations_duration_seconds_sum", labels) == 45.0
+    assert read("dra_resource_claims_in_use", {"driver_name": "<any>"}) == 1
+    assert read("dra_resource_claims_in_use", {"driver_name": DRIVER}) == 1
+
+
+def test_names_of_many_drivers_need_bounded_memory() -> None:
+    metrics = PrometheusMetrics()
+    for number in range(MAX_RESOURCES + 10):
+        metrics.driver_call(f"{number}" * 1000, "m", "OK", 0.1)
+    (family,) = (one for one in metrics.registry.collect() if one.name == "dra_grpc_operations_duration_seconds")
+    names = {sample.labels["driver_name"] for sample in family.samples}
+    assert len(names) == MAX_RESOURCES
+    assert max(map(len, names)) <= MAX_LABEL_LENGTH

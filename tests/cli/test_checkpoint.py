@@ -16,7 +16,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 DATA = Path(__file__).parent.parent / "data" / "checkpoint"
 GOOD, AS_PRINTED, EMPTY = (str(DATA / f"v1.13-{name}.json") for name in ("two-pods", "one-pod", "empty"))
-FIELDS = ["file", "verdict", "format", "stored", "computed", "entries", "resources", "problem", "warnings"]
+FIELDS = ["file", "kind", "verdict", "format", "stored", "computed", "entries", "resources", "problem", "warnings"]
 
 
 @pytest.fixture

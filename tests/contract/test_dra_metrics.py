@@ -6,6 +6,7 @@ import pytest
 from attrs import field, frozen
 
 from devicecore.adapters.memory_dra import MemoryDraMetrics
+from devicecore.adapters.prometheus import PrometheusMetrics
 from devicecore.testing.contracts.dra_metrics import DRA_METRICS, MakeDraMetrics
 
 Check = Callable[[MakeDraMetrics], None]
@@ -22,6 +23,19 @@ class InMemory:
         return len(found), sum(found)
 
 
+@frozen
+class InPrometheus:
+    """Operations are what a scrape shows."""
+
+    metrics: PrometheusMetrics = field(factory=PrometheusMetrics)
+
+    def operations(self, operation: str, *, failed: bool) -> tuple[int, float]:
+        labels = {"operation_name": operation, "is_error": "true" if failed else "false"}
+        name = "dra_operations_duration_seconds"
+        count, total = (self.metrics.registry.get_sample_value(f"{name}_{one}", labels) for one in ("count", "sum"))
+        return int(count or 0), total or 0.0
+
+
 class Inverted(MemoryDraMetrics):
     """As kubelets before 1.36."""
 
@@ -29,7 +43,7 @@ class Inverted(MemoryDraMetrics):
         super().dra_operation(operation, seconds, failed=not failed)
 
 
-@pytest.mark.parametrize("make", [InMemory])
+@pytest.mark.parametrize("make", [InMemory, InPrometheus])
 @pytest.mark.parametrize("check", DRA_METRICS)
 def test_all_metrics_keep_the_contract(check: Check, make: MakeDraMetrics) -> None:
     check(make)

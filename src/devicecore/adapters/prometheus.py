@@ -11,14 +11,14 @@ import sys
 import threading
 import time
 from bisect import bisect_left
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from itertools import accumulate, islice
 from operator import sub
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from wsgiref.simple_server import WSGIRequestHandler
 
 from attrs import Factory, define, field, frozen
@@ -32,11 +32,17 @@ from devicecore.domain.model import ResourceName
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.text import foreign_text
 
+if TYPE_CHECKING:
+    from devicecore.domain.dra.claims import ClaimCache
+
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """The upper bounds, in seconds, by which a kubelet sorts Allocate calls (Go: `prometheus.DefBuckets`)."""
 
 ADMISSION_BUCKETS = tuple(0.05 * 2**power for power in range(15))
 """The upper bounds, in milliseconds, by which a kubelet sorts admissions."""
+
+DRA_BUCKETS = tuple(0.1 * (40 / 0.1) ** (power / 14) for power in range(15))
+"""The upper bounds, in seconds, by which a kubelet sorts operations of dynamic resource allocation."""
 
 MAX_RESOURCES = 256
 """Resources of which calls are counted. Beyond that, the resource that was used least recently is forgotten."""
@@ -74,6 +80,9 @@ class CannotListenError(SetUpError):
 class PrometheusMetrics:
     """Counts the kubelet's device metrics and exposes them on its own `registry`. Thread-safe.
 
+    It takes the measurements of both managers: `DeviceManager(metrics=...)` and `DraManager(metrics=...)`. To measure
+    calls to DRA drivers, pass `driver_call` to `GrpcDriverTransport` as `observe`.
+
     To count calls of the pod-resources API, pass `pod_resources_request` to the server as `observe`.
 
     `devicecore_devices{resource_name, state}` is the number of devices that are `free` (healthy and not in use),
@@ -89,10 +98,13 @@ class PrometheusMetrics:
         self.registry: CollectorRegistry = CollectorRegistry()
         self._state = state
         self._sink_problem: Callable[[], object] | None = None
+        self._claims: Callable[[], ClaimCache] | None = None
         self._lock = threading.Lock()  # held while the fields below change
         self._calls: OrderedDict[str, _Calls] = OrderedDict()  # by resource, the least recently used first
         self._admissions = _Histogram(ADMISSION_BUCKETS)
         self._failed_admissions = 0
+        self._operations: dict[tuple[str, bool], _Histogram] = {}
+        self._driver_calls: OrderedDict[tuple[str, str, str], _Histogram] = OrderedDict()  # as the resources
         self._pod_resources: dict[str, dict[str, int]] = {
             "requests_total": {},
             **{f"{kind}_{method}": {} for kind in ("requests", "errors") for method in _POD_RESOURCES.values()},
@@ -106,6 +118,10 @@ class PrometheusMetrics:
     def count_sink_problems(self, problem: Callable[[], object]) -> None:
         """Show from now on whether the node's status is published: `problem` returns None if nothing prevents it."""
         self._sink_problem = problem
+
+    def count_claims(self, claims: Callable[[], "ClaimCache"]) -> None:
+        """Count the prepared claims of a DRA manager from now on, such as `lambda: dra_manager.claims`."""
+        self._claims = claims
 
     def device_plugin_registration(self, resource: str) -> None:
         """Count a Register call."""
@@ -132,6 +148,20 @@ class PrometheusMetrics:
             self._admissions.add(float(int(seconds * 1000)))  # a kubelet measures whole milliseconds
             self._failed_admissions += failed
 
+    def dra_operation(self, operation: str, seconds: float, *, failed: bool) -> None:
+        """Count an operation of a DRA manager."""
+        with self._lock:
+            self._operations.setdefault((operation, failed), _Histogram(DRA_BUCKETS)).add(seconds)
+
+    def driver_call(self, driver: str, method: str, code: str, seconds: float) -> None:
+        """Count a call to a DRA driver: `method` is its full name, `code` the gRPC code as Go spells it."""
+        with self._lock:
+            key = (foreign_text(driver, MAX_LABEL_LENGTH), method, code)
+            self._driver_calls.setdefault(key, _Histogram(DRA_BUCKETS)).add(seconds)
+            self._driver_calls.move_to_end(key)
+            if len(self._driver_calls) > MAX_RESOURCES:
+                self._driver_calls.popitem(last=False)
+
     def pod_resources_request(self, method: str, version: str, failed: bool) -> None:  # noqa: FBT001 - as the server calls it
         """Count a call of the pod-resources API; a kubelet counts calls of v1alpha1 only in the total."""
         series = ["requests_total"]
@@ -152,6 +182,8 @@ class PrometheusMetrics:
             durations = {resource: calls.durations.read() for resource, calls in self._calls.items()}
             admissions, failed = self._admissions.read(), self._failed_admissions
             pod_resources = {series: dict(counts) for series, counts in self._pod_resources.items()}
+            operations = {key: histogram.read() for key, histogram in self._operations.items()}
+            driver_calls = {key: histogram.read() for key, histogram in self._driver_calls.items()}
         counter = CounterMetricFamily(
             "kubelet_device_plugin_registration_total",
             "[ALPHA] Cumulative number of device plugin registrations. Broken down by resource name.",
@@ -172,6 +204,9 @@ class PrometheusMetrics:
         yield histogram
         yield from _topology_manager(*admissions, failed)
         yield from _pod_resources(pod_resources)
+        yield from _dra(operations, driver_calls)
+        if self._claims is not None:
+            yield _claims_in_use(self._claims())
         devices = GaugeMetricFamily(
             "devicecore_devices",
             "Devices by state. A device that is allocated and unhealthy is counted in both.",
@@ -336,7 +371,7 @@ class _Histogram:
 
     def read(self) -> tuple[_Buckets, float]:
         """The numbers up to each bound, and the sum of all durations."""
-        bounds = (*(f"{bound:g}" for bound in self.bounds), "+Inf")
+        bounds = (*(repr(bound).removesuffix(".0") for bound in self.bounds), "+Inf")
         return list(zip(bounds, accumulate(self.counts), strict=True)), self.total
 
 
@@ -354,6 +389,45 @@ def _topology_manager(buckets: _Buckets, total: float, failed: int) -> Iterator[
     yield CounterMetricFamily(f"{prefix}_errors_total", "[ALPHA] Pods whose resources could not be aligned.", failed)
     help_text = "[ALPHA] How long admissions took, in milliseconds."
     yield HistogramMetricFamily(f"{prefix}_duration_ms", help_text, buckets, total)
+
+
+def _dra(
+    operations: "Mapping[tuple[str, bool], tuple[_Buckets, float]]",
+    driver_calls: "Mapping[tuple[str, str, str], tuple[_Buckets, float]]",
+) -> Iterator[Metric]:
+    """A program without dynamic resource allocation shows none of this."""
+    if operations:
+        metric = HistogramMetricFamily(
+            "dra_operations_duration_seconds",
+            "[ALPHA] Duration in seconds to prepare or release the ResourceClaims of a pod.",
+            labels=("operation_name", "is_error"),
+        )
+        for (operation, failed), (buckets, total) in sorted(operations.items()):
+            metric.add_metric([operation, str(failed).lower()], buckets, total)
+        yield metric
+    if driver_calls:
+        metric = HistogramMetricFamily(
+            "dra_grpc_operations_duration_seconds",
+            "[ALPHA] Duration in seconds of calls to DRA drivers.",
+            labels=("driver_name", "method_name", "grpc_status_code"),
+        )
+        for labels, (buckets, total) in sorted(driver_calls.items()):
+            metric.add_metric(labels, buckets, total)
+        yield metric
+
+
+def _claims_in_use(cache: "ClaimCache") -> Metric:
+    drivers = [claim.drivers for claim in cache.claims.values() if claim.is_prepared]
+    counts = Counter(driver for of_claim in drivers for driver in of_claim)
+    metric = GaugeMetricFamily(
+        "dra_resource_claims_in_use",
+        "[ALPHA] ResourceClaims that are prepared, by driver; <any> is the number of all.",
+        labels=("driver_name",),
+    )
+    metric.add_metric(["<any>"], len(drivers))
+    for driver, count in sorted(counts.most_common(MAX_RESOURCES)):
+        metric.add_metric([foreign_text(driver, MAX_LABEL_LENGTH)], count)
+    return metric
 
 
 def _pod_resources(counts: Mapping[str, Mapping[str, int]]) -> Iterator[Metric]:

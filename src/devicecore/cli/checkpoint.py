@@ -6,7 +6,9 @@ Law: no command changes the file that it is given.
 from typing import TYPE_CHECKING
 
 import click
+from attrs import frozen
 
+from devicecore.cli.checkpoint_claims import ClaimsFile, entries_with, examine_claims, is_claims_file, print_claims
 from devicecore.cli.checkpoint_convert import convert
 from devicecore.cli.checkpoint_diff import diff
 from devicecore.cli.checkpoint_files import facts, load, path_of
@@ -28,6 +30,10 @@ def checkpoint() -> None:
     """Examine, repair and compare a kubelet's checkpoint of which pod has which devices.
 
     $ devicecore checkpoint verify /var/lib/kubelet/device-plugins
+
+    verify, show and diff also take dra_manager_state, the kubelet's file of prepared ResourceClaims.
+
+    $ devicecore checkpoint show /var/lib/kubelet/dra_manager_state
 
     No command changes the file that it is given: repair and convert write a new one.
     """
@@ -52,14 +58,16 @@ def verify(*, as_json: bool, strict: bool, files: tuple[str, ...]) -> int:
     A device that two pods hold, or that a pod holds and no plugin has registered as healthy, gives a warning: a kubelet
     accepts such a file. With --strict, the exit status is 1 then as well.
 
+    FILE may be a dra_manager_state, which is known by its content. There, a device of two claims, a claim without pods
+    and a claim with two entries give warnings. A file of a kubelet before 1.32 has the verdict checksum, because later
+    kubelets refuse it.
+
     $ devicecore checkpoint verify --json /backup/*/kubelet_internal_checkpoint
     """
-    from devicecore.domain.checkpoint import FileVerdict
     from devicecore.domain.errors import StoreError
-    from devicecore.system.json_values import to_json
 
     status = 0
-    reports = []
+    reports: list[_Examined] = []
     for file in files:
         path = path_of(file)
         try:
@@ -68,13 +76,13 @@ def verify(*, as_json: bool, strict: bool, files: tuple[str, ...]) -> int:
             complain("devicecore checkpoint verify", str(error))
             status = _UNUSABLE
         else:
-            reports.append((path, *_examined(blob)))
+            reports.append(_examined_any(path, blob))
     if as_json:
-        print_json([{"file": file, **to_json(report), "warnings": warnings} for file, report, warnings in reports])
-    for file, report, warnings in () if as_json else reports:
-        for line in (_sentence(report), *(f"warning: {warning}" for warning in warnings)):
-            click.echo(foreign_text(f"{file}: {line}", MAX_SENTENCE))
-    is_negative = any(report.verdict is not FileVerdict.OK or (strict and warnings) for _, report, warnings in reports)
+        print_json([report.document for report in reports])
+    for report in () if as_json else reports:
+        for line in (report.sentence, *(f"warning: {warning}" for warning in report.warnings)):
+            click.echo(foreign_text(f"{report.file}: {line}", MAX_SENTENCE))
+    is_negative = any(not report.is_ok or (strict and report.warnings) for report in reports)
     return status or (_NEGATIVE if is_negative else 0)
 
 
@@ -94,7 +102,7 @@ def show(
 
     Shows the devices of each container by NUMA node, and what else its plugins gave it; then the devices that are
     registered. FILE is one for `checkpoint verify`, and the warnings are the same. If the verdict is not ok, what can
-    be read is shown, with exit status 1.
+    be read is shown, with exit status 1. Of a dra_manager_state, shows each claim with its pods and devices.
 
     $ devicecore checkpoint show /var/lib/kubelet/device-plugins
 
@@ -108,6 +116,11 @@ def show(
         raise click.UsageError(message)
     file = path_of(file)
     blob = load(file)
+    if is_claims_file(file, blob):
+        if resources or free_only:
+            message = f"--resource and --free are for devices of plugins, and {file} has ResourceClaims."
+            raise click.UsageError(message)
+        return _show_claims(examine_claims(file, blob), pods, as_json=as_json, strict=strict)
     report, warnings = _examined(blob)
     is_readable = blob is not None and report.verdict in {FileVerdict.OK, FileVerdict.CHECKSUM}
     data = decode(blob or b"").data if is_readable else CheckpointData()
@@ -123,6 +136,42 @@ def show(
         complain("devicecore checkpoint show", f"{file}: {report.problem}")
         return _NEGATIVE
     return _NEGATIVE if strict and warnings else 0
+
+
+def _show_claims(found: ClaimsFile, pods: tuple[str, ...], *, as_json: bool, strict: bool) -> int:
+    shown = entries_with(found, pods)
+    if as_json:
+        print_json(found.document(shown))
+    else:
+        print_claims(found, shown)
+        for warning in found.warnings:
+            complain("devicecore checkpoint show", f"warning: {warning}")
+    if not found.is_ok:
+        complain("devicecore checkpoint show", f"{found.file}: {found.report.problem}")
+    return _NEGATIVE if not found.is_ok or (strict and found.warnings) else 0
+
+
+@frozen
+class _Examined:
+    """A verdict on a file of either kind."""
+
+    file: str
+    sentence: str
+    document: dict[str, object]
+    warnings: tuple[str, ...]
+    is_ok: bool
+
+
+def _examined_any(file: str, blob: bytes | None) -> _Examined:
+    from devicecore.domain.checkpoint import FileVerdict
+    from devicecore.system.json_values import to_json
+
+    if is_claims_file(file, blob):
+        claims = examine_claims(file, blob)
+        return _Examined(file, claims.sentence, claims.document(), claims.warnings, claims.is_ok)
+    report, warnings = _examined(blob)
+    document = {"file": file, "kind": "devices", **to_json(report), "warnings": warnings}
+    return _Examined(file, _sentence(report), document, warnings, report.verdict is FileVerdict.OK)
 
 
 def _examined(blob: bytes | None) -> "tuple[FileReport, tuple[str, ...]]":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from devicecore.cli.checkpoint_claims import is_claims_file
 from devicecore.cli.checkpoint_files import load, lost_fields, path_of, refuse_to_overwrite, write_new
 from devicecore.cli.output import complain, json_option, print_json
 
@@ -46,6 +47,9 @@ def convert(*, as_json: bool, wanted: str, output: str | None, force: bool, file
     if output is not None:
         refuse_to_overwrite(file, output, force=force)
     blob = load(file)
+    if is_claims_file(file, blob):
+        message = f"{file} has ResourceClaims. That file has one format only."
+        raise click.UsageError(message)
     report = judge(blob)
     if report.verdict is not FileVerdict.OK or blob is None:
         return _refused(file, report, as_json=as_json)

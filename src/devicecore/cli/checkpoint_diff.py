@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from devicecore.cli.checkpoint_claims import ClaimsFile, counted_claims, examine_claims, is_claims_file, lines_of
 from devicecore.cli.checkpoint_files import facts, load, path_of
 from devicecore.cli.output import MAX_VALUE, complain, json_option, print_json
 from devicecore.domain.text import foreign_text
@@ -41,6 +42,8 @@ def diff(*, as_json: bool, before: str, after: str) -> int:
     checksum do. NUMA nodes are compared if both files have format 2, because the older formats have none. If only the
     checksum differs, the entries are in another order, or a file was changed by hand.
 
+    Of two files dra_manager_state, says which claims only one has, and which have other pods or devices.
+
     BEFORE and AFTER are files for `checkpoint verify`. A file with a wrong checksum is compared, with a warning. The
     exit status is 0 if nothing differs, 1 if something does, and 2 if a file cannot be read.
 
@@ -49,7 +52,14 @@ def diff(*, as_json: bool, before: str, after: str) -> int:
     from devicecore.domain.checkpoint import Difference, difference
 
     files = path_of(before), path_of(after)
-    (first, report), (second, other_report) = map(_read, files)
+    blobs = tuple(map(load, files))
+    kinds = {is_claims_file(file, blob) for file, blob in zip(files, blobs, strict=True)}
+    if len(kinds) > 1:
+        message = f"{files[0]} and {files[1]} cannot be compared: one has devices of plugins, one has ResourceClaims."
+        raise click.UsageError(message)
+    if True in kinds:
+        return _diff_claims([examine_claims(*one) for one in zip(files, blobs, strict=True)], as_json=as_json)
+    (first, report), (second, other_report) = map(_read, files, blobs)
     if first is None or second is None:
         if as_json:
             print_json({"files": list(map(_file, files, (report, other_report)))})
@@ -67,10 +77,34 @@ def diff(*, as_json: bool, before: str, after: str) -> int:
     return _DIFFERENT if is_other_file or found != Difference() else 0
 
 
-def _read(file: str) -> "tuple[Decoded | None, FileReport]":
+def _diff_claims(files: list[ClaimsFile], *, as_json: bool) -> int:
+    from devicecore.domain.dra.state_difference import StateDifference, state_difference
+    from devicecore.system.json_values import to_json
+
+    before, after = files
+    for one in files:
+        if not one.is_ok:
+            complain(_COMMAND, f"{'' if one.entries is None else 'warning: '}{one.file}: {one.report.problem}")
+    documents = [one.document() for one in files]
+    if before.entries is None or after.entries is None:
+        if as_json:
+            print_json({"files": documents})
+        return _UNUSABLE
+    found = state_difference(before.entries, after.entries)
+    is_other_file = before.report.stored != after.report.stored
+    if as_json:
+        print_json({"files": documents, **to_json(found)})
+    else:
+        for line in lines_of(found):
+            click.echo(foreign_text(line, MAX_VALUE))
+        if is_other_file:
+            click.echo(f"files: {counted_claims(before)} and {counted_claims(after)}")
+    return _DIFFERENT if is_other_file or found != StateDifference() else 0
+
+
+def _read(file: str, blob: bytes | None) -> "tuple[Decoded | None, FileReport]":
     from devicecore.domain.checkpoint import FileVerdict, decode, judge
 
-    blob = load(file)
     report = judge(blob)
     is_readable = report.verdict in {FileVerdict.OK, FileVerdict.CHECKSUM}
     if report.verdict is not FileVerdict.OK:
@@ -81,7 +115,7 @@ def _read(file: str) -> "tuple[Decoded | None, FileReport]":
 def _file(file: str, report: "FileReport") -> dict[str, object]:
     from devicecore.system.json_values import to_json
 
-    return {"file": file, **to_json(report)}
+    return {"file": file, "kind": "devices", **to_json(report)}
 
 
 def _document(

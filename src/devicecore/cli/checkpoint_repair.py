@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from devicecore.cli.checkpoint_claims import is_claims_file
 from devicecore.cli.checkpoint_files import load, lost_fields, path_of, refuse_to_overwrite, write_new
 from devicecore.cli.output import MAX_VALUE, complain, json_option, print_json
 from devicecore.domain.text import foreign_text
@@ -82,6 +83,8 @@ def repair(
     blob = load(file)
     if blob is None:
         return _refused(file, "there is no checkpoint", as_json=as_json)
+    if is_claims_file(file, blob):
+        return _refused(file, "it has ResourceClaims, and only checkpoints of devices are repaired", as_json=as_json)
     try:
         found = salvage(blob)
     except MalformedCheckpointError as error:

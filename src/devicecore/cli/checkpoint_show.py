@@ -47,6 +47,7 @@ def document(file: str, report: FileReport, data: CheckpointData, shown: Filter)
     registered = data.registered_devices
     return {
         "file": file,
+        "kind": "devices",
         **{name: value for name, value in to_json(report).items() if name != "resources"},
         "entries": None if data.entries is None else [_entry(entry) for entry in shown.entries(data)],
         "registered": registered and {name: ids for name, ids in registered.items() if shown.has_resource(name)},

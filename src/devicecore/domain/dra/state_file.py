@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import compress
 from operator import is_not
+from typing import TypeVar
 from zlib import crc32
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
-from devicecore.domain.checkpoint.go_json import Json, parse
+from devicecore.domain.checkpoint.go_json import Json, Object, parse
 from devicecore.domain.checkpoint.go_text import json_text
 from devicecore.domain.checkpoint.go_values import (
     Fields,
@@ -25,12 +26,15 @@ from devicecore.domain.checkpoint.go_values import (
     into_strings,
     into_struct,
     into_uint,
+    new_strings,
 )
 from devicecore.domain.checkpoint.verdict import FileVerdict
 from devicecore.domain.dra.claims import ClaimCache, ClaimInfo
 from devicecore.domain.dra.model import ClaimKey, ClaimUid, DriverName, PreparedDevice
 from devicecore.domain.errors import CorruptCheckpointError, MalformedCheckpointError
 from devicecore.domain.model import PodUid
+
+Struct = TypeVar("Struct")
 
 FILE_NAME = "dra_manager_state"
 """What a kubelet calls the file, in its root directory."""
@@ -172,18 +176,42 @@ def decode(blob: bytes) -> DecodedState:
         MalformedCheckpointError: it is not a file of claims.
         CorruptCheckpointError: its checksum is wrong. This is checked before its claims are read.
     """
+    file = _struct(_File(), parse(blob), _FILE_FIELDS)
+    # A lone surrogate became U+FFFD in `parse`, so the text has bytes.
+    data = file.data.encode()
+    computed = crc32(data)
+    if file.checksum != computed:
+        raise CorruptCheckpointError(file.checksum, computed, _explain(file))
+    return DecodedState(_entries(data), file.checksum, computed)
+
+
+def entries_of(blob: bytes) -> tuple[ClaimEntry, ...]:
+    """The entries of a file, for readers that only look: its checksum is not compared.
+
+    A file of a kubelet before 1.32 is read as well (kubelet-dra.md 9.4). Until 1.30 it has the CDI names of each driver
+    and no devices, so the names of one driver are shown as those of one device without a name.
+
+    Raises:
+        MalformedCheckpointError: it is not a file of claims.
+    """
+    document = parse(blob)
+    file = _struct(_File(), document, _FILE_FIELDS)
+    if file.data.encode() != _EMPTY:
+        return _entries(file.data.encode())
+    former = _struct(_FormerFile(), document, _FORMER_FILE_FIELDS)
+    return tuple(entry.frozen() for entry in former.entries.items) if former.entries else ()
+
+
+def _entries(data: bytes) -> tuple[ClaimEntry, ...]:
+    read = _struct(_Data(), parse(data), _DATA_FIELDS)
+    return tuple(entry.frozen() for entry in read.entries.items) if read.entries else ()
+
+
+def _struct(struct: Struct, value: Json, fields: Fields) -> Struct:
     try:
-        file = into_struct(_File(), parse(blob), _FILE_FIELDS)
-        # A lone surrogate became U+FFFD in `parse`, so the text has bytes.
-        data = file.data.encode()
-        computed = crc32(data)
-        if file.checksum != computed:
-            raise CorruptCheckpointError(file.checksum, computed, _explain(file))
-        read = into_struct(_Data(), parse(data), _DATA_FIELDS)
+        return into_struct(struct, value, fields)
     except RefusedError as refusal:
         raise MalformedCheckpointError(problem=str(refusal)) from None
-    entries = read.entries.items if read.entries else ()
-    return DecodedState(tuple(entry.frozen() for entry in entries), file.checksum, computed)
 
 
 def _explain(file: "_File") -> str:
@@ -225,6 +253,23 @@ class _Entry:
                 for name, state in self.drivers.items()
             }
         return ClaimEntry(self.uid, self.name, self.namespace, None if self.pods is None else tuple(self.pods), drivers)
+
+
+@define
+class _FormerEntry(_Entry):
+    cdi_names: dict[str, tuple[str, ...] | None] | None = None
+
+    def frozen(self) -> ClaimEntry:
+        entry = super().frozen()
+        if entry.drivers is not None or self.cdi_names is None:
+            return entry
+        named = {name: (PreparedDevice("", "", cdi_ids=ids),) for name, ids in self.cdi_names.items()}
+        return evolve(entry, drivers=named)
+
+
+@define
+class _FormerFile:
+    entries: Slice[_FormerEntry] | None = None
 
 
 @define
@@ -284,6 +329,25 @@ _ENTRY_FIELDS: Fields = fields_of(
         ),
     }
 )
+_FORMER_ENTRY_FIELDS: Fields = {
+    **_ENTRY_FIELDS,
+    **fields_of(
+        {"CDIDevices": ("cdi_names", partial(into_map, key=str, new=new_strings, wanted="map[string][]string"))}
+    ),
+}
+_FORMER_FILE_FIELDS: Fields = fields_of(
+    {
+        "entries": (
+            "entries",
+            partial(
+                into_slice,
+                zero=_FormerEntry,
+                into=partial(into_struct, fields=_FORMER_ENTRY_FIELDS),
+                wanted="state.ClaimInfoStateList",
+            ),
+        )
+    }
+)
 _into_entries = partial(
     into_slice, zero=_Entry, into=partial(into_struct, fields=_ENTRY_FIELDS), wanted="state.ClaimInfoStateList"
 )
@@ -297,6 +361,23 @@ _DATA_FIELDS: Fields = fields_of(
 _FILE_FIELDS: Fields = fields_of(
     {"Data": ("data", into_string), "Checksum": ("checksum", partial(into_uint, allowed=_UINT32))}
 )
+
+
+def is_file_of_claims(blob: bytes) -> bool | None:
+    """Whether a file is one of claims, and not a checkpoint of device plugins; None if its content does not say.
+
+    In a file of claims `Data` is a text, in a checkpoint an object.
+    """
+    try:
+        document = parse(blob)
+    except MalformedCheckpointError:
+        return None
+    if not isinstance(document, Object):
+        return None
+    fields = {name.lower(): value for name, value in document}
+    if "data" in fields and fields["data"] is not None:
+        return isinstance(fields["data"], str)
+    return True if isinstance(fields.get("entries"), list) else None
 
 
 # --- judging ---------------------------------------------------------------------------------------------------------

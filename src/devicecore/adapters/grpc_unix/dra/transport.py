@@ -8,6 +8,7 @@ import itertools
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -33,6 +34,9 @@ from devicecore.wire.dra_conversion import TooMuchError, from_claims, to_prepare
 
 MAX_DRIVER_NAME = 253
 """Characters of a driver's name; Kubernetes allows 63 in the objects that name it."""
+
+CallObserver = Callable[[str, str, str, float], object]
+"""Takes a driver's name, the full name of a method, a gRPC code as Go spells it, and seconds."""
 
 _LISTENER_THREADS = 8
 
@@ -80,6 +84,8 @@ class GrpcDriverTransport:
         dial_timeout: seconds for a registration socket to answer.
         max_message_bytes: how long a driver's message may be.
         health_pause: seconds after the end of a health stream until the next one is opened.
+        observe: called after each call to a driver, from any thread, such as `PrometheusMetrics.driver_call`. It must
+            not block or raise.
     """
 
     def __init__(
@@ -91,12 +97,14 @@ class GrpcDriverTransport:
         dial_timeout: float = 10.0,
         max_message_bytes: int = 4 * 1024 * 1024,
         health_pause: float = 5.0,
+        observe: CallObserver | None = None,
     ) -> None:
         self._registry = None if plugins_registry is None else Path(plugins_registry).absolute()
         self._allow_shared = allow_shared_directory
         self._limits = DriverLimits(
             dial=dial_timeout, message_bytes=max_message_bytes, call=call_timeout, health_pause=health_pause
         )
+        self._observe = observe
         self._generations = itertools.count(1)
         self._changing = threading.Lock()  # start and stop exclude each other
         self._running: _Running | None = None
@@ -179,12 +187,21 @@ class GrpcDriverTransport:
         except ValueError as error:  # a lone surrogate in a name
             cause = f"grpc: error while marshaling: {error}"
             raise DriverCallError(method.name, "Internal", cause) from error
+        began, code = time.monotonic(), "OK"
         try:
             return read(running.loop.run(client.call(method, request)))
+        except DriverCallError as error:
+            code = error.code
+            raise
         except TooMuchError as error:
-            raise DriverCallError(method.name, "ResourceExhausted", str(error), unanswered=True) from error
+            code = "ResourceExhausted"
+            raise DriverCallError(method.name, code, str(error), unanswered=True) from error
         except LoopStoppedError:
+            code = "Canceled"
             raise calls.closing(method.name) from None
+        finally:
+            if self._observe is not None:
+                self._observe(instance.driver, method.path, code, time.monotonic() - began)
 
     async def _register(self, name: str, endpoint: str, services: Sequence[str]) -> "RegisteredDriver":
         running = self._running
