@@ -59,7 +59,7 @@ unit: $(VENV)/.dev ## tests, with the examples in README.md and docs/, and their
 	done
 
 laws: $(VENV)/.dev ## the laws of tests/property on 1,000 new examples each, not 30: some minutes
-	@$(BIN)/pytest --quiet --numprocesses=auto --hypothesis-profile=thorough tests/property
+	@$(BIN)/pytest --quiet --numprocesses=auto --hypothesis-profile=thorough --override-ini=faulthandler_timeout=1800 tests/property
 
 SEEDS ?= 0-119
 STEPS ?= 1000

@@ -4,14 +4,14 @@ import base64
 import fcntl
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from attrs import define, field
 
@@ -31,8 +31,13 @@ _FLAGS = (
 )
 # A browser that is to be driven by a pipe reads from descriptor 3 and writes to 4.
 _TRAMPOLINE = "import os, sys; a = sys.argv; os.dup2(int(a[1]), 3); os.dup2(int(a[2]), 4); os.execv(a[3], a[3:])"
+_PATIENCE = 60  # seconds that an answer may take on a busy machine
 _KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39}
 _KEYS["ArrowDown"] = 40
+
+
+class BrowserError(Exception):
+    """The browser has ended, or hangs."""
 
 
 def chromium() -> str | None:
@@ -50,16 +55,21 @@ class Browser:
     _directory: "tempfile.TemporaryDirectory[str]" = field(init=False)
     _process: "subprocess.Popen[bytes]" = field(init=False)
     _write: int = field(init=False)
-    _read: Any = field(init=False)
+    _read: int = field(init=False)
+    _received: bytes = field(default=b"", init=False)
     _last: int = field(default=0, init=False)
     _session: str = field(default="", init=False)
     _loaded: set[str] = field(factory=set, init=False)
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
+        """Start it, with an empty profile.
+
+        Raises:
+            BrowserError: it does not start.
+        """
         self._directory = tempfile.TemporaryDirectory(prefix="dc-browser-", ignore_cleanup_errors=True)
         to_browser, self._write = os.pipe()
-        from_it, from_browser = os.pipe()
-        self._read = os.fdopen(from_it, "rb")
+        self._read, from_browser = os.pipe()
         command = [self.path, *_FLAGS, f"--user-data-dir={self._directory.name}", "about:blank"]
         ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (to_browser, from_browser)]  # not 3 or 4 themselves
         with Path(self._directory.name, "log").open("wb") as log:
@@ -75,9 +85,8 @@ class Browser:
         try:
             self._attach()
         except BaseException:
-            self.__exit__(None, None, None)
+            self.stop()
             raise
-        return self
 
     def _attach(self) -> None:
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
@@ -86,16 +95,15 @@ class Browser:
             self.call(f"{domain}.enable")
         self.call("Page.setLifecycleEventsEnabled", enabled=True)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def stop(self) -> None:
+        """End it, and delete its profile."""
         os.close(self._write)  # which ends the browser
         try:
             self._process.wait(20)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._read.close()
+        os.close(self._read)
         self._directory.cleanup()
 
     def call(self, method: str, **parameters: object) -> dict[str, Any]:
@@ -152,10 +160,16 @@ class Browser:
         file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
 
     def _receive(self) -> dict[str, Any]:
-        message = bytearray()
-        while (letter := self._read.read(1)) != b"\0":
-            assert letter, f"the browser has ended: {Path(self._directory.name, 'log').read_text(errors='replace')}"
-            message += letter
+        while b"\0" not in self._received:
+            ready, _, _ = select.select([self._read], [], [], _PATIENCE)
+            part = os.read(self._read, 1 << 16) if ready else b""
+            if not part:
+                what = "has ended" if ready else f"has said nothing for {_PATIENCE} seconds"
+                log = Path(self._directory.name, "log").read_text(errors="replace")[-2_000:]
+                sentence = f"{self.path} {what}: {log}"
+                raise BrowserError(sentence)
+            self._received += part
+        message, _, self._received = self._received.partition(b"\0")
         answer: dict[str, Any] = json.loads(message)
         if "method" in answer:
             self._note(answer["method"], answer.get("params", {}))
