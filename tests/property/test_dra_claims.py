@@ -178,13 +178,29 @@ def test_the_extended_claim_serves_what_a_container_asks_for() -> None:
     assert found == {ClaimKey("default", "extended"): ("r0", "r1")}
 
 
-@pytest.mark.parametrize("name", ["v.example.com/gpu=0", "a/b=c", "vendor.com/class_x-y=dev:0.1_a-b"])
+@pytest.mark.parametrize(
+    "name", ["v.example.com/gpu=0", "ab/cd=e", "example.com/gpu.v1=0", "vendor.com/class_x-y=dev:0.1_a-b"]
+)
 def test_a_cdi_name_has_vendor_class_and_device(name: str) -> None:
     assert is_cdi_name(name)
 
 
 @pytest.mark.parametrize(
-    "name", ["", "gpu", "a/b", "a=b", "a/b=", "/b=c", "a/=c", "1a/b=c", "a/b.c=d", "a/b=c d", "a/b=c\n"]
+    "name",
+    [
+        "",
+        "gpu",
+        "ab/cd",
+        "ab=cd",
+        "ab/cd=",
+        "/cd=e",
+        "ab/=e",
+        "1ab/cd=e",
+        "ab/cd.=e",
+        "ab/cd=e f",
+        "ab/cd=e\n",
+        "a/cd=e",
+    ],
 )
 def test_anything_else_is_no_cdi_name(name: str) -> None:
     assert not is_cdi_name(name)

@@ -16,8 +16,8 @@ from devicecore.domain.dra.model import AllocatedDevice, ClaimKey, ClaimRef, Cla
 PREPARE = "NodePrepareResources"
 UNPREPARE = "NodeUnprepareResources"
 
-_VENDOR = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
-_CLASS = re.compile(r"[A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?")
+# Vendor or class; runtimes with the CDI library in Go crash on a single letter.
+_PART = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*[A-Za-z0-9]")
 _DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 
 
@@ -96,7 +96,7 @@ def is_cdi_name(text: str) -> bool:
     """Whether it is a fully qualified CDI name, `vendor/class=device`, such as `example.com/gpu=0`."""
     kind, equals, device = text.partition("=")
     vendor, slash, class_ = kind.partition("/")
-    parts = ((_VENDOR, vendor), (_CLASS, class_), (_DEVICE, device))
+    parts = ((_PART, vendor), (_PART, class_), (_DEVICE, device))
     return bool(equals and slash) and all(pattern.fullmatch(part) for pattern, part in parts)
 
 
