@@ -23,6 +23,12 @@ SLOW = {
     "leaves-slices-of-others-alone",
     "survives-a-refused-registration",
     "publishes-despite-conflicts",
+    "ends-during-a-call",
+    "goes-on-after-a-pause",
+    "leaves-a-newer-instance-alone-when-it-ends",
+    "stays-while-the-api-server-is-away",
+    "survives-a-second-start",
+    "waits-between-connections-to-the-api-server",
 }
 """Checks that take a second or more. On a driver with another fault they are made only in a storm, as are those that
 need a restart."""
@@ -46,7 +52,8 @@ def run_on(
     command = [sys.executable, str(DRIVER)]
     if fault is not None:
         command.append(f"{fault.__module__.rpartition('.')[2]}:{fault.__name__}")
-    environment = {} if stubs is None else {"STUBS": str(stubs)}
+    environment: dict[str, str] = {} if stubs is None else {"STUBS": str(stubs)}
+    environment |= getattr(fault, "environment", {})
     return run(command, settings=evolve(settings, environment=environment), checks=checks)
 
 

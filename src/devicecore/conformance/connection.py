@@ -5,7 +5,7 @@ Law: a call ends with an answer or with `CallFailedError`, within its time.
 
 import socket
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 from attrs import frozen
@@ -83,6 +83,11 @@ class SocketConnection:
         except ValueError:  # the channel was closed meanwhile
             raise CallFailedError(method.name, "CANCELLED", "the kubelet has closed the connection") from None
         return answer
+
+    def stream(self, method: rpc.Method[Request, Response], request: Request) -> Any:  # noqa: ANN401 - a call of gRPC
+        """Call a method that answers with a stream. The result yields the answers, and can be cancelled."""
+        stub = self._channel.unary_stream(method.path, method.request.SerializeToString, method.response.FromString)
+        return stub(request)
 
     def close(self) -> None:
         """Cut the connection. A second call does nothing."""

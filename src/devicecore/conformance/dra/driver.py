@@ -142,6 +142,11 @@ class DriverUnderTest:
         """The end of what the driver printed, with the end of its former process if it was started again."""
         return "\n".join(text for text in (self._last_output, self.process.last_output if self.process else "") if text)
 
+    @property
+    def has_instances(self) -> bool:
+        """Whether two processes of it can run at once: its command or environment names `{pod_uid}`."""
+        return any("{pod_uid}" in text for text in (*self._command, *self.settings.environment.values()))
+
     def spawn(self, pod_uid: str = POD_UID) -> PluginProcess:
         """Start a process of the driver. `run` ends it if the caller does not.
 
@@ -552,6 +557,12 @@ class DriverUnderTest:
         """Delete the claim's object from the API server, if it is there."""
         with suppress(ApiError):
             self.api.delete("ResourceClaim", claim.name, claim.namespace)
+
+    def forget(self, claim: Claim) -> None:
+        """Delete a claim that was unprepared, so that its devices can be allocated again."""
+        self.delete_object(claim)
+        self._claims.remove(claim)
+        self._all_claims.remove(claim)
 
     def class_of(self, name: str) -> Json:
         """Return a DeviceClass.

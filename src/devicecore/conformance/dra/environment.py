@@ -103,6 +103,11 @@ class Environment:
             text = text.replace(placeholder, value)
         return text
 
+    @property
+    def cdi_before(self) -> frozenset[str]:
+        """The names of the CDI files that were there before the run."""
+        return self._kept.get(self.cdi, frozenset())
+
     def reboot(self) -> None:
         """Empty the directories that do not survive a reboot, and change the boot id."""
         for directory in (self.cdi, self.run):

@@ -40,6 +40,15 @@ def with_variable(variable: str) -> list[int]:
     return found
 
 
+def open_files(variable: str) -> int:
+    """Return how many file descriptors the processes with this variable have."""
+    number = 0
+    for pid in with_variable(variable):
+        with suppress(OSError):  # it has ended
+            number += sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+    return number
+
+
 def end_all(variable: str) -> None:
     """Kill the processes with this variable, and wait for those that are children of this process."""
     deadline = time.monotonic() + _WITHIN

@@ -102,6 +102,7 @@ def _report(driver: DriverUnderTest, results: tuple[Result, ...], not_made: str,
     if driver.exits:
         notes.append(f"the driver ended by itself {counted(len(driver.exits), 'time')}")
     return Report(
+        kind="DRA driver",
         subject=f"{name}, {counted(devices, 'device')}" if name else "no driver",
         facts={"driver": name, "devices": devices, "exits": driver.exits},
         notes=tuple(notes),

@@ -4,7 +4,7 @@ Law: the order below is that in which checks are made. An event in it begins the
 checks that follow; the other events happen at the first of their checks.
 """
 
-from devicecore.conformance.dra.checks import registration, slices
+from devicecore.conformance.dra.checks import cdi, health, process, registration, rolling_update, slices
 from devicecore.conformance.dra.driver import DriverUnderTest
 from devicecore.conformance.dra.events import KUBELET_RESTART
 from devicecore.conformance.dra.steps import Occurrence
@@ -18,13 +18,22 @@ ORDER: tuple[Check[DriverUnderTest] | Occurrence, ...] = (
     *slices.AT_START,
     *registration.AFTER_A_KILL,
     *slices.AFTER_A_KILL,
+    *cdi.AFTER_A_KILL,
     KUBELET_RESTART,
     *registration.CALM,
+    *cdi.CALM,
+    *health.CALM,
+    *process.CALM,
+    *rolling_update.CALM,
     *registration.AFTER_A_KUBELET_RESTART,
     *slices.AFTER_A_WIPE,
     *slices.WHILE_QUIET,
+    *health.WHILE_QUIET,
+    *process.WHILE_QUIET,
     *slices.AT_THE_END,
     *registration.AT_THE_END,
+    *process.AT_THE_END,
+    *rolling_update.AT_THE_END,
 )
 
 CHECKS: tuple[Check[DriverUnderTest], ...] = tuple(item for item in ORDER if isinstance(item, Check))

@@ -1,0 +1,53 @@
+"""How files get into a directory, seen by inotify: in one step, or piece by piece.
+
+Law: what a process writes into a file that has its final name is seen, however short it takes.
+"""
+
+import ctypes
+import os
+import struct
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+_MODIFY = 0x2  # inotify(7)
+_EVENT = struct.Struct("iIII")
+_BUFFER = 64 * 1024  # bytes
+
+
+class WatchedDirectory:
+    """The files in a directory into which something is written, as a context manager."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._descriptor < 0 or libc.inotify_add_watch(self._descriptor, os.fsencode(self._directory), _MODIFY) < 0:
+            number = ctypes.get_errno()
+            self.__exit__(None, None, None)
+            raise OSError(number, os.strerror(number), str(self._directory))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def modified(self) -> set[str]:
+        """Return the names of the files into which something was written since the last call."""
+        names: set[str] = set()
+        try:
+            while data := os.read(self._descriptor, _BUFFER):
+                start = 0
+                while start < len(data):
+                    _, _, _, length = _EVENT.unpack_from(data, start)
+                    start += _EVENT.size + length
+                    names.add(os.fsdecode(data[start - length : start].rstrip(b"\0")))
+        except BlockingIOError:  # that is all
+            pass
+        return names
