@@ -198,7 +198,7 @@ def _hash_again(text: HashedText, state: int = fnv.OFFSET) -> int:
 def _render_again(block: writer._Block, pods: Sequence[writer._PodText]) -> writer._Block:
     for _ in block.pods:
         CountedId.work.entries_rendered += 1
-    return writer._Block.of([*block.pods, *pods])  # noqa: SLF001 - as above
+    return writer._Block.of([*block.pods, *pods], block.start)  # noqa: SLF001 - as above
 
 
 def test_the_counting_notices_if_nothing_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -204,7 +204,7 @@ class DeviceManager:
         self.stop()
 
     def _check_process(self) -> None:
-        if self._run is not None and not self._run.is_stopped:
+        if self._run is not None:
             self._run.check_process()
 
     def _check_started(self) -> None:
@@ -216,7 +216,7 @@ class DeviceManager:
         """
         if self._run is None:
             raise ManagerNotStartedError
-        self._check_process()
+        self._run.check_process()
 
     def _check_running(self) -> None:
         self._check_started()

@@ -11,7 +11,6 @@ need it.
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from weakref import WeakMethod
 
@@ -61,7 +60,7 @@ class Saver:
         self._call: OpenCall | None = None  # to the store
         self._called_at = 0.0
         self._saved: NodeState | None = None
-        self._commits: deque[_Commit] = deque()  # that wait for the lock
+        self._waiting: list[_Commit] = []  # for the lock; replaced by the one who takes them
         self._thread: SaverThread | None = None  # of the run now
         self.is_behind: bool = False
         """Whether the state has changes that are not saved yet."""
@@ -125,9 +124,10 @@ class Saver:
             ManagerStoppedError: `run` is not the current run.
             CalledFromInsideError: the store calls this while it saves.
         """
-        self._check_call("admit")
+        if self._call is not None:
+            self._check_call("admit")
         own = _Commit(run, change)
-        self._commits.append(own)
+        self._waiting.append(own)
         with self._lock:
             if own.state is None and own.error is None:  # no other call has done it
                 if self._state.run is not run:
@@ -143,8 +143,10 @@ class Saver:
 
         A call that is interrupted here leaves the others undone. So each call does its own commit unless it is done.
         """
-        waiting = [self._commits.popleft() for _ in range(len(self._commits))]
-        group = [own, *[commit for commit in waiting if commit.run is own.run and commit is not own]]
+        waiting, self._waiting = self._waiting, []
+        group = [own]
+        if len(waiting) > 1:
+            group += [commit for commit in waiting if commit.run is own.run and commit is not own]
         error = self._commit_together(group)
         if error is None:
             return

@@ -86,18 +86,20 @@ class Turns:
         with self._lock:
             if self._open.get(pod) is not turn:
                 return
-            self.give_back(pod)
-            if pod in self._affinities and pod not in self._state.value.ledger.allocations:
+            ledger = self._state.value.ledger
+            if ledger.reservations:
+                self.give_back(pod)
+            if pod in self._affinities and pod not in ledger.allocations:
                 del self._affinities[pod]
             del self._open[pod]
         turn.call.end()
-        for ended in tuple(self._waiting):
-            ended.put(None)
+        if self._waiting:
+            for ended in tuple(self._waiting):
+                ended.put(None)
 
     def give_back(self, pod: PodUid) -> None:
         """Give back what was reserved in the turn of `pod`. Only its admission calls this, or what ends its turn."""
-        reservations = self._state.value.ledger.reservations
-        if reservations and any(reservation.key.pod == pod for reservation in reservations):
+        if any(reservation.key.pod == pod for reservation in self._state.value.ledger.reservations):
             self._state.replace(lambda state: _given_back(state, pod))
 
     def end_abandoned(self) -> None:

@@ -243,12 +243,16 @@ def _identity_of(found: os.stat_result) -> _Identity:
 def _write_new(path: str, blob: bytes, mode: int, *, durable: bool) -> _Identity:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)  # O_EXCL follows no link
     try:
-        os.fchmod(descriptor, mode)  # the umask may have taken bits away
         rest = memoryview(blob)
         while rest:
             rest = rest[os.write(descriptor, rest) :]
         if durable:
             os.fsync(descriptor)
-        return _identity_of(os.fstat(descriptor))
+        found = os.fstat(descriptor)
+        if stat.S_IMODE(found.st_mode) != mode:  # the umask has taken bits away
+            os.fchmod(descriptor, mode)
+            if durable:
+                os.fsync(descriptor)
+        return _identity_of(found)
     finally:
         os.close(descriptor)

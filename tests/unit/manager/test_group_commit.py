@@ -80,7 +80,7 @@ class Bench:
             assert saving.wait(60)
             self.store.before = lambda: None
             answers = [threads.submit(self.commit, name) for name in names]
-            while len(self.saver._commits) < len(names):  # noqa: SLF001 - no event says that a thread waits for a lock
+            while len(self.saver._waiting) < len(names):  # noqa: SLF001 - no event says that a thread waits for a lock
                 time.sleep(0.001)
             then()
             go_on.set()

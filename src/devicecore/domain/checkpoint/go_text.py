@@ -82,13 +82,10 @@ def numa_nodes(device_ids: Mapping[int, Strings | None]) -> list[int]:
 
 
 def numa_json(device_ids: Mapping[int, Strings | None] | None) -> dict[str, Strings | None] | None:
-    """Devices per NUMA node for JSON: sorted as strings, so that 10 comes before 2."""
+    """Devices per NUMA node for JSON: sorted as strings, so that 10 comes before 2. `numa_dump` checks the numbers."""
     if device_ids is None:
         return None
-    if len(device_ids) == 1:
-        (node,) = numa_nodes(device_ids)
-        return {str(node): device_ids[node]}
-    return {str(node): device_ids[node] for node in sorted(numa_nodes(device_ids), key=str)}
+    return {str(node): device_ids[node] for node in sorted(device_ids, key=str)}
 
 
 def base64_text(data: bytes | None) -> str | None:

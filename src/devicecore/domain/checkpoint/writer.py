@@ -11,9 +11,8 @@ remembers its effect for the new hash.
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import compress, count
 from math import isqrt
-from operator import is_, is_not
+from operator import is_
 
 from attrs import define, field, frozen
 
@@ -66,48 +65,51 @@ class _PodText:
 
 @frozen(eq=False)
 class _Block:
-    """The entries of at least one pod: the text of each pod, and the text of all together."""
+    """The entries of at least one pod: the text of each pod, and the text of all together.
+
+    `start` is the hash of the dump in front of the block, and `end` the hash behind it.
+    """
 
     pods: tuple[_PodText, ...]
     json: bytes
     dump: HashedText
+    start: int
+    end: int
 
     @classmethod
-    def of(cls, pods: Iterable[_PodText]) -> "_Block":
+    def of(cls, pods: Iterable[_PodText], start: int) -> "_Block":
         pods = tuple(pods)
-        return cls(pods, b"".join([pod.json for pod in pods]), HashedText(tuple([pod.dump for pod in pods])))
+        dump = HashedText(tuple([pod.dump for pod in pods]))
+        return cls(pods, b"".join([pod.json for pod in pods]), dump, start, dump.hash(start))
 
     def followed_by(self, pods: Sequence[_PodText]) -> "_Block":
         """The block with `pods` appended. Only the text of these is hashed."""
-        more = b"".join([pod.dump for pod in pods])
         json = b"".join([self.json, *[pod.json for pod in pods]])
-        return _Block((*self.pods, *pods), json, self.dump.followed_by(more))
+        dump = self.dump.followed_by(b"".join([pod.dump for pod in pods]))
+        return _Block((*self.pods, *pods), json, dump, self.start, dump.hash(self.start))
+
+    def starting_at(self, start: int) -> "_Block":
+        """The same block behind other text."""
+        return self if start == self.start else _Block(self.pods, self.json, self.dump, start, self.dump.hash(start))
 
 
 @frozen(eq=False)
 class _Entries:
-    """All entries: what the ledger held, and its text in blocks.
-
-    `hashes` has the hash of the dump in front of the first block and behind each block.
-    """
+    """All entries: what the ledger held, and its text in blocks."""
 
     pods: tuple[_OfPod, ...] = ()
     blocks: tuple[_Block, ...] = ()
-    hashes: tuple[int, ...] = (_START,)
 
     def updated(self, ledger: Mapping[PodUid, _OfPod]) -> "_Entries":
         """The entries of `ledger`. Objects that it has in common with the last ledger are not rendered again."""
         pods = tuple(ledger.values())
-        if pods[: len(self.pods)] == self.pods:  # compares by identity first: fast for thousands
-            blocks, rendered = list(self.blocks), len(self.pods)
+        rendered = len(self.pods)
+        if pods[:rendered] == self.pods:  # compares by identity first: fast for thousands
+            blocks = list(self.blocks)
         else:
             blocks, rendered = self._kept_blocks(ledger, pods)
         _append(blocks, [_PodText.of(allocations) for allocations in pods[rendered:]])
-        kept = _common_length(self.blocks, blocks)
-        hashes = list(self.hashes[: kept + 1])
-        for block in blocks[kept:]:
-            hashes.append(block.dump.hash(hashes[-1]))
-        return _Entries(pods, tuple(blocks), tuple(hashes))
+        return _Entries(pods, tuple(blocks))
 
     def _kept_blocks(self, ledger: Mapping[PodUid, _OfPod], pods: tuple[_OfPod, ...]) -> tuple[list[_Block], int]:
         """The blocks of the first pods of `ledger`, and how many pods these are. Changed blocks are made anew."""
@@ -116,17 +118,19 @@ class _Entries:
         start = place = 0
         for block in self.blocks:
             end = start + len(block.pods)
-            left = block
-            if self.pods[start:end] != pods[place : place + len(block.pods)]:
+            texts: Sequence[_PodText] = block.pods
+            is_same = self.pods[start:end] == pods[place : place + len(texts)]
+            if not is_same:
                 texts = [text for text in [pod.updated(ledger) for pod in block.pods] if text]
                 if tuple([text.allocations for text in texts]) != pods[place : place + len(texts)]:
                     break  # the ledger has them in another order
-                left = _Block.of(texts)
-            start, place = end, place + len(left.pods)
-            if blocks and len(blocks[-1].pods) + len(left.pods) <= few:
-                left = _Block.of([*blocks.pop().pods, *left.pods])
-            blocks.append(left)
-        return [block for block in blocks if block.pods], place
+            start, place = end, place + len(texts)
+            if blocks and len(blocks[-1].pods) + len(texts) <= few:
+                texts, is_same = [*blocks.pop().pods, *texts], False
+            if texts:
+                hashed = blocks[-1].end if blocks else _START
+                blocks.append(block.starting_at(hashed) if is_same else _Block.of(texts, hashed))
+        return blocks, place
 
     @property
     def json(self) -> list[bytes]:
@@ -139,7 +143,7 @@ class _Entries:
     @property
     def hash(self) -> int:
         """The hash of the dump up to the last entry."""
-        return self.hashes[-1] if self.blocks else _WITHOUT_ENTRIES
+        return self.blocks[-1].end if self.blocks else _WITHOUT_ENTRIES
 
 
 @frozen(eq=False)
@@ -224,7 +228,7 @@ def _append(blocks: list[_Block], texts: Sequence[_PodText]) -> None:
             blocks[-1] = blocks[-1].followed_by(portion)
         else:
             portion = texts[done : done + max(_room(len(blocks) + 1), 2 * isqrt(len(texts)))]
-            blocks.append(_Block.of(portion))
+            blocks.append(_Block.of(portion, blocks[-1].end if blocks else _START))
         done += len(portion)
 
 
@@ -244,8 +248,3 @@ def _are_same_objects(first: Iterable[object], second: Iterable[object]) -> bool
 
 def _starts_with(whole: _OfPod, start: _OfPod) -> bool:
     return len(whole) >= len(start) and all(map(is_, start, whole))
-
-
-def _common_length(first: Sequence[object], second: Sequence[object]) -> int:
-    """How many objects both begin with."""
-    return next(compress(count(), map(is_not, first, second)), min(len(first), len(second)))
