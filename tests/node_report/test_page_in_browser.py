@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 
+from devicecore.domain.text import foreign_text
 from devicecore.node_report import Facts, Look, NodeReport, check, report
 from devicecore.node_report.drawing import svg
 from devicecore.node_report.page import page
@@ -15,7 +17,7 @@ from devicecore.system.json_values import to_json
 from tests.browser import Browser, BrowserError, chromium
 from tests.node_report import nodes
 from tests.node_report.nodes import CLEAN, PLANTS
-from tests.node_report.test_picture import made_of, row
+from tests.node_report.test_picture import EVIL, finding, made_of, row
 
 PATH = chromium()
 pytestmark = pytest.mark.skipif(PATH is None, reason="there is no Chromium here (Debian: apt-get install chromium)")
@@ -108,6 +110,21 @@ def test_the_page_loads_nothing_and_the_console_has_no_complaint(browser: Browse
     assert [one for one in browser.requests if not one.startswith("data:")] == [address]
 
 
+def test_text_from_outside_is_text_in_the_browser(browser: Browser, tmp_path: Path) -> None:
+    """It is shown as it is, escapes of what cannot be printed aside, and becomes no element."""
+    evil = evolve(row(0, EVIL, owner=EVIL, uid=EVIL, container=EVIL), device=EVIL, health=EVIL)
+    of = evolve(made_of([evil], evolve(finding(1, EVIL, resource=EVIL), sentence=EVIL)), name=EVIL)
+    shown(browser, tmp_path, of)
+    browser.press("Tab", 5)
+    assert (browser.complaints, len(browser.requests)) == ([], 1)
+    assert browser.run("[document.scripts.length, document.images.length]") == [1, 0]
+    text = foreign_text(EVIL)
+    assert browser.run("document.title") == f"Devices of {text}"
+    assert browser.run(IN_FINDINGS)[0]["sentence"] == text
+    assert {text} < set(browser.run(IN_TABLE)[0])
+    assert text in browser.run(DETAILS)
+
+
 def test_the_policy_stops_scripts_styles_and_requests_that_are_not_the_pages_own(
     browser: Browser, tmp_path: Path
 ) -> None:
@@ -191,6 +208,7 @@ def test_a_screen_reader_is_given_names_headings_and_tables(browser: Browser, tm
     assert {"Findings", "All devices", "Sources", "NUMA node 0"} <= set(headings)
     assert len([name for role, name in named if role == "table"]) == 2
     assert {name for role, name in named if role == "columnheader"} >= {"Device", "Owner", "State"}
+    assert links[:4] == ["Picture", "Findings", "All devices", "Sources"]
     assert browser.run("[document.documentElement.lang, document.title]") == ["en", "Devices of n1"]
     ids = browser.run("[...document.querySelectorAll('[id]')].map(one => one.id)")
     assert len(ids) == len(set(ids))

@@ -102,7 +102,7 @@ def _header(report: NodeReport, shown: NodePicture) -> Iterator[str]:
             "counted below, without a cell of their own. <code>devicecore doctor --json</code> lists them.</p>\n"
         )
     yield (
-        '<nav aria-label="Parts of the page"><a href="#picture">NodePicture</a><a href="#findings">Findings</a>'
+        '<nav aria-label="Parts of the page"><a href="#picture">Picture</a><a href="#findings">Findings</a>'
         '<a href="#all">All devices</a><a href="#sources">Sources</a></nav>\n</header>\n'
     )
 

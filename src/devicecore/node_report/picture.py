@@ -25,7 +25,7 @@ MAX_GROUPS = 200
 """Groups of a picture: resources on a NUMA node."""
 
 _GROUP_LIMITS = (400, 200, 100, 48, 16, 10)  # cells of one group: the first with which all groups have MAX_CELLS
-_FOLDED = 48  # cells that a group shows if it has more devices than its limit
+_FOLDED = 200  # cells that a group shows if it has more devices than its limit
 _COLOURS = 8
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
