@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from devicecore.cli.output import complain
 
 UNUSABLE = 2
+_NO_THREAD = "can't start new thread"
 _EXTRAS = {  # the extra that installs a library, by the name under which it is imported
     "click": "cli",
     "grpc": "cli",  # as all of the package's own dependencies, it is missing in the one-file devicecore only
@@ -41,17 +42,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt:  # while commands are imported; later, click or the command handles it
         return 128 + signal.SIGINT
-    except OSError as error:
-        complain("devicecore", str(error))
     except Exception as error:
-        from devicecore.domain.errors import DeviceCoreError
-
-        if not isinstance(error, DeviceCoreError):
+        sentence = _sentence_of(error)
+        if sentence is None:
             raise  # a bug, whose traceback helps
-        complain("devicecore", str(error))
+        complain("devicecore", sentence)
     else:
         return status
     return UNUSABLE
+
+
+def _sentence_of(error: Exception) -> str | None:
+    """What to say about an error; None if it is a bug."""
+    from devicecore.domain.errors import DeviceCoreError
+
+    if isinstance(error, MemoryError):
+        return "the system gives this process no more memory"
+    if str(error) == _NO_THREAD:
+        return "the system gives this process no more threads, or no memory for them"
+    return str(error) if isinstance(error, OSError | DeviceCoreError) else None
 
 
 def _prepare_streams() -> None:

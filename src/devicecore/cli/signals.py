@@ -7,12 +7,15 @@ Law: a signal interrupts no call, and SIGTERM is noticed whatever the main threa
 """
 
 import faulthandler
+import logging
 import os
 import signal
 import threading
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
+
+_log = logging.getLogger(__name__)
 
 ENDING = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
 """The signals that ask the process to end. A terminal that is closed sends SIGHUP."""
@@ -109,5 +112,8 @@ class Signals:
                 continue
             if self._ended_by is None and self._grace is not None:
                 # A thread of C code: it needs no interpreter, so nothing that hangs in Python can delay it.
-                faulthandler.dump_traceback_later(self._grace, exit=True, file=self._trash)
+                try:
+                    faulthandler.dump_traceback_later(self._grace, exit=True, file=self._trash)
+                except RuntimeError as error:  # the system has no thread left: then it ends only if nothing hangs
+                    _log.warning("the end cannot be forced after %g s: %s", self._grace, error)
             self.end(f"ended by {signal.Signals(number).name}")

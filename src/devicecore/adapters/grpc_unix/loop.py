@@ -39,15 +39,19 @@ class LoopThread:
         self._submitting = threading.Lock()
         self._stopping = False
         self._started = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), name="devicecore-grpc")
+        self._problem: OSError | None = None
+        self._thread = threading.Thread(target=self._run, name="devicecore-grpc")
         self._thread.start()
         self._started.wait()
+        if self._problem is not None:
+            raise self._problem
 
     @classmethod
     def acquire(cls, close: Close) -> "LoopThread":
         """Return the loop, and start it if it does not run. `close` is called if the program ends without `release`.
 
         Raises:
+            OSError: no loop can be made, such as with too many open files.
             ForkedError: this process is a fork of the one in which the loop runs: gRPC cannot begin anew in it.
         """
         if (running := cls._shared) is not None:
@@ -137,6 +141,17 @@ class LoopThread:
     async def in_worker(self, function: Callable[..., Result], *arguments: object) -> Result:
         """Run `function`, which may block, in a worker thread."""
         return await self._loop.run_in_executor(self._workers, function, *arguments)
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner() as runner:
+                runner.get_loop()  # before there is a coroutine, which would have to be closed
+                runner.run(self._main())
+        except OSError as error:
+            if self._started.is_set():
+                raise
+            self._problem = error
+            self._started.set()
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()

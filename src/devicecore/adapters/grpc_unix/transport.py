@@ -27,6 +27,7 @@ from devicecore.adapters.grpc_unix.watcher import PluginHandler, PluginWatcher
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.errors import (
     DeviceCoreError,
+    DirectoryError,
     DirectoryInUseError,
     EmptyAllocateResponseError,
     PluginCallError,
@@ -139,7 +140,12 @@ class GrpcUnixTransport:
                     return
                 raise DirectoryInUseError(str(self._directory.path))
             self._directory.claim()
-            running = self._new_running(listener)
+            try:
+                running = self._new_running(listener)
+            except OSError as error:
+                self._directory.release()
+                problem = f"gRPC cannot be started: {error.strerror}"
+                raise DirectoryError(str(self._directory.path), problem) from error
             try:
                 self._running = running  # the listener may call us from its first event on
                 running.start()
