@@ -333,6 +333,35 @@ def test_the_health_of_claimed_devices_is_shown_and_escaped(node: Node) -> None:
     assert f"drivers: {DRIVER} (not connected)" in render(node.turn(), "n1", (), 200, None).plain
 
 
+def test_text_of_drivers_is_bounded_and_escaped(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    hostile = "\x1b]0;owned\x07\nFORGED\u202e" + "x" * 3_000
+
+    class Hostile(CountingDriver):
+        def _device(self, claim: ClaimRef) -> PreparedDevice:
+            return PreparedDevice(hostile, hostile, hostile, None, (hostile,) * 100)
+
+    driver, other = Hostile(), CountingDriver(OTHER)
+    other.error = hostile
+    instance = node.register(driver)
+    node.register(other)
+    node.put("all", claim(), pod("a"), claim("other", OTHER), pod("b", "other"))
+    node.wait_for_phases(a="Running")
+    instance.report(ReportedHealth(hostile, hostile, DraHealth.UNHEALTHY, 60, hostile))
+    driver.error = hostile
+    node.wait_until(lambda state: "owned" in state.pods[1].reason)
+    node.remove("all")
+    state = node.wait_until(lambda state: any("owned" in one.reason for one in state.dra.claims))
+    document = json.dumps(state.to_json("n1"), ensure_ascii=False)
+    outputs = document, render(state, "n1", (), 1_000, None).plain, caplog.text
+    assert all("owned" in output for output in outputs)
+    for output in outputs:
+        assert "\x1b" not in output
+        assert "\nFORGED" not in output
+        assert len(output) < 1_000_000
+    assert "\u202e" not in outputs[1] + outputs[2]
+    assert len(caplog.records) < 50  # and not one for each of 100 names
+
+
 def test_the_view_with_claims_fits_any_size(node: Node) -> None:
     node.register(CountingDriver())
     node.put("all", *(claim(f"c-{number}") for number in range(9)), *(pod(f"p-{at}", f"c-{at}") for at in range(9)))

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -84,6 +85,7 @@ class ClaimWorld:
     def start(self) -> None:
         """Start a kubelet."""
         arguments = ["--root", str(self.root), "--manifests", str(self.manifests), "--node-name", self._node]
+        arguments += ["--metrics-port", "0"]
         if self.kubeconfig is not None:
             arguments += ["--kubeconfig", str(self.kubeconfig)]
         self._kubelets.append(Kubelet(*arguments, log=self.directory / "kubelet.log"))
@@ -148,6 +150,13 @@ class ClaimWorld:
     def calls(self) -> list[str]:
         """What all drivers so far have done, in order."""
         return [did for driver in self._drivers for did, _ in driver.calls]
+
+    def metrics(self) -> str:
+        """What the kubelet that was started last tells Prometheus."""
+        url = re.findall(r"metrics at (\S+)", (self.directory / "kubelet.log").read_text())[-1]
+        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310 - our own
+            text: str = answer.read().decode()
+        return text
 
     def cdi_files(self) -> list[str]:
         """The CDI files that are there."""

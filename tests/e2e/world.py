@@ -61,6 +61,7 @@ class Kubelet:
 
     def __init__(self, *arguments: str, log: Path) -> None:
         self.states: list[Json] = []
+        self._log = log
         self._changed = threading.Condition()
         with log.open("a") as stderr:
             self.process = subprocess.Popen(
@@ -88,7 +89,7 @@ class Kubelet:
             return last is not None and (last["settled"] or not settled) and bool(condition(last))
 
         with self._changed:
-            assert self._changed.wait_for(found, timeout), self.states[-1:]
+            assert self._changed.wait_for(found, timeout), self.states[-1:] or self._log.read_text()[-3000:]
             return self.states[-1]
 
     def end(self, number: signal.Signals) -> int:

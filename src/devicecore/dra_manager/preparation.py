@@ -37,6 +37,9 @@ from devicecore.dra_manager.turns import ClaimTurns
 from devicecore.ports.claims import ClaimSource
 from devicecore.ports.drivers import DriverTransport
 
+MAX_LOGGED = 10
+"""Sentences about one answer that are logged; an answer may have 100,000 names."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -126,8 +129,10 @@ class Preparation:
                     raise ClaimFailedError(PREPARE, claim.key.name, "; ".join(odd))
                 found += odd
             stored = self._claims.save(run, "state", lambda cache: store_answer(cache, left, answer))
-        for sentence in found:
+        for sentence in found[:MAX_LOGGED]:
             _log.warning("%s", foreign_text(sentence))
+        if len(found) > MAX_LOGGED:
+            _log.warning("%s answered %d more such things", foreign_text(left.driver), len(found) - MAX_LOGGED)
         if stored.error:
             raise stored.error
         return found

@@ -162,7 +162,7 @@ def start(
     check_directory(root, allow_shared=settings.allow_shared_directory)
     plugins = root / "device-plugins"
     pods = None if settings.manifests is None else ManifestPods(settings.manifests, root / PODS_NAME)
-    claims = NodeClaims(lambda: _dra_parts(settings, pods, claims.notify), wake)
+    claims = NodeClaims(lambda: _dra_parts(settings, pods, metrics, claims.notify), wake)
     manager = DeviceManager(
         GrpcUnixTransport(
             plugins,
@@ -203,7 +203,12 @@ def start(
     return starter
 
 
-def _dra_parts(settings: KubeletSettings, pods: ManifestPods | None, observer: Callable[[object], None]) -> DraParts:
+def _dra_parts(
+    settings: KubeletSettings,
+    pods: ManifestPods | None,
+    metrics: "PrometheusMetrics | None",
+    observer: Callable[[object], None],
+) -> DraParts:
     """Make the DRA manager, which reads claims and deletes slices on the API server if there is one."""
     from devicecore.cli.kubelet import dra
 
@@ -217,7 +222,7 @@ def _dra_parts(settings: KubeletSettings, pods: ManifestPods | None, observer: C
             if api.deletes_slices:
                 slices = KubeApiSlices(settings.node_name, kubeconfig=api.kubeconfig, context=api.context)
                 closing.enter_context(slices)
-        made = dra.DraSettings(settings.root / CLAIMS_NAME, pods, server, slices)
+        made = dra.DraSettings(settings.root / CLAIMS_NAME, pods, server, slices, metrics)
         return dra.make(made, observer, closing.pop_all())
 
 

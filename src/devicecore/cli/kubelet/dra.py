@@ -6,6 +6,7 @@ the same name on the API server.
 
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attrs import frozen
 
@@ -19,6 +20,9 @@ from devicecore.dra_manager import DraManager
 from devicecore.ports.claims import ClaimSource
 from devicecore.ports.dra_observer import DraObserver
 from devicecore.ports.slices import ResourceSlices
+
+if TYPE_CHECKING:
+    from devicecore.adapters.prometheus import PrometheusMetrics
 
 HEALTH_NAME = "dra_health_state"
 """The kubelet's file in its root directory with the health that drivers have reported."""
@@ -55,17 +59,19 @@ class DraSettings:
         manifests: pods and ResourceClaims; None if there are no manifests.
         claims: reads ResourceClaims of an API server; None if there is no server.
         slices: deletes the node's ResourceSlices of an API server; None if that is left to another kubelet.
+        metrics: counts claims and operations; None for no metrics.
     """
 
     state: Path
     manifests: ManifestPods | None
     claims: ClaimSource | None
     slices: ResourceSlices | None
+    metrics: "PrometheusMetrics | None" = None
 
 
 def make(settings: DraSettings, observer: DraObserver, closing: ExitStack) -> DraParts:
     """Return a DRA manager with the adapters of a node, not started."""
-    transport = GrpcDriverTransport()
+    transport = GrpcDriverTransport(observe=settings.metrics.driver_call) if settings.metrics else GrpcDriverTransport()
     manager = DraManager(
         transport,
         NodeClaimSource(settings.manifests, settings.claims),
@@ -73,6 +79,9 @@ def make(settings: DraSettings, observer: DraObserver, closing: ExitStack) -> Dr
         pods=settings.manifests,
         slices=settings.slices,
         health_store=FileStore(settings.state.with_name(HEALTH_NAME)),
+        metrics=settings.metrics,
         observers=(observer,),
     )
+    if settings.metrics is not None:
+        settings.metrics.count_claims(lambda: manager.claims)
     return DraParts(manager, transport.handler, closing)
