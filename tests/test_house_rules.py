@@ -105,6 +105,11 @@ def identifiers(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 pass
 
 
+@cache
+def identifiers_in(path: Path) -> tuple[tuple[int, str], ...]:
+    return tuple(identifiers(tree_of(path)))
+
+
 def words(identifier: str) -> set[str]:
     """The words of an identifier, in lower case: `last`, `number` of `LAST_NUMBER`, `lastNumber` and `last_number`."""
     return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", identifier)}
@@ -128,7 +133,7 @@ def test_nothing_is_mocked_because_every_fake_is_an_adapter() -> None:
     report(
         location(path, line, name)
         for path in SOURCES
-        for line, name in identifiers(tree_of(path))
+        for line, name in identifiers_in(path)
         if re.search(r"(^|\.)mock|Mock", name)
     )
 
@@ -165,7 +170,7 @@ def test_the_domain_and_the_ports_never_say_any() -> None:
         location(path, line, name)
         for path in SOURCES
         if any(path.is_relative_to(layer) for layer in layers)
-        for line, name in identifiers(tree_of(path))
+        for line, name in identifiers_in(path)
         if name == "Any"
     )
 
@@ -228,7 +233,7 @@ def test_words_that_the_glossary_replaces_are_in_no_identifier() -> None:
         location(path, line, name)
         for path in SOURCES
         if path.is_relative_to(ROOT / "src")
-        for line, name in identifiers(tree_of(path))
+        for line, name in identifiers_in(path)
         if words(name) & REPLACED_WORDS or name in REPLACED_NAMES
     )
 
@@ -237,7 +242,7 @@ def test_the_names_of_the_glossary_exist() -> None:
     rows = [line.split("|")[1] for line in GLOSSARY.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     sources = [path for path in SOURCES if path.is_relative_to(ROOT / "src")]
-    defined = {name for path in sources for _, name in identifiers(tree_of(path))} | {path.stem for path in sources}
+    defined = {name for path in sources for _, name in identifiers_in(path)} | {path.stem for path in sources}
     defined |= {path.parent.stem for path in sources}
     assert len(named) > 50
     report(sorted(named - defined))
@@ -283,7 +288,7 @@ def test_the_tests_that_the_guides_name_exist() -> None:
     ]
     assert len(named) > 50
     report((guide.name, file) for guide, file, _ in named if not (ROOT / "tests" / file).is_file())
-    defined = {file: {name for _, name in identifiers(tree_of(ROOT / "tests" / file))} for _, file, _ in named}
+    defined = {file: {name for _, name in identifiers_in(ROOT / "tests" / file)} for _, file, _ in named}
     report((guide.name, file, name) for guide, file, name in named if name and name not in defined[file])
 
 

@@ -317,7 +317,7 @@ def recorded() -> Iterator[bytes]:
 
 
 def test_no_recorded_file_makes_a_command_raise(tmp_path: Path) -> None:
-    """Each command ends with a status. What `repair` writes is ok, and repairing it changes nothing."""
+    """A command ends with a status. What `repair` writes is ok, and repairing it changes nothing."""
     file, new, again = (tmp_path / name for name in ("file", "new", "again"))
     statuses = set()
     for number, blob in enumerate(recorded()):
@@ -331,8 +331,10 @@ def test_no_recorded_file_makes_a_command_raise(tmp_path: Path) -> None:
         if status == 0 and number % 10 == 0:
             assert call("checkpoint", "repair", "--force", str(new), str(again)) == 0
             assert again.read_bytes() == new.read_bytes()
-        assert call("checkpoint", "diff", str(file), str(file)) in {0, 2}
-        assert call("checkpoint", "convert", "--to", "1", str(file)) in {0, 1}
+        if number % 2:
+            assert call("checkpoint", "diff", str(file), str(file)) in {0, 2}
+        else:
+            assert call("checkpoint", "convert", "--to", "1", str(file)) in {0, 1}
     assert statuses == {0, 1}
 
 

@@ -127,14 +127,6 @@ def test_nothing_is_left_behind(demo: DemoRun) -> None:
     assert demo.left == []
 
 
-def test_people_read_it_on_80_columns(devicecore: Run, short_path: Path) -> None:
-    """Piped, it has no colours and no long lines, and every sentence of the demo is whole."""
-    ran = devicecore("demo", TMPDIR=str(short_path))
-    assert (ran.returncode, ran.stderr, "\x1b" in ran.stdout) == (0, "", False)
-    assert [line for line in ran.stdout.splitlines() if len(line) > 80] == []
-    assert "0/2 nodes are available: 2 Insufficient nicktming.com/gpu.\n" in ran.stdout
-
-
 @pytest.mark.parametrize("width", [100, 80, 70, 60, 40])
 def test_two_nodes_are_side_by_side_where_there_is_room(width: int) -> None:
     """On a narrower terminal they are below each other, and nothing is wider than it."""
@@ -166,7 +158,7 @@ def test_a_step_that_fails_says_why(devicecore: Run, short_path: Path, tmp_path:
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_and_nothing_is_left(short_path: Path, ending: signal.Signals) -> None:
-    """Wherever it is in its story, it clears away before it ends, with 128 and the signal's number as its status."""
+    """At any step, it removes its files before it ends, with 128 and the signal's number as its status."""
     command = [sys.executable, "-m", "devicecore", "demo"]
     environment = {**os.environ, "TMPDIR": str(short_path)}
     with subprocess.Popen(
@@ -198,10 +190,15 @@ def test_the_scheduler_counts_what_each_node_lacks() -> None:
         )
 
 
-def test_the_files_of_the_nodes_can_be_kept(devicecore: Run, short_path: Path) -> None:
-    """With `--keep`, no process and no socket is left, and the commands that it prints work."""
+def test_people_read_it_on_80_columns_and_can_keep_the_files(devicecore: Run, short_path: Path) -> None:
+    """Piped, it has no colours and no long lines, and every sentence is whole.
+
+    With `--keep`, no process and no socket is left, and the commands that it prints work.
+    """
     ran = devicecore("demo", "--keep", TMPDIR=str(short_path))
-    assert (ran.returncode, ran.stderr) == (0, "")
+    assert (ran.returncode, ran.stderr, "\x1b" in ran.stdout) == (0, "", False)
+    assert [line for line in ran.stdout.splitlines() if len(line) > 80 and str(short_path) not in line] == []
+    assert "0/2 nodes are available: 2 Insufficient nicktming.com/gpu.\n" in ran.stdout
     (root,) = short_path.iterdir()
     assert left_by(short_path) == [str(root)]
     assert [path for path in root.rglob("*") if path.is_socket()] == []

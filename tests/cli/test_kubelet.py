@@ -77,15 +77,18 @@ def test_a_root_that_has_a_kubelet_is_refused(devicecore: Run, root: Path) -> No
     assert "belongs to another running kubelet" in run.stderr
 
 
-@pytest.mark.parametrize("place", [".", "device-plugins", "plugins_registry", "pod-resources"])
-def test_a_directory_that_others_may_write_is_refused_unless_it_is_allowed(
-    devicecore: Run, root: Path, place: str
-) -> None:
-    (root / place).mkdir(exist_ok=True)
-    (root / place).chmod(0o777)
+def test_a_directory_that_others_may_write_is_refused_unless_it_is_allowed(devicecore: Run, root: Path) -> None:
     arguments = ("kubelet", "--root", str(root), "--once", "--wait", "0")
-    run = devicecore(*arguments)
-    assert (run.returncode, "allow it: --allow-shared-directory" in run.stderr) == (2, True)
+    places = [root / name for name in (".", "device-plugins", "plugins_registry", "pod-resources")]
+    for place in places:
+        place.mkdir(exist_ok=True)
+        mode = place.stat().st_mode
+        place.chmod(0o777)
+        run = devicecore(*arguments)
+        assert (run.returncode, "allow it: --allow-shared-directory" in run.stderr) == (2, True)
+        place.chmod(mode)
+    for place in places:
+        place.chmod(0o777)
     assert devicecore(*arguments, "--allow-shared-directory").returncode == 0
 
 

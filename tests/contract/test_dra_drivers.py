@@ -171,7 +171,7 @@ class TellsOfItsStop(MemoryDriverTransport):
 
 
 BROKEN: dict[Check, type[MemoryDriverTransport]] = {
-    contract.tells_of_a_driver_that_registers: ForgetsToConnect,
+    contract.reports_a_driver_that_registers: ForgetsToConnect,
     contract.uses_the_first_service_of_the_driver_that_is_known: ChoosesTheNewest,
     contract.refuses_a_driver_without_a_known_service: TakesAnyService,
     contract.refuses_a_driver_that_the_listener_refuses: IgnoresRefusals,

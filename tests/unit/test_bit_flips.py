@@ -99,13 +99,16 @@ def test_every_flip_gets_a_verdict() -> None:
 
 
 def test_a_manager_restores_a_flipped_file_whole_or_sets_it_aside() -> None:
-    """It starts in any case, and what it cannot use it keeps."""
+    """It starts in any case, and what it cannot use it keeps. Of the files that it refuses, every eighth is enough."""
     allocations = [allocation_of(entry) for entry in ENTRIES]
     for place, bit, blob in flipped():
+        data = read(blob)
+        if data is None and bit != place % 8:
+            continue
         store = MemoryStore(blob)
         manager = DeviceManager(MemoryTransport(), store, MemorySink())
         manager.start()
-        if read(blob) is None:
+        if data is None:
             assert (store.blob, store.aside) == (None, [blob]), (place, bit)
             assert manager.restored.problem is not None
             assert list(manager.state.ledger) == []

@@ -136,7 +136,7 @@ class MemoryConnection:
             self.report()
 
     def disconnect(self) -> None:
-        """End the stream, as when a plugin's process ends. Twice is no error."""
+        """End the stream, as when a plugin's process ends. A second call does nothing."""
         with self._in_turn:
             self._unsubscribe()
             self._transport._remove(self.id)  # noqa: SLF001  # the two are one adapter

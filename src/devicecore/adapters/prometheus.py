@@ -318,7 +318,7 @@ class MetricsServer:
         return f"http://[{host!s}]:{self.port}/metrics" if is_v6 else f"http://{host!s}:{self.port}/metrics"
 
     def close(self) -> None:
-        """Stop. Closing twice is no error."""
+        """Stop. A second close does nothing."""
         if self._thread.is_alive():
             with suppress(OSError):
                 self._server.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, which would sleep for the interval
@@ -338,9 +338,9 @@ def devices_by_state(state: NodeState) -> Iterator[tuple[ResourceName, str, int]
     """The number of devices in each state, for each resource that a plugin reports or a container holds."""
     reserved: dict[ResourceName, DeviceSet] = {}
     for reservation in state.ledger.reservations:  # devices that its own pod reuses are allocated already
-        of_pod = state.ledger.of_pod(reservation.key.pod)
-        lent = (held.devices for held in of_pod if held.resource == reservation.resource)
-        devices = reduce(sub, lent, reservation.devices)
+        allocations = state.ledger.of_pod(reservation.key.pod)
+        allocated = (one.devices for one in allocations if one.resource == reservation.resource)
+        devices = reduce(sub, allocated, reservation.devices)
         reserved[reservation.resource] = reserved.get(reservation.resource, DeviceSet()) | devices
     for resource in sorted({*state.inventory.resources, *state.ledger.resources}):
         in_use = state.ledger.in_use(resource)

@@ -81,7 +81,7 @@ class Turns:
             self._waiting.discard(ended)
 
     def end(self, turn: Turn) -> None:
-        """End a turn: release its reservations, and let the next admission of the pod begin. Twice is no error."""
+        """End a turn: release its reservations, and let the next admission begin. A second call does nothing."""
         pod = turn.pod
         with self._lock:
             if self._open.get(pod) is not turn:

@@ -99,7 +99,7 @@ class SupervisedThread:
         self._thread.start()
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Set the event, and wait `timeout` seconds for the thread to end; whether it has. Twice is no error.
+        """Set the event, and wait `timeout` seconds for the thread to end; whether it has. A second call does nothing.
 
         The thread itself may call this; it does not wait for itself then.
         """

@@ -81,7 +81,7 @@ class KeptDirectory:
             self._remember()
 
     def close(self) -> None:
-        """Forget the directory, which stays. Twice is no error."""
+        """Forget the directory, which stays. A second call does nothing."""
         with self._lock:
             descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:

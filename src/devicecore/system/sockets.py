@@ -170,7 +170,7 @@ class OwnedSocket:
             logger.warning("%s: %s", foreign_text(self.path), problem)
 
     def remove(self) -> None:
-        """Delete the socket if it is still the one that we bound; if that fails, log it. Twice is no error."""
+        """Delete the socket if it is still the one that we bound; if that fails, log it. A second call does nothing."""
         if self.identity is not None and self.state() is SocketState.OURS:
             try:
                 Path(self.path).unlink(missing_ok=True)

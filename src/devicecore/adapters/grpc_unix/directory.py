@@ -77,7 +77,7 @@ class SocketDirectory:
             os.close(former)
 
     def release(self) -> None:
-        """Let others claim the directory. Twice is no error."""
+        """Let others claim the directory. A second call does nothing."""
         if self._lock is not None:
             with suppress(OSError):
                 if self._is_locked(self._lock):

@@ -144,7 +144,7 @@ class RegistrationRate:
 
 
 class ListCheck:
-    """Looks at the lists of one plugin instance: refuses what is too much, and logs what is odd, once."""
+    """Checks the lists of one plugin instance: refuses what is too large, and logs once what is unusual."""
 
     def __init__(self, plugin: PluginId, message_bytes: int) -> None:
         self._plugin = plugin

@@ -39,7 +39,7 @@ from devicecore.wire.conversion import from_options
 KUBELET_DIRECTORY = "/var/lib/kubelet/device-plugins"
 KUBELET_SOCKET = "kubelet.sock"
 MAX_LIST_BYTES = 4 * 1024 * 1024
-"""How long a list a kubelet takes: gRPC's default. It drops a plugin that sends a longer one, without a word."""
+"""Bytes of the longest list that a kubelet accepts: gRPC's default. It drops a plugin with a longer one silently."""
 
 REGISTER_TIMEOUT = 15.0  # seconds; a kubelet may take 10 to dial back
 MAX_BACKOFF = 16  # times the poll interval
@@ -230,7 +230,7 @@ class ServedPlugin:
         self.stop()
 
     def start(self) -> None:
-        """Begin to serve, and to look for the kubelet; if the directory is missing, wait for it. Twice is no error.
+        """Begin to serve, and to look for the kubelet; wait for a missing directory. A second call does nothing.
 
         Raises:
             SocketPathTooLongError: one of the two sockets has too long a path.
@@ -250,7 +250,7 @@ class ServedPlugin:
             raise
 
     def stop(self) -> None:
-        """End all streams, stop serving and remove the socket. Twice is no error."""
+        """End all streams, stop serving and remove the socket. A second call does nothing."""
         loop, self._loop = self._loop, None
         if loop is None:
             return

@@ -24,7 +24,7 @@ from devicecore.wire.conversion import to_options
 from devicecore.wire.device_lists import read_devices
 
 MAX_PLUGINS = 256
-"""Plugins that are asked."""
+"""How many plugins are asked at most."""
 
 MAX_LIST_BYTES = 16 * 1024 * 1024
 """Bytes of a list that is read: four times what a kubelet accepts, so that the size of a larger one is known."""
@@ -89,7 +89,7 @@ def _channel(path: str) -> grpc.Channel:
 
 
 def _info(path: str, timeout: float) -> tuple[str, str] | None:
-    """The path and the resource of a device plugin that waits for the plugin watcher; None of another driver."""
+    """The path and the resource of a device plugin that waits for the plugin watcher; None if it is another plugin."""
     with _channel(path) as channel:
         data = _unary(channel, rpc.GET_INFO, pluginregistration.InfoRequest(), timeout)
     info = _parsed(pluginregistration.PluginInfo.FromString, data)

@@ -114,7 +114,7 @@ class RegistrationServer:
                     logger.info("%s is served again", foreign_text(self._socket.path))
 
     async def stop(self) -> None:
-        """Disconnect all plugins and stop serving, without events to the listener. Twice is no error."""
+        """Disconnect all plugins and stop serving, without events to the listener. A second call does nothing."""
         self._stopping = True
         if self._keeper is not None:
             await end(self._keeper)

@@ -53,7 +53,7 @@ class RegisteredPlugin(Protocol):
 
 
 class PluginHandler(Protocol):
-    """What one type of plugins is good for (kubelet: `cache.PluginHandler`). The watcher calls it on the event loop."""
+    """Registers plugins of one type (kubelet: `cache.PluginHandler`). The watcher calls it on the event loop."""
 
     @property
     def type(self) -> str:
@@ -135,7 +135,7 @@ class PluginWatcher:
         self._watching = asyncio.create_task(supervise("the plugin watcher", self._watch))
 
     async def stop(self) -> None:
-        """Stop watching. The handlers still have their plugins. Twice is no error."""
+        """Stop watching. The handlers still have their plugins. A second call does nothing."""
         works = [candidate.work for candidate in self._candidates.values()]
         tasks = [task for task in (self._watching, *works) if task is not None]
         for task in tasks:

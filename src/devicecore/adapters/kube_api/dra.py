@@ -82,7 +82,7 @@ class _ApiServers:
         self.close()
 
     def close(self) -> None:
-        """End the requests that are under way; later ones fail. Closing twice is no error."""
+        """End the requests that are under way; later ones fail. A second close does nothing."""
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []

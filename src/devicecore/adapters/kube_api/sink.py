@@ -166,7 +166,7 @@ class KubeApiSink:
                 raise self._problem or SinkError(self._name, f"no answer within {timeout:g} s")
 
     def close(self, timeout: float = 5.0) -> None:
-        """Stop, after a last attempt if something is not published yet. Closing twice is no error.
+        """Stop, after a last attempt if something is not published yet. A second close does nothing.
 
         After `timeout` seconds, the request that is under way is ended, and no further one is begun.
         """

@@ -155,7 +155,7 @@ class KubeApiSlicePublisher:
                 raise self._problem or SlicePublishError(self._empty.driver, f"no answer within {timeout:g} s")
 
     def close(self, timeout: float = 5.0) -> None:
-        """Stop publishing; the slices stay. Closing twice is no error.
+        """Stop publishing; the slices stay. A second close does nothing.
 
         Args:
                 timeout: seconds for the request that is under way, after which it is ended.

@@ -65,7 +65,7 @@ class PodResourcesClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connection. Closing twice is no error."""
+        """Close the connection. A second close does nothing."""
         self._channel.close()
 
     def list(self) -> podresources.ListPodResourcesResponse:

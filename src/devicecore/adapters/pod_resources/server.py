@@ -117,7 +117,7 @@ class PodResourcesServer:
         self._keeper.start()
 
     def stop(self) -> None:
-        """Stop serving; on return our socket is gone. Another process's socket at its path stays. Twice is no error."""
+        """Stop serving and remove our socket, not another process's at its path. A second call does nothing."""
         if self._keeper is not None:
             self._keeper.stop()
         self._directory.close()

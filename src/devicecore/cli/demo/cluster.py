@@ -93,7 +93,7 @@ class Cluster:
         )
 
     def clear(self) -> None:
-        """Remove every file. Twice is no error."""
+        """Remove every file. A second call does nothing."""
         if self.root.exists():
             shutil.rmtree(self.root)
 
@@ -269,7 +269,7 @@ class SimulatedPluginProcess:
         self._commands.close()
 
     def stop(self) -> None:
-        """Ask it to end, and wait. Twice is no error."""
+        """Ask it to end, and wait. A second call does nothing."""
         self._to_end = True
         self._process.terminate()
         self._watcher.join(PATIENCE)

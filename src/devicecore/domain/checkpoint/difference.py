@@ -1,7 +1,7 @@
 """What differs between the data of two checkpoints.
 
-Laws: Data does not differ from itself. The difference of two data in the opposite order is the reversed difference.
-The order of entries makes no difference here; it changes the checksum.
+Laws: A checkpoint does not differ from itself. If two checkpoints are compared in the opposite order, the result is the
+reversed difference. The order of entries makes no difference here; it changes the checksum.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ class Holding:
 
 @frozen
 class Move:
-    """A device that one container holds in the first data and another one in the second."""
+    """A device that one container holds in the first checkpoint and another one in the second."""
 
     before: Holding
     after: Holding
@@ -32,7 +32,7 @@ class Move:
 
 @frozen
 class ChangedEntry:
-    """A container and resource in both data with another plugin's answer, or with other NUMA nodes of a device."""
+    """A container and resource in both, with another answer of the plugin or other NUMA nodes of a device."""
 
     pod: str
     container: str
@@ -43,7 +43,7 @@ class ChangedEntry:
 
 @frozen
 class ChangedRegistration:
-    """The registered devices of a resource that only one data have. `was` and `is_now`: is the resource registered?"""
+    """Registered devices of a resource that only one has. `was` and `is_now` say whether the resource is registered."""
 
     resource: str
     was: bool
@@ -54,7 +54,7 @@ class ChangedRegistration:
 
 @frozen
 class Difference:
-    """What changes from the first data to the second. `fields` are the names of other fields of the file."""
+    """What changes from the first checkpoint to the second. `fields` are the names of other fields of the file."""
 
     added: tuple[Holding, ...] = ()
     removed: tuple[Holding, ...] = ()
@@ -65,7 +65,7 @@ class Difference:
 
     @property
     def reversed(self) -> "Difference":
-        """What changes from the second data to the first."""
+        """What changes from the second checkpoint to the first."""
         moved = tuple(sorted((Move(move.after, move.before) for move in self.moved), key=_of_move))
         registered = tuple(
             ChangedRegistration(one.resource, one.is_now, one.was, one.removed, one.added) for one in self.registered
@@ -74,12 +74,12 @@ class Difference:
 
 
 def difference(before: CheckpointData, after: CheckpointData, *, with_numa: bool = True) -> Difference:
-    """Compare two data by pod, container, resource and device.
+    """Compare two checkpoints by pod, container, resource and device.
 
     Args:
-        before: the first data.
-        after: the second data.
-        with_numa: whether the NUMA nodes are compared. They mean nothing in data of format 0 or 1.
+        before: the data of the first.
+        after: the data of the second.
+        with_numa: whether the NUMA nodes are compared. They mean nothing in format 0 and 1.
     """
     these, those = _holdings(before), _holdings(after)
     removed, added = these - those, those - these

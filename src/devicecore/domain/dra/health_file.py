@@ -27,9 +27,6 @@ from devicecore.domain.dra.health import DEFAULT_LIMIT, SECOND, DeviceHealth, Dr
 from devicecore.domain.dra.model import DriverName
 from devicecore.domain.errors import MalformedCheckpointError
 
-FILE_NAME = "dra_health_state"
-"""What a kubelet calls the file, in its root directory."""
-
 _HEALTHS = {health.value: health for health in DraHealth}
 _NEVER = "0001-01-01T00:00:00Z"
 

@@ -24,7 +24,7 @@ class Request:
 
 @frozen
 class Answer:
-    """Answer this. A body that is a text is sent as it is, anything else as JSON."""
+    """Answer the request with this. A body that is a text is sent as it is, anything else as JSON."""
 
     status: int
     body: Any = None
@@ -52,7 +52,7 @@ class Delay:
 
 @frozen
 class RunFirst:
-    """Do something, and then carry the request out as usual."""
+    """Call `action`, and then carry the request out as usual."""
 
     action: Callable[[], object]
 

@@ -93,7 +93,7 @@ class HttpServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002 - as in the standard library
-        """Keep what is a bug of the server; a connection may end at any time."""
+        """Record a bug of the server. An OSError is none: it means that the connection has ended."""
         error = sys.exception()
         if error is not None and not isinstance(error, OSError):
             self.api.bugs.append(error)

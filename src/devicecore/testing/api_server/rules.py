@@ -91,7 +91,7 @@ def too_long(field: str, limit: int) -> Cause:
 
 
 def duplicate(field: str, value: object) -> Cause:
-    """A value that must be unique stands twice."""
+    """A value that must be unique appears twice."""
     return Cause(field, f"Duplicate value: {json.dumps(value)}")
 
 
@@ -101,7 +101,7 @@ def forbidden(field: str, detail: str) -> Cause:
 
 
 def unsupported(field: str, value: object, supported: Iterable[str]) -> Cause:
-    """A value is none of those that there are."""
+    """A value is not one of the known ones."""
     return Cause(
         field, f"Unsupported value: {json.dumps(value)}", f"supported values: {', '.join(map(json.dumps, supported))}"
     )

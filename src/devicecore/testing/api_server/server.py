@@ -79,7 +79,7 @@ class LocalApiServer:
     # --- running it ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Listen. Starting twice is once."""
+        """Listen. A second start does nothing."""
         if self._http is None:
             self._released.clear()
             self._http = HttpServer(self, self._port, self._tls)
@@ -88,7 +88,7 @@ class LocalApiServer:
             threading.Thread(target=self._http.serve_forever, kwargs=serve, name="api-server", daemon=True).start()
 
     def stop(self) -> None:
-        """End all connections and stop listening; the objects stay. Stopping twice is no error.
+        """End all connections and stop listening; the objects stay. A second stop does nothing.
 
         Raises:
             Exception: the first bug of the server that a request has met.
@@ -226,12 +226,12 @@ class LocalApiServer:
         times: int | None = 1,
         every: int = 1,
     ) -> None:
-        """Do each of these, one after the other, with the next `times` requests that fit; None is for ever."""
+        """Apply these faults, one after the other, each to the next `times` requests that fit; None means all."""
         with self._lock:
             self._planned += [[PlannedFault(fault, verb, resource, method, times, every), 0] for fault in faults]
 
     def clear_faults(self) -> None:
-        """Forget the faults that were not done yet."""
+        """Forget the faults that were not applied yet."""
         with self._lock:
             self._planned.clear()
 

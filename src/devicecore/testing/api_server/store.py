@@ -38,7 +38,7 @@ def _now() -> datetime:
 
 @frozen
 class Event:
-    """One write: the object before and after it, None where there was or is none."""
+    """One write: the object before and after it, None if it did not or does not exist."""
 
     version: int
     kind: Kind
@@ -127,12 +127,12 @@ class ObjectStore:
         return self._version
 
     def wake(self) -> None:
-        """Let everybody who waits look again."""
+        """Wake all waiting threads, so that they evaluate their conditions again."""
         with self._changed:
             self._changed.notify_all()
 
     def forget_events(self) -> None:
-        """Fault: forget the history, so that watches that start at an older version are told `Expired`."""
+        """Fault: forget the history, so that watches that start at an older version get the error `Expired`."""
         with self._changed:
             self._events.clear()
             self._forgotten = self._version
@@ -351,7 +351,7 @@ class ObjectStore:
         self._changed.notify_all()
 
     def _apply_defaults(self, kind: Kind, value: Json) -> None:
-        """Set what kube-apiserver sets where the client says nothing."""
+        """Set the defaults of kube-apiserver."""
         for exact in _requests(kind, value):
             mode = exact.setdefault("allocationMode", "ExactCount")
             if mode == "ExactCount":

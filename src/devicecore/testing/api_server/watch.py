@@ -46,7 +46,7 @@ class Watch:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the server was told to cut its watches since this one began."""
+        """Whether `cut_watches` was called since this watch began."""
         return self._api.watch_generation != self._generation
 
     def events(self) -> Iterator[Json]:

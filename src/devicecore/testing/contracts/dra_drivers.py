@@ -123,7 +123,7 @@ class DriverEvents:
 
 
 @port_check
-def tells_of_a_driver_that_registers(make: MakeDriverTransport) -> None:
+def reports_a_driver_that_registers(make: MakeDriverTransport) -> None:
     """A driver is registered first, and then connected."""
     with make() as harness:
         heard = DriverEvents()
@@ -149,7 +149,7 @@ def uses_the_first_service_of_the_driver_that_is_known(make: MakeDriverTransport
 
 @port_check
 def refuses_a_driver_without_a_known_service(make: MakeDriverTransport) -> None:
-    """A driver that lists no known service is refused, and no event tells of it."""
+    """A driver that lists no known service is refused, and causes no event."""
     with make() as harness:
         heard = DriverEvents()
         harness.transport.start(heard)
@@ -293,7 +293,7 @@ def stops_once(make: MakeDriverTransport) -> None:
 
 
 DRIVER_TRANSPORT: tuple[Callable[[MakeDriverTransport], None], ...] = (
-    tells_of_a_driver_that_registers,
+    reports_a_driver_that_registers,
     uses_the_first_service_of_the_driver_that_is_known,
     refuses_a_driver_without_a_known_service,
     refuses_a_driver_that_the_listener_refuses,

@@ -37,10 +37,10 @@ REPORTS_PER_SECOND, REPORTS_AT_ONCE = 10.0, 50
 """Health reports of one instance that are read; more have to wait, because a change is written to a file."""
 
 LARGE_REPORT = 64 * 1024
-"""Bytes from which reports are read one at a time, with a pause for their driver three times as long as the reading."""
+"""Reports of this many bytes are read one at a time. Then the driver waits three times as long as the reading took."""
 
 MAX_PAUSE = 1.0
-"""Seconds of such a pause at most."""
+"""The longest such wait, in seconds."""
 
 Notify = Callable[[DriverEvent], Awaitable[None]]
 
@@ -144,7 +144,7 @@ class DriverClient:
         await channel.close()
 
     async def remove(self) -> None:
-        """End the registration: `DriverRemoved`, and then nothing more. Twice is once."""
+        """End the registration: `DriverRemoved`, and then nothing more. A second call does nothing."""
         async with self._turn:
             if not self._is_removed:
                 self._is_removed = True
@@ -152,7 +152,7 @@ class DriverClient:
         await self.close()
 
     async def close(self) -> None:
-        """Give the connection up, without events. Calls that are under way fail. Twice is no error."""
+        """Give the connection up, without events. Calls that are under way fail. A second call does nothing."""
         self._is_removed = True
         channel, self._channel = self._channel, None
         for task in self._tasks:
@@ -200,7 +200,7 @@ class DriverClient:
                 await self._disconnected.wait()  # the process that is there now has no such service
 
     async def _read_reports(self) -> bool:
-        """Read a health stream to its end; whether there is a use in opening another one to the same process."""
+        """Read a health stream to its end; whether another stream to the same process may succeed."""
         channel, method, is_offered = self._channel, self._health_method, True
         if channel is None:
             return False

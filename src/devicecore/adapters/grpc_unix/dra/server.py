@@ -125,7 +125,7 @@ class ServedDriver:
         self.stop()
 
     def start(self) -> None:
-        """Begin to serve. Twice is no error.
+        """Begin to serve. A second call does nothing.
 
         Raises:
             SocketPathTooLongError: a socket's path is too long.
@@ -143,7 +143,7 @@ class ServedDriver:
             raise
 
     def stop(self) -> None:
-        """Stop serving and remove the sockets. Twice is no error."""
+        """Stop serving and remove the sockets. A second call does nothing."""
         loop, self._loop = self._loop, None
         if loop is None:
             return
