@@ -14,6 +14,22 @@ settings.register_profile("thorough", deadline=None, print_blob=True, max_exampl
 settings.load_profile("test")
 
 
+ROOT = Path(__file__).parent
+UNMEASURED = [
+    *(ROOT / name for name in ("e2e", "interop", "reliability", "simulation")),
+    *ROOT.glob("test_*.py"),
+    *(ROOT / "property" / f"test_{name}.py" for name in ("inventory", "ledger", "node", "node_report", "selection")),
+]
+"""Tests whose lines others run as well. Measuring doubles the time of such tests."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Measure coverage only where it tells something (the marker is pytest-cov's)."""
+    for item in items:
+        if any(item.path == path or path in item.path.parents for path in UNMEASURED):
+            item.add_marker("no_cover")
+
+
 @pytest.fixture
 def directory() -> Iterator[Path]:
     """A new directory with a name so short that sockets fit into it, which pytest's own have not."""
