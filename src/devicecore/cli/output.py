@@ -8,6 +8,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING, ParamSpec, TextIO, TypeVar
 
 from devicecore.domain.text import foreign_text
@@ -58,6 +59,7 @@ def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
         console.print(f"  {name}{text[len(name) + 2 :]}", soft_wrap=True)
 
 
+@lru_cache(maxsize=64)  # findings of one kind share long texts
 def fold(text: str, width: int) -> str:
     """Break `text` into lines of at most `width`: after a comma, a space or a `=` if there is one, else anywhere."""
     width = max(width, _MIN_WIDTH)
