@@ -94,6 +94,7 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         self.call("Page.setLifecycleEventsEnabled", enabled=True)
+        self.call("Emulation.setFocusEmulationEnabled", enabled=True)  # also after Tab has left the page
 
     def stop(self) -> None:
         """End it, and delete its profile."""

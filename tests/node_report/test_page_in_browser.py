@@ -167,6 +167,18 @@ def test_arrow_keys_move_between_cells_and_enter_leads_to_the_row(browser: Brows
     assert browser.run(DETAILS) == ""
 
 
+def test_the_details_do_not_cover_the_cell_in_focus(browser: Browser, tmp_path: Path) -> None:
+    of = report_of(ILL)
+    shown(browser, tmp_path, of)
+    covered = """[...document.querySelectorAll('.cell')].filter(cell => {
+      cell.focus();
+      const one = cell.getBoundingClientRect(), other = document.getElementById('detail').getBoundingClientRect();
+      return other.width === 0 || one.left < other.right && one.right > other.left && one.top < other.bottom
+        && one.bottom > other.top;
+    }).map(cell => cell.getAttribute('aria-label'))"""
+    assert browser.run(covered) == []
+
+
 def test_focus_is_visible(browser: Browser, tmp_path: Path) -> None:
     shown(browser, tmp_path, report_of(CLEAN))
     width = "getComputedStyle(document.querySelector('.cell rect')).strokeWidth"

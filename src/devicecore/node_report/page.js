@@ -41,6 +41,8 @@ function show(cell) {
   shown = cell;
   mark(true);
   content.replaceChildren(...rowsOf(cell).map(listOf));
+  const place = cell.getBoundingClientRect();
+  panel.classList.toggle("left", place.left + place.right > window.innerWidth); // so that it never covers the cell
   panel.hidden = false;
 }
 
