@@ -142,7 +142,8 @@ class CdiDriver(DraDriver, ABC):
         state_directory: where claims are noted. It must survive a reboot. It is made if it is missing.
         cdi_directory: where CDI files are written. It is made if it is missing.
         cdi_kind: vendor and class of the CDI names; by default `<driver>/device`.
-        cdi_version: the oldest version of the CDI specification that has all that `edits` uses.
+        cdi_version: the oldest version of the CDI specification that has all that `edits` uses, at least 0.5.0,
+            because names begin with the claim's UID, and no device's name could begin with a digit before.
 
     Raises:
         CdiKindError: no CDI name can have this kind.
@@ -156,7 +157,7 @@ class CdiDriver(DraDriver, ABC):
         cdi_directory: str | os.PathLike[str] = CDI_DIRECTORY,
         *,
         cdi_kind: str | None = None,
-        cdi_version: str = "0.3.0",
+        cdi_version: str = "0.5.0",
     ) -> None:
         self.name: DriverName = DriverName(name)
         self.cdi_kind: str = cdi_kind or f"{name}/device"

@@ -1,6 +1,7 @@
 """Drivers with one fault in their CDI files."""
 
 import json
+import time
 from pathlib import Path
 
 import grpc
@@ -37,6 +38,14 @@ class UnknownField(GoodDriver):
         super().recover(error)
 
 
+@fails("writes-valid-cdi-files")
+class OldVersion(GoodDriver):
+    """Names may begin with a digit since version 0.5.0 only, and so do half of the UIDs."""
+
+    def spec(self, uid: str, results: list[Json]) -> Json:
+        return super().spec(uid, results) | {"cdiVersion": "0.3.0"}
+
+
 @fails("writes-cdi-files-in-one-step")
 class WritesInPlace(GoodDriver):
     def write_cdi(self, uid: str, results: list[Json]) -> None:
@@ -63,12 +72,13 @@ class LeavesFiles(GoodDriver):
 
     def write_cdi(self, uid: str, results: list[Json]) -> None:
         super().write_cdi(uid, results)
+        number = time.time_ns()
         spec = self.spec(uid, results) | {"kind": "example.org/left"}
         for device in spec["devices"]:
-            device["name"] = f"n{len(list(self.cdi.iterdir()))}"
+            device["name"] = f"n{number}"
         unfinished = self.cdi / ".unfinished"
         unfinished.write_text(json.dumps(spec))
-        unfinished.rename(self.cdi / f"left-{len(list(self.cdi.iterdir()))}.json")
+        unfinished.rename(self.cdi / f"left-{number}.json")
 
 
 @fails("keeps-the-cdi-devices-of-other-claims")

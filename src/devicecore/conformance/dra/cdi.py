@@ -7,6 +7,7 @@ one directory have cannot be resolved.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -174,8 +175,15 @@ def _without_nulls(data: Any) -> Any:  # noqa: ANN401 - JSON
     return [_without_nulls(value) for value in data] if isinstance(data, list) else data
 
 
+@frozen
 class UnresolvableError(Exception):
-    """No runtime could resolve a name. The text says why."""
+    """No runtime could resolve a name. `invalid` is the problem of a file that may have it; empty if there is none."""
+
+    problem: str
+    invalid: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.problem}; {self.invalid}" if self.invalid else self.problem
 
 
 def resolve(name: str, directories: Sequence[Path]) -> Edits:
@@ -191,13 +199,36 @@ def resolve(name: str, directories: Sequence[Path]) -> Edits:
     for directory in reversed(directories):
         having = [(path, spec) for path, spec in _good_specs(directory) if name in spec.names]
         if len(having) > 1:
-            message = f"{' and '.join(path.name for path, _ in having)} both have {name}"
-            raise UnresolvableError(message)
+            problem = f"{' and '.join(path.name for path, _ in having)} both have {name}"
+            raise UnresolvableError(problem)
         for _, spec in having:
             (device,) = (device for device in spec.devices if f"{spec.kind}={device.name}" == name)
             return _joined(spec.containerEdits, device.containerEdits)
-    message = f"no valid file in {' or '.join(map(str, reversed(directories)))} has {name}"
-    raise UnresolvableError(message)
+    problem = f"no valid file in {' or '.join(map(str, reversed(directories)))} has {name}"
+    raise UnresolvableError(problem, _invalid_file_with(name.partition("=")[2], directories))
+
+
+def _invalid_file_with(device: str, directories: Sequence[Path]) -> str:
+    """The problem of a file that runtimes ignore, and that has this name in its text; empty if there is none."""
+    for path in (path for directory in reversed(directories) for path in cdi_files(directory)):
+        with suppress(OSError):
+            if device in read_file(path, MAX_BYTES, follow_links=True).decode(errors="replace") and (
+                problem := problem_of(path)
+            ):
+                return f"{path.name} is ignored: {problem}"
+    return ""
+
+
+def problem_of(path: Path) -> str:
+    """Return why runtimes ignore a file; empty if they do not.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        return "; ".join(problems_of(read_spec(path)))
+    except ValueError as error:
+        return str(error)
 
 
 def _good_specs(directory: Path) -> Iterator[tuple[Path, CdiDocument]]:
