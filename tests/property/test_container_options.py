@@ -6,10 +6,17 @@ visited in the order of their names."
 
 from collections.abc import Iterator
 
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devicecore.domain.container_options import Conflict, ContainerAllocateResponse, ContainerOptions, merge
+from devicecore.domain.container_options import (
+    Conflict,
+    ContainerAllocateResponse,
+    ContainerOptions,
+    merge,
+    with_claims,
+)
 from devicecore.domain.model import ResourceName
 from devicecore.testing.strategies import allocate_responses
 
@@ -90,3 +97,12 @@ def test_one_answer_that_agrees_with_itself_is_kept_whole(answer: ContainerAlloc
 def test_no_answers_are_no_options() -> None:
     """Merging nothing gives nothing."""
     assert merge({}) == ContainerOptions()
+
+
+@given(responses_by_resource, st.lists(st.sampled_from(["a/b=1", "a/b=2"])))
+def test_names_of_claims_come_first_and_none_is_left_out(responses: Responses, names: list[str]) -> None:
+    merged = merge(responses)
+    options = with_claims(merged, names)
+    assert options.cdi_devices == (*names, *merged.cdi_devices)
+    assert evolve(options, cdi_devices=merged.cdi_devices) == merged
+    assert with_claims(None, names) == ContainerOptions(cdi_devices=tuple(names))

@@ -7,7 +7,7 @@ visited in the order of their names.
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from devicecore.domain.model import ResourceName
 
@@ -104,3 +104,18 @@ def merge(responses: Mapping[ResourceName, ContainerAllocateResponse]) -> Contai
     return ContainerOptions(
         envs, tuple(mounts.values()), tuple(devices.values()), annotations, tuple(cdi_devices), tuple(conflicts)
     )
+
+
+def with_claims(options: ContainerOptions | None, cdi_devices: Iterable[str]) -> ContainerOptions:
+    """Add the CDI names that a container gets of its claims (kubelet: `GetResources` of the container manager).
+
+    Args:
+        options: what the plugins answered; None if the container has none of their devices.
+        cdi_devices: the names of claims, as `DraManager.claim_devices` returns them.
+
+    Returns:
+        The options with the names of claims before those of plugins. None is left out, even if it is there twice, as in
+        a kubelet (kubelet-dra.md 5).
+    """
+    options = options or ContainerOptions()
+    return evolve(options, cdi_devices=(*cdi_devices, *options.cdi_devices))

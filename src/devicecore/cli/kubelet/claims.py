@@ -38,11 +38,15 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class DraParts:
-    """A DRA manager that is not started, the handler of its drivers, and what to close after its stop."""
+    """A DRA manager that is not started, the handler of its drivers, and what to close after its stop.
+
+    `deletes_slices` is whether the manager deletes ResourceSlices, so that somebody has to look when that is due.
+    """
 
     manager: "DraManager"
     handler: PluginHandler
     closing: ExitStack
+    deletes_slices: bool = False
 
 
 @define(eq=False)
@@ -217,7 +221,8 @@ class NodeClaims:
         return pod in self._leaving
 
     def advance(self) -> None:
-        """Take the results of releases, and begin those that are due."""
+        """Take the results of releases, and begin those that are due. The same for ResourceSlices."""
+        self._delete_slices_if_due()
         while not self._left.empty():
             uid, problem = self._left.get()
             self._version = object()
@@ -240,10 +245,9 @@ class NodeClaims:
                 self._releasing.submit(uid, partial(self._release, uid))
 
     def tick(self) -> None:
-        """Delete ResourceSlices that are due, and release claims of pods that have gone, in other threads."""
+        """Let the manager see that time has passed, in another thread: it may have to call drivers."""
         if self.manager is None:
             return
-        self._tick("wipe", self.manager.wipe_slices)
         self._tick("reconcile", self.manager.tick)
         from devicecore.cli.kubelet.dra_state import health_of
 
@@ -265,6 +269,11 @@ class NodeClaims:
         for leaving in self._leaving.values():
             why = f": {leaving.problem}" if leaving.problem else ""
             yield f"the release of the claims of pod {leaving.name}{why}"
+
+    def _delete_slices_if_due(self) -> None:
+        parts = self._parts if self.manager else None
+        if parts is not None and parts.deletes_slices and parts.manager.drivers.due(time.monotonic()):
+            self._tick("wipe", parts.manager.wipe_slices)
 
     def _tick(self, what: str, work: Callable[[], object]) -> None:
         lock = self._ticking[what]

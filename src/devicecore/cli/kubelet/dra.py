@@ -84,4 +84,4 @@ def make(settings: DraSettings, observer: DraObserver, closing: ExitStack) -> Dr
     )
     if settings.metrics is not None:
         settings.metrics.count_claims(lambda: manager.claims)
-    return DraParts(manager, transport.handler, closing)
+    return DraParts(manager, transport.handler, closing, deletes_slices=settings.slices is not None)

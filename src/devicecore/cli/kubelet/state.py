@@ -253,9 +253,11 @@ class KubeletState:
 
     def _container(self, pod: Pod, container: Container) -> JsonObject:
         held = self.node.ledger.of_container(pod.key(container))
-        given = container_options.merge({one.resource: read_receipt(one.receipt) for one in held})
         claims = self.dra.of_container(pod.key(container))
-        claimed = [name for claim in claims for device in claim.devices for name in device.cdi_devices]
+        given = container_options.with_claims(
+            container_options.merge({one.resource: read_receipt(one.receipt) for one in held}),
+            (name for claim in claims for device in claim.devices for name in device.cdi_devices),
+        )
         return {
             "devices": {one.resource: list(map(_bounded, one.devices)) for one in held},
             "claims": {
@@ -265,8 +267,7 @@ class KubeletState:
             "environment": {_bounded(name): _bounded(value) for name, value in islice(given.envs.items(), MAX_VALUES)},
             "mounts": _joined((mount.host_path, mount.container_path) for mount in given.mounts),
             "device_nodes": _joined((spec.host_path, spec.container_path) for spec in given.devices),
-            # A kubelet passes the names of claims before those of plugins, and leaves none out (kubelet-dra.md 5).
-            "cdi_devices": list(map(_bounded, (*claimed, *given.cdi_devices)[:MAX_VALUES])),
+            "cdi_devices": list(map(_bounded, given.cdi_devices[:MAX_VALUES])),
         }
 
 
