@@ -106,6 +106,21 @@ def test_each_recorded_refusal_is_explained_in_each_form(
         assert [one["id"] for one in explained] == [recorded["id"]], form
 
 
+@pytest.mark.parametrize(("count", "is_tried"), [(1, True), (2, False)])
+def test_the_only_refused_pod_of_a_list_is_tried(
+    count: int, is_tried: bool, tmp_path: Path, checkpoint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """If several were refused, nothing says which of them is meant."""
+    running = {**POD, "status": {"phase": "Running"}}
+    refused = [{**POD, "metadata": {"name": f"big-{number}", "uid": f"u-{number + 7}"}} for number in range(count)]
+    file = tmp_path / "pods.json"
+    file.write_text(json.dumps({"kind": "List", "items": [running, *refused]}))
+    assert why(str(file), "--checkpoint", checkpoint, "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [one["id"] for one in document["explanations"]] == ["DM-05"]
+    assert (document["trial"] is not None) == is_tried
+
+
 def test_a_document_may_be_the_argument(capsys: pytest.CaptureFixture[str]) -> None:
     assert why(json.dumps(POD)) == 0
     assert "DM-05" in capsys.readouterr().out

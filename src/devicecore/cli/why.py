@@ -115,7 +115,18 @@ def _read(message: str) -> tuple[list[str], "Pod | None"]:
     from devicecore.adapters.node_sources.large_documents import parse_document
 
     document = parse_document(data, place)
-    return list(dict.fromkeys(_messages(document))), _pod_in(data, place) if document["spec"].data else None
+    refused = _refused_pods(document)
+    return list(dict.fromkeys(_messages(document))), _pod_of(refused[0]) if len(refused) == 1 else None
+
+
+def _refused_pods(document: "Value") -> "list[Value]":
+    """The pod of a document, or those pods of a list that have a refusal."""
+    if document["items"].data is None:
+        return [document] if document["spec"].data else []
+    from devicecore.node_report.pasted import find_all
+
+    pods = (item for item in document["items"].sequence() if item["spec"].data)
+    return [pod for pod in pods if any(find_all(text) for text in _messages(pod))]
 
 
 def _is_file(text: str) -> bool:
@@ -140,18 +151,18 @@ def _messages(document: "Value") -> Iterator[str]:
 
 def _pod_in(data: bytes, place: str) -> "Pod | None":
     from devicecore.adapters.node_sources.large_documents import parse_document
-    from devicecore.adapters.node_sources.objects import pods_in
 
     document = parse_document(data, place)
-    is_list = document["items"].data is not None
-    seen = pods_in(document) if is_list else pods_in(_as_list(document))
-    return seen[0].pod if seen else None
+    items = document["items"]
+    pods = [document] if items.data is None else items.sequence()
+    return _pod_of(pods[0]) if pods else None
 
 
-def _as_list(pod: "Value") -> "Value":
+def _pod_of(document: "Value") -> "Pod":
+    from devicecore.adapters.node_sources.objects import pods_in
     from devicecore.system.documents import Value
 
-    return Value({"kind": "PodList", "items": [pod.data]}, pod.file)
+    return pods_in(Value({"kind": "PodList", "items": [document.data]}, document.file))[0].pod
 
 
 def _facts(options: dict[str, object]) -> "Facts":
