@@ -1,7 +1,9 @@
 """Hypothesis profiles: `test` gives everybody the same few examples, `thorough` finds new ones (`make laws`)."""
 
+import gc
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +30,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(item.path == path or path in item.path.parents for path in UNMEASURED):
             item.add_marker("no_cover")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_saver_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After the last test no manager has a thread. One that nobody has stopped is collected, and its thread ends."""
+    yield
+    gc.collect()
+    for thread in threading.enumerate():
+        if thread.name == "devicecore-saver" and not request.session.testsfailed:  # a failed test keeps its objects
+            thread.join(60)
+            assert not thread.is_alive(), "a test keeps a manager that it has not stopped, such as one in a global"
 
 
 @pytest.fixture

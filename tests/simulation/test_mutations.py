@@ -130,7 +130,7 @@ def a_failed_admission_keeps_its_first_container(patch: Patch) -> None:
             for held in reserved[1:]:
                 self._state.replace(partial(_without, held))
 
-    patch.setattr(DeviceManager, "turns_type", KeepsTheFirst)
+    patch.setattr(DeviceManager, "_turns_type", KeepsTheFirst)
 
 
 def _without(held: Reservation, state: NodeState) -> NodeState:
@@ -171,7 +171,7 @@ def a_pod_in_admission_loses_its_devices(patch: Patch) -> None:
         def admitting(self) -> frozenset[PodUid]:
             return frozenset()
 
-    patch.setattr(DeviceManager, "turns_type", SeesNone)
+    patch.setattr(DeviceManager, "_turns_type", SeesNone)
 
 
 # --- deadlines --------------------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def an_answer_after_the_deadline_is_taken(patch: Patch) -> None:
         def _time_left(self, _: object) -> float:
             return self._budget
 
-    patch.setattr(DeviceManager, "admissions_type", IgnoresDeadline)
+    patch.setattr(DeviceManager, "_admissions_type", IgnoresDeadline)
 
 
 # --- the disk ---------------------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ def memory_is_changed_before_the_file(patch: Patch) -> None:
             self._state.replace(lambda _: value)
             super()._save(value)
 
-    patch.setattr(DeviceManager, "saver_type", Confirming)
+    patch.setattr(DeviceManager, "_saver_type", Confirming)
 
 
 @breaks("an_answered_admission_is_never_lost", seed=21)
@@ -208,7 +208,7 @@ def a_failed_save_is_ignored(patch: Patch) -> None:
             with suppress(StoreError):
                 super()._save(value)
 
-    patch.setattr(DeviceManager, "saver_type", IgnoresErrors)
+    patch.setattr(DeviceManager, "_saver_type", IgnoresErrors)
 
 
 @breaks("the_file_restores_to_the_ledger_in_memory", seed=0)
@@ -219,7 +219,7 @@ def evictions_are_not_saved(patch: Patch) -> None:
         def request(self, *, wait: bool = True) -> None:
             pass
 
-    patch.setattr(DeviceManager, "saver_type", Idle)
+    patch.setattr(DeviceManager, "_saver_type", Idle)
 
 
 @breaks("a_good_file_is_used_and_a_bad_one_is_kept", seed=6)
@@ -314,7 +314,7 @@ def running_containers_are_not_recognised(patch: Patch) -> None:
         def is_already_running(self, *_: object) -> bool:
             return False
 
-    patch.setattr(DeviceManager, "pods_type", KnowsNone)
+    patch.setattr(DeviceManager, "_pods_type", KnowsNone)
 
 
 @breaks("a_running_pod_survives_a_restart", seed=21)
@@ -325,7 +325,7 @@ def ended_init_containers_need_their_plugin(patch: Patch) -> None:
         def is_already_running(self, pod: Pod, container: Container) -> bool:
             return not (self._pods is None or self._pods.sources_ready()) and pod.key(container) in self._running
 
-    patch.setattr(DeviceManager, "pods_type", KnowsTheRunning)
+    patch.setattr(DeviceManager, "_pods_type", KnowsTheRunning)
 
 
 @breaks("a_pod_waits_only_for_a_plugin_that_has_not_reported", seed=0)
@@ -335,7 +335,7 @@ def not_ready_is_a_refusal(patch: Patch) -> None:
             found = super()._verdict(error, at)
             return Refused(found.error, found.container) if isinstance(found, NotReady) else found
 
-    patch.setattr(DeviceManager, "admissions_type", NeverNotReady)
+    patch.setattr(DeviceManager, "_admissions_type", NeverNotReady)
 
 
 # --- published values -------------------------------------------------------------------------------------------------
@@ -355,7 +355,7 @@ def nothing_is_published(patch: Patch) -> None:
         def publish(self, removed: Iterable[ResourceName] = ()) -> NodeStatus:
             return evolve(self._state.value.inventory.status(), removed=tuple(removed))
 
-    patch.setattr(DeviceManager, "publisher_type", NeverPublishes)
+    patch.setattr(DeviceManager, "_publisher_type", NeverPublishes)
 
 
 @breaks("a_pod_that_has_ended_holds_nothing", seed=9)
@@ -364,7 +364,7 @@ def ended_pods_keep_their_devices(patch: Patch) -> None:
         def sweep(self) -> bool:
             return False
 
-    patch.setattr(DeviceManager, "pods_type", NeverRemoves)
+    patch.setattr(DeviceManager, "_pods_type", NeverRemoves)
 
 
 @breaks("nothing_is_published_twice", seed=0)
@@ -374,7 +374,7 @@ def everything_is_published_again(patch: Patch) -> None:
             self._published = NodeStatus()
             return super().publish(removed)
 
-    patch.setattr(DeviceManager, "publisher_type", Repeating)
+    patch.setattr(DeviceManager, "_publisher_type", Repeating)
 
 
 @breaks("no_port_is_called_while_the_state_is_locked", seed=0)
@@ -384,7 +384,7 @@ def the_sink_is_called_under_the_lock_of_the_state(patch: Patch) -> None:
             with self._state._lock:  # noqa: SLF001 - this is the mistake
                 return super().publish(removed)
 
-    patch.setattr(DeviceManager, "publisher_type", Locking)
+    patch.setattr(DeviceManager, "_publisher_type", Locking)
 
 
 @breaks("a_started_container_is_given_what_it_holds", seed=0)
@@ -415,7 +415,7 @@ def admissions_of_one_pod_run_side_by_side(patch: Patch) -> None:
         def end(self, turn: Turn) -> None:
             self.give_back(turn.pod)
 
-    patch.setattr(DeviceManager, "turns_type", NoTurns)
+    patch.setattr(DeviceManager, "_turns_type", NoTurns)
 
 
 def saves_run_side_by_side(patch: Patch) -> None:
@@ -424,7 +424,7 @@ def saves_run_side_by_side(patch: Patch) -> None:
             super().__init__(store, state)
             self._lock: Untyped = nullcontext()
 
-    patch.setattr(DeviceManager, "saver_type", Unlocked)
+    patch.setattr(DeviceManager, "_saver_type", Unlocked)
 
 
 def publications_run_side_by_side(patch: Patch) -> None:
@@ -433,7 +433,7 @@ def publications_run_side_by_side(patch: Patch) -> None:
             super().__init__(sink, state)
             self._lock: Untyped = nullcontext()
 
-    patch.setattr(DeviceManager, "publisher_type", Unlocked)
+    patch.setattr(DeviceManager, "_publisher_type", Unlocked)
 
 
 def holders_are_listed_after_active_pods(patch: Patch) -> None:
@@ -447,7 +447,7 @@ def holders_are_listed_after_active_pods(patch: Patch) -> None:
             self.forget([pod for pod in self._state.value.ledger.allocations if pod not in active])
             return True
 
-    patch.setattr(DeviceManager, "pods_type", LooksTooLate)
+    patch.setattr(DeviceManager, "_pods_type", LooksTooLate)
 
 
 def runs_of_a_manager_are_not_distinguished(patch: Patch) -> None:
@@ -470,9 +470,9 @@ def runs_of_a_manager_are_not_distinguished(patch: Patch) -> None:
         def _check_alive(self, admission: Untyped) -> None:
             admission.run = admission.run or Run()
 
-    patch.setattr(DeviceManager, "state_type", AnyRun)
-    patch.setattr(DeviceManager, "saver_type", SavesInAnyRun)
-    patch.setattr(DeviceManager, "admissions_type", AlwaysAlive)
+    patch.setattr(DeviceManager, "_state_type", AnyRun)
+    patch.setattr(DeviceManager, "_saver_type", SavesInAnyRun)
+    patch.setattr(DeviceManager, "_admissions_type", AlwaysAlive)
 
 
 def a_stop_does_not_wait_for_a_save(patch: Patch) -> None:
@@ -480,7 +480,7 @@ def a_stop_does_not_wait_for_a_save(patch: Patch) -> None:
         def end(self, *runs: Run | None) -> None:
             self._state.end(*runs)
 
-    patch.setattr(DeviceManager, "saver_type", DoesNotWait)
+    patch.setattr(DeviceManager, "_saver_type", DoesNotWait)
 
 
 def the_file_is_read_before_the_directory_is_claimed(patch: Patch) -> None:
@@ -494,7 +494,7 @@ def the_file_is_read_before_the_directory_is_claimed(patch: Patch) -> None:
         def load(self) -> bytes | None:
             return self._found
 
-    patch.setattr(DeviceManager, "saver_type", ReadsFirst)
+    patch.setattr(DeviceManager, "_saver_type", ReadsFirst)
 
 
 def events_are_handled_before_the_file_is_read(patch: Patch) -> None:

@@ -664,7 +664,7 @@ def test_the_repr_is_a_line_with_counts() -> None:
     with manager:
         transport.connect(gpus(5000))
         manager.admit(a_pod("p", 3))
-        running = "<DeviceManager running: 1 resource, 5000 devices, 1 pod with devices>"
+        running = "<DeviceManager running: 1 resource, 5,000 devices, 1 pod with devices>"
         assert repr(manager) == running
     assert repr(manager) == running.replace("running", "stopped")
 

@@ -51,31 +51,22 @@ class _Admission:
     receipts: list[Receipt] = field(factory=list)
 
 
+@define(eq=False, repr=False)
 class Admissions:
-    """The order of effects of an admission: reserve, ask the plugin, save, commit, notify. It owns no lock."""
+    """The order of effects of an admission: reserve, ask the plugin, save, commit, notify. It owns no lock.
 
-    def __init__(
-        self,
-        *,
-        state: CurrentState,
-        turns: Turns,
-        plugins: Plugins,
-        saver: Saver,
-        pods: ActivePods,
-        affinities: Affinities,
-        notifier: Notifier,
-        budget: float,
-        clock: Callable[[], float],
-    ) -> None:
-        self._state = state
-        self._turns = turns
-        self._plugins = plugins
-        self._saver = saver
-        self._pods = pods
-        self._affinities = affinities
-        self._notifier = notifier
-        self._budget = budget
-        self._clock = clock
+    `budget` is the number of seconds for one admission, and `clock` gives monotonic seconds.
+    """
+
+    _state: CurrentState
+    _turns: Turns
+    _plugins: Plugins
+    _saver: Saver
+    _pods: ActivePods
+    _affinities: Affinities
+    _notifier: Notifier
+    _budget: float
+    _clock: Callable[[], float]
 
     def admit(self, pod: Pod, containers: Sequence[Container], affinity: Affinity) -> Verdict:
         """Allocate devices to all `containers` of a pod, or to none of them.

@@ -21,6 +21,7 @@ from devicecore.domain.health import changed_health
 from devicecore.domain.model import Pod, PodUid, ResourceName
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.notifications import Allocated
+from devicecore.domain.text import counted
 from devicecore.domain.topology import Hints, Topology
 from devicecore.manager.active_pods import ActivePods
 from devicecore.manager.admissions import Admissions
@@ -64,12 +65,12 @@ class DeviceManager:
     """
 
     # The classes of the parts that own a lock or an order of effects. Tests replace one to show what depends on it.
-    state_type: ClassVar[type[CurrentState]] = CurrentState
-    saver_type: ClassVar[type[Saver]] = Saver
-    publisher_type: ClassVar[type[Publisher]] = Publisher
-    turns_type: ClassVar[type[Turns]] = Turns
-    pods_type: ClassVar[type[ActivePods]] = ActivePods
-    admissions_type: ClassVar[type[Admissions]] = Admissions
+    _state_type: ClassVar[type[CurrentState]] = CurrentState
+    _saver_type: ClassVar[type[Saver]] = Saver
+    _publisher_type: ClassVar[type[Publisher]] = Publisher
+    _turns_type: ClassVar[type[Turns]] = Turns
+    _pods_type: ClassVar[type[ActivePods]] = ActivePods
+    _admissions_type: ClassVar[type[Admissions]] = Admissions
 
     def __init__(
         self,
@@ -88,25 +89,16 @@ class DeviceManager:
         self._transport = transport
         self._metrics = metrics
         self._clock = clock
-        self._state = state = self.state_type()
-        self._notifier = notifier = Notifier(observers)
-        self._saver = saver = self.saver_type(store, state)
-        self._publisher = self.publisher_type(sink, state)
-        self._turns = turns = self.turns_type(state)
-        self._plugins = plugins = Plugins(transport, state, metrics, clock)
-        self._pods = self.pods_type(pods, state, turns, notifier)
-        self._affinities = Affinities(topology, hint_providers, state, turns)
-        self._admissions = self.admissions_type(
-            state=state,
-            turns=turns,
-            plugins=plugins,
-            saver=saver,
-            pods=self._pods,
-            affinities=self._affinities,
-            notifier=notifier,
-            budget=admission_budget,
-            clock=clock,
-        )
+        self._state = state = self._state_type()
+        self._notifier = Notifier(observers)
+        self._saver = self._saver_type(store, state)
+        self._publisher = self._publisher_type(sink, state)
+        self._turns = self._turns_type(state)
+        self._plugins = Plugins(transport, state, metrics, clock)
+        self._pods = self._pods_type(pods, state, self._turns, self._notifier)
+        self._affinities = Affinities(topology, hint_providers, state, self._turns)
+        parts = (state, self._turns, self._plugins, self._saver, self._pods, self._affinities, self._notifier)
+        self._admissions = self._admissions_type(*parts, admission_budget, clock)
         self._starting = threading.Lock()  # held by a start, so that another one waits for it
         self._moving = threading.Lock()  # held while the transport is started or stopped
         self._start: OpenCall | None = None
@@ -119,9 +111,9 @@ class DeviceManager:
         inventory, ledger = self.state.inventory, self.state.ledger
         return (
             f"<DeviceManager {'running' if self._state.run else 'stopped'}: "
-            f"{_count(len(inventory.resources), 'resource')}, "
-            f"{_count(sum(inventory.status().capacity.values()), 'device')}, "
-            f"{_count(len(ledger.allocations), 'pod')} with devices>"
+            f"{counted(len(inventory.resources), 'resource')}, "
+            f"{counted(sum(inventory.status().capacity.values()), 'device')}, "
+            f"{counted(len(ledger.allocations), 'pod')} with devices>"
         )
 
     # --- starting and stopping ----------------------------------------------------------------------------------------
@@ -416,10 +408,6 @@ class DeviceManager:
         if self._notifier and isinstance(event, DevicesReported):
             old, new = (state.inventory.last_report(event.plugin.resource) for state in (before, after))
             self._notifier.notify(changed_health(event.plugin.resource, old, new, after.ledger))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _uids(pods: Iterable[object]) -> tuple[PodUid, ...]:

@@ -15,7 +15,7 @@ MAX_THREADS = 128
 """Threads at work at once. A further lane waits until one is free, which happens only if as many plugins hang."""
 
 _LONG = 100  # pieces of work that wait in a lane before more threads help
-_THREADS_OF_LONG = 4  # so that one thread waits for the plugin while another one saves
+_THREADS_OF_LONG = 16  # so that many wait while one saves, and are then saved with one write
 
 Work = Callable[[], None]
 
