@@ -37,3 +37,18 @@ def test_each_guide_is_reached_from_the_readme() -> None:
         link for page in pages for link in re.findall(r"\]\((docs/[\w-]+\.md)\)", page.read_text(encoding="utf-8"))
     }
     assert {f"docs/{guide.name}" for guide in README.parent.glob("docs/*.md")} - linked == set()
+
+
+def test_no_guide_teaches_to_catch_every_exception() -> None:
+    pages = [README, *README.parent.glob("docs/*.md"), *README.parent.glob("src/devicecore/testing/examples/*.py")]
+    caught = re.compile(r"except(\s+(Base)?Exception\b.*)?:")
+    assert len(pages) > 10
+    assert [page.name for page in pages if caught.search(page.read_text(encoding="utf-8"))] == []
+
+
+def test_the_pictures_load_nothing() -> None:
+    pictures = [*README.parent.glob("docs/**/*.svg")]
+    assert len(pictures) > 3
+    for picture in pictures:
+        text = re.sub(r'xmlns(:\w+)?="[^"]*"|<!--.*?-->', "", picture.read_text(encoding="utf-8"), flags=re.DOTALL)
+        assert not re.search(r"https?:|@import|@font-face", text), picture.name

@@ -20,3 +20,8 @@ def test_the_variable_is_derived_from_the_resource_and_a_shell_can_read_it(resou
     assert SimulatedPlugin(resource).variable == variable
     assert re.fullmatch("[A-Z_][A-Z0-9_]*", variable)
     assert resource_name(resource)  # the name is one that a kubelet accepts
+
+
+def test_the_devices_are_named_as_those_of_the_command_unless_they_are_given() -> None:
+    named = [device.id for device in SimulatedPlugin("example.com/gpu").devices()]
+    assert named == [f"gpu-{number}" for number in range(10)]

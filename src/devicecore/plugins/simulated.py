@@ -25,7 +25,8 @@ class SimulatedPlugin(DevicePlugin):
 
     Args:
         resource: the extended resource name; without it, that in the environment variable `resourcename`.
-        devices: the devices at first. `simulated_devices` makes some.
+        devices: the devices at first. `simulated_devices` makes some. Without them, there are ten, named as those of
+            the command `devicecore plugin simulated`: `gpu-0` and so on for example.com/gpu.
         variable: the environment variable that lists a container's devices, separated by commas; without it,
             `variable_of(resource)`.
 
@@ -40,7 +41,7 @@ class SimulatedPlugin(DevicePlugin):
             os.environ.get(RESOURCE_VARIABLE, "") if resource is None else resource
         )
         self.variable: str = variable or variable_of(self.resource)
-        listed = simulated_devices(self.resource, 10) if devices is None else tuple(devices)
+        listed = simulated_devices(self.resource.rpartition("/")[2], 10) if devices is None else tuple(devices)
         self._devices = {device.id: device for device in listed}
         self._subscribers: list[Callable[[], None]] = []
         self._lock = threading.Lock()
