@@ -10,11 +10,13 @@ from devicecore.conformance.dra import CHECKS as DRA_CHECKS
 
 PAGE = Path(__file__).parents[1] / "docs" / "conformance.md"
 
+_GROUPS = {"cdi": "CDI", "slices": "ResourceSlices"}
+
 INTRODUCTION = """\
 # What the conformance checks check, and why
 
-`make conformance` writes this page from the checks themselves. [test-your-plugin.md](test-your-plugin.md) says how to
-run them.
+`make conformance` writes this page from the checks themselves. [test-your-plugin.md](test-your-plugin.md) and
+[test-your-dra-driver.md](test-your-dra-driver.md) say how to run them.
 
 * **must**: Kubernetes cannot work with the plugin or driver, or containers get devices of others. A run with such a
   failure has failed.
@@ -30,12 +32,16 @@ def page() -> str:
 
 def _suite(title: str, checks: Sequence[Check[Any]]) -> Iterator[str]:
     yield f"## {title}\n"
-    for check in checks:
-        yield from _entry(check)
+    for group in dict.fromkeys(check.group for check in checks):
+        if group:
+            yield f"### {_GROUPS.get(group, group.capitalize())}\n"
+        for check in checks:
+            if check.group == group:
+                yield from _entry(check, "####" if group else "###")
 
 
-def _entry(check: Check[Any]) -> Iterator[str]:
-    yield f"### {check.name}\n"
+def _entry(check: Check[Any], level: str) -> Iterator[str]:
+    yield f"{level} {check.name}\n"
     full = "" if check.is_core else " Made only in a full run."
     yield f"**{check.severity.value}.** {check.done}{full}\n"
     yield f"* Expected: {check.expected}"

@@ -159,6 +159,15 @@ def test_the_action_writes_its_reports_and_passes_with_a_good_plugin(tmp_path: P
     assert "v1.2.3: 6 passed" in files["badge"]
 
 
+def test_the_action_tests_dra_drivers(tmp_path: Path) -> None:
+    directories = "--registry {registry} --plugin-dir {plugins} --cdi-dir {cdi}"
+    devicecore = Path(sys.prefix) / "bin" / "devicecore"
+    command = f"{devicecore} dra-driver simulated --name gpu.example.com {directories}"
+    ran, outputs = action(tmp_path, command=command, dra="true", options="--only 'announces-*' --only '*-cdi-names'")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "DRA driver conformance: v1.2.3: " in (tmp_path / "workspace" / outputs["badge"]).read_text()
+
+
 def test_the_action_fails_with_a_faulty_plugin_and_keeps_its_reports(tmp_path: Path) -> None:
     ran, outputs = action(tmp_path, command=f"{sys.executable} {PLUGIN} {{dir}} by-position", options=QUICK)
     assert ran.returncode == 1
