@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -163,14 +164,16 @@ def test_an_api_server_that_cannot_be_used_is_a_sentence(
 
 
 def test_no_recorded_checkpoint_is_too_much(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each recorded file gives a report: of findings if a kubelet would not read it."""
-    file = tmp_path / "file"
+    """Each recorded file gives a report, a page and a picture: with findings if a kubelet would not read it."""
+    file, page, picture = tmp_path / "file", tmp_path / "page.html", tmp_path / "picture.svg"
     for line in (ROOT / "tests" / "data" / "checkpoint" / "decode.jsonl").read_text().splitlines():
         record = json.loads(line)
         file.write_bytes(base64.b64decode(record["file_b64"]))
-        status = doctor("--checkpoint", str(file))
+        status = doctor("--checkpoint", str(file), "--html", str(page), "--svg", str(picture))
         printed = capsys.readouterr()
         assert (status in {0, 1}, printed.err) == (True, ""), record["id"]
+        assert page.read_text(encoding="utf-8").endswith("</html>\n"), record["id"]
+        ET.parse(picture)  # noqa: S314 - the text is ours, and what is foreign in it is what is tested
         assert all(text.isprintable() for text in printed.out.splitlines()), record["id"]
         if record["verdict"] == "checksum":
             assert status == 1, record["id"]
