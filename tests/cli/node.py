@@ -10,7 +10,7 @@ from typing import Self, cast
 from devicecore.adapters.grpc_unix.watcher import PluginHandler
 from devicecore.adapters.manifests import ManifestPods
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
-from devicecore.adapters.memory_dra import MemoryDriverInstance, MemoryDriverTransport
+from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverInstance, MemoryDriverTransport
 from devicecore.cli.kubelet.claims import DraParts, NodeClaims
 from devicecore.cli.kubelet.dra import NodeClaimSource
 from devicecore.cli.kubelet.pods import PodStarter
@@ -24,13 +24,17 @@ PATIENCE = 60.0  # seconds for something that takes far less
 
 
 class Node:
-    """Both managers, their plugins and drivers, and the starter. `claim_store` has the file of claims."""
+    """Both managers, their plugins and drivers, and the starter.
+
+    `claim_store` has the file of claims, and `api_claims` has the claims of an API server.
+    """
 
     def __init__(
         self, directory: Path, store: MemoryStore | None = None, claim_store: MemoryStore | None = None
     ) -> None:
         self.claim_store = claim_store or MemoryStore()
         self.drivers = MemoryDriverTransport()
+        self.api_claims = MemoryClaims()
         self.manifests = directory / "manifests"
         self.manifests.mkdir(exist_ok=True)
         self.transport = MemoryTransport()
@@ -41,7 +45,7 @@ class Node:
         self.starter = PodStarter(self.manager, self.pods, self.claims, self._woken.set)
 
     def _dra_parts(self) -> DraParts:
-        source = NodeClaimSource(self.pods, None)
+        source = NodeClaimSource(self.pods, self.api_claims)
         manager = DraManager(self.drivers, source, self.claim_store, pods=self.pods, observers=(self.claims.notify,))
         return DraParts(manager, cast("PluginHandler", None), ExitStack())  # no plugin watcher calls it
 

@@ -9,16 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from devicecore.adapters.memory import MemoryStore
 from devicecore.adapters.pod_resources import get_pod, list_pods
 from devicecore.cli.kubelet import claims as node_claims
+from devicecore.cli.kubelet import pods
 from devicecore.cli.kubelet.state import KubeletState
 from devicecore.cli.kubelet.view import render
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.dra.answers import PrepareResult, UnprepareResult
 from devicecore.domain.dra.health import DraHealth, ReportedHealth
 from devicecore.domain.dra.model import ClaimRef, ClaimUid, DriverName, PreparedDevice
+from devicecore.domain.dra.objects import resource_claim_of
 from devicecore.domain.dra.state_file import decode
 from devicecore.domain.model import DeviceId
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
@@ -178,6 +181,24 @@ def test_a_pod_waits_for_the_claim_of_its_template(node: Node) -> None:
     made["metadata"]["ownerReferences"] = [{"kind": "Pod", "name": "a", "uid": "u-a", "controller": True}]
     node.put("claim", made)
     node.wait_for_phases(a="Running")
+
+
+def test_a_claim_of_the_api_server_is_looked_at_again(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pods, "_CLAIMS_LOOK", 0.0)
+    driver = CountingDriver()
+    node.register(driver)
+    node.put("a", pod("a"))
+    reason = 'prepare dynamic resources: fetch ResourceClaim shared: resourceclaims.resource.k8s.io "shared" not found'
+    node.wait_until(lambda state: state.pods and state.pods[0].reason == reason)
+    made = resource_claim_of({**claim(), "metadata": {"name": "shared", "uid": "c-1"}})
+    node.api_claims.put(made)
+    node.wait_until(lambda state: "is not allowed to use" in state.pods[0].reason)
+    assert driver.calls == []
+    node.api_claims.put(evolve(made, reserved_for=frozenset({"u-a"})))
+    node.wait_for_phases(a="Running")
+    node.put("claim", claim(reservedFor=[]))  # from now on, this one counts
+    node.put("b", pod("b"))
+    node.wait_until(lambda state: len(state.pods) == 2 and "is not allowed to use" in state.pods[1].reason)
 
 
 def test_names_of_claims_come_before_those_of_plugins(node: Node) -> None:

@@ -149,6 +149,12 @@ class NodeClaims:
         """
         self.start().prepare(pod)
 
+    def is_of_driver(self, error: DeviceCoreError) -> bool:
+        """Whether `prepare` failed because of what a driver did, and not before a driver was asked."""
+        from devicecore.cli.kubelet.dra_state import is_of_driver
+
+        return is_of_driver(error)
+
     def cdi_devices(self, pod: "DraPod", container: str) -> tuple[str, ...]:
         """Return the CDI names that a container gets of its claims.
 

@@ -23,7 +23,14 @@ from devicecore.cli.kubelet.state import (
 from devicecore.domain.dra.claims import ClaimCache, ClaimInfo, ClaimPhase
 from devicecore.domain.dra.devices import claim_devices
 from devicecore.domain.dra.drivers import DriverRegistry
-from devicecore.domain.dra.errors import DraError
+from devicecore.domain.dra.errors import (
+    ClaimFailedError,
+    DraError,
+    DriverCallError,
+    PrepareError,
+    SkippedClaimsError,
+    UnknownClaimError,
+)
 from devicecore.domain.dra.lookup import claim_keys, wanted_requests
 from devicecore.domain.dra.model import (
     ClaimKey,
@@ -34,6 +41,7 @@ from devicecore.domain.dra.model import (
     PreparedDevice,
     ResourceClaim,
 )
+from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.model import PodUid
 
 if TYPE_CHECKING:
@@ -50,6 +58,12 @@ def are_entered(manager: "DraManager", pod: DraPod) -> bool:
         return False
     known = manager.claims.claims
     return all(key in known and pod.uid in known[key].pods for key in keys)
+
+
+def is_of_driver(error: DeviceCoreError) -> bool:
+    """Whether a preparation failed because of what a driver did."""
+    cause = error.cause if isinstance(error, PrepareError) else error
+    return isinstance(cause, DriverCallError | ClaimFailedError | SkippedClaimsError | UnknownClaimError)
 
 
 def release(manager: "DraManager", uid: PodUid) -> None:

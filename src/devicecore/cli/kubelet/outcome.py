@@ -3,7 +3,8 @@
 Law: a plugin is asked again only when something has changed that its answer may depend on: which plugin serves the
 resource, which devices it lists, which devices pods hold. If the plugin or the disk did not answer, the pod is tried
 again after some time. A DRA driver is asked again after a minute, as by a kubelet, or when something has changed that
-its answer may depend on: who serves the driver, and the claims in files.
+its answer may depend on: who serves the driver, and the claims in files. A claim that cannot be used yet is looked at
+again sooner, because nothing tells this process that it has changed on the API server.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,7 +36,8 @@ class OutcomeKind(Enum):
     TOO_FEW = "too few devices are free"
     NO_ANSWER = "the plugin or the disk has not answered"
     NEEDS_CLAIMS = "the pod has its devices, and its claims have to be prepared"
-    CLAIMS_FAILED = "the pod has its devices, and a claim is not prepared"
+    CLAIM_UNUSABLE = "the pod has its devices, and a claim cannot be used yet, so no driver was asked"
+    CLAIMS_FAILED = "the pod has its devices, and a driver has not prepared a claim"
     START_FAILED = "the pod has its devices, and a container cannot start"
 
 

@@ -47,7 +47,9 @@ if TYPE_CHECKING:
 
 _SILENCE = 10.0  # seconds for which a plugin or disk that has not answered is left alone
 _CLAIMS_RETRY = 60.0  # seconds between two attempts to prepare the claims of a pod, as in a kubelet
+_CLAIMS_LOOK = 10.0  # seconds between two attempts that end before a driver is asked
 _MAX_START_BACKOFF = 300.0  # seconds between two attempts to start a container, as in a kubelet
+_CLAIM_KINDS = (OutcomeKind.CLAIMS_FAILED, OutcomeKind.CLAIM_UNUSABLE)
 _RELEASE = 0.5  # seconds to wait for a release, so that a pod that takes over the devices finds them free
 
 _log = logging.getLogger(__name__)
@@ -316,8 +318,8 @@ class PodStarter:
         entry.retry_at = math.inf
         if outcome.kind is OutcomeKind.NO_ANSWER:
             entry.retry_at = now + _SILENCE
-        elif outcome.kind is OutcomeKind.CLAIMS_FAILED:
-            entry.retry_at = now + _CLAIMS_RETRY
+        elif outcome.kind in _CLAIM_KINDS:
+            entry.retry_at = now + (_CLAIMS_RETRY if outcome.kind is OutcomeKind.CLAIMS_FAILED else _CLAIMS_LOOK)
         elif outcome.kind is OutcomeKind.START_FAILED:
             entry.retry_at = now + min(_SILENCE * 2**entry.start_failures, _MAX_START_BACKOFF)
             entry.start_failures = min(entry.start_failures + 1, 10)
@@ -348,7 +350,7 @@ class PodStarter:
             return False
         if entry.outcome is None or now >= entry.retry_at:
             return True
-        if entry.outcome.kind is OutcomeKind.CLAIMS_FAILED:
+        if entry.outcome.kind in _CLAIM_KINDS:
             before, after = entry.claim_facts, self._claim_facts(entry)
             return before is not None and after is not None and not before.is_like(after)
         return may_differ(entry.outcome, entry.facts, self._facts.of(entry.lane.resources))
@@ -399,7 +401,8 @@ class PodStarter:
         try:
             self._claims.prepare(entry.claims)
         except DeviceCoreError as error:
-            return Outcome(OutcomeKind.CLAIMS_FAILED, str(error), waits=True)
+            kind = OutcomeKind.CLAIMS_FAILED if self._claims.is_of_driver(error) else OutcomeKind.CLAIM_UNUSABLE
+            return Outcome(kind, str(error), waits=True)
         return Outcome(OutcomeKind.RUNS) if self._runs(entry) else self._start(entry)
 
     def _start(self, entry: _Entry) -> Outcome:
