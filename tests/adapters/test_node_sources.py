@@ -23,24 +23,39 @@ from devicecore.adapters.node_sources import (
     pods_in,
     read_cdi,
     read_checkpoint,
+    read_claims,
     read_node,
     read_pods,
+    read_slices,
     read_sockets,
+    slices_in,
 )
 from devicecore.adapters.node_sources.large_documents import MAX_MEMBERS, parse_document
 from devicecore.adapters.pod_resources import PodResourcesServer, Snapshot
 from devicecore.adapters.pod_resources.reading import read_pod_resources
 from devicecore.domain.checkpoint import CheckpointData, FileVerdict, PodDevicesEntry, encode
 from devicecore.domain.container_options import ContainerAllocateResponse
+from devicecore.domain.dra.model import PreparedDevice
+from devicecore.domain.dra.state_file import ClaimEntry
+from devicecore.domain.dra.state_file import encode as encode_claims
 from devicecore.domain.model import Container, Pod, PodUid
 from devicecore.manager import DeviceManager
-from devicecore.node_report import CdiSpec, ClaimedDeviceSeen
+from devicecore.node_report import (
+    CdiSpec,
+    ClaimedDeviceSeen,
+    ClaimsSeen,
+    PreparedDeviceSeen,
+    PublishedDeviceSeen,
+    Reading,
+)
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 from devicecore.system.documents import DocumentError, Value
 from devicecore.testing.api_server import LocalApiServer
 from devicecore.wire import podresources
 from devicecore.wire.conversion import write_receipt
 from tests.hostile_documents import HOSTILE
+
+PCI = "resource.kubernetes.io/pciBusID"
 
 GPU = "example.com/gpu"
 VECTORS = Path(__file__).parent.parent / "data" / "checkpoint" / "decode.jsonl"
@@ -220,15 +235,54 @@ def test_truncated_json_is_refused_wherever_it_ends() -> None:
             pods_in(parse_document(text[:end], "f"))
 
 
+def test_the_file_of_claims_is_read_whole_or_named_as_incomplete(tmp_path: Path) -> None:
+    path = tmp_path / "dra_manager_state"
+    assert read_claims(str(path)) == Reading.of(str(path), ClaimsSeen())
+    device = PreparedDevice("n1", "gpu-0", None, ("r",), ("d.org/gpu=0",))
+    blob = encode_claims([ClaimEntry("c-1", "one", "default", ("p",), {"d.org": (device,), "e.org": None})])
+    path.write_bytes(blob)
+    seen = PreparedDeviceSeen("default/one", "d.org", "n1", "gpu-0", ("d.org/gpu=0",))
+    assert read_claims(str(path)).value == ClaimsSeen((seen,), frozenset({"d.org", "e.org"}))
+    path.write_bytes(blob.replace(b"gpu-0", b"gpu-1"))
+    assert "checkpoint is corrupted" in read_claims(str(path)).notes[0]
+    path.write_bytes(b"{")
+    assert read_claims(str(path)).value is None
+    assert "there is no directory" in read_claims(str(tmp_path / "none" / "dra_manager_state")).problem
+
+
+@pytest.mark.parametrize(
+    "document", [{"kind": "PodList"}, {"kind": "List", "metadata": {"continue": "x"}}, {"kind": "List", "items": [{}]}]
+)
+def test_what_is_no_list_of_slices_is_refused(tmp_path: Path, document: object) -> None:
+    path = tmp_path / "slices.json"
+    path.write_text(json.dumps(document))
+    assert read_slices(str(path)).problem
+
+
+def test_slices_of_older_versions_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "slices.json"
+    basic = {"attributes": {"uuid": {"string": "u"}}}
+    spec = {"driver": "d.org", "pool": {"name": "p"}, "devices": [{"name": "gpu-0", "basic": basic}]}
+    path.write_text(json.dumps({"kind": "List", "items": [{"spec": spec}]}))
+    assert read_slices(str(path), "n1").value == (PublishedDeviceSeen("d.org", "p", "gpu-0", {"uuid": "u"}),)
+
+
 def test_pods_and_node_are_read_from_an_api_server(tmp_path: Path) -> None:
     with LocalApiServer() as server:
         server.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
         for name, node_name in (("train", "n1"), ("other", "n2")):
             spec = {"nodeName": node_name, "containers": [{"name": "main", "image": "none"}]}
             server.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
-        node, pods = read_objects("n1", server.kubeconfig(tmp_path / "config"))
-        missing, none = read_objects("n3", server.kubeconfig(tmp_path / "config"))
-    assert (missing, none) == ("there is no node 'n3' (nodes \"n3\" not found)", [])
+        for name in ("n1", "n2"):
+            pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+            devices = [{"name": "gpu-0", "attributes": {PCI: {"string": "0000:3b:00.0"}, "index": {"int": 0}}}]
+            published = {"driver": "d.org", "nodeName": name, "pool": pool, "devices": devices}
+            server.create({"kind": "ResourceSlice", "metadata": {"name": f"slice-{name}"}, "spec": published})
+        node, pods, slices = read_objects("n1", server.kubeconfig(tmp_path / "config"))
+        missing, *none = read_objects("n3", server.kubeconfig(tmp_path / "config"))
+    assert (missing, none) == ("there is no node 'n3' (nodes \"n3\" not found)", [[], []])
+    found = slices_in(Value({"kind": "ResourceSliceList", "items": slices}, "server"))
+    assert found == (PublishedDeviceSeen("d.org", "n1", "gpu-0", {PCI: "0000:3b:00.0"}),)
     assert not isinstance(node, str)
     assert not isinstance(pods, str)
     assert node["metadata"]["name"] == "n1"

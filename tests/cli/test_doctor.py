@@ -16,6 +16,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from devicecore.cli.main import main
 from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode
+from devicecore.domain.dra.model import PreparedDevice
+from devicecore.domain.dra.state_file import ClaimEntry
+from devicecore.domain.dra.state_file import encode as encode_claims
 from devicecore.node_report import CHECKS
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -52,7 +55,8 @@ def test_a_sound_file_has_no_findings_and_no_free_device(file: Path, capsys: pyt
     assert ["pods", "not", "read:", "it", "was", "not", "asked", "for:", "--pods,", "--kubeconfig"] in lines
     assert [GPU, "gpu-0", "0", "Healthy", "u-1", "main", "checkpoint", "unknown"] in lines
     assert [GPU, "gpu-1", "unknown", "Healthy", "unknown", "checkpoint", "unknown"] in lines
-    assert lines[-1] == ["none"]
+    said = [line for line in lines[lines.index(["none"]) + 1 :] if line]
+    assert " ".join(said[0]).startswith("not ruled out: a device of a plugin that belongs to a ResourceClaim too")
 
 
 def test_a_finding_is_printed_with_all_that_belongs_to_it(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,7 +73,7 @@ def test_json_has_sources_devices_and_findings(file: Path, capsys: pytest.Captur
     file.write_bytes(SHARED)
     assert doctor("--checkpoint", str(file), "--json") == 1
     document = json.loads(capsys.readouterr().out)
-    assert list(document) == ["name", "sources", "devices", "findings", "is_enough"]
+    assert list(document) == ["name", "sources", "devices", "findings", "is_enough", "not_ruled_out"]
     assert [source["source"] for source in document["sources"]] == [
         "checkpoint",
         "sockets",
@@ -78,6 +82,8 @@ def test_json_has_sources_devices_and_findings(file: Path, capsys: pytest.Captur
         "node",
         "plugins",
         "cdi",
+        "claims",
+        "slices",
     ]
     assert document["devices"][0] == {
         "resource": GPU,
@@ -281,3 +287,23 @@ def test_help_says_what_is_read_and_what_the_exit_status_means(devicecore: Run) 
     text = " ".join(devicecore("doctor", "--help").stdout.split())
     assert "Exit status: 0 if nothing is wrong, 1 if there are findings, 2 if there is not enough input." in text
     assert "Never Allocate" in text
+
+
+def test_a_device_of_a_plugin_and_a_claim_is_found_in_files(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_bytes(encode(CheckpointData((PodDevicesEntry("u-1", "main", GPU, {0: ("0000:3b:00.0",)}, b""),))))
+    device = PreparedDevice("n1", "dev-7")
+    claims, slices = tmp_path / "dra_manager_state", tmp_path / "slices.json"
+    claims.write_bytes(encode_claims([ClaimEntry("c-1", "one", "default", ("p",), {"npu.org": (device,)})]))
+    attributes = {"resource.kubernetes.io/pciBusID": {"string": "0000:3b:00.0"}}
+    spec = {"driver": "npu.org", "pool": {"name": "n1"}, "devices": [{"name": "dev-7", "attributes": attributes}]}
+    slices.write_text(json.dumps({"kind": "List", "items": [{"spec": spec}]}))
+    assert doctor("--checkpoint", str(file), "--claims", str(claims), "--slices", str(slices)) == 1
+    text = " ".join(capsys.readouterr().out.split())
+    assert "belongs to container 'main' of pod 'u-1', and to ResourceClaim 'default/one'" in text
+    assert "both have the PCI address 0000:3b:00.0" in text
+    assert doctor("--checkpoint", str(file), "--claims", str(claims)) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Findings none not ruled out: a device of a plugin that belongs to a ResourceClaim too, because the" in text
+    assert "ResourceSlices, which name PCI addresses, were not read: it was not asked for: --slices" in text

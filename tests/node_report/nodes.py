@@ -27,18 +27,23 @@ from devicecore.node_report import (
     CdiSeen,
     CdiSpec,
     CheckpointSeen,
+    ClaimsSeen,
     HoldingSeen,
     Look,
     NodeSeen,
     PluginSeen,
     PodResourcesSeen,
     PodSeen,
+    PreparedDeviceSeen,
+    PublishedDeviceSeen,
     Reading,
     ReceiptSeen,
     SocketsSeen,
 )
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
+RDMA = ("rdma.other.org", "n1", "rdma-0")
+PCI = "resource.kubernetes.io/pciBusID"
 GPUS = tuple(f"gpu-{number}" for number in range(8))
 NICS = tuple(f"nic-{number}" for number in range(4))
 
@@ -124,6 +129,10 @@ CLEAN = Look(
     Reading.of("node.json", NodeSeen("n1", "v1.36.2", {GPU: 8, NIC: 4}, {GPU: 8, NIC: 4})),
     Reading.of("plugins", (plugin("gpu.sock", GPUS), plugin("nic.sock", NICS))),
     Reading.of("/etc/cdi", CdiSeen((CdiSpec("/etc/cdi", "nic.json", "example.com/nic", ("0", "1")),))),
+    Reading.of(
+        "dra_manager_state", ClaimsSeen((PreparedDeviceSeen("default/link", "rdma.other.org", "n1", "rdma-0"),))
+    ),
+    Reading.of("slices.json", (PublishedDeviceSeen("rdma.other.org", "n1", "rdma-0", {PCI: "0000:5e:00.0"}),)),
 )
 
 
@@ -204,6 +213,20 @@ def with_cdi_files(look: Look, *more: CdiSpec) -> Look:
     return with_cdi(look, *look.cdi.value.specs, *more)
 
 
+def with_claim(look: Look, device: str, driver: str = "gpu.example.com", **attributes: str) -> Look:
+    """`look` with a claim that has a device, which its driver has published with these attributes."""
+    assert look.claims.value is not None
+    assert look.slices.value is not None
+    prepared = PreparedDeviceSeen("default/claim", driver, "n1", device, (f"{driver}/gpu={device}",))
+    published = PublishedDeviceSeen(driver, "n1", device, attributes)
+    claims = evolve(look.claims.value, devices=(*look.claims.value.devices, prepared))
+    return evolve(
+        look,
+        claims=Reading.of("dra_manager_state", claims),
+        slices=Reading.of("slices.json", (*look.slices.value, published)),
+    )
+
+
 def without(look: Look, *sources: str) -> Look:
     """`look` without some of its sources."""
     return evolve(look, **dict.fromkeys(sources, Reading()))
@@ -223,6 +246,14 @@ def owner_without_pod(look: Look) -> Look:
 def two_owners(look: Look) -> Look:
     look = with_entries(look, ("uid-serve", "main", NIC, {-1: ("nic-0",)}))
     return with_holding(look, holding("serve", "main", NIC, "nic-0"))
+
+
+def plugin_and_claim(look: Look) -> Look:
+    return with_claim(look, "gpu-2")
+
+
+def offered_and_claimed(look: Look) -> Look:
+    return with_claim(look, "gpu-3")
 
 
 def held_not_listed(look: Look) -> Look:
@@ -328,6 +359,8 @@ def many_numa_nodes(look: Look) -> Look:
 
 PLANTS: Mapping[str, Plant] = {
     "owner-without-pod": owner_without_pod,
+    "plugin-and-claim": plugin_and_claim,
+    "offered-and-claimed": offered_and_claimed,
     "two-owners": two_owners,
     "held-not-listed": held_not_listed,
     "held-unhealthy": held_unhealthy,

@@ -3,7 +3,7 @@
 from devicecore import Container, Pod, PodUid, Refused
 from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode, judge
 from devicecore.domain.model import Health, ResourceName
-from devicecore.node_report import CheckpointSeen, Facts, Look, PodResourcesSeen, Reading
+from devicecore.node_report import CheckpointSeen, ClaimsSeen, Facts, Look, PodResourcesSeen, Reading
 from devicecore.node_report.explanation import ResourceNow, explain
 from devicecore.node_report.look import HoldingSeen
 from devicecore.trial import fit, trial_node
@@ -23,7 +23,8 @@ def facts() -> Facts:
     holding = HoldingSeen("default", "train", "app", GPU, {"gpu-0": (0,)})
     listed = {GPU: {"gpu-0": (0,), "gpu-1": (1,)}}
     api = PodResourcesSeen("v1", frozenset({("default", "train")}), (holding,), listed)
-    return Facts(Look(Reading.of("checkpoint", checkpoint), pod_resources=Reading.of("socket", api)))
+    claims = Reading.of("dra_manager_state", ClaimsSeen())
+    return Facts(Look(Reading.of("checkpoint", checkpoint), pod_resources=Reading.of("socket", api), claims=claims))
 
 
 def test_the_numbers_of_now_stand_beside_those_of_the_refusal() -> None:

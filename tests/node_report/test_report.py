@@ -22,7 +22,7 @@ from devicecore.node_report.report import FREE, NOBODY, UNKNOWN, patience
 from tests.node_report import nodes
 from tests.node_report.nodes import CLEAN, GPU, NIC, PLANTS
 
-SOURCES = ("checkpoint", "sockets", "pod_resources", "pods", "node", "plugins", "cdi")
+SOURCES = ("checkpoint", "sockets", "pod_resources", "pods", "node", "plugins", "cdi", "claims", "slices")
 
 
 def report_of(look: Look) -> NodeReport:
@@ -120,6 +120,8 @@ def test_each_source_is_named_with_the_reason_why_it_was_not_read() -> None:
         ("node", False),
         ("plugins", False),
         ("cdi", False),
+        ("claims", False),
+        ("slices", False),
     ]
     assert all(line.was_read == (not line.problem) for line in lines)
 

@@ -16,6 +16,7 @@ from devicecore.domain.device_list import DeviceList
 from devicecore.domain.model import Device, DeviceId, Health, PluginOptions, Pod, ResourceName
 from devicecore.manager import DeviceManager
 from devicecore.node_report import (
+    ClaimsSeen,
     Facts,
     Look,
     NodeSeen,
@@ -95,6 +96,7 @@ class CleanSteps(Steps):
             Reading.of("", pods),
             Reading.of("", NodeSeen("n", "v1.36.2", counts(status.capacity), counts(status.allocatable))),
             Reading.of("", tuple(self._plugins())),
+            claims=Reading.of("", ClaimsSeen()),
         )
 
     def _api(self, snapshot: Snapshot) -> PodResourcesSeen:

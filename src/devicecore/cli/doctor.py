@@ -276,8 +276,11 @@ def _show_text(report: "NodeReport") -> None:
     lines = ["Sources", *_sources(report), "", "Devices", *_table(report.devices), "", "Findings"]
     for finding in report.findings:
         lines += ["", *_finding(finding)]
-    lines += ["" if report.findings else "  none", ""]
-    sys.stdout.write("\n".join(lines[:-1]) + "\n")
+    lines += [] if report.findings else ["  none"]
+    for one in report.not_ruled_out:
+        lines += ["", *_folded("  not ruled out: ", one, 17)]
+    lines.append("")
+    sys.stdout.write("\n".join(lines))
 
 
 def _sources(report: "NodeReport") -> Iterator[str]:

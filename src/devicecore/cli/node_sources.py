@@ -15,14 +15,18 @@ if TYPE_CHECKING:
     from devicecore.node_report import (
         CdiSeen,
         CheckpointSeen,
+        ClaimsSeen,
         Look,
         NodeSeen,
         PluginSeen,
         PodResourcesSeen,
         PodSeen,
+        PublishedDeviceSeen,
         Reading,
         SocketsSeen,
     )
+
+    _Objects = tuple[Reading[tuple[PodSeen, ...]], Reading[NodeSeen], Reading[tuple[PublishedDeviceSeen, ...]]]
 
 DEFAULT_ROOT = "/var/lib/kubelet"
 
@@ -44,7 +48,15 @@ _OPTIONS = (
         help="The pods: what the kubelet's /pods or `kubectl get pods -A -o json` prints. - is standard input.",
     ),
     click.option("--node", metavar="FILE", help="The Node: what `kubectl get node NAME -o json` prints."),
-    click.option("--kubeconfig", metavar="FILE", help="Read pods and Node from this API server; needs --node-name."),
+    click.option("--claims", metavar="FILE", help="The file of ResourceClaims, dra_manager_state, if not in --root."),
+    click.option(
+        "--slices",
+        metavar="FILE",
+        help="What DRA drivers publish: what `kubectl get resourceslices -o json` prints.",
+    ),
+    click.option(
+        "--kubeconfig", metavar="FILE", help="Read pods, Node, slices from this API server; needs --node-name."
+    ),
     click.option("--in-cluster", is_flag=True, help="Read pods and Node with the service account of this pod."),
     click.option("--node-name", metavar="NAME", help="The Node object's name at the API server."),
     click.option("--plugins", is_flag=True, help="Ask each plugin for its options and one list. Never Allocate."),
@@ -82,6 +94,8 @@ class NodeSources:
     pod_resources: str | None = None
     pods: str | None = None
     node: str | None = None
+    claims: str | None = None
+    slices: str | None = None
     kubeconfig: str | None = None
     in_cluster: bool = False
     node_name: str | None = None
@@ -133,9 +147,18 @@ class NodeSources:
         checkpoint = self._read_checkpoint()
         sockets = self._read_sockets()
         pod_resources = self._read_pod_resources()
-        pods, node = self._read_objects()
+        pods, node, slices = self._read_objects()
         plugins = self._read_plugins(sockets)
-        return Look(checkpoint, sockets, pod_resources, pods, node, plugins, self._read_cdi())
+        return Look(
+            checkpoint, sockets, pod_resources, pods, node, plugins, self._read_cdi(), self._read_claims(), slices
+        )
+
+    def _read_claims(self) -> "Reading[ClaimsSeen]":
+        from devicecore.adapters.node_sources import read_claims
+        from devicecore.node_report import Reading
+
+        path = self.claims or (self._directory.claims if self._directory else None)
+        return read_claims(path) if path else Reading()
 
     def _read_checkpoint(self) -> "Reading[CheckpointSeen]":
         from devicecore.adapters.node_sources import read_checkpoint
@@ -179,15 +202,18 @@ class NodeSources:
         found, directory = sockets.value, self._directory
         return read_plugins(directory.plugins, found.plugins, directory.registry, found.registry, self.plugin_timeout)
 
-    def _read_objects(self) -> "tuple[Reading[tuple[PodSeen, ...]], Reading[NodeSeen]]":
-        from devicecore.adapters.node_sources import read_node, read_pods
+    def _read_objects(self) -> "_Objects":
+        from devicecore.adapters.node_sources import read_node, read_pods, read_slices
         from devicecore.adapters.node_sources.objects import pods_of_bytes
         from devicecore.node_report import Reading
 
         pods: Reading[tuple[PodSeen, ...]] = Reading(problem="it was not asked for: --pods, --kubeconfig")
         node: Reading[NodeSeen] = Reading(problem="it was not asked for: --node, --kubeconfig")
+        slices: Reading[tuple[PublishedDeviceSeen, ...]] = Reading(
+            problem="it was not asked for: --slices, --kubeconfig"
+        )
         if self.uses_api:
-            pods, node = self._read_api()
+            pods, node, slices = self._read_api()
         if self.pods == "-":
             if self._standard_input is None:
                 self._standard_input = sys.stdin.buffer.read(_MAX_INPUT)
@@ -196,10 +222,12 @@ class NodeSources:
             pods = read_pods(self.pods)
         if self.node is not None:
             node = read_node(self.node)
-        return pods, node
+        if self.slices is not None:
+            slices = read_slices(self.slices, self.node_name or (node.value.name if node.value else ""))
+        return pods, node, slices
 
-    def _read_api(self) -> "tuple[Reading[tuple[PodSeen, ...]], Reading[NodeSeen]]":
-        from devicecore.adapters.node_sources import node_in, pods_in
+    def _read_api(self) -> "_Objects":
+        from devicecore.adapters.node_sources import node_in, pods_in, slices_in
         from devicecore.node_report import Reading
         from devicecore.system.documents import Value
 
@@ -209,12 +237,13 @@ class NodeSources:
             from devicecore.adapters.kube_api.reading import read_objects
         except ModuleNotFoundError as error:
             missing = _needs(error, "lightkube")
-            return Reading(place, problem=missing), Reading(place, problem=missing)
-        answers: tuple[Any, Any] = read_objects(name, self.kubeconfig)
-        node, pods = answers
+            return Reading(place, problem=missing), Reading(place, problem=missing), Reading(place, problem=missing)
+        answers: tuple[Any, Any, Any] = read_objects(name, self.kubeconfig)
+        node, pods, slices = answers
         return (
             _read_as(place, pods, lambda: pods_in(Value({"kind": "PodList", "items": pods}, place))),
             _read_as(place, node, lambda: node_in(Value({**node, "kind": "Node"}, place))),
+            _read_as(place, slices, lambda: slices_in(Value({"kind": "ResourceSliceList", "items": slices}, place))),
         )
 
     def _read_cdi(self) -> "Reading[CdiSeen]":

@@ -13,6 +13,7 @@ from attrs import evolve, field, frozen
 from devicecore.domain.checkpoint import CheckpointData, FileVerdict, allocation_of
 from devicecore.domain.ledger import Ledger
 from devicecore.domain.model import NO_TOPOLOGY, DeviceId, Health
+from devicecore.node_report.claims import ClaimedHardware, SameDevice
 from devicecore.node_report.look import CheckpointSeen, Look, PluginSeen, PodResourcesSeen, PodSeen, Source
 
 
@@ -219,8 +220,34 @@ class Facts:
 
     @property
     def holders_are_known(self) -> bool:
-        """Whether a device without a holder is free: both sources that name all holders were read, and are sound."""
+        """Whether all holders of plugins' devices are known: both sources that name them were read, and are sound."""
         return self.api is not None and self.file is not None and self.file.verdict.verdict is FileVerdict.OK
+
+    @property
+    def claims_missing(self) -> str:
+        """Why it is not known which devices of plugins ResourceClaims hold; empty if it is known."""
+        return self._claimed_hardware.missing
+
+    # --- claims -------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _claimed_hardware(self) -> ClaimedHardware:
+        return ClaimedHardware(self.look)
+
+    @cached_property
+    def _cdi_of(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
+        """The CDI names that plugins gave for a single device, by resource and device."""
+        receipts = {(one.key, one.resource): one.cdi_devices for one in self.file.receipts} if self.file else {}
+        return {
+            (str(one.resource), str(device)): receipts[one.key, one.resource]
+            for one in self.ledger
+            if (one.key, one.resource) in receipts and len(one.numa_nodes) == 1
+            for device in one.numa_nodes
+        }
+
+    def claimed(self, resource: str, device: str) -> SameDevice | None:
+        """The device of a ResourceClaim that is the same as this one of a plugin; None if none is known."""
+        return self._claimed_hardware.find(resource, device, self._cdi_of.get((resource, device), ()))
 
     # --- plugins ------------------------------------------------------------------------------------------------------
 

@@ -29,6 +29,8 @@ class Source(Enum):
     NODE = "node"
     PLUGINS = "plugins"
     CDI = "cdi"
+    CLAIMS = "claims"
+    SLICES = "slices"
 
 
 @frozen
@@ -112,6 +114,35 @@ class ClaimedDeviceSeen:
     device: str
     share_id: str | None = None
     cdi_devices: tuple[str, ...] = ()
+
+
+@frozen
+class PreparedDeviceSeen:
+    """A device that a DRA driver has prepared for a ResourceClaim, which is named `namespace/name`."""
+
+    claim: str
+    driver: str
+    pool: str
+    device: str
+    cdi_devices: tuple[str, ...] = ()
+
+
+@frozen
+class ClaimsSeen:
+    """The kubelet's file of claims. `devices` are prepared, and `drivers` are those of all claims."""
+
+    devices: tuple[PreparedDeviceSeen, ...] = ()
+    drivers: frozenset[str] = frozenset()
+
+
+@frozen
+class PublishedDeviceSeen:
+    """A device that a DRA driver has published, with its attributes that are texts."""
+
+    driver: str
+    pool: str
+    device: str
+    attributes: Mapping[str, str] = field(factory=dict)
 
 
 @frozen
@@ -209,6 +240,8 @@ class Look:
     node: Reading[NodeSeen] = Reading()
     plugins: Reading[tuple[PluginSeen, ...]] = Reading()
     cdi: Reading[CdiSeen] = Reading()
+    claims: Reading[ClaimsSeen] = Reading()
+    slices: Reading[tuple[PublishedDeviceSeen, ...]] = Reading()
 
     @property
     def readings(self) -> "dict[Source, Reading[object]]":

@@ -42,7 +42,8 @@ class DeviceRow:
     Attributes:
         numa_nodes: None if no source tells.
         health: `Healthy`, `Unhealthy`, `not listed`, or `unknown`.
-        owner: `free`, `none`, `unknown`, or what is known of the pod: namespace and name, else its UID.
+        owner: `free`, `none`, `unknown`, `claim` and a ResourceClaim, or what is known of the pod: namespace and name,
+            else its UID.
         container: empty if no container holds the device.
         sources: which sources name the holder, or the device if it has none.
         state: whether the holder, or that there is none, is certain.
@@ -61,13 +62,18 @@ class DeviceRow:
 
 @frozen
 class NodeReport:
-    """What is known of a node's devices, and what is wrong. `name` is that of the Node object; empty if not known."""
+    """What is known of a node's devices, and what is wrong.
+
+    `name` is that of the Node object, empty if it is not known. `not_ruled_out` says what may be wrong besides, because
+    a source is missing.
+    """
 
     name: str
     sources: tuple[SourceLine, ...]
     devices: tuple[DeviceRow, ...]
     findings: tuple[NodeFinding, ...]
     is_enough: bool
+    not_ruled_out: tuple[str, ...] = ()
 
 
 def check(facts: Facts) -> tuple[NodeFinding, ...]:
@@ -110,7 +116,10 @@ def report(facts: Facts, findings: Iterable[NodeFinding]) -> NodeReport:
     )
     numbered = tuple(evolve(finding, number=number) for number, finding in enumerate(findings, start=1))
     node = facts.look.node.value
-    return NodeReport(node.name if node else "", sources, tuple(_rows(facts)), numbered, facts.look.is_enough)
+    missing = facts.claims_missing if facts.look.is_enough else ""
+    not_ruled_out = (f"a device of a plugin that belongs to a ResourceClaim too, because {missing}",) if missing else ()
+    name = node.name if node else ""
+    return NodeReport(name, sources, tuple(_rows(facts)), numbered, facts.look.is_enough, not_ruled_out)
 
 
 def _rows(facts: Facts) -> Iterator[DeviceRow]:
@@ -136,7 +145,9 @@ def _without_owner(
     )
     sources = tuple([source for source, devices in said if device in devices.get(resource, ())])
     owner, state = UNKNOWN, OwnerState.UNKNOWN
-    if facts.holders_are_known:
+    if (same := facts.claimed(resource, device)) is not None:
+        owner, state, sources = f"claim {same.prepared.claim}", OwnerState.LIVE, (*sources, *same.sources)
+    elif facts.holders_are_known and not facts.claims_missing:
         owner, state = FREE if health == Health.HEALTHY.value else NOBODY, OwnerState.LIVE
     return DeviceRow(resource, device, numa_nodes, health, owner, "", "", sources, state)
 

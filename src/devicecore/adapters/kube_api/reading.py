@@ -1,9 +1,10 @@
-"""The Node object and the pods of a node, read from the API server. Nothing is written.
+"""The Node object, the pods and the ResourceSlices of a node, read from the API server. Nothing is written.
 
 Law: the answer is what the server sent, or a `Problem` with a sentence.
 """
 
 from collections.abc import Callable
+from http import HTTPStatus
 from os import PathLike
 from typing import Any
 
@@ -26,8 +27,28 @@ class _Pod(NamespacedResourceG, dict[str, Any]):
     _api_info = ApiInfo(ResourceDef("", "v1", "Pod"), plural="pods", verbs=["global_list"])
 
 
+class _Slice(GlobalResource, dict[str, Any]):
+    _api_info = ApiInfo(ResourceDef("resource.k8s.io", "v1", "ResourceSlice"), plural="resourceslices", verbs=["list"])
+
+
 class NodeReader(ApiServer):
-    """Reads one node and its pods."""
+    """Reads one node, its pods, and the devices that DRA drivers publish for it."""
+
+    def read_slices(self) -> Json:
+        """Return the ResourceSlices of the node, as the server sent them; none if it does not know that kind.
+
+        Raises:
+            Problem: there is no answer, or an error.
+        """
+        fields: dict[str, Any] = {"spec.nodeName": self.node}
+        try:
+            return self.ask(
+                "list resourceslices", lambda client: [*client.list(_Slice, fields=fields, chunk_size=_PODS_AT_ONCE)]
+            )
+        except Problem as problem:
+            if problem.kind == HTTPStatus.NOT_FOUND:
+                return []
+            raise
 
     def read_node(self) -> Json:
         """Return the Node object as the server sent it.
@@ -49,8 +70,8 @@ class NodeReader(ApiServer):
         )
 
 
-def read_objects(node: str, kubeconfig: str | PathLike[str] | None) -> tuple[Json | str, Json | str]:
-    """The Node and its pods; in place of each, a sentence if it cannot be read.
+def read_objects(node: str, kubeconfig: str | PathLike[str] | None) -> tuple[Json | str, Json | str, Json | str]:
+    """The Node, its pods and its ResourceSlices; in place of each, a sentence if it cannot be read.
 
     Raises:
         NodeNameError: no node can have this name.
@@ -59,7 +80,7 @@ def read_objects(node: str, kubeconfig: str | PathLike[str] | None) -> tuple[Jso
         raise NodeNameError(node)
     reader = NodeReader(node, Access(kubeconfig, None, SERVICE_ACCOUNT, _SECONDS, _SECONDS), "devicecore")
     try:
-        return _or_sentence(reader.read_node), _or_sentence(reader.read_pods)
+        return _or_sentence(reader.read_node), _or_sentence(reader.read_pods), _or_sentence(reader.read_slices)
     finally:
         reader.disconnect()
 

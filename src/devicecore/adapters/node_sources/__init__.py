@@ -5,6 +5,7 @@ sentence that says why there is none. Sizes, numbers of files and numbers of val
 """
 
 from devicecore.adapters.node_sources.cdi import CDI_DIRECTORIES, read_cdi
+from devicecore.adapters.node_sources.claims import read_claims, read_slices, slices_in
 from devicecore.adapters.node_sources.kubelet_directory import KubeletDirectory, read_checkpoint, read_sockets
 from devicecore.adapters.node_sources.objects import node_in, pods_in, read_node, read_pods
 
@@ -15,7 +16,10 @@ __all__ = [
     "pods_in",
     "read_cdi",
     "read_checkpoint",
+    "read_claims",
     "read_node",
     "read_pods",
+    "read_slices",
     "read_sockets",
+    "slices_in",
 ]

@@ -17,6 +17,7 @@ from devicecore.node_report import CheckpointSeen, Reading, ReceiptSeen, Sockets
 from devicecore.system.files import read_file
 
 CHECKPOINT_NAME = "kubelet_internal_checkpoint"
+CLAIMS_NAME = "dra_manager_state"
 MAX_CHECKPOINT_BYTES = 64 * 1024 * 1024
 """Bytes of a checkpoint; 50,000 allocated devices take 3 MiB."""
 
@@ -35,6 +36,7 @@ class KubeletDirectory:
     plugins: str
     registry: str
     pod_resources: str
+    claims: str = ""
 
     @classmethod
     def at(cls, path: str) -> "KubeletDirectory":
@@ -43,7 +45,8 @@ class KubeletDirectory:
         plugins = root / "device-plugins"
         if not plugins.is_dir() and (root.name == "device-plugins" or (root / CHECKPOINT_NAME).exists()):
             plugins, root = root, root.parent
-        return cls(str(plugins), str(root / "plugins_registry"), str(root / "pod-resources" / _KUBELET))
+        sockets = str(root / "plugins_registry"), str(root / "pod-resources" / _KUBELET)
+        return cls(str(plugins), *sockets, str(root / CLAIMS_NAME))
 
     @property
     def checkpoint(self) -> str:

@@ -3,6 +3,7 @@
 Law: a check uses one look only. A comparison of looks decides whether a finding lasts (`report.still_wrong`).
 """
 
+from devicecore.node_report.checks.claims import offered_and_claimed, plugin_and_claim
 from devicecore.node_report.checks.devices import (
     held_device_not_listed,
     held_device_unhealthy,
@@ -57,6 +58,26 @@ CHECKS: tuple[NodeCheck, ...] = (
         "The kubelet corrects nothing: both containers keep the device, and it is free when both pods are gone.",
         "Compare the environment or the device files of both containers: kubectl exec POD -c CONTAINER -- env",
         f"{_KUBERNETES}137534",
+    ),
+    NodeCheck(
+        "plugin-and-claim",
+        "a device belongs to a container by a plugin and to a ResourceClaim",
+        plugin_and_claim,
+        "The kubelet notices nothing: it compares neither plugins with drivers nor the devices of both. Both pods use "
+        "the device until one of them ends.",
+        "Compare devicecore checkpoint show of kubelet_internal_checkpoint and of dra_manager_state. Let either the "
+        "plugin or the driver have the device. A claim with adminAccess may share it on purpose.",
+        "https://github.com/kubernetes/enhancements/issues/5004",
+    ),
+    NodeCheck(
+        "offered-and-claimed",
+        "a plugin offers a device that a ResourceClaim holds",
+        offered_and_claimed,
+        "The device counts as allocatable, so the kubelet may give it to the next pod that asks for the resource, and "
+        "two pods use it then.",
+        "devicecore checkpoint show dra_manager_state names the claim. Exclude the device in the configuration of the "
+        "plugin or of the driver.",
+        "https://github.com/kubernetes/enhancements/issues/5004",
     ),
     NodeCheck(
         "held-not-listed",

@@ -1,0 +1,83 @@
+"""The devices of ResourceClaims on a node, and what their drivers have published.
+
+Law: a file that cannot be read whole is not a file without claims.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from devicecore.adapters.node_sources.kubelet_directory import MAX_CHECKPOINT_BYTES
+from devicecore.adapters.node_sources.large_documents import read_document_file
+from devicecore.domain.checkpoint import FileVerdict
+from devicecore.domain.dra.state_file import ClaimEntry, entries_of, judge
+from devicecore.domain.errors import MalformedCheckpointError
+from devicecore.node_report import ClaimsSeen, PreparedDeviceSeen, PublishedDeviceSeen, Reading
+from devicecore.system.documents import DocumentError, Value, described
+from devicecore.system.files import read_file
+
+
+def read_claims(path: str) -> Reading[ClaimsSeen]:
+    """The kubelet's file of claims at `path`."""
+    try:
+        blob = read_file(path, MAX_CHECKPOINT_BYTES, follow_links=True)
+    except FileNotFoundError:
+        if not Path(path).parent.is_dir():
+            return Reading(path, problem=f"there is no directory {Path(path).parent}")
+        return Reading.of(path, ClaimsSeen())  # a kubelet writes it with its first claim
+    except OSError as error:
+        return Reading(path, problem=error.strerror or str(error))
+    verdict = judge(blob)
+    try:
+        entries = entries_of(blob)
+    except MalformedCheckpointError as error:
+        return Reading(path, problem=error.problem)
+    notes = () if verdict.verdict is FileVerdict.OK else (verdict.problem,)
+    return Reading.of(path, _seen(entries), notes)
+
+
+def read_slices(path: str, node: str = "") -> Reading[tuple[PublishedDeviceSeen, ...]]:
+    """The ResourceSlices in a file; if `node` is given, those of this node."""
+    try:
+        return Reading.of(path, slices_in(read_document_file(path), node))
+    except DocumentError as error:
+        return Reading(path, problem=str(error))
+
+
+def slices_in(document: Value, node: str = "") -> tuple[PublishedDeviceSeen, ...]:
+    """The devices of a list of ResourceSlices, with their attributes that are texts.
+
+    Raises:
+        DocumentError: it is not a complete list of ResourceSlices.
+    """
+    kind = document["kind"].text("")
+    if kind not in {"List", "ResourceSliceList"}:
+        document["kind"].refuse(f"expected a list of ResourceSlices, got {described(kind)}")
+    if rest := document["metadata"]["continue"].text(""):
+        document["metadata"]["continue"].refuse(f"the list is not complete: it goes on with {described(rest)}")
+    return tuple(device for item in document["items"].sequence() for device in _published(item, node))
+
+
+def _published(item: Value, node: str) -> Iterator[PublishedDeviceSeen]:
+    if (kind := item["kind"].text("ResourceSlice")) != "ResourceSlice":
+        item["kind"].refuse(f"expected a ResourceSlice, got {described(kind)}")
+    spec = item["spec"]
+    if node and spec["nodeName"].text(node) != node:
+        return
+    driver, pool = spec["driver"].text(), spec["pool"]["name"].text()
+    for device in spec["devices"].sequence():
+        # Until v1beta1, the fields of a device are one level lower.
+        fields = device if device["basic"].data is None else device["basic"]
+        listed = fields["attributes"]
+        attributes = {name: listed[name]["string"].text("") for name in listed.data or () if listed.data is not None}
+        texts = {name: text for name, text in attributes.items() if text}
+        yield PublishedDeviceSeen(driver, pool, device["name"].text(), texts)
+
+
+def _seen(entries: tuple[ClaimEntry, ...]) -> ClaimsSeen:
+    devices = tuple(
+        PreparedDeviceSeen(f"{entry.namespace}/{entry.name}", driver, one.pool, one.name, one.cdi_ids or ())
+        for entry in entries
+        for driver, listed in (entry.drivers or {}).items()
+        for one in listed or ()
+    )
+    return ClaimsSeen(devices, frozenset(driver for entry in entries for driver in entry.drivers or ()))
