@@ -190,6 +190,13 @@ def test_metrics_do_not_count_a_device_as_free_if_its_holder_is_unknown() -> Non
     assert f'devicecore_doctor_free_devices{{resource_name="{GPU}"}} 0' in lines
 
 
+def test_a_pod_that_is_called_free_makes_no_device_free() -> None:
+    look = nodes.with_entries(nodes.without(CLEAN, "pod_resources", "pods"), ("free", "", GPU, {1: ("gpu-7",)}))
+    held = row(look, "gpu-7")
+    assert (held.owner, held.is_held) == ("free", True)
+    assert f'devicecore_doctor_free_devices{{resource_name="{GPU}"}} 0' in metrics_text(report_of(look)).splitlines()
+
+
 def test_labels_of_metrics_are_escaped() -> None:
     data = CheckpointData(None, {'a"b\\c\nd': ("x",)})
     look = nodes.with_file(CLEAN, evolve(nodes.file_of(CLEAN), data=data))

@@ -20,7 +20,7 @@ def metrics_text(report: NodeReport) -> str:
     devices = Counter(
         (row.resource, row.state.value) for row in {(row.resource, row.device): row for row in report.devices}.values()
     )
-    free = Counter(row.resource for row in report.devices if row.owner == FREE)
+    free = Counter(row.resource for row in report.devices if row.owner == FREE and not row.is_held)
     found = Counter(finding.code for finding in report.findings)
     resources = sorted({row.resource for row in report.devices})
     return "".join(

@@ -240,8 +240,7 @@ def _most_important(devices: _Devices, count: int, found: "_Findings") -> _Devic
 
 def kind_of(row: DeviceRow) -> str:
     """`held`, `free`, `none` or `unknown`."""
-    is_held = row.container or row.pod_uid or row.owner not in _WITHOUT_HOLDER
-    return "held" if is_held else row.owner
+    return "held" if row.is_held else row.owner
 
 
 def _tally(devices: _Devices) -> Tally:
@@ -251,7 +250,6 @@ def _tally(devices: _Devices) -> Tally:
     return Tally(len(devices), kinds["held"], kinds[FREE], kinds[NOBODY], kinds[UNKNOWN], unhealthy)
 
 
-_WITHOUT_HOLDER = (FREE, NOBODY, UNKNOWN)
 _HEALTHY = Health.HEALTHY.value
 
 

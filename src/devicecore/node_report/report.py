@@ -59,6 +59,11 @@ class DeviceRow:
     sources: tuple[Source, ...]
     state: OwnerState
 
+    @property
+    def is_held(self) -> bool:
+        """Whether a container holds the device. A pod may have any UID, so the owner alone does not tell."""
+        return bool(self.container or self.pod_uid) or self.owner not in {FREE, NOBODY, UNKNOWN}
+
 
 @frozen
 class NodeReport:
