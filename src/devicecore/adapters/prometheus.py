@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from bisect import bisect_left
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
@@ -417,15 +417,12 @@ def _dra(
 
 
 def _claims_in_use(cache: "ClaimCache") -> Metric:
-    drivers = [claim.drivers for claim in cache.claims.values() if claim.is_prepared]
-    counts = Counter(driver for of_claim in drivers for driver in of_claim)
     metric = GaugeMetricFamily(
         "dra_resource_claims_in_use",
         "[ALPHA] ResourceClaims that are prepared, by driver; <any> is the number of all.",
         labels=("driver_name",),
     )
-    metric.add_metric(["<any>"], len(drivers))
-    for driver, count in sorted(counts.most_common(MAX_RESOURCES)):
+    for driver, count in islice(cache.in_use().items(), MAX_RESOURCES):  # the first is that of all drivers
         metric.add_metric([foreign_text(driver, MAX_LABEL_LENGTH)], count)
     return metric
 

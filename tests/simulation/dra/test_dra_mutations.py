@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from attrs import evolve, frozen
 
-from devicecore.domain.dra import preparing, releasing
-from devicecore.domain.dra.claims import ClaimCache
-from devicecore.domain.dra.model import ClaimKey, DraPod
+from devicecore.adapters.memory_dra import MemoryDriverTransport
+from devicecore.domain.dra import devices, preparing, releasing
+from devicecore.domain.dra.claims import ClaimCache, ClaimInfo, ClaimPhase
+from devicecore.domain.dra.model import ClaimKey, DraPod, DriverName, PreparedDevice, ResourceClaim
 from devicecore.domain.dra.preparing import AskDriver, Changed
 from devicecore.domain.dra.releasing import Leaving, Uncertain
 from devicecore.domain.errors import StoreError
@@ -159,6 +160,71 @@ def a_claim_that_may_be_released_is_used(patch: Patch) -> None:
     patch.setattr(release, "mark_uncertain", lambda cache, pod, ask: evolve(mark(cache, pod, ask), cache=cache))
 
 
+@breaks("M5 the UID of an entry never changes", "a claim that is replaced")
+def a_new_claim_takes_the_place_of_an_old_one_of_its_name(patch: Patch) -> None:
+    enter = preparing.enter
+
+    def entering(cache: ClaimCache, pod: PodUid, claims: Iterable[ResourceClaim]) -> Changed:
+        listed = tuple(claims)
+        replaced = [claim.key for claim in listed if cache.claims.get(claim.key, claim).uid != claim.uid]
+        return enter(cache.without(frozenset(replaced)), pod, listed)
+
+    patch.setattr(preparation, "enter", entering)
+
+
+@breaks("M7 no call without allocation", "one pod")
+def a_driver_is_asked_for_all_claims_of_the_pod(patch: Patch) -> None:
+    advance = preparing.advance
+
+    def asking_for_all(cache: ClaimCache, keys: Sequence[ClaimKey]) -> Changed:
+        changed = advance(cache, keys)
+        everything = tuple(claim.ref for claim in cache.present(keys))
+        return evolve(changed, ask=changed.ask and evolve(changed.ask, claims=everything))
+
+    patch.setattr(preparation, "advance", asking_for_all)
+    patch.setattr(preparation, "begin_to_ask", lambda cache, ask: Changed(cache, ask=ask))
+
+
+@breaks("M9 the ids of ", "one pod")
+def a_container_gets_the_devices_of_one_driver(patch: Patch) -> None:
+    claim_devices = devices.claim_devices
+
+    def of_the_first(claim: ClaimInfo) -> tuple[tuple[DriverName, PreparedDevice], ...]:
+        return tuple(one for one in claim_devices(claim) if one[0] == min(claim.drivers))
+
+    patch.setattr(devices, "claim_devices", of_the_first)
+
+
+@breaks("M11 nothing is prepared after a restart", "a restart between")
+def what_was_prepared_before_a_restart_counts_after_it(patch: Patch) -> None:
+    read = SavedClaims._read  # noqa: SLF001 - what is mutated is inside
+
+    def reading(self: SavedClaims) -> Anything:
+        cache, restored = read(self)
+        prepared = (evolve(claim, phase=ClaimPhase.PREPARED) for claim in cache.claims.values())
+        return ClaimCache.of(prepared), restored
+
+    patch.setattr(SavedClaims, "_read", reading)
+
+
+@breaks("M17 no lock over calls", "one pod")
+def the_claims_are_locked_while_a_driver_is_called(patch: Patch) -> None:
+    ask = MemoryDriverTransport.prepare
+    managers: list[SavedClaims] = []
+    start = SavedClaims.start
+
+    def starting(self: SavedClaims, run_: Anything) -> Anything:
+        managers[:] = [self]
+        return start(self, run_)
+
+    def asking(self: MemoryDriverTransport, instance: Anything, claims: Anything) -> Anything:
+        with managers[0]._lock:  # noqa: SLF001 - what is mutated is inside
+            return ask(self, instance, claims)
+
+    patch.setattr(SavedClaims, "start", starting)
+    patch.setattr(MemoryDriverTransport, "prepare", asking)
+
+
 # --- releasing --------------------------------------------------------------------------------------------------------
 
 
@@ -219,6 +285,18 @@ def claims_are_forgotten_without_asking_all_drivers(patch: Patch) -> None:
 
     patch.setattr(release, "next_to_release", first_only)
     patch.setattr(release, "remove", removing)
+
+
+@breaks("M4 every entry is reachable", "one pod")
+def a_released_claim_stays_without_pods(patch: Patch) -> None:
+    remove = releasing.remove
+
+    def emptying(cache: ClaimCache, pod: PodUid | None, keys: Collection[ClaimKey], released: Anything) -> Changed:
+        after = remove(cache, pod, keys, released).cache
+        gone = [evolve(claim, pods=frozenset()) for claim in cache.present(keys) if claim.key not in after.claims]
+        return Changed(after.put(*gone))
+
+    patch.setattr(release, "remove", emptying)
 
 
 @breaks("M16 no claim is left", "pods that vanish")
