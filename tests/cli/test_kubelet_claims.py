@@ -258,6 +258,24 @@ def test_a_release_that_fails_is_tried_again_and_holds_back_a_pod_of_that_uid(
     assert set(releases) == {("unprepare", "shared")}
 
 
+def test_a_claim_with_another_allocation_waits_until_the_older_one_is_released(node: Node) -> None:
+    driver = CountingDriver()
+    node.register(driver)
+    node.put("claim", claim())
+    node.put("a", pod("a"))
+    before = node.wait_for_phases(a="Running").dra.claims[0].uid
+    another = claim()
+    another["status"]["allocation"]["devices"]["results"][0]["device"] = "dev-1"
+    node.put("claim", another)
+    node.put("b", pod("b"))
+    state = node.wait_until(lambda state: len(state.pods) == 2 and "old ResourceClaim" in state.pods[1].reason)
+    assert f"same name shared and different UID {before} still exists" in state.pods[1].reason
+    node.remove("a")
+    state = node.wait_for_phases(b="Running")
+    assert driver.calls == [("prepare", "shared"), ("unprepare", "shared"), ("prepare", "shared")]
+    assert state.dra.claims[0].uid != before
+
+
 def test_a_pod_that_goes_while_its_claim_is_prepared_leaves_nothing(node: Node) -> None:
     driver = CountingDriver()
     driver.answers.clear()
