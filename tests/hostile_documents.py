@@ -18,6 +18,7 @@ HOSTILE: Mapping[str, str] = {
     "many documents in a line": "{}" * (_SIZE // 2),
     "many containers": _POD + "".join(f"  - name: c{number}\n" for number in range(48_000)),
     "6,000 containers": _POD + "".join(f"  - name: c{number}\n" for number in range(6_000)),
+    "4,000 pods": "".join(_POD.replace("train", f"p{number}") + "---\n" for number in range(4_000)),
     "JSON nested deeply": '{"a":' * (_SIZE // 5),
     "YAML nested deeply": "[" * _SIZE,
     "blocks nested deeply": "- " * (_SIZE // 2),

@@ -716,6 +716,15 @@ def test_a_pod_has_a_limit_of_containers() -> None:
     assert read_pods(json.dumps({**pod, "spec": {"containers": containers[:-1]}}), "x.json")
 
 
+def test_a_manifest_has_a_limit_of_pods() -> None:
+    items = [json.loads(manifest(f"p{number}")) for number in range(501)]
+    listed = {"apiVersion": "v1", "kind": "List", "items": items}
+    with pytest.raises(ManifestError) as refused:
+        read_pods(json.dumps(listed), "x.json")
+    assert str(refused.value) == "x.json: expected at most 500 pods and claims in one file, got more: use several files"
+    assert len(read_pods(json.dumps({**listed, "items": items[1:]}), "x.json")) == 500
+
+
 def test_marking_a_pod_does_not_write_all_manifests_again(place: Path) -> None:
     for number in range(50):
         (place / f"{number}.json").write_text(manifest(f"p{number}", uid=f"u{number}"))

@@ -33,6 +33,10 @@ MAX_CONTAINERS = 1_000
 """Containers of one pod, init containers included. A large pod has some 20."""
 
 
+MAX_OBJECTS = 500
+"""Pods and claims of one manifest. A kubelet runs 110 pods unless it is told otherwise."""
+
+
 class ManifestError(DocumentError):
     """A pod manifest that cannot be used. `line` counts from 1; `field` is the path to it, empty for the whole."""
 
@@ -74,6 +78,9 @@ def read_manifest(text: str, file: str) -> Manifest:
     dra_pods: dict[PodUid, DraPod] = {}
     for document in read_documents(text, file, error=ManifestError):
         for kind, item in _objects_in(document):
+            if len(pods) + len(claims) == MAX_OBJECTS:
+                problem = f"expected at most {MAX_OBJECTS} pods and claims in one file, got more: use several files"
+                raise ManifestError(file, None, "", problem)
             if kind == _CLAIM:
                 claims.append(_claim(item))
                 continue
