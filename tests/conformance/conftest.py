@@ -2,9 +2,13 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.conformance.harness import Findings
 
 PROTO = Path(__file__).parents[2] / "src" / "devicecore" / "wire" / "proto"
 
@@ -18,3 +22,13 @@ def dra_stubs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     protos = ["dra_v1.proto", "dra_health_v1alpha1.proto", "pluginregistration.proto"]
     subprocess.run([sys.executable, "-m", "grpc_tools.protoc", *options, *protos], check=True)
     return made
+
+
+@pytest.fixture(scope="module")
+def findings(request: pytest.FixtureRequest, dra_stubs: Path) -> Iterator[Findings]:
+    """The reports on the faulty drivers of the tests of this module that were chosen."""
+    items = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    faults: list[Any] = [item.callspec.params["fault"] for item in items if item.module is request.module]
+    found = Findings(faults, dra_stubs)
+    yield found
+    found.close()

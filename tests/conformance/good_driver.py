@@ -57,7 +57,7 @@ class ClaimError(Exception):
 
 
 class GoodDriver:
-    """Six chips in one pool of two slices, a state file, and a CDI file for each claim."""
+    """Seven chips in two slices, of which one chip may be shared, a state file, and a CDI file for each claim."""
 
     fails: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
@@ -183,7 +183,7 @@ class GoodDriver:
         check_uid(claim.uid)
         results = self.results_of(self.allocated(claim))
         with self.lock:
-            if not context.is_active():  # the kubelet has given up, and may have unprepared the claim since
+            if self.is_given_up(context):
                 raise ClaimError("the call was cancelled")
             known = self.claims.get(claim.uid)
             if known is None or known["results"] != results:
@@ -193,6 +193,10 @@ class GoodDriver:
                 self.save()
             self.write_cdi(claim.uid, results)
             return [self.device(claim.uid, result) for result in results]
+
+    def is_given_up(self, context: grpc.ServicerContext) -> bool:
+        """Whether the kubelet has given up the call, and may have unprepared the claim since."""
+        return not context.is_active()
 
     def unprepare_claim(self, claim: Message) -> None:
         """Release one claim; one that is not known is released already."""
@@ -343,6 +347,14 @@ class GoodDriver:
                 },
             }
             for number in range(6)
+        ] + [
+            {
+                "name": "chip-6",
+                "allowMultipleAllocations": True,
+                "capacity": {
+                    "memory": {"value": "8Gi", "requestPolicy": {"default": "1Gi", "validRange": {"min": "1Gi"}}}
+                },
+            }
         ]
 
     def slices(self) -> list[Json]:

@@ -3,6 +3,8 @@
 import inspect
 import os
 import sys
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 
@@ -29,11 +31,18 @@ SLOW = {
     "stays-while-the-api-server-is-away",
     "survives-a-second-start",
     "waits-between-connections-to-the-api-server",
+    "prepares-after-cancelled-calls",
+    "late-prepare-leaves-nothing",
+    "prepares-with-a-slow-api-server",
+    "unprepares-with-a-slow-api-server",
+    "survives-prepare-and-unprepare-at-the-same-time",
+    "survives-a-kill-at-any-moment",
 }
 """Checks that take a second or more. On a driver with another fault they are made only in a storm, as are those that
-need a restart."""
+need a restart, and those that are not made by default."""
 
 Fault = type[GoodDriver]
+_AT_ONCE = 4  # drivers
 
 
 def faults_of(group: str) -> list[Fault]:
@@ -61,25 +70,46 @@ def checks_for(fault: Fault) -> list[Check[DriverUnderTest]]:
     """Return the checks to make on a faulty driver: its own, and quick ones."""
 
     def is_made(check: Check[DriverUnderTest]) -> bool:
-        is_slow = isinstance(check.look, TwoParts) or check.name in SLOW
-        return not is_slow or check.name in {*fault.fails, *fault.also}
+        is_quick = check.is_core and not isinstance(check.look, TwoParts) and check.name not in SLOW
+        return is_quick or check.name in {*fault.fails, *fault.also}
 
     return list(CHECKS) if IS_STORM else [check for check in CHECKS if is_made(check)]
 
 
-def assert_found(fault: Fault, stubs: Path | None) -> None:
-    """Assert that the checks of this fault fail, and no others."""
-    report = run_on(fault, checks_for(fault), stubs, evolve(QUICK, **fault.settings))  # type: ignore[arg-type]  # all of them are seconds
-    failed = {result.name: result.actual for result in report.failures}
-    seen = "\n".join(f"{result.verdict.value} {result.name}: {result.actual}" for result in report.results)
-    assert set(failed) == set(fault.fails), f"{seen}\n{report.output}"
-    assert all(failed.values())
-    severities = [BY_NAME[name].severity for name in fault.fails]
-    assert report.passed == (Severity.MUST not in severities)
+class Findings:
+    """The reports on faulty drivers, which are made at the same time, because most of it is waiting."""
+
+    def __init__(self, faults: Iterable[Fault], stubs: Path | None) -> None:
+        self._pool = ThreadPoolExecutor(_AT_ONCE)
+        self._reports = {
+            fault: self._pool.submit(report_on, fault, stubs if number % 2 else None)
+            for number, fault in enumerate(faults)
+        }
+
+    def close(self) -> None:
+        """Wait for the reports that were begun."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def assert_found(self, fault: Fault) -> None:
+        """Assert that the checks of this fault fail, and no others."""
+        report = self._reports[fault].result()
+        failed = {result.name: result.actual for result in report.failures}
+        seen = "\n".join(f"{result.verdict.value} {result.name}: {result.actual}" for result in report.results)
+        assert set(failed) == set(fault.fails), f"{seen}\n{report.output}"
+        assert all(failed.values())
+        severities = [BY_NAME[name].severity for name in fault.fails]
+        assert report.passed == (Severity.MUST not in severities)
+
+
+def report_on(fault: Fault, stubs: Path | None) -> Report:
+    """Make the checks for a faulty driver."""
+    settings = evolve(QUICK, **fault.settings)  # type: ignore[arg-type]  # all of them are seconds or numbers
+    return run_on(fault, checks_for(fault), stubs, settings)
 
 
 def assert_all_pass(report: Report, *skipped: str) -> None:
     """Assert that no check failed, and that only these were skipped."""
-    assert {result.name: result.actual for result in report.failures} == {}, report.output
+    failed = {result.name: result.actual for result in report.failures}
+    assert not failed, f"{failed}\n{report.output}"
     left_out = {result.name: result.actual for result in report.results if result.verdict is Verdict.SKIPPED}
     assert set(left_out) == set(skipped), left_out

@@ -84,7 +84,9 @@ class Allocator:
         chosen: list[tuple[str, SliceDevice, Mapping[str, Any]]] = []
         classes: list[tuple[str, Json]] = []
         for request in body.get("requests") or ():
-            name, wanted, found = self._fulfil(request, devices, slices, [*taken, *(one for _, one, _ in chosen)])
+            in_claim = {one.key for _, one, _ in chosen}
+            left = [one for one in devices if one.key not in in_claim]
+            name, wanted, found = self._fulfil(request, left, slices, [*taken, *(one for _, one, _ in chosen)])
             chosen += [(name, one, wanted) for one in found]
             classes.append((name, self.classes(str(wanted.get("deviceClassName")))))
         for _, device, _ in chosen:
@@ -98,6 +100,10 @@ class Allocator:
         config += [{"source": "FromClaim", **entry} for entry in body.get("config") or ()]
         results = [self.result(name, device, wanted) for name, device, wanted in chosen]
         return {"devices": {"results": results} | ({"config": config} if config else {})}
+
+    def oldest_first(self, devices: Iterable[SliceDevice]) -> list[SliceDevice]:
+        """Return devices in the order of their last allocation, those that never were allocated first."""
+        return sorted(devices, key=lambda one: self._used.get(one.key, 0))
 
     def result(self, request: str, device: SliceDevice, wanted: Mapping[str, Any] = {}) -> Json:
         """Return an entry of `status.allocation.devices.results`."""
@@ -158,7 +164,7 @@ class Allocator:
             raise AllocationError(message)
         count = len(fitting) if is_all else int(wanted.get("count") or 1)
         found: list[SliceDevice] = []
-        for device in sorted(free, key=lambda one: self._used.get(one.key, 0)):
+        for device in self.oldest_first(free):
             if len(found) < count and fits_counters([*taken, *found, device], slices):
                 found.append(device)
         if len(found) < count or not found:

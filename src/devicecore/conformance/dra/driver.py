@@ -6,6 +6,7 @@ check is skipped. A claim belongs to the check that made it, and is unprepared a
 
 import itertools
 import math
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +18,14 @@ from typing import Any, TypeVar
 from attrs import define, frozen
 
 from devicecore.conformance.connection import CallFailedError
-from devicecore.conformance.dra.allocator import AllocationError, Allocator
+from devicecore.conformance.dra.allocator import (
+    AllocationError,
+    Allocator,
+    UndecidableError,
+    fits_counters,
+    is_repelling,
+    matches,
+)
 from devicecore.conformance.dra.environment import CLAIM_KINDS, DEVICE_CLASS, POD_UID, Environment
 from devicecore.conformance.dra.kubelet import DriverInstance, DriverKubelet
 from devicecore.conformance.dra.processes import end_all
@@ -48,6 +56,7 @@ class Claim:
 
     Attributes:
         devices: the driver's devices that it is allocated to.
+        shares: the shares in the allocation, of devices that may be allocated several times.
         was_sent: whether the driver was asked to prepare it.
     """
 
@@ -55,6 +64,7 @@ class Claim:
     name: str
     uid: str
     devices: tuple[SliceDevice, ...]
+    shares: tuple[str, ...] = ()
     was_sent: bool = False
 
     @property
@@ -134,6 +144,11 @@ class DriverUnderTest:
         self._is_lost = False
         self._was_silent = False
         self._last_output = ""
+        self._finding = threading.RLock()
+        self._prepares: bool | None = None
+        self._unprepares: bool | None = None
+        self._removes_cdi: bool | None = None
+        self._refuses_used: bool | None = None
 
     # --- its process --------------------------------------------------------------------------------------------------
 
@@ -208,6 +223,11 @@ class DriverUnderTest:
             time.sleep(_POLL_INTERVAL)
 
     @property
+    def has_exited(self) -> bool:
+        """Whether the process has ended by itself and was not started again yet."""
+        return self.process is not None and self.process.failure is not None
+
+    @property
     def time_left(self) -> float:
         """Seconds until the end of the run."""
         return max(self._deadline - time.monotonic(), 0.0)
@@ -262,15 +282,16 @@ class DriverUnderTest:
         Raises:
             Skip: there is none.
         """
-        self.wait_for_first()
-        found = self.kubelet.newest
-        if found is None and not self._is_lost:
-            found = self._bring_back()
-        if found is None:
-            reason = f"the driver is not registered: {self.not_registered_because()}"
-            raise Skip(reason)
-        self._is_lost = False
-        return found
+        with self._finding:  # checks make calls at the same time
+            self.wait_for_first()
+            found = self.kubelet.newest
+            if found is None and not self._is_lost:
+                found = self._bring_back()
+            if found is None:
+                reason = f"the driver is not registered: {self.not_registered_because()}"
+                raise Skip(reason)
+            self._is_lost = False
+            return found
 
     @property
     def reachable(self) -> DriverInstance:
@@ -365,7 +386,7 @@ class DriverUnderTest:
 
         def damage() -> None:
             for path, data in before.items():
-                path.write_bytes(data[: len(data) // 2] if len(data) > 1 else b"\0")
+                path.write_bytes(data[: len(data) // 2])
 
         exits = len(self.exits)
         self.restart("corrupted", damage)
@@ -488,6 +509,70 @@ class DriverUnderTest:
             raise Skip(reason)
         return found
 
+    @property
+    def usable_devices(self) -> tuple[SliceDevice, ...]:
+        """The published devices that the scheduler may allocate to the claims of the checks.
+
+        Raises:
+            Skip: there are none.
+        """
+        expressions = self._expressions()
+        try:
+            found = tuple(
+                device
+                for device in self.devices
+                if not is_repelling(device, ())
+                and not device.body.get("bindingConditions")
+                and all(matches(text, self.name, device) for text in expressions)
+            )
+        except UndecidableError as error:
+            raise Skip(str(error)) from None
+        if not found:
+            reason = "the scheduler would allocate none of the published devices: taints or the DeviceClass forbid it"
+            raise Skip(reason)
+        return found
+
+    @property
+    def allocatable_devices(self) -> tuple[SliceDevice, ...]:
+        """Published devices that can all be allocated at the same time.
+
+        Raises:
+            Skip: there are none.
+        """
+        slices = [one for pool in self.catalogue for one in pool.slices]
+        found: list[SliceDevice] = []
+        for device in self.usable_devices:
+            if not device.body.get("consumesCounters") or fits_counters([*found, device], slices):
+                found.append(device)
+        return tuple(found)
+
+    def free_device(self, *, shared: bool | None = None, other_than: SliceDevice | None = None) -> SliceDevice:
+        """Return a device that is in no claim, the one that was used least recently.
+
+        Args:
+            shared: whether it may be allocated several times; None if that does not matter.
+            other_than: not this one.
+
+        Raises:
+            Skip: there is none.
+        """
+        taken = {device.key for claim in self._all_claims for device in claim.devices}
+        taken |= {other_than.key} if other_than is not None else set()
+        found = [
+            device
+            for device in self._prepare_allocation().oldest_first(self.allocatable_devices)
+            if device.key not in taken and shared in (None, bool(device.body.get("allowMultipleAllocations")))
+        ]
+        if not found:
+            kind = {True: " that may be allocated several times", False: " for one claim alone", None: ""}[shared]
+            reason = f"there is no free device{kind}"
+            raise Skip(reason)
+        return found[0]
+
+    def _expressions(self) -> list[str]:
+        spec = self.class_of(self.device_class)["spec"]
+        return [str((one.get("cel") or {}).get("expression")) for one in spec.get("selectors") or ()]
+
     def is_complete(self) -> bool:
         """Whether there are pools, and all of them are complete."""
         pools = self.pools()
@@ -529,7 +614,8 @@ class DriverUnderTest:
             Skip: the published devices do not allow it.
         """
         allocator, published = self._prepare_allocation(), self.devices
-        spec = spec if spec is not None else self._spec(count if devices is None else len(devices))
+        if spec is None:
+            spec = self._spec(count if devices is None else len(devices))
         slices = [one for pool in self.catalogue for one in pool.slices]
         taken = [device for claim in self._all_claims for device in claim.devices]
         try:
@@ -541,28 +627,81 @@ class DriverUnderTest:
 
     def create_claim(self, spec: Json, allocation: Json | None, *, name: str = "") -> Claim:
         """Create a ResourceClaim with this status.allocation, or without any."""
+        if self._prepares is None:
+            self._learn()
         name = name or f"conformance-{next(self._numbers)}"
-        pod = f"pod-of-{next(self._numbers)}"
         body: Json = {"kind": "ResourceClaim", "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
         if allocation is not None:
-            reserved = [{"resource": "pods", "name": pod, "uid": str(uuid.uuid4())}]
+            pod = self.api.create(self._pod(name))["metadata"]
+            reserved = [{"resource": "pods", "name": pod["name"], "uid": pod["uid"]}]
             body["status"] = {"allocation": allocation, "reservedFor": reserved}
         created = self.api.create(body)
-        claim = Claim(NAMESPACE, name, created["metadata"]["uid"], self._devices_of(allocation))
+        results = (allocation or {}).get("devices", {}).get("results") or ()
+        shares = tuple(one["shareID"] for one in results if "shareID" in one)
+        claim = Claim(NAMESPACE, name, created["metadata"]["uid"], self._devices_of(allocation), shares)
         self._claims.append(claim)
         self._all_claims.append(claim)
         return claim
 
-    def delete_object(self, claim: Claim) -> None:
-        """Delete the claim's object from the API server, if it is there."""
-        with suppress(ApiError):
-            self.api.delete("ResourceClaim", claim.name, claim.namespace)
+    def _pod(self, claim: str) -> Json:
+        entry = {"name": "claim", "resourceClaimName": claim}
+        container = {"name": "main", "image": "conformance", "resources": {"claims": [{"name": "claim"}]}}
+        return {
+            "kind": "Pod",
+            "metadata": {"name": f"pod-{next(self._numbers)}", "namespace": NAMESPACE},
+            "spec": {"nodeName": self.environment.node, "resourceClaims": [entry], "containers": [container]},
+        }
+
+    def allocation_of(self, device: SliceDevice) -> Json:
+        """Return the status.allocation of a claim with the request r0 for one device, whether it is free or not.
+
+        Raises:
+            Skip: that needs CEL.
+        """
+        slices = [one for pool in self.catalogue for one in pool.slices]
+        try:
+            return self._prepare_allocation().allocate(self.request(1), [device], slices, ())
+        except AllocationError as error:
+            reason = f"no claim can be allocated: {error}"
+            raise Skip(reason) from None
+
+    def reallocate(self, claim: Claim, device: SliceDevice) -> None:
+        """Allocate another device to a claim, as after its deallocation: it keeps its UID."""
+        allocation = self.allocation_of(device)
+        reserved = self.api.get("ResourceClaim", claim.name, claim.namespace)["status"]["reservedFor"]
+
+        def deallocate(body: Json) -> None:
+            body["status"].pop("reservedFor")
+            body["status"].pop("allocation")
+
+        def allocate(body: Json) -> None:
+            body["status"] = {"allocation": allocation, "reservedFor": reserved}
+
+        self.api.change("ResourceClaim", claim.name, deallocate, claim.namespace)
+        self.api.change("ResourceClaim", claim.name, allocate, claim.namespace)
+        claim.devices = (device,)
+
+    def stranger(self, claim: Claim, uid: str | None = None) -> Claim:
+        """Return a claim of the same name with another UID, which is not on the API server."""
+        return Claim(claim.namespace, claim.name, str(uuid.uuid4()) if uid is None else uid, ())
 
     def forget(self, claim: Claim) -> None:
-        """Delete a claim that was unprepared, so that its devices can be allocated again."""
+        """Delete a claim without unpreparing it, so that its devices can be allocated to other claims."""
         self.delete_object(claim)
         self._claims.remove(claim)
         self._all_claims.remove(claim)
+
+    def label_namespace(self, label: str, value: str) -> None:
+        """Label the namespace of the claims."""
+        self.api.change(
+            "Namespace", NAMESPACE, lambda body: body["metadata"].setdefault("labels", {}).update({label: value})
+        )
+
+    def delete_object(self, claim: Claim) -> None:
+        """Delete the claim's object from the API server, if it is there."""
+        with suppress(ApiError):
+            if self.api.get("ResourceClaim", claim.name, claim.namespace)["metadata"]["uid"] == claim.uid:
+                self.api.delete("ResourceClaim", claim.name, claim.namespace)
 
     def class_of(self, name: str) -> Json:
         """Return a DeviceClass.
@@ -580,7 +719,9 @@ class DriverUnderTest:
     def device_class(self) -> str:
         """The DeviceClass of the claims that the checks make."""
         self._prepare_allocation()
-        return self.settings.device_class or DEVICE_CLASS
+        requests = (self._own_spec() or {}).get("devices", {}).get("requests") or [{}]
+        own = requests[0].get("exactly", requests[0]).get("deviceClassName")
+        return self.settings.device_class or own or DEVICE_CLASS
 
     def _prepare_allocation(self) -> Allocator:
         if self._allocator is None:
@@ -590,24 +731,28 @@ class DriverUnderTest:
             self._allocator = Allocator(self.name, self.class_of)
         return self._allocator
 
-    def _spec(self, count: int | None) -> Json:
+    def _own_spec(self) -> Json | None:
+        """The spec of the user's claim."""
         own = next((one for one in self.settings.objects if one.get("kind") in CLAIM_KINDS), None)
         if own is None:
-            return self.request(count or 1)
-        spec: Json = dict(own["spec"]["spec"] if own["kind"] == "ResourceClaimTemplate" else own["spec"])
-        if count is None:
-            return spec
-        config = [{"opaque": entry["opaque"]} for entry in spec["devices"].get("config") or () if "opaque" in entry]
-        made = self.request(count)
-        return {"devices": made["devices"] | ({"config": config} if config else {})}
+            return None
+        return dict(own["spec"]["spec"] if own["kind"] == "ResourceClaimTemplate" else own["spec"])
+
+    def _spec(self, count: int | None) -> Json:
+        return (self._own_spec() if count is None else None) or self.request(count or 1)
 
     def request(self, *counts: int) -> Json:
-        """Return the spec of a claim with requests `r0`, `r1`, and so on, for these numbers of devices."""
+        """Return the spec of a claim with requests `r0`, `r1`, and so on, for these numbers of devices.
+
+        It has the configuration of the user's claim, for all requests.
+        """
         requests = [
             {"name": f"r{number}", "exactly": {"deviceClassName": self.device_class, "count": count}}
             for number, count in enumerate(counts)
         ]
-        return {"devices": {"requests": requests}}
+        entries = (self._own_spec() or {}).get("devices", {}).get("config") or ()
+        config = [{"opaque": entry["opaque"]} for entry in entries if "opaque" in entry]
+        return {"devices": {"requests": requests} | ({"config": config} if config else {})}
 
     def _devices_of(self, allocation: Json | None) -> tuple[SliceDevice, ...]:
         results = (allocation or {}).get("devices", {}).get("results") or ()
@@ -627,6 +772,54 @@ class DriverUnderTest:
         for claim in claims:
             self.delete_object(claim)
             self._all_claims.remove(claim)
+
+    # --- what is known of its habits ----------------------------------------------------------------------------------
+
+    def _learn(self) -> None:
+        """Find out whether the driver prepares and unprepares a plain claim at all."""
+        self._prepares = self._unprepares = True  # so that the claim below can be made
+        with self.owning([]):
+            claim = self.claim(1)
+            try:
+                devices_in(self.prepare(claim), claim)
+            except Failure:
+                self._prepares = False
+            try:
+                require_unprepared(self.unprepare(claim), claim)
+            except Failure as failure:
+                is_served = not isinstance(failure, CallFailedError) or failure.code != "UNIMPLEMENTED"
+                self._unprepares = is_served and not self._prepares
+            self.clean_up()
+
+    @property
+    def removes_cdi_devices(self) -> bool:
+        """Whether the CDI devices of a claim are gone when it is unprepared; found out at the first use."""
+        if self._removes_cdi is None:
+            before = self.environment.cdi_names()
+            with self.owning([]):
+                claim = self.ready(1)
+                with suppress(CallFailedError):
+                    self.unprepare(claim)
+                self._removes_cdi = self.environment.cdi_names() <= before
+                self.clean_up()
+        return self._removes_cdi
+
+    @property
+    def refuses_devices_in_use(self) -> bool:
+        """Whether a device is refused that another claim has; found out at the first use."""
+        if self._refuses_used is None:
+            with self.owning([]):
+                device = self.free_device(shared=False)
+                self.ready(devices=[device])
+                second = self.create_claim(self.request(1), self.allocation_of(device))
+                try:
+                    self.prepared(second)
+                except Failure:
+                    self._refuses_used = True
+                else:
+                    self._refuses_used = False
+                self.clean_up()
+        return self._refuses_used
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
@@ -655,22 +848,30 @@ class DriverUnderTest:
 
         Raises:
             Failure: the driver did not prepare it.
+            Skip: the driver prepares no claim at all, which another check reports.
         """
-        return devices_in(self.prepare(claim), claim)
+        try:
+            return devices_in(self.prepare(claim), claim)
+        except Failure as failure:
+            if self._prepares:
+                raise
+            reason = f"the driver prepares no claims: {failure}"
+            raise Skip(reason) from None
 
     def unprepared(self, claim: Claim) -> None:
         """Unprepare one claim.
 
         Raises:
             Failure: the driver did not unprepare it.
+            Skip: the driver unprepares no claim at all, which another check reports.
         """
-        answer = self.unprepare(claim)
-        if claim.uid not in answer:
-            message = f"NodeUnprepareResources left the claim out of its answer, which has {_keys(answer)}"
-            raise Failure(message)
-        if error := answer[claim.uid].error:
-            message = f"NodeUnprepareResources failed for the claim: {foreign_text(error)}"
-            raise Failure(message)
+        try:
+            require_unprepared(self.unprepare(claim), claim)
+        except Failure as failure:
+            if self._unprepares:
+                raise
+            reason = f"the driver unprepares no claims: {failure}"
+            raise Skip(reason) from None
 
     def ready(self, *counts: int, **arguments: Any) -> Claim:  # noqa: ANN401 - the arguments of `claim`
         """Return a new claim that is prepared, for a check of something else.
@@ -715,6 +916,20 @@ def devices_in(answer: Mapping[str, Any], claim: Claim) -> tuple[Any, ...]:
         message = f"NodePrepareResources failed for the claim: {foreign_text(error)}"
         raise Failure(message)
     return tuple(answer[claim.uid].devices)
+
+
+def require_unprepared(answer: Mapping[str, Any], claim: Claim) -> None:
+    """Check that an answer to NodeUnprepareResources has success for a claim.
+
+    Raises:
+        Failure: it has an error or nothing for the claim.
+    """
+    if claim.uid not in answer:
+        message = f"NodeUnprepareResources left the claim out of its answer, which has {_keys(answer)}"
+        raise Failure(message)
+    if error := answer[claim.uid].error:
+        message = f"NodeUnprepareResources failed for the claim: {foreign_text(error)}"
+        raise Failure(message)
 
 
 def _keys(answer: Mapping[str, Any]) -> str:

@@ -7,12 +7,14 @@ import os
 import shutil
 import uuid
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from devicecore.adapters.node_sources.cdi import MAX_BYTES, read_cdi
 from devicecore.conformance.dra.settings import DriverTestSettings
+from devicecore.system.files import read_file
 from devicecore.system.temporary import short_directory
 from devicecore.testing.api_server import LocalApiServer
 
@@ -121,14 +123,37 @@ class Environment:
         return any(real in data for data in self.state_files().values())
 
     def state_files(self) -> dict[Path, bytes]:
-        """Return the regular files below the plugins directory with their contents, up to 16 MiB of each."""
+        """Return the regular files below the plugins directory that are not empty, up to 16 MiB of each."""
         found = {}
         for directory, _, names in os.walk(self.plugins):
             for path in (Path(directory) / name for name in sorted(names)):
-                if path.is_file() and not path.is_symlink():
-                    with path.open("rb") as file:
-                        found[path] = file.read(16 * 1024 * 1024)
+                if path.is_file() and not path.is_symlink() and path.stat().st_size:
+                    with suppress(OSError):  # it was removed meanwhile
+                        found[path] = read_file(path, MAX_BYTES)
         return found
+
+    def delete_state_files(self) -> None:
+        """Delete the files below the plugins directory."""
+        for path in self.state_files():
+            path.unlink(missing_ok=True)
+
+    def cdi_files(self) -> dict[Path, bytes]:
+        """Return the files in the CDI directory with their contents."""
+        found = {}
+        for path in sorted(self.cdi.iterdir()):
+            with suppress(OSError):  # it is a directory, or was removed meanwhile
+                found[path] = read_file(path, MAX_BYTES)
+        return found
+
+    def cdi_names(self) -> set[str]:
+        """Return the names of all devices in the files of the CDI directory."""
+        seen = read_cdi([str(self.cdi)]).value
+        return set() if seen is None else {f"{spec.kind}={name}" for spec in seen.specs for name in spec.devices}
+
+    def files(self) -> set[Path]:
+        """Return the paths of all files in the directories of the run."""
+        roots = (self._root, self.registry, self.plugins, self.cdi)
+        return {path for root in roots for path in root.rglob("*")}
 
     def _made(self, stack: ExitStack, named: Path | None, default: Path) -> Path:
         """Return a directory that exists. One that the user has named gets back its present entries in the end."""

@@ -19,6 +19,10 @@ def _corrupt(driver: DriverUnderTest) -> None:
     driver.restart_with_corrupt_files()
 
 
+def _lose(driver: DriverUnderTest) -> None:
+    driver.restart("lost", driver.environment.delete_state_files)
+
+
 def _terminate(driver: DriverUnderTest) -> None:
     driver.terminate()
 
@@ -38,6 +42,7 @@ def _be_quiet(driver: DriverUnderTest) -> None:
 KILL = Occurrence("the driver is killed and started again", _kill)
 REBOOT = Occurrence("the node reboots", _reboot)
 CORRUPTION = Occurrence("the driver is started with corrupt state files", _corrupt)
+LOSS = Occurrence("the driver is started without its state files", _lose)
 TERM = Occurrence("the driver is ended with SIGTERM and started again", _terminate)
 KUBELET_RESTART = Occurrence("the kubelet restarts and deletes the slices", _restart_kubelet, _republish)
 QUIET = Occurrence("nothing happens", _be_quiet)

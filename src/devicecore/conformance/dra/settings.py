@@ -31,6 +31,7 @@ class DriverTestSettings:
         republishing: for complete pools after the slices were deleted.
         grace: for ending after SIGTERM. A pod has 30 seconds.
         quiet: how long the driver is left alone, to see what it does then.
+        kills: how often the driver is killed during a prepare.
         budget: for the whole run. Checks for which no time is left are skipped.
     """
 
@@ -48,8 +49,9 @@ class DriverTestSettings:
     republishing: float = 45.0
     grace: float = 30.0
     quiet: float = 5.0
+    kills: int = 2
     budget: float = 57.0
 
 
-FULL: DriverTestSettings = DriverTestSettings(republishing=120.0, quiet=30.0, budget=290.0)
+FULL: DriverTestSettings = DriverTestSettings(republishing=120.0, quiet=30.0, kills=10, budget=290.0)
 """The settings of a full run."""

@@ -4,7 +4,17 @@ Law: the order below is that in which checks are made. An event in it begins the
 checks that follow; the other events happen at the first of their checks.
 """
 
-from devicecore.conformance.dra.checks import cdi, health, process, registration, rolling_update, slices
+from devicecore.conformance.dra.checks import (
+    cdi,
+    health,
+    prepare,
+    process,
+    registration,
+    rolling_update,
+    slices,
+    state,
+    unprepare,
+)
 from devicecore.conformance.dra.driver import DriverUnderTest
 from devicecore.conformance.dra.events import KUBELET_RESTART
 from devicecore.conformance.dra.steps import Occurrence
@@ -16,11 +26,21 @@ from devicecore.conformance.model import Check
 ORDER: tuple[Check[DriverUnderTest] | Occurrence, ...] = (
     *registration.AT_START,
     *slices.AT_START,
+    *prepare.AT_START,
+    *unprepare.AT_START,
     *registration.AFTER_A_KILL,
     *slices.AFTER_A_KILL,
     *cdi.AFTER_A_KILL,
+    *prepare.ACROSS_A_KILL,
+    *unprepare.ACROSS_A_KILL,
+    *prepare.ACROSS_A_REBOOT,
+    *unprepare.ACROSS_A_REBOOT,
+    *state.ACROSS_A_CORRUPTION,
+    *unprepare.ACROSS_A_LOSS,
     KUBELET_RESTART,
     *registration.CALM,
+    *prepare.CALM,
+    *unprepare.CALM,
     *cdi.CALM,
     *health.CALM,
     *process.CALM,
@@ -30,6 +50,7 @@ ORDER: tuple[Check[DriverUnderTest] | Occurrence, ...] = (
     *slices.WHILE_QUIET,
     *health.WHILE_QUIET,
     *process.WHILE_QUIET,
+    *state.AT_THE_END,
     *slices.AT_THE_END,
     *registration.AT_THE_END,
     *process.AT_THE_END,
