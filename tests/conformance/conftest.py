@@ -28,7 +28,8 @@ def dra_stubs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def findings(request: pytest.FixtureRequest, dra_stubs: Path) -> Iterator[Findings]:
     """The reports on the faulty drivers of the tests of this module that were chosen."""
     items = [item for item in request.session.items if isinstance(item, pytest.Function)]
-    faults: list[Any] = [item.callspec.params["fault"] for item in items if item.module is request.module]
+    chosen = [item.callspec.params for item in items if item.module is request.module and hasattr(item, "callspec")]
+    faults: list[Any] = [params["fault"] for params in chosen if "fault" in params]
     found = Findings(faults, dra_stubs)
     yield found
     found.close()

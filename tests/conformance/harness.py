@@ -39,7 +39,7 @@ SLOW = {
     "survives-a-kill-at-any-moment",
 }
 """Checks that take a second or more. On a driver with another fault they are made only in a storm, as are those that
-need a restart, and those that are not made by default."""
+need a restart, those that are not made by default, and those of most other groups."""
 
 Fault = type[GoodDriver]
 _AT_ONCE = 4  # drivers
@@ -68,10 +68,12 @@ def run_on(
 
 def checks_for(fault: Fault) -> list[Check[DriverUnderTest]]:
     """Return the checks to make on a faulty driver: its own, and quick ones."""
+    groups = {BY_NAME[name].group for name in fault.fails}
 
     def is_made(check: Check[DriverUnderTest]) -> bool:
+        is_near = check.group in {"registration", "slices", *groups}
         is_quick = check.is_core and not isinstance(check.look, TwoParts) and check.name not in SLOW
-        return is_quick or check.name in {*fault.fails, *fault.also}
+        return (is_quick and is_near) or check.name in {*fault.fails, *fault.also}
 
     return list(CHECKS) if IS_STORM else [check for check in CHECKS if is_made(check)]
 

@@ -19,6 +19,7 @@ from devicecore.system.grpc_settings import channel_options, target
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
 
+_CONNECTING = 5_000  # milliseconds for one attempt to connect; a process on a busy machine needs some time
 _MAX_MESSAGE = (
     64 * 1024 * 1024
 )  # bytes; more than a kubelet accepts, so that a check can measure a message that is too long
@@ -44,8 +45,10 @@ class SocketConnection:
 
     def __init__(self, path: str, authority: str = "localhost") -> None:
         self.path = path
-        options = [option for option in channel_options(_MAX_MESSAGE) if option[0] != "grpc.default_authority"]
-        self._channel = grpc.insecure_channel(target(path), options=[*options, ("grpc.default_authority", authority)])
+        options: dict[str, int | str] = dict(channel_options(_MAX_MESSAGE))
+        options["grpc.default_authority"] = authority
+        options["grpc.min_reconnect_backoff_ms"] = _CONNECTING
+        self._channel = grpc.insecure_channel(target(path), options=list(options.items()))
 
     def dial(self, timeout: float) -> bool:
         """Return whether the plugin's socket accepts a connection and speaks gRPC within `timeout` seconds."""
