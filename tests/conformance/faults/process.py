@@ -3,6 +3,8 @@
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -42,13 +44,16 @@ class WaitsForCalls(GoodDriver):
 
 @fails("uses-little-processor-time")
 class BusyWait(GoodDriver):
+    """It has processes that wait for nothing; several, because one gets little time on a busy machine."""
+
     def serve(self) -> None:
         super().serve()
-        threading.Thread(target=self.spin, daemon=True).start()
+        self.busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
 
-    def spin(self) -> None:
-        while not self.over.is_set():
-            sum(range(20_000))
+    def leave(self) -> None:
+        for process in self.busy:
+            process.kill()
+        super().leave()
 
 
 @fails("closes-its-files")
