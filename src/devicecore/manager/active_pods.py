@@ -50,20 +50,18 @@ class ActivePods:
         """Forget the pods that are no longer active; whether there were any. Then the caller has to save."""
         if self._state.run is None or self._pods is None or not self._pods.sources_ready():
             return False
-        if self._holding() <= self._active():
+        holding = self._state.value.ledger.allocations.keys()
+        if holding <= self._active():
             return False
         # Ask again, because a pod may have been admitted since. What is read here before the active pods are listed
         # tells such a pod from one that is gone.
-        holding = self._holding()
+        holding = self._state.value.ledger.allocations.keys()
         admitting = self._turns.admitting()
         active = self._active()
         gone = [pod for pod in holding if pod not in active and pod not in admitting]
         if gone:
             self.forget(gone)
         return bool(gone)
-
-    def _holding(self) -> AbstractSet[PodUid]:
-        return self._state.value.ledger.allocations.keys()
 
     def _active(self) -> AbstractSet[PodUid]:
         listed = self._pods.active_pods() if self._pods else ()

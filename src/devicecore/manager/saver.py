@@ -130,8 +130,6 @@ class Saver:
         self._waiting.append(own)
         with self._lock:
             if own.state is None and own.error is None:  # no other call has done it
-                if self._state.run is not run:
-                    raise ManagerStoppedError
                 self._commit_waiting(own)
         if own.state is None:
             assert own.error is not None, "a commit that is done has one of both"  # noqa: S101 - for mypy
@@ -144,6 +142,8 @@ class Saver:
         A call that is interrupted here leaves the others undone. So each call does its own commit unless it is done.
         """
         waiting, self._waiting = self._waiting, []
+        if self._state.run is not own.run:
+            raise ManagerStoppedError
         group = [own]
         if len(waiting) > 1:
             group += [commit for commit in waiting if commit.run is own.run and commit is not own]
