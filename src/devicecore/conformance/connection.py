@@ -88,9 +88,16 @@ class SocketConnection:
         return answer
 
     def stream(self, method: rpc.Method[Request, Response], request: Request) -> Any:  # noqa: ANN401 - a call of gRPC
-        """Call a method that answers with a stream. The result yields the answers, and can be cancelled."""
-        stub = self._channel.unary_stream(method.path, method.request.SerializeToString, method.response.FromString)
-        return stub(request)
+        """Call a method that answers with a stream. The result yields the answers, and can be cancelled.
+
+        Raises:
+            CallFailedError: the connection is closed.
+        """
+        try:
+            stub = self._channel.unary_stream(method.path, method.request.SerializeToString, method.response.FromString)
+            return stub(request)
+        except ValueError:
+            raise CallFailedError(method.name, "CANCELLED", "the kubelet has closed the connection") from None
 
     def close(self) -> None:
         """Cut the connection. A second call does nothing."""
