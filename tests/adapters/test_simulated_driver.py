@@ -267,7 +267,9 @@ def test_the_command_serves_a_kubelet_until_sigterm(directory: Path, monkeypatch
         config = server.kubeconfig(directory / "config")
         words = ["dra-driver", "simulated", "--name", GPU_DRIVER, "--node", "worker-1", "--registry", str(registry)]
         words += ["--kubeconfig", str(config), "--cdi-dir", str(directory / "cdi"), "--plugin-dir", str(directory)]
-        process = subprocess.Popen([sys.executable, "-m", "devicecore", *words])
+        command = [sys.executable, "-m", "devicecore", *words, "--commands"]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
+        assert process.stdin is not None
         try:
             server.wait_for(lambda: server.objects("ResourceSlice"))
             (slice_,) = server.objects("ResourceSlice")
@@ -288,12 +290,18 @@ def test_the_command_serves_a_kubelet_until_sigterm(directory: Path, monkeypatch
             assert prepared.name == "dev-1"
             heard.wait_for(HealthReported)
             assert transport.unprepare(instance, [claim]) == {claim.uid: UnprepareResult()}
+            process.stdin.write("unhealthy 1\nhealthy 99\ncount 2\nfoo\n")
+            process.stdin.flush()
+            server.wait_for(lambda: server.objects("ResourceSlice") != [slice_])
+            (slice_,) = server.objects("ResourceSlice")
+            assert (slice_["spec"]["pool"]["generation"], len(slice_["spec"]["devices"])) == (2, 2)
             process.send_signal(signal.SIGTERM)
             assert process.wait(PATIENCE) == 0
             assert list(registry.iterdir()) == []
             assert not list(directory.glob("**/*.sock"))
             assert server.objects("ResourceSlice") == [slice_]
         finally:
+            process.stdin.close()
             process.kill()
             process.wait(PATIENCE)
             transport.stop()

@@ -5,21 +5,26 @@ Law: SIGTERM or SIGINT ends the process, and its sockets are removed.
 
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from attrs import define
 
 from devicecore.cli.options import numbers
-from devicecore.cli.plugin import END_WITHIN, log_to_stderr
+from devicecore.cli.plugin import END_WITHIN, log_to_stderr, obey_input
 from devicecore.cli.signals import Signals
-from devicecore.domain.text import foreign_text
+from devicecore.domain.text import counted, foreign_text
 
 if TYPE_CHECKING:
+    from devicecore.domain.dra.health import ReportedHealth
     from devicecore.domain.dra.slices import PublishedDevice
+    from devicecore.plugins.simulated_driver import SimulatedDriver
     from devicecore.ports.claims import ClaimSource
+
+_MAX_COUNT = 10_000
 
 _log = logging.getLogger(__name__)
 
@@ -78,6 +83,7 @@ def dra_driver() -> None:
     default="",
     help="Name the sockets after this pod, or $POD_UID, so that two instances can run during a rolling update.",
 )
+@click.option("--commands", is_flag=True, help="Obey lines on standard input.")
 def simulated(
     *,
     name: str,
@@ -92,6 +98,7 @@ def simulated(
     plugin_dir: str,
     cdi_dir: str,
     pod_uid: str,
+    commands: bool,
 ) -> int:
     """Prepare ResourceClaims with devices that do not exist.
 
@@ -104,9 +111,11 @@ def simulated(
     SIGTERM or Ctrl-C ends the driver and removes its sockets. The ResourceSlices stay for its next instance.
 
     $ devicecore dra-driver simulated --name gpu.example.com --node worker-1 --count 4 --unhealthy 3
+
+    With --commands, lines on standard input change devices: `unhealthy 3`, `healthy 3`, or `count 6`. The driver ends
+    when its standard input ends, and so with the program that started it.
     """
     from devicecore.adapters.grpc_unix.dra import serve_driver
-    from devicecore.domain.dra.health import DraHealth, ReportedHealth
     from devicecore.plugins.simulated_driver import SimulatedDriver, published
 
     if missing := [number for number in unhealthy if number >= count]:
@@ -117,20 +126,13 @@ def simulated(
         raise click.UsageError(message)
     log_to_stderr()
     pool = pool or node
-    devices = [f"dev-{number}" for number in range(count)]
-    report = [
-        ReportedHealth(pool, device, DraHealth.UNHEALTHY if number in unhealthy else DraHealth.HEALTHY)
-        for number, device in enumerate(devices)
-    ]
     directory, instance = Path(plugin_dir) / name, f"-{pod_uid}" if pod_uid else ""
     with ExitStack() as last_to_first:
         if manifests is not None:
             claims, publish = _from_manifests(manifests)
         else:
             claims, publish = _from_api_server(name, node, pool, kubeconfig, last_to_first)
-        driver = SimulatedDriver(
-            name, pool, devices, claims, state_directory=directory / "claims", cdi_directory=cdi_dir
-        )
+        driver = SimulatedDriver(name, pool, (), claims, state_directory=directory / "claims", cdi_directory=cdi_dir)
         with (
             Signals(grace=END_WITHIN) as signals,
             driver.running(pod_uid),
@@ -142,8 +144,10 @@ def simulated(
                 wait_for_registry=True,
             ) as served,
         ):
-            served.report(report)
-            publish(published(devices, numa_nodes))
+            offered = _Offered(driver, served.report, lambda devices: publish(published(devices, numa_nodes)))
+            offered.show(count, frozenset(unhealthy))
+            if commands:
+                obey_input(offered.obey, signals)
             _log.info("serving %s on %s", name, served.registration)
             signals.wait_for_end()
             _log.info("%s", signals.ended_by)
@@ -151,6 +155,50 @@ def simulated(
 
 
 Publish = Callable[[Iterable["PublishedDevice"]], None]
+
+
+@define
+class _Offered:
+    """The devices of a driver, which change together with their health and what is published of them."""
+
+    driver: "SimulatedDriver"
+    report: "Callable[[Sequence[ReportedHealth]], object]"
+    publish: "Callable[[Sequence[str]], object]"
+    unhealthy: frozenset[int] = frozenset()
+
+    def show(self, count: int, unhealthy: frozenset[int]) -> None:
+        """Offer so many devices, of which these are unhealthy."""
+        from devicecore.domain.dra.health import DraHealth, ReportedHealth
+
+        devices = tuple(f"dev-{number}" for number in range(count))
+        self.unhealthy = unhealthy
+        self.driver.devices = devices
+        self.report(
+            [
+                ReportedHealth(
+                    self.driver.pool, device, DraHealth.UNHEALTHY if number in unhealthy else DraHealth.HEALTHY
+                )
+                for number, device in enumerate(devices)
+            ]
+        )
+        self.publish(devices)
+
+    def obey(self, words: list[str]) -> str:
+        """Do what a line says; the sentence that says what was done."""
+        count = len(self.driver.devices)
+        match words:
+            case ["count", text] if text.isdecimal() and int(text) <= _MAX_COUNT:
+                self.show(int(text), self.unhealthy)
+                return counted(int(text), "device")
+            case ["healthy" | "unhealthy" as health, device]:
+                text = device.removeprefix("dev-")
+                if not text.isdecimal() or int(text) >= count:
+                    return f"there is no device {device}: there are {counted(count, 'device')}, numbered from 0"
+                rest = self.unhealthy - {int(text)}
+                self.show(count, rest | {int(text)} if health == "unhealthy" else rest)
+                return f"dev-{int(text)} is {health}"
+            case _:
+                return f"expected `healthy N`, `unhealthy N` or `count N`, got {' '.join(words)!r}"
 
 
 def _from_manifests(directory: str) -> "tuple[ClaimSource, Publish]":

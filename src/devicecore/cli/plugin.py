@@ -171,11 +171,29 @@ def simulated(
     with Signals(grace=END_WITHIN) as signals, place.serve(offered, endpoint=endpoint) as served:
         _log.info("serving %s of %s on %s", _counted(count), resource, served.socket)
         if commands:
-            reader = _Commands(offered, names, signals)
-            threading.Thread(target=reader.run, name="devicecore-commands", daemon=True).start()
+            obey_input(_Commands(offered, names).obey, signals)
         signals.wait_for_end()
         _log.info("%s", signals.ended_by)
     return 0
+
+
+def obey_input(obey: Callable[[list[str]], str], signals: Signals) -> None:
+    """Let a thread obey lines on standard input until it ends; then so does the process.
+
+    Args:
+        obey: does what the words of a line say, and returns a sentence that says what was done.
+        signals: what the process waits for.
+    """
+
+    def run() -> None:
+        # A buffered reader would be locked while it waits, and Python waits for that lock when it exits.
+        with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as lines:
+            for line in lines:
+                if words := line.decode(errors="replace").split():
+                    _log.info("%s", obey(words))
+        signals.end("ended because standard input has ended")
+
+    threading.Thread(target=run, name="devicecore-commands", daemon=True).start()
 
 
 @frozen
@@ -184,18 +202,8 @@ class _Commands:
 
     plugin: "SimulatedPlugin"
     prefix: str
-    signals: Signals
 
-    def run(self) -> None:
-        """Obey until the input ends; then so does the process."""
-        # A buffered reader would be locked while it waits, and Python waits for that lock when it exits.
-        with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as lines:
-            for line in lines:
-                if words := line.decode(errors="replace").split():
-                    _log.info("%s", self._obey(words))
-        self.signals.end("ended because standard input has ended")
-
-    def _obey(self, words: list[str]) -> str:
+    def obey(self, words: list[str]) -> str:
         """Do what a line says; the sentence that says what was done."""
         from devicecore.domain.model import Health
 
