@@ -74,8 +74,8 @@ class LeavesFiles(GoodDriver):
         super().write_cdi(uid, results)
         number = time.time_ns()
         spec = self.spec(uid, results) | {"kind": "example.org/left"}
-        for device in spec["devices"]:
-            device["name"] = f"n{number}"
+        for index, device in enumerate(spec["devices"]):
+            device["name"] = f"n{number}-{index}"
         unfinished = self.cdi / ".unfinished"
         unfinished.write_text(json.dumps(spec))
         unfinished.rename(self.cdi / f"left-{number}.json")

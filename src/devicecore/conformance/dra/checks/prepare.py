@@ -632,7 +632,7 @@ def allows_admin_access_to_a_device_in_use(driver: DriverUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected="the share in each answer, different CDI devices, and one share stays when the other is unprepared",
+    expected="the share in each answer, and the CDI devices of one share stay when the other is unprepared",
     clause="share_id: ShareID uniquely identifies an individual allocation share of the device. (dra/v1, api.proto)",
 )
 def separates_shares_of_a_device(driver: DriverUnderTest) -> str:
@@ -644,8 +644,7 @@ def separates_shares_of_a_device(driver: DriverUnderTest) -> str:
         wrong = [share(one) for one in devices if share(one) not in {*claim.shares, ""}]
         missing = [one.device_name for one in devices if not share(one)]
         require(not wrong and not missing, f"the share in the answer is {some(wrong) or 'missing'}")
-    first, second = ({name for one in devices for name in one.cdi_device_ids} for devices in answers)
-    require(not first & second, f"both claims have the CDI device {some(sorted(first & second))}")
+    second = {name for one in answers[1] for name in one.cdi_device_ids}  # both may have one that is always there
     kept = second & driver.environment.cdi_names()
     driver.unprepared(claims[0])
     gone = sorted(kept - driver.environment.cdi_names())
