@@ -1,4 +1,4 @@
-"""`devicecore kubelet` as a process, with all around it: at every rest everybody says the same (issue 6)."""
+"""`devicecore kubelet` as a process: whenever nothing is under way, all sources say the same."""
 
 import json
 import shutil
@@ -41,7 +41,7 @@ def world() -> Iterator[World]:
     shutil.rmtree(directory)
 
 
-def test_at_every_rest_everybody_says_the_same(world: World) -> None:
+def test_all_sources_agree_whenever_nothing_is_under_way(world: World) -> None:
     world.write("a.json", manifest("a", 2, 1, 1, sidecar=True))  # before there is a plugin
     gpus = world.plugin(GPU, 4, "--numa-nodes", "0,1")
     world.plugin(NIC, 2)
@@ -49,17 +49,17 @@ def test_at_every_rest_everybody_says_the_same(world: World) -> None:
     kubelet = world.start()
     state = kubelet.wait_for(lambda state: phases(state) == {"a": "Running"})
     assert len(of("a", state)) == 5
-    world.all_agree(state)
+    world.check_all_sources(state)
     pods_come_and_change(world, kubelet)
-    a_device_falls_ill(world, kubelet, gpus)
+    a_device_becomes_unhealthy(world, kubelet, gpus)
     kubelet = the_kubelet_is_killed(world, kubelet)
     a_plugin_is_killed(world, kubelet, gpus)
     files.kill()
-    world.all_agree(kubelet.wait_for(lambda state: state["allocatable"][FILE] == 0))
+    world.check_all_sources(kubelet.wait_for(lambda state: state["allocatable"][FILE] == 0))
     (world.manifests / "a.json").unlink()
     state = kubelet.wait_for(lambda state: not state["pods"])
     assert holdings(state) == set()
-    world.all_agree(state)
+    world.check_all_sources(state)
     assert kubelet.end(signal.SIGTERM) == 0
     assert "kubelet.sock" not in {path.name for path in world.root.rglob("*") if path.is_socket()}
 
@@ -71,52 +71,52 @@ def pods_come_and_change(world: World, kubelet: Kubelet) -> None:
     assert phases(state) == {"a": "Running", "b": "Running"}
     (problem,) = state["problems"]
     assert (problem["file"], problem["line"], problem["field"]) == ("broken.yaml", 3, "metadata")
-    world.all_agree(state)
+    world.check_all_sources(state)
     world.write("c.json", manifest("c", 2))  # none are left
     state = kubelet.wait_for(lambda state: "c" in phases(state))
     assert phases(state)["c"] == "Pending"
     assert f"requested number of devices unavailable for {GPU}" in state["pods"][-1]["reason"]
-    world.all_agree(state)
+    world.check_all_sources(state)
     (world.manifests / "broken.yaml").unlink()
     (world.manifests / "c.json").unlink()
     world.write("b.json", manifest("b", 0, 1))  # a changed pod is a new pod
     state = kubelet.wait_for(lambda state: {device[3] for device in of("b", state)} == {NIC})
     assert not state["problems"]
-    world.all_agree(state)
+    world.check_all_sources(state)
 
 
-def a_device_falls_ill(world: World, kubelet: Kubelet, gpus: Plugin) -> None:
+def a_device_becomes_unhealthy(world: World, kubelet: Kubelet, gpus: Plugin) -> None:
     took: list[float] = []
     for health, healthy in {"unhealthy": 3, "healthy": 4}.items():
-        gpus.tell(f"{health} 0")  # which a holds
+        gpus.send(f"{health} 0")  # which a holds
         began = time.monotonic()
         world.api.wait_for(lambda healthy=healthy: world.published()[1].get(GPU) == healthy, PATIENCE)  # type: ignore[misc] # mypy cannot infer it
         took.append(time.monotonic() - began)
-        world.all_agree(kubelet.wait_for(lambda state, healthy=healthy: state["allocatable"][GPU] == healthy))  # type: ignore[misc] # nor that
+        world.check_all_sources(kubelet.wait_for(lambda state, healthy=healthy: state["allocatable"][GPU] == healthy))  # type: ignore[misc] # nor that
     assert min(took) < 2  # not each: the machine may have something else to do
 
 
 def the_kubelet_is_killed(world: World, kubelet: Kubelet) -> Kubelet:
-    kept = of("a", kubelet.states[-1])
+    before = of("a", kubelet.states[-1])
     assert kubelet.end(signal.SIGKILL) == -signal.SIGKILL
-    (world.manifests / "b.json").unlink()  # while nobody looks
+    (world.manifests / "b.json").unlink()  # while no kubelet runs
     kubelet = world.start()
     state = kubelet.wait_for(lambda state: state["allocatable"] == {GPU: 4, NIC: 2, FILE: 2})
     assert phases(state) == {"a": "Running"}
-    assert holdings(state) == kept
-    world.all_agree(state)
+    assert holdings(state) == before
+    world.check_all_sources(state)
     return kubelet
 
 
 def a_plugin_is_killed(world: World, kubelet: Kubelet, gpus: Plugin) -> None:
-    kept = of("a", kubelet.states[-1])
+    before = of("a", kubelet.states[-1])
     gpus.kill()
     state = kubelet.wait_for(lambda state: state["allocatable"][GPU] == 0)
     assert state["capacity"][GPU] == 4
-    assert of("a", state) == kept
-    world.all_agree(state)
+    assert of("a", state) == before
+    world.check_all_sources(state)
     world.plugin(GPU, 4, "--numa-nodes", "0,1")
-    world.all_agree(kubelet.wait_for(lambda state: state["allocatable"][GPU] == 4))
+    world.check_all_sources(kubelet.wait_for(lambda state: state["allocatable"][GPU] == 4))
 
 
 def test_a_change_is_acted_on_within_a_second_and_idling_costs_next_to_nothing(world: World) -> None:
@@ -149,7 +149,7 @@ def test_an_api_server_that_is_away_misses_nothing_but_what_is_over(world: World
     kubelet.wait_for(lambda state: phases(state) == {"a": "Running"})
     world.api.start()
     world.api.wait_for(lambda: world.published()[0].get(GPU) == 4, PATIENCE)
-    world.all_agree(kubelet.states[-1])
+    world.check_all_sources(kubelet.states[-1])
     assert kubelet.end(signal.SIGINT) == 0
 
 

@@ -1,4 +1,4 @@
-"""A node as a whole: the stand-in, its plugins, an API server, and everybody who can be asked who holds what."""
+"""A node as a whole: `devicecore kubelet`, its plugins, an API server, and all places that say which pod holds what."""
 
 import json
 import os
@@ -45,7 +45,7 @@ class Plugin:
                 command, stdin=subprocess.PIPE, stderr=stderr, text=True, bufsize=1, env=environment()
             )
 
-    def tell(self, line: str) -> None:
+    def send(self, line: str) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(f"{line}\n")
 
@@ -171,15 +171,15 @@ class World:
     def write(self, name: str, text: str) -> None:
         (self.manifests / name).write_text(text)
 
-    # --- who says what ------------------------------------------------------------------------------------------------
+    # --- the sources ------------------------------------------------------------------------------------------------
 
-    def all_agree(self, state: Json) -> None:
-        """See whether everybody says what `state` says: it is at rest."""
+    def check_all_sources(self, state: Json) -> None:
+        """Check that every source says what `state` says. Nothing may be under way."""
         assert json.loads((self.root / "state.json").read_text()) == state
         held = holdings(state)
-        assert self.told() == (held, free_or_held(state))
-        assert self.kept() == (held, healthy(state))
-        assert self.counted() == counts(state)
+        assert self.in_pod_resources() == (held, free_or_held(state))
+        assert self.in_checkpoint() == (held, healthy(state))
+        assert self.in_metrics() == counts(state)
         self.api.wait_for(lambda: self.published() == (state["capacity"], state["allocatable"]), PATIENCE)
         status = self.api.status(NODE)
         for section in ("capacity", "allocatable"):
@@ -195,7 +195,7 @@ class World:
         )
         return capacity, allocatable
 
-    def told(self) -> tuple[Json, Json]:
+    def in_pod_resources(self) -> tuple[Json, Json]:
         """What the pod-resources API says of pods and of allocatable devices."""
         with PodResourcesClient(self.root / "pod-resources" / "kubelet.sock") as client:
             listed = {
@@ -208,7 +208,7 @@ class World:
             allocatable = client.get_allocatable_resources().devices
             return listed, {(device.resource_name, id_) for device in allocatable for id_ in device.device_ids}
 
-    def kept(self) -> tuple[Json, Json]:
+    def in_checkpoint(self) -> tuple[Json, Json]:
         """What the checkpoint says of pods and of healthy devices."""
         data = decode((self.root / "device-plugins" / CHECKPOINT_NAME).read_bytes()).verified()
         names = {pod["uid"]: pod for pod in json.loads((self.root / "state.json").read_text())["pods"]}
@@ -222,7 +222,7 @@ class World:
         registered = {name: set(ids or ()) for name, ids in (data.registered_devices or {}).items()}
         return entries, registered
 
-    def counted(self) -> Json:
+    def in_metrics(self) -> Json:
         """What the metrics say: devices by resource and state."""
         (url,) = re.findall(r"metrics at (\S+)", self.log.read_text())
         with urllib.request.urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310 - our own

@@ -51,11 +51,11 @@ class Clock:
         return time.monotonic() + self.ahead
 
 
-class Customer(threading.Thread):
+class SteadyClient(threading.Thread):
     """A thread that admits and evicts a pod with devices of the healthy plugin, and records the time of each round."""
 
     def __init__(self, manager: DeviceManager, clock: Clock) -> None:
-        super().__init__(name="customer")
+        super().__init__(name="client")
         self.seconds: list[float] = []
         self.refusals: list[str] = []
         self._manager = manager
@@ -65,7 +65,7 @@ class Customer(threading.Thread):
     def run(self) -> None:
         """Until the end."""
         while not self._ended.wait(0.005):
-            wanted = pod(f"customer-{len(self.seconds)}", 2, HEALTHY)
+            wanted = pod(f"client-{len(self.seconds)}", 2, HEALTHY)
             with self._clock.still:
                 began = time.monotonic()
                 verdict = self._manager.admit(wanted)
@@ -172,13 +172,13 @@ def fleets(directory: str, number: str, rounds: str) -> Iterator[Record]:
     with managed(directory) as (manager, clock):
         one_fleet(directory, manager, clock, 2 * PROCESSES)  # what is made once and kept
         before = measured()
-        customer = Customer(manager, clock)
-        customer.start()
+        client = SteadyClient(manager, clock)
+        client.start()
         records = []
         for _ in range(int(rounds)):
             record = one_fleet(directory, manager, clock, int(number))
             records.append({**record, "after": settled(before)})
-        yield {"before": before, "rounds": records, "customer": customer.end(), "after": settled(before)}
+        yield {"before": before, "rounds": records, "client": client.end(), "after": settled(before)}
 
 
 def registrations(directory: str, number: str) -> Iterator[Record]:
@@ -197,10 +197,10 @@ def registrations(directory: str, number: str) -> Iterator[Record]:
     baseline: Record = {}
     with managed(directory) as (manager, clock):
         _, baseline = storm("8")
-        customer = Customer(manager, clock)
-        customer.start()
+        client = SteadyClient(manager, clock)
+        client.start()
         answers, after = storm(number)
-        yield {"before": baseline, "answers": answers, "after": after, "customer": customer.end()}
+        yield {"before": baseline, "answers": answers, "after": after, "client": client.end()}
 
 
 @contextmanager

@@ -26,11 +26,11 @@ def storm(scenario: str, *arguments: object) -> Any:  # noqa: ANN401 - JSON is o
     return record
 
 
-def check_the_customer(customer: Any, admissions: int) -> None:  # noqa: ANN401 - as above
+def check_the_client(client: Any, admissions: int) -> None:  # noqa: ANN401 - as above
     """The healthy plugin was served throughout."""
-    assert customer["refusals"] == []
-    assert customer["admissions"] >= admissions
-    assert customer["longest"] < GENEROUS
+    assert client["refusals"] == []
+    assert client["admissions"] >= admissions
+    assert client["longest"] < GENEROUS
 
 
 def test_plugins_in_crowds_need_few_threads_and_leave_nothing_behind_when_killed(directory: Path) -> None:
@@ -43,11 +43,11 @@ def test_plugins_in_crowds_need_few_threads_and_leave_nothing_behind_when_killed
         assert number <= fleet["during"]["descriptors"] <= before["descriptors"] + number + 16  # one for each plugin
         assert fleet["stopped"] == -(-number // 5)  # those that are only stopped are not lost
         assert fleet["removed"] == number
-        assert fleet["after"]["descriptors"] <= before["descriptors"] + 1  # the customer's file may be open
+        assert fleet["after"]["descriptors"] <= before["descriptors"] + 1  # the client's file may be open
     assert record["after"]["threads"] <= before["threads"] + SLACK
     assert record["after"]["descriptors"] <= before["descriptors"]
     assert record["after"]["megabytes"] <= first["after"]["megabytes"] + NOISE
-    check_the_customer(record["customer"], 50)
+    check_the_client(record["client"], 50)
 
 
 def test_registrations_in_a_row_leave_one_connection_of_one_live_plugin(directory: Path) -> None:
@@ -61,6 +61,6 @@ def test_registrations_in_a_row_leave_one_connection_of_one_live_plugin(director
         "3 UNKNOWN failed to dial device plugin: dial unix ": number // 4,
     }
     assert after["threads"] <= before["threads"] + SLACK
-    assert after["descriptors"] <= before["descriptors"] + 1  # the customer's file may be open
+    assert after["descriptors"] <= before["descriptors"] + 1  # the client's file may be open
     assert after["megabytes"] <= before["megabytes"] + NOISE
-    check_the_customer(record["customer"], 50)
+    check_the_client(record["client"], 50)

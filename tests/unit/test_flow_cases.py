@@ -265,7 +265,7 @@ def options_response(row: Json) -> ContainerAllocateResponse:
 def test_plugin_instances_live_side_by_side(case: Json) -> None:
     """The latest serves, a survivor takes over, a socket is served once.
 
-    Where the kubelet lets a late goodbye evict a newer instance on the same socket, here it changes nothing.
+    In a kubelet a late disconnect removes a newer instance on the same socket; here it changes nothing.
     """
     inventory = Inventory()
     ids: dict[str, PluginId] = {}
@@ -292,7 +292,7 @@ def test_plugin_instances_live_side_by_side(case: Json) -> None:
                 inventory = inventory.report(primary.id, [Device(DeviceId(device)) for device in step["devices"]])
             case "set_primary":  # the survivor of this row is then the later one, with the same outcome
                 assert inventory.resources[name].plugin
-            case "disconnect":  # a goodbye is the oldest instance's that has not said it yet, on that socket
+            case "disconnect":  # that of the oldest instance on this socket that has not disconnected yet
                 gone = by_socket.get(slot, [])
                 before = inventory
                 late = len(gone) == 0 or (case["id"].startswith("late disconnect") and "p2" in ids)

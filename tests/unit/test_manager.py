@@ -573,7 +573,7 @@ def test_a_pod_source_may_call_evict_while_it_is_asked() -> None:
         transport.connect(gpus())
         assert isinstance(manager.admit(a_pod("p")), Admitted)
         pods.active.clear()
-        # In a thread of its own, and a daemon, so that whoever waits for itself does not keep us.
+        # In a daemon thread, so that a call that waits for itself does not stop the tests from ending.
         sweeping = threading.Thread(target=manager.update_allocated_devices, daemon=True)
         sweeping.start()
         sweeping.join(10)

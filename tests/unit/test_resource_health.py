@@ -114,7 +114,7 @@ class Log:
 
 
 @define
-class Stage:
+class Setup:
     """A manager in memory with somebody who listens."""
 
     plugin: SimulatedPlugin = field(factory=lambda: SimulatedPlugin(GPU, simulated_devices("gpu", 4)))
@@ -140,7 +140,7 @@ def held(manager: DeviceManager, name: str) -> tuple[Allocation, ...]:
 
 
 def test_an_allocation_is_told_when_it_is_durable_and_a_release_before_it_is() -> None:
-    manager, _, log = Stage().start()
+    manager, _, log = Setup().start()
     assert isinstance(manager.admit(pod("a", 1, 2)), Admitted)
     first, second = held(manager, "a")
     with_it = CheckpointWriter().file(manager.state)
@@ -156,20 +156,20 @@ def test_an_allocation_is_told_when_it_is_durable_and_a_release_before_it_is() -
 
 
 def test_what_was_restored_is_told_again_and_what_is_gone_by_then_is_released() -> None:
-    stage = Stage()
-    manager, _, _ = stage.start()
+    setup = Setup()
+    manager, _, _ = setup.start()
     manager.admit(pod("a", 1))
     manager.admit(pod("b", 1))
     (of_a,), (of_b,) = held(manager, "a"), held(manager, "b")
-    stage.pods = MemoryPods(active={PodUid("b")})
-    manager, _, log = stage.start()
+    setup.pods = MemoryPods(active={PodUid("b")})
+    manager, _, log = setup.start()
     assert log.news[:2] == [Allocated(PodUid("a"), of_a), Allocated(PodUid("b"), of_b)]
     manager.update_allocated_devices()
     assert log.news[-1] == Released(PodUid("a"), of_a)
 
 
 def test_who_is_refused_is_not_told_of_and_who_comes_again_is_told_once() -> None:
-    manager, _, log = Stage().start()
+    manager, _, log = Setup().start()
     manager.admit(pod("a", 3))
     manager.admit(pod("a", 3))
     manager.admit(pod("b", 1, 1))
@@ -179,7 +179,7 @@ def test_who_is_refused_is_not_told_of_and_who_comes_again_is_told_once() -> Non
 def test_a_disk_that_fails_lets_nobody_hear_of_an_allocation() -> None:
     script = Script()
     script.always("save", DISK_FULL)
-    manager, _, log = Stage(store=FaultyStore(MemoryStore(), script)).start()
+    manager, _, log = Setup(store=FaultyStore(MemoryStore(), script)).start()
     assert not isinstance(manager.admit(pod("a", 1)), Admitted)
     assert log.news == []
 
@@ -194,7 +194,7 @@ def test_a_pod_evicted_while_it_is_admitted_ends_as_released() -> None:
             other.start()
             other.join()  # no lock is held, or this would never end
 
-    manager, _, log = Stage().start(evict)
+    manager, _, log = Setup().start(evict)
     managers.append(manager)
     manager.admit(pod("a", 1))
     assert isinstance(log.news[-1], Released)
@@ -205,7 +205,7 @@ def test_an_observer_that_raises_is_logged_and_harms_nobody(caplog: pytest.LogCa
     def broken(_: Notification) -> None:
         raise RuntimeError("no")
 
-    manager, _, log = Stage().start(broken)
+    manager, _, log = Setup().start(broken)
     with caplog.at_level(logging.ERROR):
         assert isinstance(manager.admit(pod("a", 1)), Admitted)
     assert len(log.news) == 1
@@ -213,15 +213,15 @@ def test_an_observer_that_raises_is_logged_and_harms_nobody(caplog: pytest.LogCa
 
 
 def test_the_pods_whose_devices_change_their_health_are_named() -> None:
-    manager, connection, log = Stage().start()
+    manager, connection, log = Setup().start()
     manager.admit(pod("a", 2))
     manager.admit(pod("b", 1))
     log.heard.clear()
-    stage_plugin: Any = connection.plugin
-    stage_plugin.set_health("gpu-3", Health.UNHEALTHY)  # nobody's
+    plugin: Any = connection.plugin
+    plugin.set_health("gpu-3", Health.UNHEALTHY)  # nobody's
     connection.report()
     assert log.news == []
-    stage_plugin.set_health("gpu-1", Health.UNHEALTHY)
+    plugin.set_health("gpu-1", Health.UNHEALTHY)
     assert log.news == [changed("gpu-1", Health.UNHEALTHY, "a")]
     status = allocated_resources_status(manager.state, pod("a", 2))
     assert [health for one in status["c0"] for health in one.devices.values()] == [Health.HEALTHY, Health.UNHEALTHY]
@@ -232,10 +232,10 @@ def test_the_pods_whose_devices_change_their_health_are_named() -> None:
 
 
 def test_after_a_restart_the_first_list_is_news() -> None:
-    stage = Stage()
-    manager, _, _ = stage.start()
+    setup = Setup()
+    manager, _, _ = setup.start()
     manager.admit(pod("a", 1))
-    _, _, log = stage.start()
+    _, _, log = setup.start()
     assert log.news[1:] == [changed("gpu-0", Health.HEALTHY, "a")]
 
 
