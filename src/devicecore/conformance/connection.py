@@ -4,7 +4,6 @@ Law: a call ends with an answer or with `CallFailedError`, within its time.
 """
 
 import socket
-from contextlib import suppress
 from typing import Any, TypeVar
 
 import grpc
@@ -20,9 +19,8 @@ Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
 
 _CONNECTING = 5_000  # milliseconds for one attempt to connect; a process on a busy machine needs some time
-_MAX_MESSAGE = (
-    64 * 1024 * 1024
-)  # bytes; more than a kubelet accepts, so that a check can measure a message that is too long
+_MAX_MESSAGE = 64 * 1024 * 1024  # bytes; more than a kubelet accepts, so that a check can measure what is too long
+_NOT_REACHED = {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
 
 
 @frozen
@@ -51,11 +49,19 @@ class SocketConnection:
         self._channel = grpc.insecure_channel(target(path), options=list(options.items()))
 
     def dial(self, timeout: float) -> bool:
-        """Return whether the plugin's socket accepts a connection and speaks gRPC within `timeout` seconds."""
-        with suppress(grpc.FutureTimeoutError, ValueError):  # the latter if the channel was closed meanwhile
-            grpc.channel_ready_future(self._channel).result(timeout)
-            return True
-        return False
+        """Return whether the socket accepts a connection and speaks gRPC within `timeout` seconds.
+
+        It calls the health service of gRPC, which need not be there. `grpc.channel_ready_future` would leave a thread
+        that fails when the channel is closed.
+        """
+        call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary("/grpc.health.v1.Health/Check")
+        try:
+            call(b"", timeout=timeout, wait_for_ready=True)
+        except grpc.RpcError as error:
+            return error.code() not in _NOT_REACHED
+        except ValueError:  # the channel was closed meanwhile
+            return False
+        return True
 
     def why_not(self) -> str:
         """Return why the plugin's socket cannot be reached."""

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import grpc
 from attrs import define, field
 
 from devicecore.adapters.grpc_unix import rpc
@@ -26,31 +25,11 @@ from devicecore.system.sockets import SocketIdentity, socket_identity
 from devicecore.wire import pluginregistration
 from devicecore.wire.dra_conversion import from_claims
 
-_NOT_REACHED = {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
 _POLL_INTERVAL = 0.02  # seconds
 _MAX_CALLS = 8  # at once
 _DIAL = 0.5  # seconds
 _PAUSES = (0.5, 1.0)  # seconds before a kubelet asks again
 _MAX_INSTANCES = 500  # that are kept
-
-
-class DriverSocket(SocketConnection):
-    """A connection to a driver's socket, behind which there may be no process."""
-
-    def dial(self, timeout: float) -> bool:
-        """Return whether the socket accepts a connection and speaks gRPC within `timeout` seconds.
-
-        It calls the health service of gRPC, which need not be there. `grpc.channel_ready_future` would leave a thread
-        that fails when the channel is closed.
-        """
-        call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary("/grpc.health.v1.Health/Check")
-        try:
-            call(b"", timeout=timeout, wait_for_ready=True)
-        except grpc.RpcError as error:
-            return error.code() not in _NOT_REACHED
-        except ValueError:  # the channel was closed meanwhile
-            return False
-        return True
 
 
 @define(eq=False)
@@ -88,7 +67,7 @@ class DriverInstance:
     _connection: SocketConnection | None = None
 
     def __attrs_post_init__(self) -> None:
-        self.registrar = DriverSocket(self.path)
+        self.registrar = SocketConnection(self.path)
 
     @property
     def is_registered(self) -> bool:
@@ -104,7 +83,7 @@ class DriverInstance:
     def connection(self) -> SocketConnection:
         """The kubelet's connection to the service."""
         if self._connection is None:
-            self._connection = DriverSocket(self.endpoint)
+            self._connection = SocketConnection(self.endpoint)
         return self._connection
 
     def prepare(self, claims: Iterable[ClaimRef], timeout: float, service: str = "") -> Mapping[str, Any]:
