@@ -197,6 +197,7 @@ def test_importing_devicecore_loads_nothing_heavy() -> None:
 def test_who_uses_device_plugins_loads_nothing_of_dra() -> None:
     dra = names(".adapters.memory_dra .domain.dra .dra_manager .ports.claims .ports.drivers .ports.slices")
     uses = "from devicecore import DeviceManager; import devicecore.adapters.memory, devicecore.adapters.grpc_unix"
+    uses += ", devicecore.adapters.prometheus, devicecore.testing.kubelet"
     assert not dra & loaded_by(uses)
 
 
@@ -209,6 +210,11 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it() -> None:
     script = "import sys; sys.modules['hypothesis'] = None; import devicecore.testing.strategies"
     run = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, check=False)
     assert run.stderr.endswith("install the extra `testing`: pip install 'devicecore[testing]'\n")
+
+
+def test_the_kubelets_for_tests_need_no_extra() -> None:
+    extras = names("click hypothesis jsonpatch lightkube prometheus_client rich yaml")
+    assert not extras & loaded_by("import devicecore.testing.kubelet, devicecore.testing.dra_kubelet")
 
 
 def test_importing_the_testing_kit_does_not_load_grpc() -> None:

@@ -10,7 +10,6 @@ from urllib.parse import unquote
 
 from attrs import frozen
 
-from devicecore.system.documents import DocumentError, read_documents
 from devicecore.testing.api_server import fields, status
 from devicecore.testing.api_server.faults import Request
 from devicecore.testing.api_server.kinds import Kind, kind_of
@@ -251,6 +250,8 @@ def _shallow(value: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def _yaml(body: bytes) -> Any:  # noqa: ANN401 - JSON
+    from devicecore.system.documents import DocumentError, read_documents  # YAML needs the extra `testing`
+
     try:
         documents = read_documents(body.decode(), "the body")
     except (DocumentError, UnicodeDecodeError) as error:
