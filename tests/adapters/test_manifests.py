@@ -677,7 +677,7 @@ def test_many_manifests_are_read_in_parts(place: Path) -> None:
 
 
 def large_manifest(name: str) -> str:
-    containers = [{"name": f"c{number}", "image": "x" * 80} for number in range(900)]
+    containers = [{"name": f"c{number}", "image": "x" * 150} for number in range(900)]
     return json.dumps(
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers}}
     )

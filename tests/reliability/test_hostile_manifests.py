@@ -85,11 +85,13 @@ def test_many_large_pods_do_not_delay_a_small_one(directory: Path) -> None:
     try:
         kubelet.wait_for(lambda state: running(state) == {"first"}, PATIENCE)
         names = {f"large{number:02}" for number in range(LARGE_PODS)}
-        containers = [{"name": f"c{number}", "image": "x" * 80} for number in range(900)]
+        containers = [{"name": f"c{number}", "image": "x" * 150} for number in range(900)]
+        kubelet.process.send_signal(signal.SIGSTOP)  # so that it finds them all at once
         for name in sorted(names):
             pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers}}
             (directory / "pods" / f"{name}.json").write_text(json.dumps(pod))
         (directory / "pods" / "small.json").write_text(manifest("small"))
+        kubelet.process.send_signal(signal.SIGCONT)
         kubelet.wait_for(lambda state: running(state) == {"first", "small", *names}, PATIENCE)
     finally:
         assert kubelet.end(signal.SIGTERM) == 0
