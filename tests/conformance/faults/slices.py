@@ -106,7 +106,7 @@ class PublishesOnce(GoodDriver):
     """It publishes when it starts, and only then."""
 
     also = ("replaces-stale-sockets",)  # a process that has not written just now has no excuse
-    settings = {"republishing": 3.0}
+    settings = {"republishing": 3.0, "settled": 0.0}
     has_published = False
 
     def reconcile(self, items: list[Json]) -> None:

@@ -31,7 +31,7 @@ from devicecore.conformance.dra.kubelet import DriverInstance, DriverKubelet
 from devicecore.conformance.dra.processes import end_all
 from devicecore.conformance.dra.published import PublishedPool, Slice, SliceDevice, pools_of
 from devicecore.conformance.dra.settings import DriverTestSettings
-from devicecore.conformance.dra.steps import Steps, TwoParts
+from devicecore.conformance.dra.steps import DevicesInUse, Steps, TwoParts
 from devicecore.conformance.model import Failure, Skip, counted
 from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid
 from devicecore.domain.text import foreign_text
@@ -45,6 +45,8 @@ NAMESPACE = "default"
 _POLL_INTERVAL = 0.02  # seconds
 _MAX_EXITS = 3  # after which an unregistered driver is not started again within one wait
 _EXIT_PAUSE = 0.3  # seconds from an exit to the next start
+_SETTLING = 10.0  # seconds for a driver that was started to publish
+_SETTLED = 1.0  # seconds without a request about slices
 _COMES_BACK = 2.0  # seconds for a driver that is about to register
 _DIAL = 5.0  # seconds to reach a service
 _CLEAN_UP = 5.0  # seconds for the calls after a check
@@ -130,6 +132,8 @@ class DriverUnderTest:
         self.planted: set[str] = set()
         """The names of slices that checks have made."""
         self.wiped_at: float = 0.0
+        self.wrote_before_wipe: bool = False
+        """Whether the process that is running has changed a slice less than a minute before the wipe."""
         self.republished_after: float | None = None
         self._command = tuple(command)
         self._deadline = time.monotonic() + settings.budget
@@ -416,13 +420,27 @@ class DriverUnderTest:
     def restart_kubelet(self) -> None:
         """Restart the kubelet: it forgets all drivers, and deletes the node's slices."""
         _ = self.instance
+        self._settle()
         self._refresh()
         self.kubelet.stop()
         self.wiped_at = time.monotonic()
+        self.wrote_before_wipe = self.slice_age < min(self.settings.settled, self.wiped_at - self.started_at + 1.0)
         self.wipe()
         began = time.monotonic()
         self.kubelet.start()
         self.returns["kubelet"] = self.wait_registered(began)
+
+    def _settle(self) -> None:
+        """Let a driver that was started just now publish, so that it is not taken for one that publishes again."""
+        asked, since = -1, 0.0
+        deadline = time.monotonic() + _SETTLING
+        while time.monotonic() < deadline:
+            made = [one for one in self.api.requests[self.asked_before :] if one.resource == "resourceslices"]
+            if len(made) != asked:
+                asked, since = len(made), time.monotonic()
+            elif made and time.monotonic() - since > _SETTLED:
+                return
+            self.wait(lambda: None, 0.1)
 
     def plant(self, spec: Json) -> str:
         """Create a slice that is not the driver's own doing; return its name."""
@@ -566,7 +584,7 @@ class DriverUnderTest:
         if not found:
             kind = {True: " that may be allocated several times", False: " for one claim alone", None: ""}[shared]
             reason = f"there is no free device{kind}"
-            raise Skip(reason)
+            raise (DevicesInUse(reason) if taken else Skip(reason))
         return found[0]
 
     def _expressions(self) -> list[str]:
@@ -622,7 +640,7 @@ class DriverUnderTest:
             allocation = allocator.allocate(spec, devices or published, slices, taken)
         except AllocationError as error:
             reason = f"no claim can be allocated: {error}"
-            raise Skip(reason) from None
+            raise (DevicesInUse(reason) if taken else Skip(reason)) from None
         return self.create_claim(spec, allocation, name=name)
 
     def create_claim(self, spec: Json, allocation: Json | None, *, name: str = "") -> Claim:
@@ -775,10 +793,23 @@ class DriverUnderTest:
 
     # --- what is known of its habits ----------------------------------------------------------------------------------
 
+    def require_preparing(self) -> None:
+        """Do nothing if the driver prepares plain claims.
+
+        Raises:
+            Skip: it does not, which another check reports.
+        """
+        if self._prepares is None:
+            self._learn()
+        if not self._prepares:
+            reason = "the driver prepares no claims"
+            raise Skip(reason)
+
     def _learn(self) -> None:
         """Find out whether the driver prepares and unprepares a plain claim at all."""
-        self._prepares = self._unprepares = True  # so that the claim below can be made
+        self._prepares = self._unprepares = self._removes_cdi = True  # so that the claim below can be made
         with self.owning([]):
+            before = self.environment.cdi_names()
             claim = self.claim(1)
             try:
                 devices_in(self.prepare(claim), claim)
@@ -789,20 +820,15 @@ class DriverUnderTest:
             except Failure as failure:
                 is_served = not isinstance(failure, CallFailedError) or failure.code != "UNIMPLEMENTED"
                 self._unprepares = is_served and not self._prepares
+            self._removes_cdi = self.environment.cdi_names() <= before
             self.clean_up()
 
     @property
     def removes_cdi_devices(self) -> bool:
         """Whether the CDI devices of a claim are gone when it is unprepared; found out at the first use."""
         if self._removes_cdi is None:
-            before = self.environment.cdi_names()
-            with self.owning([]):
-                claim = self.ready(1)
-                with suppress(CallFailedError):
-                    self.unprepare(claim)
-                self._removes_cdi = self.environment.cdi_names() <= before
-                self.clean_up()
-        return self._removes_cdi
+            self._learn()
+        return bool(self._removes_cdi)
 
     @property
     def refuses_devices_in_use(self) -> bool:

@@ -29,6 +29,7 @@ class DriverTestSettings:
         call: for NodePrepareResources and NodeUnprepareResources. A kubelet waits 45 seconds.
         call_again: for these calls, once one of them has not been answered in time.
         republishing: for complete pools after the slices were deleted.
+        settled: after which a publisher notices that others have deleted what it wrote (client-go's mutation cache).
         grace: for ending after SIGTERM. A pod has 30 seconds.
         quiet: how long the driver is left alone, to see what it does then.
         kills: how often the driver is killed during a prepare.
@@ -46,7 +47,8 @@ class DriverTestSettings:
     returning: float = 30.0
     call: float = 45.0
     call_again: float = 5.0
-    republishing: float = 45.0
+    republishing: float = 38.0
+    settled: float = 60.0
     grace: float = 30.0
     quiet: float = 5.0
     kills: int = 2

@@ -14,6 +14,11 @@ from devicecore.conformance.model import Check, Failure, Severity, Skip
 if TYPE_CHECKING:
     from devicecore.conformance.dra.driver import Claim, DriverUnderTest
 
+
+class DevicesInUse(Skip):
+    """Raised by a check that needs a device while other checks have all of them."""
+
+
 Parts = Generator[None, None, str]
 """The two parts of a check: it yields once, and returns its sentence."""
 Look = TypeVar("Look")
@@ -90,6 +95,8 @@ class Steps:
             Failure: the check failed.
             Skip: it cannot be made.
         """
+        if look in self._begun and isinstance(self._begun[look].ended, DevicesInUse):
+            return self._alone(look)
         self.begin(look.event)
         if look.event.name not in self._over:
             self._over.add(look.event.name)
@@ -110,6 +117,10 @@ class Steps:
                 self.driver.clean_up()
         message = "a check in two parts yields once"
         raise AssertionError(message)
+
+    def _alone(self, look: TwoParts) -> str:
+        """Make a check for which the others of its event had left no device; the event happens once more."""
+        return Steps(self.driver, (look,)).finish(look)
 
 
 def check(

@@ -297,7 +297,7 @@ def answers_with_requests_without_alternatives(driver: DriverUnderTest) -> str:
 )
 def ignores_devices_of_other_drivers(driver: DriverUnderTest) -> str:
     """A claim is prepared that is allocated a device of this driver and one of another."""
-    _ = driver.ready()
+    driver.require_preparing()
     spec = driver.request(1, 1)
     own = driver.allocation_of(driver.free_device())
     foreign = {"request": "r1", "driver": OTHER_DRIVER, "pool": "elsewhere", "device": "device-of-others"}
@@ -392,7 +392,7 @@ def restores_cdi_devices_after_a_reboot(driver: DriverUnderTest) -> Parts:
 @check(MUST, expected="an error for the claim", clause=CLAIM_IS_READ)
 def refuses_a_replaced_claim(driver: DriverUnderTest) -> str:
     """A claim is deleted and created again under the same name, and the former one is prepared."""
-    _ = driver.ready()
+    driver.require_preparing()
     former = driver.claim(1)
     driver.delete_object(former)
     driver.claim(1, name=former.name)
@@ -402,7 +402,7 @@ def refuses_a_replaced_claim(driver: DriverUnderTest) -> str:
 @check(MUST, expected="an error in time, and a driver that goes on", clause=CLAIM_IS_READ)
 def refuses_a_missing_claim(driver: DriverUnderTest) -> str:
     """A claim is prepared that was deleted."""
-    _ = driver.ready()
+    driver.require_preparing()
     claim, exits = driver.claim(1), len(driver.exits)
     driver.delete_object(claim)
     error = error_for(driver, claim)
@@ -413,7 +413,7 @@ def refuses_a_missing_claim(driver: DriverUnderTest) -> str:
 @check(MUST, expected="an error for the claim, and a driver that goes on", clause=CLAIM_IS_READ)
 def refuses_a_claim_that_is_not_allocated(driver: DriverUnderTest) -> str:
     """A claim is prepared that has no allocation."""
-    _ = driver.ready()
+    driver.require_preparing()
     claim, exits = driver.create_claim(driver.request(1), None), len(driver.exits)
     error = error_for(driver, claim)
     require_alive(driver, exits)
@@ -428,7 +428,7 @@ def refuses_a_claim_that_is_not_allocated(driver: DriverUnderTest) -> str:
 )
 def refuses_an_unknown_device(driver: DriverUnderTest) -> str:
     """A claim is prepared that is allocated a device which was never published."""
-    _ = driver.ready()
+    driver.require_preparing()
     known, exits = driver.free_device(), len(driver.exits)
     device = SliceDevice(known.pool, "no-such-device", {})
     claim = driver.create_claim(driver.request(1), driver.allocation_of(device))
@@ -455,7 +455,7 @@ def configured(driver: DriverUnderTest, owner: str, parameters: Json, requests: 
 )
 def survives_an_unknown_configuration(driver: DriverUnderTest) -> str:
     """A claim is prepared with parameters that no driver knows, then a claim without them."""
-    _ = driver.ready()
+    driver.require_preparing()
     exits = len(driver.exits)
     parameters: Json = {"apiVersion": "conformance.example/v9", "kind": "NoSuchKind", "size": [{"much": -1}]}
     claim = configured(driver, driver.name, parameters)
@@ -478,7 +478,7 @@ def survives_an_unknown_configuration(driver: DriverUnderTest) -> str:
 )
 def ignores_the_configuration_of_other_drivers(driver: DriverUnderTest) -> str:
     """A claim is prepared that has parameters for another driver."""
-    _ = driver.ready()
+    driver.require_preparing()
     driver.prepared(configured(driver, OTHER_DRIVER, {"kind": "ForAnotherDriver"}))
     return "it was prepared"
 
@@ -508,7 +508,7 @@ def separates_good_claims_from_bad_ones(driver: DriverUnderTest) -> str:
 )
 def prepares_after_an_error_of_the_api_server(driver: DriverUnderTest) -> str:
     """The API server answers reads of claims with an error for a while, and a claim is prepared then and afterwards."""
-    _ = driver.ready()
+    driver.require_preparing()
     claim = driver.claim(1)
     error = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "InternalError", "code": 500}
     driver.api.inject(Answer(500, error), verb="get", resource="resourceclaims", times=None)
@@ -528,7 +528,7 @@ def prepares_after_an_error_of_the_api_server(driver: DriverUnderTest) -> str:
 )
 def prepares_after_the_api_server_was_away(driver: DriverUnderTest) -> str:
     """A claim is prepared while the API server is away, and once more when it is back."""
-    _ = driver.ready()
+    driver.require_preparing()
     claim = driver.claim(1)
     driver.api.stop()
     try:
@@ -548,7 +548,7 @@ def prepares_after_the_api_server_was_away(driver: DriverUnderTest) -> str:
 )
 def prepares_with_a_slow_api_server(driver: DriverUnderTest) -> str:
     """A claim is prepared while each answer of the API server takes five seconds."""
-    _ = driver.ready()
+    driver.require_preparing()
     claim, began = driver.claim(1), time.monotonic()
     with delayed_reads(driver, _SLOW):
         driver.prepared(claim)
@@ -660,8 +660,7 @@ def separates_shares_of_a_device(driver: DriverUnderTest) -> str:
 def prepares_many_devices_in_one_claim(driver: DriverUnderTest) -> str:
     """A claim for all devices, up to 32, is prepared."""
     count = min(_SAMPLE, len(driver.allocatable_devices))
-    _ = driver.ready()
-    driver.clean_up()
+    driver.require_preparing()
     claim, began = driver.claim(devices=driver.allocatable_devices[:count]), time.monotonic()
     driver.prepared(claim)
     took = time.monotonic() - began
@@ -677,7 +676,7 @@ def prepares_many_devices_in_one_claim(driver: DriverUnderTest) -> str:
 )
 def prepares_a_claim_with_a_long_name(driver: DriverUnderTest) -> str:
     """A claim with a name of 253 characters and a request with a name of 63 is prepared and unprepared."""
-    _ = driver.ready()
+    driver.require_preparing()
     spec, allocation = driver.request(1), driver.allocation_of(driver.free_device())
     spec["devices"]["requests"][0]["name"] = allocation["devices"]["results"][0]["request"] = "r" * 63
     claim = driver.create_claim(spec, allocation, name=f"{'c' * 60}.{'c' * 63}.{'c' * 63}.{'c' * 64}"[:253])
@@ -726,8 +725,7 @@ def at_once(driver: DriverUnderTest, claims: Sequence[Claim]) -> list[Mapping[st
 )
 def prepares_claims_at_the_same_time(driver: DriverUnderTest) -> str:
     """Up to sixteen claims are prepared by as many calls at once, and unprepared."""
-    _ = driver.ready()
-    driver.clean_up()
+    driver.require_preparing()
     claims = [driver.claim(1) for _ in range(min(_AT_ONCE, len(driver.allocatable_devices)))]
     problems = []
     for claim, answer in zip(claims, at_once(driver, claims), strict=True):
@@ -751,7 +749,7 @@ def prepares_claims_at_the_same_time(driver: DriverUnderTest) -> str:
 )
 def prepares_one_claim_in_several_calls_at_once(driver: DriverUnderTest) -> str:
     """The same claim is prepared by four calls at once."""
-    _ = driver.ready()
+    driver.require_preparing()
     claim = driver.claim()
     found = []
     for answer in at_once(driver, [claim] * 4):
@@ -770,7 +768,7 @@ def prepares_one_claim_in_several_calls_at_once(driver: DriverUnderTest) -> str:
 )
 def prepares_after_cancelled_calls(driver: DriverUnderTest) -> str:
     """A claim is prepared by twenty calls that are cancelled after 50 ms each, and then by a call that is not."""
-    _ = driver.ready()
+    driver.require_preparing()
     claim = driver.claim(1)
     with delayed_reads(driver, 0.1, times=_CANCELLED):
         for _number in range(_CANCELLED):
@@ -797,8 +795,7 @@ def prepares_after_cancelled_calls(driver: DriverUnderTest) -> str:
 )
 def late_prepare_leaves_nothing(driver: DriverUnderTest) -> str:
     """The API server is slow; a prepare is given up, the claim is unprepared, and then the API server answers."""
-    _ = driver.ready()
-    driver.clean_up()
+    driver.require_preparing()
     device = driver.free_device()
     before = driver.environment.cdi_files()
     claim = driver.claim(devices=[device])
@@ -855,7 +852,7 @@ def ignores_unknown_fields(driver: DriverUnderTest) -> str:
 )
 def refuses_senseless_names(driver: DriverUnderTest) -> str:
     """Claims with an empty UID, and with a UID that is a path, are prepared and unprepared."""
-    _ = driver.ready()
+    driver.require_preparing()
     exits = len(driver.exits)
     before = driver.environment.files()
     accepted = []

@@ -18,9 +18,6 @@ from devicecore.testing.api_server.rules import slice_causes
 
 MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
 
-SETTLED = 60.0
-"""Seconds after which a publisher notices that others have deleted what it wrote (client-go's mutation cache)."""
-
 _WRITES = ("create", "update", "patch", "delete", "deletecollection")
 _PCI_BUS_ID = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _PCIE_ROOT = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}")
@@ -321,12 +318,11 @@ def leaves_slices_of_others_alone(driver: DriverUnderTest) -> Parts:
 def publishes_again_after_a_wipe(driver: DriverUnderTest) -> Parts:
     """The kubelet is restarted and deletes the slices, while the driver is running."""
     _ = driver.catalogue
-    is_recent = bool(writes(driver, driver.asked_before)) and driver.slice_age < SETTLED
     yield
     if driver.republished_after is not None:
         return f"they were complete again within {driver.republished_after:.1f} seconds"
     waited = driver.settings.republishing
-    if is_recent and waited < SETTLED:
+    if driver.wrote_before_wipe and waited < driver.settings.settled:
         reason = (
             f"they were not there again after {counted(waited, 'second')}; a publisher may need more if it wrote them "
             "less than a minute before they were deleted; --full waits longer"

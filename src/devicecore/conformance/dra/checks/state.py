@@ -124,5 +124,5 @@ def gives_no_device_twice_after_a_corruption(driver: DriverUnderTest) -> Parts:
 
 
 ACROSS_A_CORRUPTION = (survives_a_corrupt_checkpoint, gives_no_device_twice_after_a_corruption)
-AT_THE_END = (survives_a_kill_at_any_moment,)
-CHECKS = (*ACROSS_A_CORRUPTION, *AT_THE_END)
+KILLS = (survives_a_kill_at_any_moment,)
+CHECKS = (*ACROSS_A_CORRUPTION, *KILLS)

@@ -194,8 +194,7 @@ def frees_the_device(driver: DriverUnderTest) -> str:
 )
 def unprepares_after_a_failed_prepare(driver: DriverUnderTest) -> str:
     """The preparation of a claim fails, because its allocation is not complete; then it is unprepared."""
-    _ = driver.ready()
-    driver.clean_up()
+    driver.require_preparing()
     device = driver.free_device()
     allocation = driver.allocation_of(device)
     ghost = dict(allocation["devices"]["results"][0], device="no-such-device", request="r1")
@@ -260,8 +259,7 @@ def unprepares_at_the_same_time(driver: DriverUnderTest) -> str:
 )
 def survives_prepare_and_unprepare_at_the_same_time(driver: DriverUnderTest) -> str:
     """A claim is prepared and unprepared by calls that overlap, twenty-five times, and then unprepared."""
-    _ = driver.ready()
-    driver.clean_up()
+    driver.require_preparing()
     exits = len(driver.exits)
     before = driver.environment.cdi_names()
     claim = driver.claim(1)
