@@ -193,6 +193,8 @@ class DriverKubelet:
             instance.stage, instance.problem = "dial", instance.registrar.why_not()
             if stopped.is_set() or instance.identity != socket_identity(instance.path):
                 return
+        if instance.identity != socket_identity(instance.path):
+            return  # it was made anew meanwhile, and has an instance of its own
         instance.stage = instance.problem = ""
         for pause in (*_PAUSES, None):
             try:
@@ -211,7 +213,8 @@ class DriverKubelet:
         info = instance.get_info()
         instance.info_seconds = time.monotonic() - began
         instance.info = info
-        if info.type == calls.PLUGIN_TYPE and not instance.connection.dial(1.0):
+        is_ready = info.type != calls.PLUGIN_TYPE or instance.connection.dial(1.0)
+        if not is_ready and not instance.is_gone:  # else the process was killed meanwhile
             instance.ready_problem = instance.connection.why_not()
         try:
             instance.stage = "type"
