@@ -807,6 +807,7 @@ class DriverUnderTest:
 
     def _learn(self) -> None:
         """Find out whether the driver prepares and unprepares a plain claim at all."""
+        _ = self.reachable, self.allocatable_devices  # without which this cannot be found out
         self._prepares = self._unprepares = self._removes_cdi = True  # so that the claim below can be made
         with self.owning([]):
             before = self.environment.cdi_names()

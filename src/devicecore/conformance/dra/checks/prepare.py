@@ -714,6 +714,7 @@ def at_once(driver: DriverUnderTest, claims: Sequence[Claim]) -> list[Mapping[st
         except (Failure, Skip) as error:  # the latter if the driver has ended meanwhile
             return Failure(str(error))
 
+    _ = driver.reachable
     with ThreadPoolExecutor(len(claims)) as pool:
         return list(pool.map(call, claims))
 
