@@ -125,6 +125,7 @@ def _settings_of(options: Mapping[str, Any], *, full: bool) -> "DriverTestSettin
         environment=dict(map(_variable, options["env"])),
         objects=_objects(options["claims"]) if options["claims"] else (),
         device_class=options["device_class"],
+        owns_children=True,
         **seconds,
     )
 

@@ -1,6 +1,6 @@
 """A device plugin as a process of its own, in any language.
 
-Law: the output of the process is kept, and after `stop` no process, thread or pipe of it is left.
+Law: the output of the process is kept, and after `stop` no process, thread or pipe of its session is left.
 """
 
 import os
@@ -22,6 +22,7 @@ from devicecore.domain.errors import DeviceCoreError
 _LINES_KEPT = 1000
 _LINES_SHOWN = 15
 _MAX_LINE = 65_536  # bytes; a longer line is kept in parts
+_LAST_OUTPUT = 1.0  # seconds to read what the process has printed last, if a daemon of it keeps the pipe open
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -254,13 +255,16 @@ class PluginProcess:
         self.signal(signal.SIGCONT)
 
     def stop(self, grace: float = 5.0) -> None:
-        """End the process with SIGTERM, and after `grace` seconds with SIGKILL. A second call does nothing."""
+        """End the process with SIGTERM, and after `grace` seconds with SIGKILL. A second call does nothing.
+
+        A daemon that has left the session of the process is not ended. The thread that reads its output ends with it.
+        """
         self.terminate()
         self.resume()
         self._ended.wait(grace)
         self.kill()
         for thread in self._threads:
-            thread.join()
+            thread.join(_LAST_OUTPUT)
 
     def _read(self, pipe: IO[bytes]) -> None:
         with pipe:

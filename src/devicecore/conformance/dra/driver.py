@@ -50,6 +50,7 @@ _SETTLED = 1.0  # seconds without a request about slices
 _COMES_BACK = 2.0  # seconds for a driver that is about to register
 _DIAL = 5.0  # seconds to reach a service
 _CLEAN_UP = 5.0  # seconds for the calls after a check
+_LAST_GRACE = 2.0  # seconds from SIGTERM to SIGKILL at the end of the run
 
 
 @define(eq=False)
@@ -187,17 +188,23 @@ class DriverUnderTest:
         """Kill all processes of the driver, so that they clean nothing up."""
         if self.process is not None:
             self.process.kill()
-        end_all(self.environment.marker)
+        self._end_all()
         self.kubelet.disconnect()
 
     def stop(self) -> None:
         """End everything: the driver first, then the kubelet."""
         try:
             if self.process is not None:
-                self.process.stop(grace=2.0)
-            end_all(self.environment.marker)
+                self.process.terminate()
+                with suppress(StillRunningError):
+                    self.process.wait(_LAST_GRACE)
+                self.kill()  # before `stop`, which waits until no daemon has the pipe of its output
+                self.process.stop(grace=0.0)
         finally:
             self.kubelet.stop()
+
+    def _end_all(self) -> None:
+        end_all(self.environment.marker, with_adopted=self.settings.owns_children)
 
     def wait(self, look: Callable[[], T | None], timeout: float) -> T | None:
         """Wait until `look` returns something true and return that; None after `timeout` seconds.
@@ -329,7 +336,7 @@ class DriverUnderTest:
             self.kill()
             for instance in self.kubelet.history:
                 for path in {instance.path, instance.endpoint}:
-                    if socket_identity(path) is not None:
+                    if socket_identity(path) is not None and self.environment.has(path):
                         Path(path).unlink(missing_ok=True)
             self.start()
             found = self.wait(lambda: self.kubelet.newest, self.settings.returning)

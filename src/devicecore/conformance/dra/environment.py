@@ -150,6 +150,11 @@ class Environment:
         seen = read_cdi([str(self.cdi)]).value
         return set() if seen is None else {f"{spec.kind}={name}" for spec in seen.specs for name in spec.devices}
 
+    def has(self, path: str) -> bool:
+        """Whether a path lies below a directory of the run, so that the file may be deleted."""
+        real = Path(path).resolve()
+        return any(real.is_relative_to(root.resolve()) for root in (self._root, self.registry, self.plugins))
+
     def files(self) -> set[Path]:
         """Return the paths of all files in the directories of the run."""
         roots = (self._root, self.registry, self.plugins, self.cdi)

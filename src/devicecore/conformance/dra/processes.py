@@ -1,6 +1,7 @@
 """The processes of a driver, found by a variable of their environment wherever they went.
 
-Law: after `end_all` no process with that variable runs, and none is left to be waited for.
+Law: after `end_all` no process with that variable runs, and none is left to be waited for. If this process starts no
+others, the same is true of processes of the driver that have dropped the variable.
 """
 
 import ctypes
@@ -40,6 +41,20 @@ def with_variable(variable: str) -> list[int]:
     return found
 
 
+def adopted() -> list[int]:
+    """Return the ids of the running children of this process that are in other sessions than this process."""
+    own, session = str(os.getpid()), str(os.getsid(0))
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):  # it has ended
+                text = (entry / "stat").read_text(encoding="utf-8", errors="replace")
+                state, parent, _, its_session = text.rpartition(")")[2].split()[:4]
+                if parent == own and its_session != session and state != "Z":
+                    found.append(int(entry.name))
+    return found
+
+
 def open_files(variable: str) -> int:
     """Return how many file descriptors the processes with this variable have."""
     number = 0
@@ -49,11 +64,14 @@ def open_files(variable: str) -> int:
     return number
 
 
-def end_all(variable: str) -> None:
-    """Kill the processes with this variable, and wait for those that are children of this process."""
+def end_all(variable: str, *, with_adopted: bool = False) -> None:
+    """Kill the processes with this variable, and wait for those that are children of this process.
+
+    With `with_adopted`, the processes of `adopted` are killed, too: daemons that were started without the variable.
+    """
     deadline = time.monotonic() + _WITHIN
     killed: set[int] = set()
-    while pids := with_variable(variable):
+    while pids := {*with_variable(variable), *(adopted() if with_adopted else ())}:
         for pid in pids:
             killed.add(pid)
             with suppress(ProcessLookupError, PermissionError):

@@ -33,6 +33,8 @@ class DriverTestSettings:
         grace: for ending after SIGTERM. A pod has 30 seconds.
         quiet: how long the driver is left alone, to see what it does then.
         kills: how often the driver is killed during a prepare.
+        owns_children: whether all processes that become children of this one belong to the driver, because the program
+            starts no others. Then daemons that have dropped the driver's environment are ended, too.
         budget: for the whole run. Checks for which no time is left are skipped.
     """
 
@@ -52,6 +54,7 @@ class DriverTestSettings:
     grace: float = 30.0
     quiet: float = 5.0
     kills: int = 2
+    owns_children: bool = False
     budget: float = 57.0
 
 

@@ -87,6 +87,8 @@ class Steps:
             event.begin(self.driver)
         except Skip as skip:
             self._problems[event.name] = str(skip)
+        except OSError as error:  # such as a directory that the driver has deleted
+            self._problems[event.name] = f"it could not be done that {event.name}: {error}"
 
     def finish(self, look: TwoParts) -> str:
         """Run the second part of a check; before it, whatever has to come first.

@@ -706,7 +706,12 @@ def prepares_a_claim_that_is_there_twice(driver: DriverUnderTest) -> str:
 
 
 def at_once(driver: DriverUnderTest, claims: Sequence[Claim]) -> list[Mapping[str, Any] | Failure]:
-    """Prepare each claim in a call of its own, all at the same time; the answers or errors."""
+    """Prepare each claim in a call of its own, all at the same time; the answers or errors.
+
+    Raises:
+        Skip: the driver cannot be reached before the calls.
+    """
+    _ = driver.reachable
 
     def call(claim: Claim) -> Mapping[str, Any] | Failure:
         try:

@@ -1,0 +1,69 @@
+"""Drivers that harm the run or the machine: nothing of them is left, and nothing of others is lost."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from devicecore.conformance import Verdict
+from devicecore.conformance.dra import run
+from tests.conformance.harness import BY_NAME, DRIVER, QUICK
+
+LIMIT = 120.0  # seconds for a run on a loaded machine
+
+
+def command(driver: str) -> list[str]:
+    """The command that starts a hostile driver."""
+    return [sys.executable, str(DRIVER), f"hostile:{driver}"]
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("number", [None, signal.SIGINT, signal.SIGTERM])
+def test_daemons_without_the_environment_end_with_the_run(tmp_path: Path, number: signal.Signals | None) -> None:
+    pids = tmp_path / "pids"
+    only = "answers-get-info" if number is None else "stays-while-the-api-server-is-away"
+    options = ["conformance", "--dra", "--full", "--only", only, "--env", f"PIDS={pids}"]
+    words = [sys.executable, "-m", "devicecore", *options, "--", *command("StartsDaemons")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}) as ran:
+        if number is not None:
+            deadline = time.monotonic() + LIMIT
+            while not pids.exists() and ran.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.02)
+            ran.send_signal(number)
+        output, _ = ran.communicate(timeout=LIMIT)
+    assert ran.returncode == (0 if number is None else 128 + number), output
+    found = [int(pid) for pid in pids.read_text().split()]
+    assert found
+    assert not [pid for pid in found if is_running(pid)]
+    assert [path.name for path in tmp_path.iterdir()] == ["pids"]
+
+
+def test_the_socket_of_another_program_is_not_deleted(tmp_path: Path) -> None:
+    victim = tmp_path / "victim.sock"
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(victim))
+        other.listen()
+        settings = evolve(QUICK, returning=1.0, environment={"VICTIM": str(victim)})
+        checks = [BY_NAME["serves-what-it-announces"], BY_NAME["serves-new-connections"]]
+        report = run(command("NamesAnotherSocket"), settings=settings, checks=checks)
+        assert victim.exists(), report
+
+
+def test_each_check_of_an_event_that_is_impossible_says_so() -> None:
+    names = ["restores-cdi-devices-after-a-reboot", "unprepares-after-a-reboot"]
+    report = run(command("DeletesItsDirectory"), settings=QUICK, checks=[BY_NAME[name] for name in names])
+    assert {result.verdict for result in report.results} == {Verdict.SKIPPED}
+    assert "No such file or directory" in report.result("unprepares-after-a-reboot").actual
