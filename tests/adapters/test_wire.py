@@ -23,6 +23,7 @@ from tests.adapters.peers import ROOT, environment
 
 WIRE = Path(wire.__file__).parent
 MODULES = [
+    "api_objects",
     "deviceplugin",
     "dra_health_v1alpha1",
     "dra_v1",

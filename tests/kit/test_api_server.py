@@ -15,11 +15,13 @@ from attrs import evolve, frozen
 
 from devicecore.testing.api_server import Answer, ApiError, Delay, Drop, Json, LocalApiServer
 from devicecore.testing.api_server import http as api_server_http
+from devicecore.wire import api_objects
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 APPLY, JSON_PATCH, MERGE = "application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"
 DRIVER = "gpu.example.com"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 
 @pytest.fixture
@@ -44,6 +46,12 @@ def ask(server: LocalApiServer, method: str, path: str, body: Any = None, conten
         return Reply(answer.status, json.loads(answer.read()), dict(answer.headers))
     finally:
         connection.close()
+
+
+def in_protobuf(kind: str, raw: bytes, api_version: str = "resource.k8s.io/v1") -> bytes:
+    """The object as client-go sends it if it is configured for protobuf."""
+    typed = api_objects.TypeMeta(apiVersion=api_version, kind=kind)
+    return b"k8s\0" + api_objects.Unknown(typeMeta=typed, raw=raw).SerializeToString()
 
 
 class Watcher:
@@ -466,7 +474,12 @@ def test_a_delay_ends_when_the_server_stops(server: LocalApiServer) -> None:
         ("POST", SLICES, b'{"metadata": 1}', "application/json", 400),
         ("POST", SLICES, b'{"kind": "Pod"}', "application/json", 400),
         ("POST", SLICES, b"[" * 100_000, "application/json", 400),
-        ("POST", SLICES, b"k8s\0", "application/vnd.kubernetes.protobuf", 415),
+        ("POST", SLICES, b"k8s\0", PROTOBUF, 415),
+        ("POST", SLICES, b"{}", PROTOBUF, 400),
+        ("POST", SLICES, b"k8s\0\xff", PROTOBUF, 400),
+        ("POST", SLICES, in_protobuf("Node", b""), PROTOBUF, 415),
+        ("POST", SLICES, in_protobuf("ResourceSlice", b"\xff"), PROTOBUF, 400),
+        ("POST", SLICES, in_protobuf("ResourceSlice", b"\n\3\n\1\xff"), PROTOBUF, 400),
         ("POST", SLICES, b'{"metadata": {"name": "A B"}}', "application/json", 422),
         ("POST", f"{SLICES}/s", b"{}", "application/json", 405),
         ("DELETE", "/apis/resource.k8s.io/v1/resourceclaims", None, "application/json", 405),
@@ -553,3 +566,82 @@ def test_an_unknown_kind_names_those_that_there_are(server: LocalApiServer) -> N
 def test_errors_are_values() -> None:
     error = ApiError(404, "NotFound", "x")
     assert evolve(error, code=410).status["code"] == 410
+
+
+# --- protobuf ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_slice_is_written_as_protobuf_as_client_go_does(server: LocalApiServer) -> None:
+    sent = api_objects.ResourceSlice()
+    sent.metadata.name, sent.metadata.generateName, sent.metadata.uid = "s", "", ""  # Go sends empty strings, ...
+    sent.metadata.creationTimestamp.SetInParent()  # ... and its zero time as an empty message
+    sent.metadata.ownerReferences.add(apiVersion="v1", kind="Node", name="n", uid="u", controller=True)
+    sent.spec.driver, sent.spec.nodeName = DRIVER, "n"
+    sent.spec.pool.name, sent.spec.pool.generation, sent.spec.pool.resourceSliceCount = "p", 0, 1
+    device = sent.spec.devices.add(name="gpu-0")
+    device.attributes["rank"].intValue = 0
+    device.attributes["shared"].boolValue = False
+    device.attributes["model"].stringValue = ""
+    device.capacity["memory"].value.string = "1Gi"
+    device.taints.add(key="hot", effect="NoSchedule", value="").timeAdded.seconds = 1_700_000_000
+
+    made = ask(server, "POST", SLICES, in_protobuf("ResourceSlice", sent.SerializeToString()), PROTOBUF)
+    assert made.code == 201
+    assert made.body["metadata"]["ownerReferences"][0]["controller"] is True
+    assert made.body["spec"] == {
+        "driver": DRIVER,
+        "nodeName": "n",
+        "pool": {"name": "p", "generation": 0, "resourceSliceCount": 1},
+        "devices": [
+            {
+                "name": "gpu-0",
+                "attributes": {"rank": {"int": 0}, "shared": {"bool": False}, "model": {"string": ""}},
+                "capacity": {"memory": {"value": "1Gi"}},
+                "taints": [{"key": "hot", "effect": "NoSchedule", "timeAdded": "2023-11-14T22:13:20Z"}],
+            }
+        ],
+    }
+
+    sent.metadata.resourceVersion = made.body["metadata"]["resourceVersion"]
+    sent.spec.pool.generation = 1
+    body = in_protobuf("ResourceSlice", sent.SerializeToString())
+    assert ask(server, "PUT", f"{SLICES}/s", body, PROTOBUF).body["spec"]["pool"]["generation"] == 1
+    assert ask(server, "PUT", f"{SLICES}/s", body, PROTOBUF).code == 409
+
+    options = api_objects.DeleteOptions()
+    options.preconditions.uid = "another"
+    refused = in_protobuf("DeleteOptions", options.SerializeToString(), "v1")
+    assert ask(server, "DELETE", f"{SLICES}/s", refused, PROTOBUF).code == 409
+    options.preconditions.uid = made.body["metadata"]["uid"]
+    allowed = in_protobuf("DeleteOptions", options.SerializeToString(), "v1")
+    assert ask(server, "DELETE", f"{SLICES}/s", allowed, PROTOBUF).code == 200
+
+
+def test_a_claim_in_protobuf_has_its_configuration_where_json_has_it(server: LocalApiServer) -> None:
+    sent = api_objects.ResourceClaim()
+    sent.metadata.name = "c"
+    sent.spec.devices.requests.add(name="r").exactly.deviceClassName = "gpu"
+    opaque = sent.spec.devices.config.add(requests=["r"]).deviceConfiguration.opaque
+    opaque.driver, opaque.parameters.raw = DRIVER, b'{"mode": "fast"}'
+    made = ask(server, "POST", CLAIMS, in_protobuf("ResourceClaim", sent.SerializeToString()), PROTOBUF)
+    assert made.code == 201
+    parameters = {"driver": DRIVER, "parameters": {"mode": "fast"}}
+    assert made.body["spec"]["devices"]["config"] == [{"requests": ["r"], "opaque": parameters}]
+
+
+def test_an_event_in_protobuf_has_the_times_of_json(server: LocalApiServer) -> None:
+    sent = api_objects.Event(message="m", reason="r", type="Normal")
+    sent.metadata.name = "e"
+    sent.firstTimestamp.seconds, sent.firstTimestamp.nanos = 1, 5
+    sent.eventTime.seconds, sent.eventTime.nanos = 1, 1999
+    made = ask(
+        server,
+        "POST",
+        "/api/v1/namespaces/default/events",
+        in_protobuf("Event", sent.SerializeToString(), "v1"),
+        PROTOBUF,
+    )
+    assert (made.body["firstTimestamp"], made.body["eventTime"]) == (
+        "1970-01-01T00:00:01Z",
+        "1970-01-01T00:00:01.000001Z",
+    )

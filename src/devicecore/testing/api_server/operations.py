@@ -17,7 +17,7 @@ from devicecore.testing.api_server.selectors import Selector, field_selector, la
 from devicecore.testing.api_server.status import ApiError, Json
 from devicecore.testing.api_server.store import ObjectStore
 
-JSON = "application/json"
+JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf"
 
 MAX_DEPTH = 100
 """Levels of nesting in a body; a large object has some 15."""
@@ -210,12 +210,15 @@ def parsed(body: bytes, content: str) -> Any:  # noqa: ANN401 - JSON
     """The body of a request; None if it has none.
 
     Raises:
-        ApiError: it is no JSON, and no YAML where YAML may be sent.
+        ApiError: it is no JSON, no object in protobuf, and no YAML where YAML may be sent.
     """
     if not body:
         return None
+    if PROTOBUF in content:
+        return _shallow(_from_protobuf(body))
     if "json" not in content and "yaml" not in content:
-        message = f"the body of the request was in an unknown format - accepted media types include: {JSON}"
+        accepted = f"{JSON}, {PROTOBUF}"
+        message = f"the body of the request was in an unknown format - accepted media types include: {accepted}"
         raise ApiError(415, "UnsupportedMediaType", message)
     try:
         read = json.loads(body.decode())
@@ -227,6 +230,17 @@ def parsed(body: bytes, content: str) -> Any:  # noqa: ANN401 - JSON
         return _yaml(body)
     message = f"couldn't get version/kind; json parse error: {problem}"
     raise status.bad_request(message)
+
+
+def _from_protobuf(body: bytes) -> Json:
+    from devicecore.wire.api_conversion import UnreadableKindError, object_from_protobuf  # loading protobuf takes time
+
+    try:
+        return object_from_protobuf(body)
+    except UnreadableKindError as error:
+        raise ApiError(415, "UnsupportedMediaType", str(error)) from error
+    except (ValueError, RecursionError) as error:
+        raise status.bad_request(str(error)) from error
 
 
 def _shallow(value: Any) -> Any:  # noqa: ANN401 - JSON

@@ -1,0 +1,98 @@
+"""The JSON form of an object that a client of the Kubernetes API sends as protobuf.
+
+Law: the result is what the same client sends as JSON. So a field is left out if it is empty and Go omits it when empty.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from devicecore.wire.api_objects import (
+    DeleteOptions,
+    DeviceAttribute,
+    Event,
+    MicroTime,
+    Quantity,
+    RawExtension,
+    ResourceClaim,
+    ResourceSlice,
+    Time,
+    Unknown,
+)
+
+MAGIC = b"k8s\0"
+"""What a body begins with; the envelope follows."""
+
+_KINDS = {kind.DESCRIPTOR.name: kind for kind in (DeleteOptions, Event, ResourceClaim, ResourceSlice)}
+
+
+class UnreadableKindError(ValueError):
+    """A kind whose protobuf form is not known here."""
+
+
+def object_from_protobuf(body: bytes) -> dict[str, Any]:
+    """The object as JSON has it.
+
+    Raises:
+        UnreadableKindError: the object is of a kind that is not known.
+        ValueError: the body is not an object in protobuf.
+    """
+    if not body.startswith(MAGIC):
+        message = f"provided data does not appear to be a protobuf message, expected prefix {list(MAGIC)}"
+        raise ValueError(message)
+    try:
+        envelope = Unknown.FromString(body.removeprefix(MAGIC))
+        kind = envelope.typeMeta.kind
+        if kind not in _KINDS:
+            message = f"expected {', '.join(_KINDS)} as protobuf, got {kind!r}: send JSON"
+            raise UnreadableKindError(message)
+        fields = _fields(_KINDS[kind].FromString(envelope.raw))
+    except DecodeError as error:
+        message = f"unable to decode protobuf: {error}"
+        raise ValueError(message) from error
+    return {"apiVersion": envelope.typeMeta.apiVersion, "kind": kind, **fields}
+
+
+def _fields(message: Message) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for field, value in message.ListFields():
+        converted = _value(value)
+        if field.name == "deviceConfiguration":  # Go embeds it, so JSON has its fields at this level
+            found |= converted
+        elif converted is not None and (converted != "" or isinstance(message, DeviceAttribute)):
+            found[field.json_name] = converted
+    return found
+
+
+def _value(value: Any) -> Any:  # noqa: ANN401 - JSON, from any field
+    match value:
+        case Message():
+            convert: Callable[[Any], Any] = _CONVERSIONS.get(type(value), _fields)
+            return convert(value)
+        case str() | int():
+            return value
+        case bytes():
+            message = "unable to decode protobuf: a string is not valid UTF-8"
+            raise ValueError(message)
+        case Mapping():
+            return {key: _value(one) for key, one in value.items()}
+        case _:
+            return [_value(one) for one in value]
+
+
+def _timestamp(time: Time | MicroTime) -> str | None:
+    if not time.ListFields():
+        return None  # Go sends its zero time as an empty message
+    nanos = time.nanos // 1000 * 1000 if isinstance(time, MicroTime) else 0  # JSON has whole seconds, or microseconds
+    return Timestamp(seconds=time.seconds, nanos=nanos).ToJsonString()
+
+
+_CONVERSIONS: Mapping[type[Message], Callable[[Any], Any]] = {
+    Quantity: lambda quantity: quantity.string,
+    RawExtension: lambda extension: json.loads(extension.raw) if extension.raw else None,
+    Time: _timestamp,
+    MicroTime: _timestamp,
+}

@@ -1,0 +1,5 @@
+"""Messages of the Kubernetes API's objects; the stub beside this file lists them."""
+
+from devicecore.wire.pool import contents
+
+globals().update(contents("api_objects.proto"))

@@ -1,0 +1,649 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Unknown(_message.Message):
+    __slots__ = ("typeMeta", "raw")
+    TYPEMETA_FIELD_NUMBER: _ClassVar[int]
+    RAW_FIELD_NUMBER: _ClassVar[int]
+    typeMeta: TypeMeta
+    raw: bytes
+    def __init__(self, typeMeta: _Optional[_Union[TypeMeta, _Mapping[str, object]]] = ..., raw: _Optional[bytes] = ...) -> None: ...
+
+class TypeMeta(_message.Message):
+    __slots__ = ("apiVersion", "kind")
+    APIVERSION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    apiVersion: str
+    kind: str
+    def __init__(self, apiVersion: _Optional[str] = ..., kind: _Optional[str] = ...) -> None: ...
+
+class Quantity(_message.Message):
+    __slots__ = ("string",)
+    STRING_FIELD_NUMBER: _ClassVar[int]
+    string: str
+    def __init__(self, string: _Optional[str] = ...) -> None: ...
+
+class RawExtension(_message.Message):
+    __slots__ = ("raw",)
+    RAW_FIELD_NUMBER: _ClassVar[int]
+    raw: bytes
+    def __init__(self, raw: _Optional[bytes] = ...) -> None: ...
+
+class Time(_message.Message):
+    __slots__ = ("seconds", "nanos")
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    NANOS_FIELD_NUMBER: _ClassVar[int]
+    seconds: int
+    nanos: int
+    def __init__(self, seconds: _Optional[int] = ..., nanos: _Optional[int] = ...) -> None: ...
+
+class MicroTime(_message.Message):
+    __slots__ = ("seconds", "nanos")
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    NANOS_FIELD_NUMBER: _ClassVar[int]
+    seconds: int
+    nanos: int
+    def __init__(self, seconds: _Optional[int] = ..., nanos: _Optional[int] = ...) -> None: ...
+
+class ObjectMeta(_message.Message):
+    __slots__ = ("name", "generateName", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "labels", "annotations", "ownerReferences", "finalizers")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class AnnotationsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    GENERATENAME_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    RESOURCEVERSION_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    CREATIONTIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    DELETIONTIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    DELETIONGRACEPERIODSECONDS_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    ANNOTATIONS_FIELD_NUMBER: _ClassVar[int]
+    OWNERREFERENCES_FIELD_NUMBER: _ClassVar[int]
+    FINALIZERS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    generateName: str
+    namespace: str
+    uid: str
+    resourceVersion: str
+    generation: int
+    creationTimestamp: Time
+    deletionTimestamp: Time
+    deletionGracePeriodSeconds: int
+    labels: _containers.ScalarMap[str, str]
+    annotations: _containers.ScalarMap[str, str]
+    ownerReferences: _containers.RepeatedCompositeFieldContainer[OwnerReference]
+    finalizers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., generateName: _Optional[str] = ..., namespace: _Optional[str] = ..., uid: _Optional[str] = ..., resourceVersion: _Optional[str] = ..., generation: _Optional[int] = ..., creationTimestamp: _Optional[_Union[Time, _Mapping[str, object]]] = ..., deletionTimestamp: _Optional[_Union[Time, _Mapping[str, object]]] = ..., deletionGracePeriodSeconds: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., annotations: _Optional[_Mapping[str, str]] = ..., ownerReferences: _Optional[_Iterable[_Union[OwnerReference, _Mapping[str, object]]]] = ..., finalizers: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class OwnerReference(_message.Message):
+    __slots__ = ("kind", "name", "uid", "apiVersion", "controller", "blockOwnerDeletion")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    APIVERSION_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLER_FIELD_NUMBER: _ClassVar[int]
+    BLOCKOWNERDELETION_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    name: str
+    uid: str
+    apiVersion: str
+    controller: bool
+    blockOwnerDeletion: bool
+    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., uid: _Optional[str] = ..., apiVersion: _Optional[str] = ..., controller: _Optional[bool] = ..., blockOwnerDeletion: _Optional[bool] = ...) -> None: ...
+
+class Condition(_message.Message):
+    __slots__ = ("type", "status", "observedGeneration", "lastTransitionTime", "reason", "message")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    OBSERVEDGENERATION_FIELD_NUMBER: _ClassVar[int]
+    LASTTRANSITIONTIME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    status: str
+    observedGeneration: int
+    lastTransitionTime: Time
+    reason: str
+    message: str
+    def __init__(self, type: _Optional[str] = ..., status: _Optional[str] = ..., observedGeneration: _Optional[int] = ..., lastTransitionTime: _Optional[_Union[Time, _Mapping[str, object]]] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
+class DeleteOptions(_message.Message):
+    __slots__ = ("gracePeriodSeconds", "preconditions", "orphanDependents", "propagationPolicy", "dryRun")
+    GRACEPERIODSECONDS_FIELD_NUMBER: _ClassVar[int]
+    PRECONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    ORPHANDEPENDENTS_FIELD_NUMBER: _ClassVar[int]
+    PROPAGATIONPOLICY_FIELD_NUMBER: _ClassVar[int]
+    DRYRUN_FIELD_NUMBER: _ClassVar[int]
+    gracePeriodSeconds: int
+    preconditions: Preconditions
+    orphanDependents: bool
+    propagationPolicy: str
+    dryRun: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, gracePeriodSeconds: _Optional[int] = ..., preconditions: _Optional[_Union[Preconditions, _Mapping[str, object]]] = ..., orphanDependents: _Optional[bool] = ..., propagationPolicy: _Optional[str] = ..., dryRun: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Preconditions(_message.Message):
+    __slots__ = ("uid", "resourceVersion")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    RESOURCEVERSION_FIELD_NUMBER: _ClassVar[int]
+    uid: str
+    resourceVersion: str
+    def __init__(self, uid: _Optional[str] = ..., resourceVersion: _Optional[str] = ...) -> None: ...
+
+class NodeSelector(_message.Message):
+    __slots__ = ("nodeSelectorTerms",)
+    NODESELECTORTERMS_FIELD_NUMBER: _ClassVar[int]
+    nodeSelectorTerms: _containers.RepeatedCompositeFieldContainer[NodeSelectorTerm]
+    def __init__(self, nodeSelectorTerms: _Optional[_Iterable[_Union[NodeSelectorTerm, _Mapping[str, object]]]] = ...) -> None: ...
+
+class NodeSelectorTerm(_message.Message):
+    __slots__ = ("matchExpressions", "matchFields")
+    MATCHEXPRESSIONS_FIELD_NUMBER: _ClassVar[int]
+    MATCHFIELDS_FIELD_NUMBER: _ClassVar[int]
+    matchExpressions: _containers.RepeatedCompositeFieldContainer[NodeSelectorRequirement]
+    matchFields: _containers.RepeatedCompositeFieldContainer[NodeSelectorRequirement]
+    def __init__(self, matchExpressions: _Optional[_Iterable[_Union[NodeSelectorRequirement, _Mapping[str, object]]]] = ..., matchFields: _Optional[_Iterable[_Union[NodeSelectorRequirement, _Mapping[str, object]]]] = ...) -> None: ...
+
+class NodeSelectorRequirement(_message.Message):
+    __slots__ = ("key", "operator", "values")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    operator: str
+    values: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, key: _Optional[str] = ..., operator: _Optional[str] = ..., values: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ResourceSlice(_message.Message):
+    __slots__ = ("metadata", "spec")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: ResourceSliceSpec
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping[str, object]]] = ..., spec: _Optional[_Union[ResourceSliceSpec, _Mapping[str, object]]] = ...) -> None: ...
+
+class ResourceSliceSpec(_message.Message):
+    __slots__ = ("driver", "pool", "nodeName", "nodeSelector", "allNodes", "devices", "perDeviceNodeSelection", "sharedCounters")
+    DRIVER_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    NODENAME_FIELD_NUMBER: _ClassVar[int]
+    NODESELECTOR_FIELD_NUMBER: _ClassVar[int]
+    ALLNODES_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    PERDEVICENODESELECTION_FIELD_NUMBER: _ClassVar[int]
+    SHAREDCOUNTERS_FIELD_NUMBER: _ClassVar[int]
+    driver: str
+    pool: ResourcePool
+    nodeName: str
+    nodeSelector: NodeSelector
+    allNodes: bool
+    devices: _containers.RepeatedCompositeFieldContainer[Device]
+    perDeviceNodeSelection: bool
+    sharedCounters: _containers.RepeatedCompositeFieldContainer[CounterSet]
+    def __init__(self, driver: _Optional[str] = ..., pool: _Optional[_Union[ResourcePool, _Mapping[str, object]]] = ..., nodeName: _Optional[str] = ..., nodeSelector: _Optional[_Union[NodeSelector, _Mapping[str, object]]] = ..., allNodes: _Optional[bool] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping[str, object]]]] = ..., perDeviceNodeSelection: _Optional[bool] = ..., sharedCounters: _Optional[_Iterable[_Union[CounterSet, _Mapping[str, object]]]] = ...) -> None: ...
+
+class ResourcePool(_message.Message):
+    __slots__ = ("name", "generation", "resourceSliceCount")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    RESOURCESLICECOUNT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    generation: int
+    resourceSliceCount: int
+    def __init__(self, name: _Optional[str] = ..., generation: _Optional[int] = ..., resourceSliceCount: _Optional[int] = ...) -> None: ...
+
+class CounterSet(_message.Message):
+    __slots__ = ("name", "counters")
+    class CountersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Counter
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Counter, _Mapping[str, object]]] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    COUNTERS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    counters: _containers.MessageMap[str, Counter]
+    def __init__(self, name: _Optional[str] = ..., counters: _Optional[_Mapping[str, Counter]] = ...) -> None: ...
+
+class Counter(_message.Message):
+    __slots__ = ("value",)
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    value: Quantity
+    def __init__(self, value: _Optional[_Union[Quantity, _Mapping[str, object]]] = ...) -> None: ...
+
+class Device(_message.Message):
+    __slots__ = ("name", "attributes", "capacity", "consumesCounters", "nodeName", "nodeSelector", "allNodes", "taints", "bindsToNode", "bindingConditions", "bindingFailureConditions", "allowMultipleAllocations")
+    class AttributesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: DeviceAttribute
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[DeviceAttribute, _Mapping[str, object]]] = ...) -> None: ...
+    class CapacityEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: DeviceCapacity
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[DeviceCapacity, _Mapping[str, object]]] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    CONSUMESCOUNTERS_FIELD_NUMBER: _ClassVar[int]
+    NODENAME_FIELD_NUMBER: _ClassVar[int]
+    NODESELECTOR_FIELD_NUMBER: _ClassVar[int]
+    ALLNODES_FIELD_NUMBER: _ClassVar[int]
+    TAINTS_FIELD_NUMBER: _ClassVar[int]
+    BINDSTONODE_FIELD_NUMBER: _ClassVar[int]
+    BINDINGCONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    BINDINGFAILURECONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    ALLOWMULTIPLEALLOCATIONS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    attributes: _containers.MessageMap[str, DeviceAttribute]
+    capacity: _containers.MessageMap[str, DeviceCapacity]
+    consumesCounters: _containers.RepeatedCompositeFieldContainer[DeviceCounterConsumption]
+    nodeName: str
+    nodeSelector: NodeSelector
+    allNodes: bool
+    taints: _containers.RepeatedCompositeFieldContainer[DeviceTaint]
+    bindsToNode: bool
+    bindingConditions: _containers.RepeatedScalarFieldContainer[str]
+    bindingFailureConditions: _containers.RepeatedScalarFieldContainer[str]
+    allowMultipleAllocations: bool
+    def __init__(self, name: _Optional[str] = ..., attributes: _Optional[_Mapping[str, DeviceAttribute]] = ..., capacity: _Optional[_Mapping[str, DeviceCapacity]] = ..., consumesCounters: _Optional[_Iterable[_Union[DeviceCounterConsumption, _Mapping[str, object]]]] = ..., nodeName: _Optional[str] = ..., nodeSelector: _Optional[_Union[NodeSelector, _Mapping[str, object]]] = ..., allNodes: _Optional[bool] = ..., taints: _Optional[_Iterable[_Union[DeviceTaint, _Mapping[str, object]]]] = ..., bindsToNode: _Optional[bool] = ..., bindingConditions: _Optional[_Iterable[str]] = ..., bindingFailureConditions: _Optional[_Iterable[str]] = ..., allowMultipleAllocations: _Optional[bool] = ...) -> None: ...
+
+class DeviceAttribute(_message.Message):
+    __slots__ = ("intValue", "boolValue", "stringValue", "versionValue")
+    INTVALUE_FIELD_NUMBER: _ClassVar[int]
+    BOOLVALUE_FIELD_NUMBER: _ClassVar[int]
+    STRINGVALUE_FIELD_NUMBER: _ClassVar[int]
+    VERSIONVALUE_FIELD_NUMBER: _ClassVar[int]
+    intValue: int
+    boolValue: bool
+    stringValue: str
+    versionValue: str
+    def __init__(self, intValue: _Optional[int] = ..., boolValue: _Optional[bool] = ..., stringValue: _Optional[str] = ..., versionValue: _Optional[str] = ...) -> None: ...
+
+class DeviceCapacity(_message.Message):
+    __slots__ = ("value", "requestPolicy")
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    REQUESTPOLICY_FIELD_NUMBER: _ClassVar[int]
+    value: Quantity
+    requestPolicy: CapacityRequestPolicy
+    def __init__(self, value: _Optional[_Union[Quantity, _Mapping[str, object]]] = ..., requestPolicy: _Optional[_Union[CapacityRequestPolicy, _Mapping[str, object]]] = ...) -> None: ...
+
+class CapacityRequestPolicy(_message.Message):
+    __slots__ = ("default", "validValues", "validRange")
+    DEFAULT_FIELD_NUMBER: _ClassVar[int]
+    VALIDVALUES_FIELD_NUMBER: _ClassVar[int]
+    VALIDRANGE_FIELD_NUMBER: _ClassVar[int]
+    default: Quantity
+    validValues: _containers.RepeatedCompositeFieldContainer[Quantity]
+    validRange: CapacityRequestPolicyRange
+    def __init__(self, default: _Optional[_Union[Quantity, _Mapping[str, object]]] = ..., validValues: _Optional[_Iterable[_Union[Quantity, _Mapping[str, object]]]] = ..., validRange: _Optional[_Union[CapacityRequestPolicyRange, _Mapping[str, object]]] = ...) -> None: ...
+
+class CapacityRequestPolicyRange(_message.Message):
+    __slots__ = ("min", "max", "step")
+    MIN_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    min: Quantity
+    max: Quantity
+    step: Quantity
+    def __init__(self, min: _Optional[_Union[Quantity, _Mapping[str, object]]] = ..., max: _Optional[_Union[Quantity, _Mapping[str, object]]] = ..., step: _Optional[_Union[Quantity, _Mapping[str, object]]] = ...) -> None: ...
+
+class DeviceCounterConsumption(_message.Message):
+    __slots__ = ("counterSet", "counters")
+    class CountersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Counter
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Counter, _Mapping[str, object]]] = ...) -> None: ...
+    COUNTERSET_FIELD_NUMBER: _ClassVar[int]
+    COUNTERS_FIELD_NUMBER: _ClassVar[int]
+    counterSet: str
+    counters: _containers.MessageMap[str, Counter]
+    def __init__(self, counterSet: _Optional[str] = ..., counters: _Optional[_Mapping[str, Counter]] = ...) -> None: ...
+
+class DeviceTaint(_message.Message):
+    __slots__ = ("key", "value", "effect", "timeAdded")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    EFFECT_FIELD_NUMBER: _ClassVar[int]
+    TIMEADDED_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    value: str
+    effect: str
+    timeAdded: Time
+    def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ..., effect: _Optional[str] = ..., timeAdded: _Optional[_Union[Time, _Mapping[str, object]]] = ...) -> None: ...
+
+class ResourceClaim(_message.Message):
+    __slots__ = ("metadata", "spec", "status")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: ResourceClaimSpec
+    status: ResourceClaimStatus
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping[str, object]]] = ..., spec: _Optional[_Union[ResourceClaimSpec, _Mapping[str, object]]] = ..., status: _Optional[_Union[ResourceClaimStatus, _Mapping[str, object]]] = ...) -> None: ...
+
+class ResourceClaimSpec(_message.Message):
+    __slots__ = ("devices",)
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    devices: DeviceClaim
+    def __init__(self, devices: _Optional[_Union[DeviceClaim, _Mapping[str, object]]] = ...) -> None: ...
+
+class DeviceClaim(_message.Message):
+    __slots__ = ("requests", "constraints", "config")
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    CONSTRAINTS_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    requests: _containers.RepeatedCompositeFieldContainer[DeviceRequest]
+    constraints: _containers.RepeatedCompositeFieldContainer[DeviceConstraint]
+    config: _containers.RepeatedCompositeFieldContainer[DeviceClaimConfiguration]
+    def __init__(self, requests: _Optional[_Iterable[_Union[DeviceRequest, _Mapping[str, object]]]] = ..., constraints: _Optional[_Iterable[_Union[DeviceConstraint, _Mapping[str, object]]]] = ..., config: _Optional[_Iterable[_Union[DeviceClaimConfiguration, _Mapping[str, object]]]] = ...) -> None: ...
+
+class DeviceRequest(_message.Message):
+    __slots__ = ("name", "exactly", "firstAvailable")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EXACTLY_FIELD_NUMBER: _ClassVar[int]
+    FIRSTAVAILABLE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    exactly: ExactDeviceRequest
+    firstAvailable: _containers.RepeatedCompositeFieldContainer[DeviceSubRequest]
+    def __init__(self, name: _Optional[str] = ..., exactly: _Optional[_Union[ExactDeviceRequest, _Mapping[str, object]]] = ..., firstAvailable: _Optional[_Iterable[_Union[DeviceSubRequest, _Mapping[str, object]]]] = ...) -> None: ...
+
+class ExactDeviceRequest(_message.Message):
+    __slots__ = ("deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity")
+    DEVICECLASSNAME_FIELD_NUMBER: _ClassVar[int]
+    SELECTORS_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATIONMODE_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    ADMINACCESS_FIELD_NUMBER: _ClassVar[int]
+    TOLERATIONS_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    deviceClassName: str
+    selectors: _containers.RepeatedCompositeFieldContainer[DeviceSelector]
+    allocationMode: str
+    count: int
+    adminAccess: bool
+    tolerations: _containers.RepeatedCompositeFieldContainer[DeviceToleration]
+    capacity: CapacityRequirements
+    def __init__(self, deviceClassName: _Optional[str] = ..., selectors: _Optional[_Iterable[_Union[DeviceSelector, _Mapping[str, object]]]] = ..., allocationMode: _Optional[str] = ..., count: _Optional[int] = ..., adminAccess: _Optional[bool] = ..., tolerations: _Optional[_Iterable[_Union[DeviceToleration, _Mapping[str, object]]]] = ..., capacity: _Optional[_Union[CapacityRequirements, _Mapping[str, object]]] = ...) -> None: ...
+
+class DeviceSubRequest(_message.Message):
+    __slots__ = ("name", "deviceClassName", "selectors", "allocationMode", "count", "tolerations", "capacity")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DEVICECLASSNAME_FIELD_NUMBER: _ClassVar[int]
+    SELECTORS_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATIONMODE_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    TOLERATIONS_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    deviceClassName: str
+    selectors: _containers.RepeatedCompositeFieldContainer[DeviceSelector]
+    allocationMode: str
+    count: int
+    tolerations: _containers.RepeatedCompositeFieldContainer[DeviceToleration]
+    capacity: CapacityRequirements
+    def __init__(self, name: _Optional[str] = ..., deviceClassName: _Optional[str] = ..., selectors: _Optional[_Iterable[_Union[DeviceSelector, _Mapping[str, object]]]] = ..., allocationMode: _Optional[str] = ..., count: _Optional[int] = ..., tolerations: _Optional[_Iterable[_Union[DeviceToleration, _Mapping[str, object]]]] = ..., capacity: _Optional[_Union[CapacityRequirements, _Mapping[str, object]]] = ...) -> None: ...
+
+class DeviceSelector(_message.Message):
+    __slots__ = ("cel",)
+    CEL_FIELD_NUMBER: _ClassVar[int]
+    cel: CELDeviceSelector
+    def __init__(self, cel: _Optional[_Union[CELDeviceSelector, _Mapping[str, object]]] = ...) -> None: ...
+
+class CELDeviceSelector(_message.Message):
+    __slots__ = ("expression",)
+    EXPRESSION_FIELD_NUMBER: _ClassVar[int]
+    expression: str
+    def __init__(self, expression: _Optional[str] = ...) -> None: ...
+
+class DeviceToleration(_message.Message):
+    __slots__ = ("key", "operator", "value", "effect", "tolerationSeconds")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    EFFECT_FIELD_NUMBER: _ClassVar[int]
+    TOLERATIONSECONDS_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    operator: str
+    value: str
+    effect: str
+    tolerationSeconds: int
+    def __init__(self, key: _Optional[str] = ..., operator: _Optional[str] = ..., value: _Optional[str] = ..., effect: _Optional[str] = ..., tolerationSeconds: _Optional[int] = ...) -> None: ...
+
+class CapacityRequirements(_message.Message):
+    __slots__ = ("requests",)
+    class RequestsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Quantity
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Quantity, _Mapping[str, object]]] = ...) -> None: ...
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    requests: _containers.MessageMap[str, Quantity]
+    def __init__(self, requests: _Optional[_Mapping[str, Quantity]] = ...) -> None: ...
+
+class DeviceConstraint(_message.Message):
+    __slots__ = ("requests", "matchAttribute", "distinctAttribute")
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    MATCHATTRIBUTE_FIELD_NUMBER: _ClassVar[int]
+    DISTINCTATTRIBUTE_FIELD_NUMBER: _ClassVar[int]
+    requests: _containers.RepeatedScalarFieldContainer[str]
+    matchAttribute: str
+    distinctAttribute: str
+    def __init__(self, requests: _Optional[_Iterable[str]] = ..., matchAttribute: _Optional[str] = ..., distinctAttribute: _Optional[str] = ...) -> None: ...
+
+class DeviceClaimConfiguration(_message.Message):
+    __slots__ = ("requests", "deviceConfiguration")
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    DEVICECONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    requests: _containers.RepeatedScalarFieldContainer[str]
+    deviceConfiguration: DeviceConfiguration
+    def __init__(self, requests: _Optional[_Iterable[str]] = ..., deviceConfiguration: _Optional[_Union[DeviceConfiguration, _Mapping[str, object]]] = ...) -> None: ...
+
+class DeviceConfiguration(_message.Message):
+    __slots__ = ("opaque",)
+    OPAQUE_FIELD_NUMBER: _ClassVar[int]
+    opaque: OpaqueDeviceConfiguration
+    def __init__(self, opaque: _Optional[_Union[OpaqueDeviceConfiguration, _Mapping[str, object]]] = ...) -> None: ...
+
+class OpaqueDeviceConfiguration(_message.Message):
+    __slots__ = ("driver", "parameters")
+    DRIVER_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    driver: str
+    parameters: RawExtension
+    def __init__(self, driver: _Optional[str] = ..., parameters: _Optional[_Union[RawExtension, _Mapping[str, object]]] = ...) -> None: ...
+
+class ResourceClaimStatus(_message.Message):
+    __slots__ = ("allocation", "reservedFor", "devices")
+    ALLOCATION_FIELD_NUMBER: _ClassVar[int]
+    RESERVEDFOR_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    allocation: AllocationResult
+    reservedFor: _containers.RepeatedCompositeFieldContainer[ResourceClaimConsumerReference]
+    devices: _containers.RepeatedCompositeFieldContainer[AllocatedDeviceStatus]
+    def __init__(self, allocation: _Optional[_Union[AllocationResult, _Mapping[str, object]]] = ..., reservedFor: _Optional[_Iterable[_Union[ResourceClaimConsumerReference, _Mapping[str, object]]]] = ..., devices: _Optional[_Iterable[_Union[AllocatedDeviceStatus, _Mapping[str, object]]]] = ...) -> None: ...
+
+class AllocationResult(_message.Message):
+    __slots__ = ("devices", "nodeSelector", "allocationTimestamp")
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    NODESELECTOR_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATIONTIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    devices: DeviceAllocationResult
+    nodeSelector: NodeSelector
+    allocationTimestamp: Time
+    def __init__(self, devices: _Optional[_Union[DeviceAllocationResult, _Mapping[str, object]]] = ..., nodeSelector: _Optional[_Union[NodeSelector, _Mapping[str, object]]] = ..., allocationTimestamp: _Optional[_Union[Time, _Mapping[str, object]]] = ...) -> None: ...
+
+class DeviceAllocationResult(_message.Message):
+    __slots__ = ("results", "config")
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[DeviceRequestAllocationResult]
+    config: _containers.RepeatedCompositeFieldContainer[DeviceAllocationConfiguration]
+    def __init__(self, results: _Optional[_Iterable[_Union[DeviceRequestAllocationResult, _Mapping[str, object]]]] = ..., config: _Optional[_Iterable[_Union[DeviceAllocationConfiguration, _Mapping[str, object]]]] = ...) -> None: ...
+
+class DeviceRequestAllocationResult(_message.Message):
+    __slots__ = ("request", "driver", "pool", "device", "adminAccess", "tolerations", "bindingConditions", "bindingFailureConditions", "shareID", "consumedCapacity")
+    class ConsumedCapacityEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Quantity
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Quantity, _Mapping[str, object]]] = ...) -> None: ...
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    DRIVER_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    ADMINACCESS_FIELD_NUMBER: _ClassVar[int]
+    TOLERATIONS_FIELD_NUMBER: _ClassVar[int]
+    BINDINGCONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    BINDINGFAILURECONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    SHAREID_FIELD_NUMBER: _ClassVar[int]
+    CONSUMEDCAPACITY_FIELD_NUMBER: _ClassVar[int]
+    request: str
+    driver: str
+    pool: str
+    device: str
+    adminAccess: bool
+    tolerations: _containers.RepeatedCompositeFieldContainer[DeviceToleration]
+    bindingConditions: _containers.RepeatedScalarFieldContainer[str]
+    bindingFailureConditions: _containers.RepeatedScalarFieldContainer[str]
+    shareID: str
+    consumedCapacity: _containers.MessageMap[str, Quantity]
+    def __init__(self, request: _Optional[str] = ..., driver: _Optional[str] = ..., pool: _Optional[str] = ..., device: _Optional[str] = ..., adminAccess: _Optional[bool] = ..., tolerations: _Optional[_Iterable[_Union[DeviceToleration, _Mapping[str, object]]]] = ..., bindingConditions: _Optional[_Iterable[str]] = ..., bindingFailureConditions: _Optional[_Iterable[str]] = ..., shareID: _Optional[str] = ..., consumedCapacity: _Optional[_Mapping[str, Quantity]] = ...) -> None: ...
+
+class DeviceAllocationConfiguration(_message.Message):
+    __slots__ = ("source", "requests", "deviceConfiguration")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    DEVICECONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    requests: _containers.RepeatedScalarFieldContainer[str]
+    deviceConfiguration: DeviceConfiguration
+    def __init__(self, source: _Optional[str] = ..., requests: _Optional[_Iterable[str]] = ..., deviceConfiguration: _Optional[_Union[DeviceConfiguration, _Mapping[str, object]]] = ...) -> None: ...
+
+class ResourceClaimConsumerReference(_message.Message):
+    __slots__ = ("apiGroup", "resource", "name", "uid")
+    APIGROUP_FIELD_NUMBER: _ClassVar[int]
+    RESOURCE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    apiGroup: str
+    resource: str
+    name: str
+    uid: str
+    def __init__(self, apiGroup: _Optional[str] = ..., resource: _Optional[str] = ..., name: _Optional[str] = ..., uid: _Optional[str] = ...) -> None: ...
+
+class AllocatedDeviceStatus(_message.Message):
+    __slots__ = ("driver", "pool", "device", "conditions", "data", "networkData", "shareID")
+    DRIVER_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    NETWORKDATA_FIELD_NUMBER: _ClassVar[int]
+    SHAREID_FIELD_NUMBER: _ClassVar[int]
+    driver: str
+    pool: str
+    device: str
+    conditions: _containers.RepeatedCompositeFieldContainer[Condition]
+    data: RawExtension
+    networkData: NetworkDeviceData
+    shareID: str
+    def __init__(self, driver: _Optional[str] = ..., pool: _Optional[str] = ..., device: _Optional[str] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping[str, object]]]] = ..., data: _Optional[_Union[RawExtension, _Mapping[str, object]]] = ..., networkData: _Optional[_Union[NetworkDeviceData, _Mapping[str, object]]] = ..., shareID: _Optional[str] = ...) -> None: ...
+
+class NetworkDeviceData(_message.Message):
+    __slots__ = ("interfaceName", "ips", "hardwareAddress")
+    INTERFACENAME_FIELD_NUMBER: _ClassVar[int]
+    IPS_FIELD_NUMBER: _ClassVar[int]
+    HARDWAREADDRESS_FIELD_NUMBER: _ClassVar[int]
+    interfaceName: str
+    ips: _containers.RepeatedScalarFieldContainer[str]
+    hardwareAddress: str
+    def __init__(self, interfaceName: _Optional[str] = ..., ips: _Optional[_Iterable[str]] = ..., hardwareAddress: _Optional[str] = ...) -> None: ...
+
+class Event(_message.Message):
+    __slots__ = ("metadata", "involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "type", "eventTime", "action", "reportingComponent", "reportingInstance")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    INVOLVEDOBJECT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    FIRSTTIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    LASTTIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    EVENTTIME_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    REPORTINGCOMPONENT_FIELD_NUMBER: _ClassVar[int]
+    REPORTINGINSTANCE_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    involvedObject: ObjectReference
+    reason: str
+    message: str
+    source: EventSource
+    firstTimestamp: Time
+    lastTimestamp: Time
+    count: int
+    type: str
+    eventTime: MicroTime
+    action: str
+    reportingComponent: str
+    reportingInstance: str
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping[str, object]]] = ..., involvedObject: _Optional[_Union[ObjectReference, _Mapping[str, object]]] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., source: _Optional[_Union[EventSource, _Mapping[str, object]]] = ..., firstTimestamp: _Optional[_Union[Time, _Mapping[str, object]]] = ..., lastTimestamp: _Optional[_Union[Time, _Mapping[str, object]]] = ..., count: _Optional[int] = ..., type: _Optional[str] = ..., eventTime: _Optional[_Union[MicroTime, _Mapping[str, object]]] = ..., action: _Optional[str] = ..., reportingComponent: _Optional[str] = ..., reportingInstance: _Optional[str] = ...) -> None: ...
+
+class ObjectReference(_message.Message):
+    __slots__ = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    APIVERSION_FIELD_NUMBER: _ClassVar[int]
+    RESOURCEVERSION_FIELD_NUMBER: _ClassVar[int]
+    FIELDPATH_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    apiVersion: str
+    resourceVersion: str
+    fieldPath: str
+    def __init__(self, kind: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., uid: _Optional[str] = ..., apiVersion: _Optional[str] = ..., resourceVersion: _Optional[str] = ..., fieldPath: _Optional[str] = ...) -> None: ...
+
+class EventSource(_message.Message):
+    __slots__ = ("component", "host")
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    component: str
+    host: str
+    def __init__(self, component: _Optional[str] = ..., host: _Optional[str] = ...) -> None: ...
