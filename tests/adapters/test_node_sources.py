@@ -237,17 +237,22 @@ def test_truncated_json_is_refused_wherever_it_ends() -> None:
 
 def test_the_file_of_claims_is_read_whole_or_named_as_incomplete(tmp_path: Path) -> None:
     path = tmp_path / "dra_manager_state"
-    assert read_claims(str(path)) == Reading.of(str(path), ClaimsSeen())
+    assert read_claims(str(path), may_be_absent=True) == Reading.of(
+        str(path), ClaimsSeen(), ("there is no such file, so no claim is prepared",)
+    )
+    assert read_claims(str(path), may_be_absent=False) == Reading(str(path), problem="there is no such file")
     device = PreparedDevice("n1", "gpu-0", None, ("r",), ("d.org/gpu=0",))
     blob = encode_claims([ClaimEntry("c-1", "one", "default", ("p",), {"d.org": (device,), "e.org": None})])
     path.write_bytes(blob)
     seen = PreparedDeviceSeen("default/one", "d.org", "n1", "gpu-0", ("d.org/gpu=0",))
-    assert read_claims(str(path)).value == ClaimsSeen((seen,), frozenset({"d.org", "e.org"}))
+    assert read_claims(str(path), may_be_absent=True).value == ClaimsSeen((seen,), frozenset({"d.org", "e.org"}))
     path.write_bytes(blob.replace(b"gpu-0", b"gpu-1"))
-    assert "checkpoint is corrupted" in read_claims(str(path)).notes[0]
+    assert "checkpoint is corrupted" in read_claims(str(path), may_be_absent=True).notes[0]
     path.write_bytes(b"{")
-    assert read_claims(str(path)).value is None
-    assert "there is no directory" in read_claims(str(tmp_path / "none" / "dra_manager_state")).problem
+    assert read_claims(str(path), may_be_absent=True).value is None
+    assert (
+        "there is no directory" in read_claims(str(tmp_path / "none" / "dra_manager_state"), may_be_absent=True).problem
+    )
 
 
 @pytest.mark.parametrize(

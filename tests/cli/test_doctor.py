@@ -307,3 +307,16 @@ def test_a_device_of_a_plugin_and_a_claim_is_found_in_files(
     text = " ".join(capsys.readouterr().out.split())
     assert "Findings none not ruled out: a device of a plugin that belongs to a ResourceClaim too, because the" in text
     assert "ResourceSlices, which name PCI addresses, were not read: it was not asked for: --slices" in text
+
+
+def test_a_copied_plugin_directory_does_not_say_that_no_claim_is_prepared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy, kubelets = tmp_path / "copy", tmp_path / "root" / "device-plugins"
+    for directory in (copy, kubelets):
+        directory.mkdir(parents=True)
+        (directory / "kubelet_internal_checkpoint").write_bytes(encode(CheckpointData((), {"example.com/gpu": ("g",)})))
+    doctor("--root", str(copy), "--patience", "0")
+    assert f"claims         not read: there is no such file ({tmp_path}/dra_manager_state)" in capsys.readouterr().out
+    doctor("--root", str(kubelets), "--patience", "0")
+    assert "note: there is no such file, so no claim is prepared" in capsys.readouterr().out

@@ -68,7 +68,9 @@ def test_without_its_extra_the_command_says_what_to_install(missing: str, argume
     begin = f"import sys; sys.modules[{missing!r}] = None; from devicecore.cli.main import main"
     ran = run_python(f"{begin}; sys.exit(main({arguments}))")
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == f"devicecore: the command needs {missing}: run pip install 'devicecore[cli]'\n"
+    assert (
+        ran.stderr == f"devicecore: the command needs {missing}: in a clone of devicecore, run pip install '.[cli]'\n"
+    )
 
 
 def test_another_missing_module_is_a_bug_and_shows_its_traceback() -> None:

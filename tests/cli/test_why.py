@@ -144,8 +144,19 @@ def test_a_message_can_come_from_standard_input(
 def test_what_no_kubelet_says_has_status_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert why("hello\x1b[31m") == 1
     assert capsys.readouterr().err == (
-        "devicecore why: expected a message with which a kubelet refuses a pod, got: hello\\x1b[31m\n"
+        "devicecore why: expected a message with which a kubelet refuses a pod, got: hello\\x1b[31m "
+        "(no file has this name, and a reason such as UnexpectedAdmissionError is not enough; "
+        "run: kubectl get pod NAME -o json | devicecore why -)\n"
     )
+
+
+def test_the_refused_pod_can_be_a_manifest_without_a_uid(
+    tmp_path: Path, checkpoint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text(json.dumps(POD | {"metadata": {"name": "big"}}))
+    assert why(REFUSAL, "--pod", str(manifest), "--checkpoint", checkpoint, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["trial"]["fits"] is False
 
 
 @pytest.mark.parametrize(

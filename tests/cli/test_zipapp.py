@@ -113,7 +113,7 @@ def test_each_command_for_checkpoints_works(pyz: Path, file: Path, tmp_path: Pat
 def test_a_command_that_needs_more_says_so_and_leaves_nothing(pyz: Path, arguments: list[str]) -> None:
     ran = run(pyz, *arguments)
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == "devicecore: the command needs grpc: run pip install 'devicecore[cli]'\n"
+    assert ran.stderr == "devicecore: the command needs grpc: in a clone of devicecore, run pip install '.[cli]'\n"
     assert [path.name for path in pyz.parent.iterdir()] == ["devicecore.pyz"]
 
 

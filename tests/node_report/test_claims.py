@@ -128,7 +128,9 @@ def test_nothing_is_called_free_while_a_source_of_claims_is_missing() -> None:
     live, unknown = ("free", OwnerState.LIVE.value), ("unknown", OwnerState.UNKNOWN.value)
     assert states(CLEAN) == {live}
     assert report(Facts(CLEAN), ()).not_ruled_out == ()
-    damaged = evolve(CLEAN, claims=evolve(CLEAN.claims, notes=("checkpoint is corrupted",)))
+    damaged = evolve(
+        CLEAN, claims=Reading.of("dra_manager_state", ClaimsSeen(is_sound=False), ("checkpoint is corrupted",))
+    )
     other = evolve(CLEAN, slices=Reading.of("slices.json", ()))
     for look, why in (
         (nodes.without(CLEAN, "claims"), "the file of ResourceClaims was not read"),

@@ -114,7 +114,7 @@ def choose(checks: Sequence[Check[Subject]], only: Sequence[str], skip: Sequence
     for option, patterns in (("--only", only), ("--skip", skip)):
         for pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name in names):
-                message = f"{option} {pattern}: there is no such check{_meant(pattern, names)}."
+                message = f"{option} {pattern}: there is no such check{_meant(pattern, names)}"
                 raise click.UsageError(message)
     chosen = [check for check in checks if not only or _matches(check.name, only)]
     left = [check for check in chosen if not _matches(check.name, skip)]
@@ -130,7 +130,7 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 
 def _meant(pattern: str, names: Sequence[str]) -> str:
     near = get_close_matches(pattern, names) or [name for name in names if pattern in name][:3]
-    return f"; did you mean {' or '.join(near)}?" if near else "; --list lists the checks"
+    return f"; did you mean {' or '.join(near)}?" if near else "; --list lists the checks."
 
 
 def print_list(checks: Sequence[Check[Any]], *, as_json: bool) -> None:

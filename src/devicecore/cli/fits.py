@@ -3,7 +3,6 @@
 Law: every answer is the result of a trial (`devicecore.trial`).
 """
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,18 +10,16 @@ import click
 
 from devicecore.cli.node_sources import DEFAULT_ROOT, NodeSources
 from devicecore.cli.output import complain, json_option, print_json, print_pairs
-from devicecore.cli.trial_options import node_for_trial, topology_options
+from devicecore.cli.trial_options import node_for_trial, pod_in_file, topology_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from devicecore.domain.model import Pod
     from devicecore.node_report import Look
     from devicecore.system.documents import Value
     from devicecore.trial import Fit, TrialNode
 
 _NEGATIVE, _UNUSABLE = 1, 2
-_MAX_INPUT = 1024 * 1024  # bytes of a pod
 _ONLY_DEVICES = (
     "Only devices were tried: the CPU manager, the memory manager or the scheduler may still refuse the pod. "
     "Devices of which no source names a holder were taken as free."
@@ -76,7 +73,7 @@ def fits(
     from devicecore.trial import fit
 
     try:
-        wanted = _pod(pod)
+        wanted = pod_in_file(pod)
         options = (topology_policy, topology_scope, numa_nodes)
         nodes = [_node(place, options, plugins=plugins) for place in places or (DEFAULT_ROOT,)]
     except OSError as error:
@@ -93,24 +90,6 @@ def fits(
             print_pairs(f"{answer.node}: {'fits' if answer.fits else 'does not fit'}", _pairs(answer))
         click.echo(_ONLY_DEVICES)
     return 0 if any(answer.fits for answer in answers) else _NEGATIVE
-
-
-def _pod(place: str) -> "Pod":
-    """The one pod of a manifest.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is no manifest of one pod.
-    """
-    from devicecore.adapters.manifests import read_pods
-    from devicecore.system.files import read_input
-
-    data = sys.stdin.buffer.read(_MAX_INPUT + 1) if place == "-" else read_input(place, _MAX_INPUT)
-    pods = read_pods(data.decode(), place)
-    if len(pods) != 1:
-        message = f"{place}: expected one pod, got {len(pods)}"
-        raise ValueError(message)
-    return pods[0]
 
 
 def _node(place: str, options: tuple[str, str, tuple[int, ...]], *, plugins: bool) -> "TrialNode":

@@ -35,7 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         missing = (error.name or "").partition(".")[0]
         if missing not in _EXTRAS:
             raise
-        complain("devicecore", f"the command needs {missing}: run pip install 'devicecore[{_EXTRAS[missing]}]'")
+        complain(
+            "devicecore",
+            f"the command needs {missing}: in a clone of devicecore, run pip install '.[{_EXTRAS[missing]}]'",
+        )
     except BrokenPipeError:
         # The reader of our output has closed it. Without this, Python would report that once more at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -55,11 +58,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _sentence_of(error: Exception) -> str | None:
     """What to say about an error; None if it is a bug."""
     from devicecore.domain.errors import DeviceCoreError
+    from devicecore.domain.text import foreign_text
 
     if isinstance(error, MemoryError):
         return "the system gives this process no more memory"
     if str(error) == _NO_THREAD:
         return "the system gives this process no more threads, or no memory for them"
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{foreign_text(str(error.filename))}: {error.strerror}"
     return str(error) if isinstance(error, OSError | DeviceCoreError) else None
 
 

@@ -157,8 +157,11 @@ class NodeSources:
         from devicecore.adapters.node_sources import read_claims
         from devicecore.node_report import Reading
 
-        path = self.claims or (self._directory.claims if self._directory else None)
-        return read_claims(path) if path else Reading()
+        if self.claims:
+            return read_claims(self.claims, may_be_absent=False)
+        if self._directory is None:
+            return Reading()
+        return read_claims(self._directory.claims, may_be_absent=self._directory.has_root)
 
     def _read_checkpoint(self) -> "Reading[CheckpointSeen]":
         from devicecore.adapters.node_sources import read_checkpoint

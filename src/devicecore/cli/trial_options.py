@@ -1,8 +1,9 @@
-"""The options that say how a node's topology manager is configured, for commands that try a pod on a node.
+"""What commands share that try a pod on a node: the pod's file, and the options of the node's topology manager.
 
 Law: the defaults are those of a kubelet.
 """
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -11,8 +12,11 @@ import click
 from devicecore.cli.options import numbers
 
 if TYPE_CHECKING:
+    from devicecore.domain.model import Pod
     from devicecore.node_report import Facts
     from devicecore.trial import TrialNode
+
+_MAX_POD = 1024 * 1024  # bytes
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,3 +65,21 @@ def node_for_trial(
     from devicecore.trial import trial_node
 
     return trial_node(name, facts, Policy(topology_policy), Scope(topology_scope), numa_nodes)
+
+
+def pod_in_file(place: str) -> "Pod":
+    """The one pod of a manifest, or of what `kubectl get pod NAME -o json` prints; `-` is standard input.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no manifest of one pod.
+    """
+    from devicecore.adapters.manifests import read_pods
+    from devicecore.system.files import read_input
+
+    data = sys.stdin.buffer.read(_MAX_POD + 1) if place == "-" else read_input(place, _MAX_POD)
+    pods = read_pods(data.decode(), place)
+    if len(pods) != 1:
+        message = f"{place}: expected one pod, got {len(pods)}"
+        raise ValueError(message)
+    return pods[0]

@@ -12,7 +12,7 @@ import click
 
 from devicecore.cli.node_sources import NodeSources, source_options
 from devicecore.cli.output import complain, json_option, print_json, print_pairs
-from devicecore.cli.trial_options import node_for_trial, topology_options
+from devicecore.cli.trial_options import node_for_trial, pod_in_file, topology_options
 from devicecore.domain.text import foreign_text
 
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ _NEGATIVE, _UNUSABLE = 1, 2
 _MAX_INPUT = 16 * 1024 * 1024  # bytes
 _MAX_TEXT = 2_000_000  # characters, of which each line is searched
 _MAX_ROWS = 40
+_HOW_TO_GET_IT = (
+    " (no file has this name, and a reason such as UnexpectedAdmissionError is not enough; "
+    "run: kubectl get pod NAME -o json | devicecore why -)"
+)
 _UPSTREAM = "https://github.com/kubernetes/kubernetes/issues/"
 
 
@@ -33,7 +37,9 @@ _UPSTREAM = "https://github.com/kubernetes/kubernetes/issues/"
 @source_options
 @topology_options
 @json_option
-@click.option("--pod", "pod_file", metavar="FILE", help="The refused pod, if MESSAGE is a text: YAML or JSON.")
+@click.option(
+    "--pod", "pod_file", metavar="FILE", help="The refused pod, if MESSAGE is a text: its manifest, YAML or JSON."
+)
 @click.argument("message")
 def why(
     *,
@@ -66,7 +72,7 @@ def why(
 
     try:
         texts, pod = _read(message)
-        pod = _pod_in(Path(pod_file).read_bytes(), pod_file) if pod_file else pod
+        pod = pod_in_file(pod_file) if pod_file else pod
     except OSError as error:
         complain("devicecore why", f"{error.filename}: {error.strerror}")
         return _UNUSABLE
@@ -77,7 +83,8 @@ def why(
     explained = list({one.text: one for text in texts for one in explain(text, pod, facts)}.values())
     if not explained:
         said = foreign_text(texts[0]) if texts else "there is no message"
-        complain("devicecore why", f"expected a message with which a kubelet refuses a pod, got: {said}")
+        hint = _HOW_TO_GET_IT if message != "-" and not _is_file(message) else ""
+        complain("devicecore why", f"expected a message with which a kubelet refuses a pod, got: {said}{hint}")
         return _NEGATIVE
     trial = None
     if pod is not None and facts is not None and any(one.concerns_devices for one in explained):
@@ -147,15 +154,6 @@ def _messages(document: "Value") -> Iterator[str]:
     for statuses in ("initContainerStatuses", "containerStatuses"):
         places += [one["state"]["waiting"]["message"] for one in document["status"][statuses].sequence()]
     yield from (text for place in places if (text := place.text("")))
-
-
-def _pod_in(data: bytes, place: str) -> "Pod | None":
-    from devicecore.adapters.node_sources.large_documents import parse_document
-
-    document = parse_document(data, place)
-    items = document["items"]
-    pods = [document] if items.data is None else items.sequence()
-    return _pod_of(pods[0]) if pods else None
 
 
 def _pod_of(document: "Value") -> "Pod":

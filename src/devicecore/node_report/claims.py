@@ -126,8 +126,8 @@ def _missing(look: Look, published: Mapping[Device, PublishedDeviceSeen]) -> str
     claims = look.claims.value
     if claims is None:
         return f"the file of ResourceClaims was not read: {look.claims.problem}"
-    if look.claims.notes:
-        return f"the file of ResourceClaims is not sound: {look.claims.notes[0]}"
+    if not claims.is_sound:
+        return f"the file of ResourceClaims is not sound: {', '.join(look.claims.notes)}"
     devices = [*map(_key, claims.devices), *((one.driver, one.pool, one.device) for one in _claimed(look))]
     if all(device in published for device in devices):
         return ""

@@ -129,10 +129,14 @@ class PreparedDeviceSeen:
 
 @frozen
 class ClaimsSeen:
-    """The kubelet's file of claims. `devices` are prepared, and `drivers` are those of all claims."""
+    """The kubelet's file of claims. `devices` are prepared, and `drivers` are those of all claims.
+
+    `is_sound` says that the file is what the kubelet wrote.
+    """
 
     devices: tuple[PreparedDeviceSeen, ...] = ()
     drivers: frozenset[str] = frozenset()
+    is_sound: bool = True
 
 
 @frozen

@@ -16,14 +16,20 @@ from devicecore.system.documents import DocumentError, Value, described
 from devicecore.system.files import read_file
 
 
-def read_claims(path: str) -> Reading[ClaimsSeen]:
-    """The kubelet's file of claims at `path`."""
+def read_claims(path: str, *, may_be_absent: bool) -> Reading[ClaimsSeen]:
+    """The kubelet's file of claims at `path`.
+
+    A kubelet writes the file with its first claim. So if it is absent in a kubelet's directory (`may_be_absent`), no
+    claim is prepared. Elsewhere an absent file says nothing.
+    """
     try:
         blob = read_file(path, MAX_CHECKPOINT_BYTES, follow_links=True)
     except FileNotFoundError:
         if not Path(path).parent.is_dir():
             return Reading(path, problem=f"there is no directory {Path(path).parent}")
-        return Reading.of(path, ClaimsSeen())  # a kubelet writes it with its first claim
+        if not may_be_absent:
+            return Reading(path, problem="there is no such file")
+        return Reading.of(path, ClaimsSeen(), ("there is no such file, so no claim is prepared",))
     except OSError as error:
         return Reading(path, problem=error.strerror or str(error))
     verdict = judge(blob)
@@ -31,8 +37,8 @@ def read_claims(path: str) -> Reading[ClaimsSeen]:
         entries = entries_of(blob)
     except MalformedCheckpointError as error:
         return Reading(path, problem=error.problem)
-    notes = () if verdict.verdict is FileVerdict.OK else (verdict.problem,)
-    return Reading.of(path, _seen(entries), notes)
+    is_sound = verdict.verdict is FileVerdict.OK
+    return Reading.of(path, _seen(entries, is_sound=is_sound), () if is_sound else (verdict.problem,))
 
 
 def read_slices(path: str, node: str = "") -> Reading[tuple[PublishedDeviceSeen, ...]]:
@@ -73,11 +79,11 @@ def _published(item: Value, node: str) -> Iterator[PublishedDeviceSeen]:
         yield PublishedDeviceSeen(driver, pool, device["name"].text(), texts)
 
 
-def _seen(entries: tuple[ClaimEntry, ...]) -> ClaimsSeen:
+def _seen(entries: tuple[ClaimEntry, ...], *, is_sound: bool) -> ClaimsSeen:
     devices = tuple(
         PreparedDeviceSeen(f"{entry.namespace}/{entry.name}", driver, one.pool, one.name, one.cdi_ids or ())
         for entry in entries
         for driver, listed in (entry.drivers or {}).items()
         for one in listed or ()
     )
-    return ClaimsSeen(devices, frozenset(driver for entry in entries for driver in entry.drivers or ()))
+    return ClaimsSeen(devices, frozenset(driver for entry in entries for driver in entry.drivers or ()), is_sound)

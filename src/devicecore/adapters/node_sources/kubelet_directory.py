@@ -49,6 +49,11 @@ class KubeletDirectory:
         return cls(str(plugins), *sockets, str(root / CLAIMS_NAME))
 
     @property
+    def has_root(self) -> bool:
+        """Whether the files beside `plugins` are a kubelet's; a copy of that directory alone may be anywhere."""
+        return Path(self.plugins).absolute().name == "device-plugins"
+
+    @property
     def checkpoint(self) -> str:
         """The path of the checkpoint."""
         return str(Path(self.plugins) / CHECKPOINT_NAME)
