@@ -412,7 +412,7 @@ def test_a_watch_from_a_forgotten_version_has_expired(server: LocalApiServer, wa
 
 
 def test_a_watch_ends_with_a_bookmark_when_its_time_is_over(watch: Callable[[str], Watcher]) -> None:
-    watcher = watch(f"{SLICES}?watch=true&allowWatchBookmarks=true&timeoutSeconds=0.05")
+    watcher = watch(f"{SLICES}?watch=true&allowWatchBookmarks=true&timeoutSeconds=1")
     assert watcher.next()[0] == "BOOKMARK"
     assert watcher.ends()
 
@@ -484,6 +484,13 @@ def test_a_delay_ends_when_the_server_stops(server: LocalApiServer) -> None:
         ("POST", f"{SLICES}/s", b"{}", "application/json", 405),
         ("DELETE", "/apis/resource.k8s.io/v1/resourceclaims", None, "application/json", 405),
         ("GET", f"{SLICES}?watch=true&resourceVersion=x", None, "application/json", 422),
+        ("GET", f"{SLICES}?watch=true&resourceVersion=%C2%B2", None, "application/json", 422),
+        ("GET", f"{SLICES}?watch=true&resourceVersion={'9' * 5000}", None, "application/json", 422),
+        ("GET", f"{SLICES}?watch=true&timeoutSeconds=x", None, "application/json", 422),
+        ("GET", f"{SLICES}?watch=true&timeoutSeconds=nan", None, "application/json", 422),
+        ("GET", f"{SLICES}?watch=true&timeoutSeconds=-1", None, "application/json", 422),
+        ("POST", f"{SLICES}?dryRun=All", b'{"metadata": {"name": "s"}}', "application/json", 400),
+        ("DELETE", f"{SLICES}/s", b'{"dryRun": ["All"]}', "application/json", 400),
     ],
 )
 def test_a_bad_request_is_refused_with_a_status(
@@ -566,6 +573,12 @@ def test_an_unknown_kind_names_those_that_there_are(server: LocalApiServer) -> N
 def test_errors_are_values() -> None:
     error = ApiError(404, "NotFound", "x")
     assert evolve(error, code=410).status["code"] == 410
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
+def test_a_client_that_asks_for_the_health_hears_ok(server: LocalApiServer, path: str) -> None:
+    with urllib.request.urlopen(f"{server.url}{path}", timeout=60) as answer:  # noqa: S310 - the server is ours
+        assert answer.read() == b"ok"
 
 
 # --- protobuf ---------------------------------------------------------------------------------------------------------

@@ -9,11 +9,15 @@ from devicecore.testing.api_server import status
 from devicecore.testing.api_server.kinds import KINDS
 from devicecore.testing.api_server.status import Json
 
+PROBES = ("healthz", "livez", "readyz")
+
 
 def is_discovery(path: str) -> bool:
-    """Whether a path names no kind: the versions, the groups, or what a group has."""
+    """Whether a path names no kind: the versions, the groups, what a group has, or whether the server is healthy."""
     parts = [part for part in path.split("/") if part]
-    return parts[:1] == ["version"] or len(parts) <= (2 if parts[:1] == ["api"] else 3 if parts[:1] == ["apis"] else 0)
+    if parts[:1] in (["api"], ["apis"]):
+        return len(parts) <= (2 if parts[0] == "api" else 3)
+    return not parts or parts[0] in {"version", *PROBES}
 
 
 def discovery(path: str, versions: Mapping[str, tuple[str, ...]]) -> Json:

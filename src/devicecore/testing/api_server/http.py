@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 from attrs import evolve
 
 from devicecore.testing.api_server import status
-from devicecore.testing.api_server.discovery import discovery, is_discovery
+from devicecore.testing.api_server.discovery import PROBES, discovery, is_discovery
 from devicecore.testing.api_server.faults import Answer, Chunks, Delay, Drop, Fault, Hang, Request, RunFirst
 from devicecore.testing.api_server.operations import JSON, Target, carry_out, parsed, target_of
 from devicecore.testing.api_server.status import ApiError
@@ -155,7 +155,9 @@ class Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
             api.authorize(request)
-            if target is None:
+            if request.path.strip("/") in PROBES:
+                self._send(200, "ok", {})
+            elif target is None:
                 self._send(200, discovery(request.path, api.versions), {})
             elif request.verb == "watch":
                 self._stream(_lines(Watch(api, target, request.query)))

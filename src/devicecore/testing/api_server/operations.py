@@ -116,6 +116,10 @@ def carry_out(store: ObjectStore, request: Request, target: Target) -> tuple[int
     if request.verb not in operations or is_spread:
         message = "the server does not allow this method on the requested resource"
         raise ApiError(405, "MethodNotAllowed", message)
+    options = request.body if request.verb.startswith("delete") and isinstance(request.body, dict) else {}
+    if request.query.get("dryRun") or options.get("dryRun"):
+        message = "dryRun is not supported by this API server for tests: send the request without it"
+        raise status.bad_request(message)
     return operations[request.verb](store, request, target)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from devicecore.domain.text import foreign_text
 from devicecore.testing.api_server import status
 from devicecore.testing.api_server.operations import Target, selector_of, typed
 from devicecore.testing.api_server.status import ApiError, Json
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _TRUE = ("1", "true")
+
+MAX_DIGITS = 18
+"""Digits of a number in a query; those of the largest that always fits into 64 bits."""
 
 
 class Watch:
@@ -32,13 +36,8 @@ class Watch:
         self._selector = selector_of(target, query)
         self._bookmarks = query.get("allowWatchBookmarks") in _TRUE
         self._initial = _asks_for_initial_events(query, is_served=api.serves_watch_list)
-        version = query.get("resourceVersion", "")
-        if version and not version.isdigit():
-            raise status.invalid_options(
-                options="ListOptions", field="resourceVersion", kind=f'Invalid value: "{version}"'
-            )
-        self._version = int(version or 0)
-        self._seconds = float(query.get("timeoutSeconds") or api.watch_seconds)
+        self._version = _number(query, "resourceVersion")
+        self._seconds = _number(query, "timeoutSeconds") or api.watch_seconds
         self._generation = api.watch_generation
         self._present: list[Json] = []
         if self._initial or not self._version:  # now, because a client may write as soon as it has the headers
@@ -84,6 +83,15 @@ class Watch:
         if annotations:
             metadata["annotations"] = dict(annotations)
         return self._event("BOOKMARK", {"metadata": metadata})
+
+
+def _number(query: Mapping[str, str], name: str) -> int:
+    """The number of a parameter; 0 if there is none."""
+    text = query.get(name) or "0"
+    if not (text.isascii() and text.isdigit()) or len(text) > MAX_DIGITS:
+        shown = foreign_text(text, 50)
+        raise status.invalid_options(options="ListOptions", field=name, kind=f'Invalid value: "{shown}"')
+    return int(text)
 
 
 def _asks_for_initial_events(query: Mapping[str, str], *, is_served: bool) -> bool:
