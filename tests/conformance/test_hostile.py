@@ -67,3 +67,27 @@ def test_each_check_of_an_event_that_is_impossible_says_so() -> None:
     report = run(command("DeletesItsDirectory"), settings=QUICK, checks=[BY_NAME[name] for name in names])
     assert {result.verdict for result in report.results} == {Verdict.SKIPPED}
     assert "No such file or directory" in report.result("unprepares-after-a-reboot").actual
+
+
+def test_slices_of_wrong_types_fail_the_check_of_slices_and_end_no_run() -> None:
+    checks = [BY_NAME["publishes-slices-in-time"], BY_NAME["publishes-valid-slices"]]
+    report = run(command("PublishesNonsense"), settings=evolve(QUICK, starting=3.0), checks=checks)
+    assert "expected array" in report.result("publishes-valid-slices").actual
+    assert report.result("publishes-valid-slices").failed
+
+
+def test_a_driver_for_an_older_api_learns_which_version_is_served() -> None:
+    settings = evolve(QUICK, starting=5.0)
+    report = run(command("AsksForV1beta1"), settings=settings, checks=[BY_NAME["publishes-slices-in-time"]])
+    assert "it asked for resource.k8s.io/v1beta1; the API server has v1" in report.results[0].actual
+
+
+def test_a_reason_to_skip_is_printed_once() -> None:
+    words = [sys.executable, "-m", "devicecore", "conformance", "--dra", "--starting", "10"]
+    only = ["--only", "says-*", "--only", "has-a-*", "--only", "prepares-a-claim*"]
+    ran = subprocess.run(
+        [*words, *only, "--", *command("AnswersNothing")], capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+    assert ran.stdout.count("GetInfo was not answered") == 1, ran.stdout
+    assert ran.stdout.count("the driver is not registered") == 1, ran.stdout
+    assert "more checks skipped because of the reasons above: " in ran.stdout

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from devicecore.cli.output import print_json
 from devicecore.conformance.card import as_badge, as_page
-from devicecore.conformance.model import Check, Report, Result, Subject, counted
+from devicecore.conformance.model import Check, Report, Result, Subject, Verdict, counted
 from devicecore.conformance.reports import WORDS, as_document, as_junit, check_document, explanation, head, summary
 from devicecore.domain.text import foreign_text
 
@@ -42,12 +42,16 @@ class Reporting:
         junit: the file that gets the report as JUnit XML.
         card: the file that gets the score card, an HTML page; the badge is written beside it.
         release: the version of the subject, which the reports show.
+
+    A reason to skip checks is printed once; the other checks with this reason are named in the end.
     """
 
     as_json: bool
     junit: str | None
     card: str | None
     release: str
+    _reasons: set[str] = field(factory=set, init=False)
+    _folded: list[str] = field(factory=list, init=False)
 
     def begin(self) -> None:
         """Make the files of the reports, so that a wrong path is an error before all checks and not after them.
@@ -66,8 +70,14 @@ class Reporting:
 
     def show(self, result: Result) -> None:
         """Print a result when it is there."""
-        if not self.as_json:
-            _print(result)
+        if self.as_json:
+            return
+        if result.verdict is Verdict.SKIPPED:
+            if result.actual in self._reasons:
+                self._folded.append(result.name)
+                return
+            self._reasons.add(result.actual)
+        _print(result)
 
     def end(self, report: Report) -> int:
         """Print and write the report.
@@ -85,6 +95,9 @@ class Reporting:
         if self.as_json:
             print_json(as_document(report))
         else:
+            if self._folded:
+                skipped = f"{counted(len(self._folded), 'more check')} skipped because of the reasons above"
+                click.echo("\n" + _fold(f"{skipped}: {', '.join(self._folded)}", _width()))
             _print_end(report)
         if report.cannot_run:
             return _CANNOT_RUN

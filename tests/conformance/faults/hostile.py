@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 
 from devicecore.wire import pluginregistration
-from tests.conformance.good_driver import GoodDriver, Message
+from tests.conformance.good_driver import ClaimError, GoodDriver, Json, Message
 
 
 class StartsDaemons(GoodDriver):
@@ -48,3 +48,27 @@ class DeletesItsDirectory(GoodDriver):
         answer = super().prepare(request, context)
         shutil.rmtree(self.cdi)
         return answer
+
+
+class PublishesNonsense(GoodDriver):
+    """The fields of its slices have wrong types."""
+
+    def slices(self) -> list[Json]:
+        return [{**spec, "devices": "none", "pool": {"name": 5}} for spec in super().slices()]
+
+
+class AsksForV1beta1(GoodDriver):
+    """It was written for an older version of the API."""
+
+    def call(self, method: str, path: str, body: Json | None = None) -> tuple[int, Json]:
+        status, answer = super().call(method, path.replace("resource.k8s.io/v1/", "resource.k8s.io/v1beta1/"), body)
+        if "metadata" in answer and "message" in answer:
+            raise OSError(answer["message"])
+        return status, answer
+
+
+class AnswersNothing(GoodDriver):
+    """It refuses to say who it is."""
+
+    def get_info(self, _: Message, _context: grpc.ServicerContext) -> Message:
+        raise ClaimError("not now")

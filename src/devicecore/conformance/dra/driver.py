@@ -354,7 +354,7 @@ class DriverUnderTest:
             info = self.first.info
             self._name = info.name if info is not None else ""
         if not self._name:
-            reason = f"the driver's name is not known: {self.not_registered_because()}"
+            reason = f"the driver is not registered: {self.not_registered_because()}"
             raise Skip(reason)
         return self._name
 

@@ -14,7 +14,7 @@ from devicecore.conformance.dra.environment import Environment
 from devicecore.conformance.dra.processes import orphans_come_here
 from devicecore.conformance.dra.settings import DriverTestSettings
 from devicecore.conformance.dra.steps import Occurrence, TwoParts
-from devicecore.conformance.model import Check, Report, Result, Skip, Verdict, counted
+from devicecore.conformance.model import Check, Report, Result, Skip, counted
 from devicecore.conformance.runner import run_checks
 from devicecore.domain.text import foreign_text
 from devicecore.testing.api_server import ApiError
@@ -96,9 +96,6 @@ def _report(driver: DriverUnderTest, results: tuple[Result, ...], not_made: str,
     name = foreign_text(driver.known_name)
     devices = driver.device_count
     notes = []
-    skipped = [result.name for result in results if result.verdict is Verdict.SKIPPED]
-    if skipped and not not_made:
-        notes.append(f"skipped: {', '.join(skipped)}")
     if driver.exits:
         notes.append(f"the driver ended by itself {counted(len(driver.exits), 'time')}")
     return Report(

@@ -195,7 +195,11 @@ class Handler(BaseHTTPRequestHandler):
         if not any(part in accepted for part in ("json", "*/*", "application/*")):
             message = "only the following media types are accepted: application/json"
             raise ApiError(406, "NotAcceptable", message)
-        target = None if is_discovery(url.path) else target_of(url.path, self.server.api.versions)
+        try:
+            target = None if is_discovery(url.path) else target_of(url.path, self.server.api.versions)
+        except ApiError:
+            self.server.api.requests.append(request)  # so that a test sees what the client looks for
+            raise
         if target is not None:
             verb = _VERBS[self.command]
             if target.name is None:

@@ -19,6 +19,7 @@ from devicecore.testing.api_server import fields, rules, status
 from devicecore.testing.api_server.kinds import KINDS, NAMESPACE, Kind
 from devicecore.testing.api_server.quantities import canonical_quantities
 from devicecore.testing.api_server.selectors import Selector
+from devicecore.testing.api_server.shapes import wrong_types
 from devicecore.testing.api_server.status import ApiError, Cause, Json
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -147,6 +148,7 @@ class ObjectStore:
         Raises:
             ApiError: it exists, or breaks the rules of its kind.
         """
+        _refuse_wrong_types(kind, body)
         value = {**copy.deepcopy(body), "apiVersion": kind.api_version, "kind": kind.kind}
         metadata = value["metadata"] = dict(value.get("metadata") or {})
         if metadata.get("resourceVersion"):
@@ -186,6 +188,7 @@ class ObjectStore:
         Raises:
             ApiError: it does not exist, is another one or a newer one, or breaks the rules of its kind.
         """
+        _refuse_wrong_types(kind, body)
         with self._changed:
             before = self._existing(kind, (namespace, name))
             _check_preconditions(kind, before, body.get("metadata") or {})
@@ -381,6 +384,12 @@ def _refuse_if(kind: Kind, name: str, causes: list[Cause]) -> None:
         raise status.invalid(kind.qualified, name, causes)
 
 
+def _refuse_wrong_types(kind: Kind, body: Json) -> None:
+    for problem in wrong_types(kind.plural, body):
+        message = f"{kind.kind} cannot be handled as a {kind.kind}: json: {problem}"
+        raise status.bad_request(message)
+
+
 def _precondition(said: str, expected: str, actual: str) -> str:
     end = "deleted and then recreated" if said == "UID" else "modified"
     return (
@@ -424,7 +433,7 @@ def _combined(kind: Kind, before: Json, sent: Json, *, in_status: bool) -> Json:
 def _drop_stale_device_statuses(before: Json, after: Json) -> None:
     """Of a claim, drop what drivers said of devices that this write takes from it."""
     written, known = (((of.get("status") or {}).get("devices") or []) for of in (after, before))
-    if written and (before["status"].get("allocation") != after["status"].get("allocation")):
+    if written and (before.get("status") or {}).get("allocation") != after["status"].get("allocation"):
         results = ((after["status"].get("allocation") or {}).get("devices") or {}).get("results") or []
         allocated = [rules.device_key(result) for result in results]
         after["status"]["devices"] = [

@@ -15,6 +15,7 @@ from devicecore.conformance.dra.steps import Parts, across, check
 from devicecore.conformance.model import Failure, Severity, Skip, counted, require, some
 from devicecore.testing.api_server import Answer, ApiError, Request
 from devicecore.testing.api_server.rules import slice_causes
+from devicecore.testing.api_server.shapes import wrong_types
 
 MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
 
@@ -64,13 +65,29 @@ def publishes_slices_in_time(driver: DriverUnderTest) -> str:
     left = driver.started_at + driver.settings.starting - time.monotonic()
     found = driver.wait(driver.slices, max(left, 0.0))
     seconds = counted(round(time.monotonic() - driver.started_at), "second")
-    asked = "it made no request to the API server" if not driver.api.requests else _asked(driver)
+    asked = _asked(driver)
     require(found, f"there is no slice of {driver.name} after {seconds}; {asked}")
     return f"the first slice was there {seconds} after the start, or earlier"
 
 
+def _name(sent: dict[str, Any]) -> str:
+    metadata = sent.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return str(name or "a new slice")
+
+
 def _asked(driver: DriverUnderTest) -> str:
-    return "its last requests were " + some([f"{one.method} {one.path}" for one in driver.api.requests[-3:]])
+    requests = driver.api.requests
+    if not requests:
+        return "it made no request to the API server"
+    for one in requests:
+        match one.path.split("/"):
+            case [_, "apis", group, version, _, *_] if version not in driver.api.versions.get(group, (version,)):
+                served = ", ".join(driver.api.versions[group])
+                return f"it asked for {group}/{version}; the API server has {served}, as Kubernetes 1.34 does"
+            case _:
+                pass
+    return "its last requests were " + some([f"{one.method} {one.path}" for one in requests[-3:]])
 
 
 @check(
@@ -151,9 +168,9 @@ def publishes_valid_slices(driver: DriverUnderTest) -> str:
         reason = "it has sent no slice as JSON"
         raise Skip(reason)
     problems = [
-        f"{(body.get('metadata') or {}).get('name') or 'a new slice'}: {cause}"
+        f"{_name(body)}: {cause}"
         for body in sent
-        for cause in slice_causes(body, None)
+        for cause in list(wrong_types("resourceslices", body)) or slice_causes(body, None)
     ]
     require(not problems, some(problems))
     return f"{counted(len(sent), 'slice')} sent, all valid"
