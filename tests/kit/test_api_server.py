@@ -642,6 +642,29 @@ def test_a_claim_in_protobuf_has_its_configuration_where_json_has_it(server: Loc
     assert made.body["spec"]["devices"]["config"] == [{"requests": ["r"], "opaque": parameters}]
 
 
+def test_a_claim_is_unchanged_if_a_client_leaves_out_what_is_empty(server: LocalApiServer) -> None:
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu", "selectors": []}}
+    result = {"request": "r", "driver": DRIVER, "pool": "p", "device": "d"}
+    opaque = {"driver": DRIVER, "parameters": {"a": []}}
+    allocation = {
+        "devices": {"results": [result], "config": [{"source": "FromClaim", "requests": [], "opaque": opaque}]}
+    }
+    claim = {"kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": {"devices": {"requests": [request]}}}
+    made = server.create({**claim, "status": {"allocation": allocation}})
+
+    sent = json.loads(json.dumps({**made, "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}))
+    del sent["metadata"]["resourceVersion"]
+    del sent["spec"]["devices"]["requests"][0]["exactly"]["selectors"]
+    (config,) = sent["status"]["allocation"]["devices"]["config"]
+    del config["requests"]
+    assert ask(server, "PUT", f"{CLAIMS}/c", sent).code == 200
+    assert ask(server, "PUT", f"{CLAIMS}/c/status", sent).code == 200
+    config["opaque"]["parameters"] = {}
+    assert ask(server, "PUT", f"{CLAIMS}/c/status", sent).code == 422
+    sent["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "other"
+    assert ask(server, "PUT", f"{CLAIMS}/c", sent).code == 422
+
+
 def test_an_event_in_protobuf_has_the_times_of_json(server: LocalApiServer) -> None:
     sent = api_objects.Event(message="m", reason="r", type="Normal")
     sent.metadata.name = "e"

@@ -115,6 +115,20 @@ def immutable(field: str, value: object) -> Cause:
 # --- shared pieces ----------------------------------------------------------------------------------------------------
 
 
+def _is_same(value: object, was: object) -> bool:
+    """Whether two values are the same for Go, which sends none of the fields that are empty."""
+    return _without_empty(value) == _without_empty(was)
+
+
+def _without_empty(value: object) -> object:
+    if isinstance(value, list):
+        return [_without_empty(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {name: one if name == "parameters" else _without_empty(one) for name, one in value.items()}
+    return {name: one for name, one in kept.items() if one not in (None, "", [], {})}
+
+
 def _objects(value: object, field: str) -> Iterator[tuple[str, Json]]:
     """The items of a list of objects, each with its path."""
     if isinstance(value, list):
@@ -417,14 +431,14 @@ def _binding_conditions(device: Json, field: str) -> Iterator[Cause]:
 def claim_causes(new: Json, old: Json | None) -> Iterator[Cause]:
     """What is wrong with a ResourceClaim's spec."""
     yield from _claim_spec(_mapping(new.get("spec")), "spec")
-    if old is not None and new.get("spec") != old.get("spec"):
+    if old is not None and not _is_same(new.get("spec"), old.get("spec")):
         yield immutable("spec", new.get("spec"))
 
 
 def template_causes(new: Json, old: Json | None) -> Iterator[Cause]:
     """What is wrong with a ResourceClaimTemplate."""
     yield from _claim_spec(_mapping(_mapping(new.get("spec")).get("spec")), "spec.spec")
-    if old is not None and new.get("spec") != old.get("spec"):
+    if old is not None and not _is_same(new.get("spec"), old.get("spec")):
         yield immutable("spec", new.get("spec"))
 
 
@@ -528,7 +542,7 @@ def claim_status_causes(new: Json, old: Json) -> Iterator[Cause]:
     """What is wrong with a ResourceClaim's status."""
     status, before = _mapping(new.get("status")), _mapping(old.get("status"))
     allocation, was = status.get("allocation"), before.get("allocation")
-    if was is not None and allocation is not None and allocation != was:
+    if was is not None and allocation is not None and not _is_same(allocation, was):
         yield immutable("status.allocation", "<value omitted>")
     yield from _reserved_for(status, before, is_ending="deletionTimestamp" in old["metadata"])
     results = _items(_mapping(_mapping(allocation).get("devices")).get("results"))
