@@ -91,3 +91,19 @@ def test_a_reason_to_skip_is_printed_once() -> None:
     assert ran.stdout.count("GetInfo was not answered") == 1, ran.stdout
     assert ran.stdout.count("the driver is not registered") == 1, ran.stdout
     assert "more checks skipped because of the reasons above: " in ran.stdout
+
+
+def test_a_device_class_that_is_not_there_skips_checks_and_ends_no_run() -> None:
+    checks = [BY_NAME["prepares-a-claim"], BY_NAME["refuses-a-device-in-use"]]
+    report = run([sys.executable, str(DRIVER)], settings=evolve(QUICK, device_class="nope"), checks=checks)
+    assert all("there is no DeviceClass nope" in result.actual for result in report.results)
+
+
+def test_a_claim_of_wrong_types_is_a_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "claims.yaml"
+    file.write_text("kind: ResourceClaim\nspec: {devices: {requests: [{name: r, exactly: 5}]}}\n")
+    words = [sys.executable, "-m", "devicecore", "conformance", "--dra", "--claims", str(file), "--", "true"]
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert ran.returncode == 2
+    assert "number into field spec.devices.requests[0].exactly: expected object" in ran.stderr
+    assert "Traceback" not in ran.stderr

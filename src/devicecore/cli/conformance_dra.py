@@ -157,10 +157,14 @@ def _variable(text: str) -> tuple[str, str]:
 
 def _objects(path: Path) -> list[Mapping[str, Any]]:
     from devicecore.system.documents import read_documents
+    from devicecore.testing.api_server.shapes import wrong_types
 
     found = []
     for document in read_documents(path.read_text(encoding="utf-8"), str(path)):
         document["kind"].text()
         document["spec"].mapping()
+        for problem in wrong_types(f"{document['kind'].text().lower()}s", document.data):
+            message = f"--claims {path}: {problem}"
+            raise click.UsageError(message)
         found.append(document.data)
     return found

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from attrs import evolve, frozen
 
+from devicecore.conformance.dra.allocator import AllocationError
 from devicecore.conformance.dra.checks import CHECKS, CORE, ORDER
 from devicecore.conformance.dra.driver import DriverUnderTest
 from devicecore.conformance.dra.environment import Environment
@@ -71,7 +72,7 @@ class _Guarded:
         try:
             driver.require_time()
             return self.look(driver)
-        except (ApiError, OSError) as error:
+        except (AllocationError, ApiError, OSError) as error:
             reason = f"the check could not be made: {error}"
             raise Skip(reason) from error
         finally:
