@@ -2,6 +2,7 @@
 
 import gc
 import shutil
+import signal
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,9 @@ from hypothesis import settings
 settings.register_profile("test", deadline=None, derandomize=True, print_blob=True, max_examples=30)
 settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("test")
+
+# A shell ignores SIGINT in its background jobs, and so would all processes that the tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 ROOT = Path(__file__).parent
