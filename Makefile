@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check --no-input
 
 .NOTPARALLEL: # two pips must not work on one environment
 .DEFAULT_GOAL := help
-.PHONY: help test quick lint types imports unit laws matrix simulate bench storm fuzz demo zipapp format protos conformance clean FORCE
+.PHONY: help test quick lint types imports unit laws faults matrix simulate bench storm fuzz demo zipapp format protos conformance clean FORCE
 
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
@@ -51,7 +51,7 @@ FULLY_TESTED := domain/* ports/* manager/* dra_manager/*
 
 unit: $(VENV)/.dev ## tests, with the examples in README.md and docs/, and their branch coverage
 	@echo "== pytest"
-	@$(BIN)/pytest --quiet --numprocesses=3 --cov --cov-report=
+	@$(BIN)/pytest --quiet --numprocesses=4 --cov --cov-report=
 	@echo "== branch coverage of everything: $$($(BIN)/coverage report --format=total) %"
 	@set -f; for part in $(FULLY_TESTED); do \
 	  report=$$($(BIN)/coverage report --include="src/devicecore/$$part" --fail-under=95) || { echo "$$report"; exit 1; }; \
@@ -60,6 +60,9 @@ unit: $(VENV)/.dev ## tests, with the examples in README.md and docs/, and their
 
 laws: $(VENV)/.dev ## the laws of tests/property on 1,000 new examples each, not 30: some minutes
 	@$(BIN)/pytest --quiet --numprocesses=auto --hypothesis-profile=thorough --override-ini=faulthandler_timeout=1800 tests/property
+
+faults: $(VENV)/.dev ## the faulty DRA drivers of all conformance checks, not only of the default run's: some minutes
+	@FAULTS=1 $(BIN)/pytest --quiet --numprocesses=3 tests/conformance
 
 SEEDS ?= 0-119
 STEPS ?= 1000

@@ -19,6 +19,7 @@ DRIVER = Path(__file__).with_name("run_driver.py")
 BY_NAME = {check.name: check for check in CHECKS}
 QUICK = DriverTestSettings(starting=60, returning=60, republishing=60, quiet=1.0, budget=1000)
 IS_STORM = bool(os.environ.get("STORM"))
+TRIES_ALL_FAULTS = IS_STORM or bool(os.environ.get("FAULTS"))
 SLOW = {
     "waits-for-a-late-kubelet",
     "waits-for-a-late-api-server",
@@ -37,9 +38,11 @@ SLOW = {
     "unprepares-with-a-slow-api-server",
     "survives-prepare-and-unprepare-at-the-same-time",
     "survives-a-kill-at-any-moment",
+    "prepares-one-claim-in-several-calls-at-once",
 }
-"""Checks that take a second or more. On a driver with another fault they are made only in a storm, as are those that
-need a restart, those that are not made by default, and those of most other groups."""
+"""Checks that take a second or more, or whose faults depend on which call comes first. On a driver with another fault
+they are made only in a storm, as are those that need a restart, those that are not made by default, and those of most
+other groups."""
 
 Fault = type[GoodDriver]
 _AT_ONCE = 4  # drivers
@@ -52,6 +55,12 @@ def faults_of(group: str) -> list[Fault]:
         member for _, member in inspect.getmembers(module, inspect.isclass) if member.__module__ == module.__name__
     ]
     return [member for member in members if issubclass(member, GoodDriver) and member.fails]
+
+
+def faults_to_try(group: str) -> list[Fault]:
+    """Return those for the checks of the default run, or with FAULTS=1 all: each costs a second or two of computing."""
+    faults = faults_of(group)
+    return [fault for fault in faults if TRIES_ALL_FAULTS or any(BY_NAME[name].is_core for name in fault.fails)]
 
 
 def run_on(

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from devicecore.conformance.dra.cdi import UnresolvableError, problems_of, read_spec, resolve
-from tests.conformance.harness import Fault, Findings, faults_of
+from tests.conformance.harness import Fault, Findings, faults_to_try
 
-FAULTS = faults_of("cdi")
+FAULTS = faults_to_try("cdi")
 Json = dict[str, Any]
 
 

@@ -4,9 +4,9 @@ import pytest
 
 from devicecore.conformance.dra.checks import health
 from tests.conformance.faults.health import WithoutHealth
-from tests.conformance.harness import QUICK, Fault, Findings, assert_all_pass, faults_of, run_on
+from tests.conformance.harness import QUICK, Fault, Findings, assert_all_pass, faults_to_try, run_on
 
-FAULTS = faults_of("health")
+FAULTS = faults_to_try("health")
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=[fault.__name__ for fault in FAULTS])

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.conformance.harness import Fault, Findings, faults_of
+from tests.conformance.harness import Fault, Findings, faults_to_try
 
-FAULTS = faults_of("registration")
+FAULTS = faults_to_try("registration")
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=[fault.__name__ for fault in FAULTS])

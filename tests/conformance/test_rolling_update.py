@@ -4,9 +4,9 @@ import pytest
 
 from devicecore.conformance.dra.checks import rolling_update
 from tests.conformance.faults.rolling_update import RollingDriver
-from tests.conformance.harness import QUICK, Fault, Findings, assert_all_pass, faults_of, run_on
+from tests.conformance.harness import QUICK, Fault, Findings, assert_all_pass, faults_to_try, run_on
 
-FAULTS = faults_of("rolling_update")
+FAULTS = faults_to_try("rolling_update")
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=[fault.__name__ for fault in FAULTS])

@@ -41,6 +41,12 @@ mknod subject.upper/tmp c 0 0
 mount -t overlay -o lowerdir=/,upperdir=image.upper,workdir=image.work none image
 mkdir image/tmp image/subject
 mount -t overlay -o lowerdir=/,upperdir=subject.upper,workdir=subject.work none image/subject
+for place in image image/subject; do # the checkout and its Python may be below the hidden directory
+  for directory in {directories}; do
+    mkdir -p "$place$directory"
+    mount --rbind "$directory" "$place$directory"
+  done
+done
 mount --rbind /proc image/proc
 mount --rbind /dev image/dev
 while [[ $1 == --* ]]; do
@@ -119,6 +125,7 @@ def stand_in_for_docker(temporary: Path) -> None:
         "{command}": shlex.join([sys.executable, str(PLUGIN), "{dir}"]),
         "{prepare}": shlex.quote(prepare),
         "{devicecore}": str(devicecore),
+        "{directories}": shlex.join([str(ROOT), sys.prefix]),
     }
     (temporary / "layers").mkdir()
     for name, text in (("docker", DOCKER), ("container", CONTAINER)):
