@@ -180,6 +180,8 @@ def _read(terminal: int) -> bytes:
         (["--only", "x-*"], "--only x-*: there is no such check; --list lists the checks."),
         (["--only", "lists-*", "--skip", "l*"], "--only and --skip leave no check."),
         (["--undo-health", "true", "--", "true"], "--undo-health needs --provoke-health."),
+        (["--full", "--", "true"], "--full needs --dra."),
+        (["--dra", "--registry", "--", "true"], "--registry is for device plugins."),
         (["--", "/no/such/plugin"], "cannot run `/no/such/plugin`: No such file or directory"),
         (["--socket-dir", f"/var/{'x' * 100}", "--", "true"], "choose a directory with a shorter name"),
         (["--socket-dir", "/dev/null/at/all", "--", "true"], "cannot use directory '/dev/null/at/all'"),

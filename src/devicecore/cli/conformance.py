@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from devicecore.cli.conformance_dra import DRA_SETTINGS, dra_checks, dra_options, dra_run
+from devicecore.cli.conformance_dra import (
+    DRA_SETTINGS,
+    dra_checks,
+    dra_options,
+    dra_run,
+    refuse_options_of_the_other_kind,
+)
 from devicecore.cli.conformance_options import choice_options, plugin_options, report_options
 from devicecore.cli.output import complain
 
@@ -64,6 +70,7 @@ def conformance(
     Exit status 0 if no check of severity must failed, 1 if one failed, 2 if the plugin cannot be run or the directory
     cannot be used.
     """
+    refuse_options_of_the_other_kind(dra=dra)
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC would log every connection that the checks cut
     from devicecore.cli.conformance_report import Reporting, choose, print_list
     from devicecore.conformance.device_plugin import CHECKS, Settings, run

@@ -63,6 +63,12 @@ OPTIONS = (
 DRA_SETTINGS = ("node", "registry_dir", "plugins_dir", "cdi_dir", "env", "claims", "device_class")
 """The names of those that become settings."""
 
+_PLUGIN_SETTINGS = (
+    *("resource", "socket_dir", "allow_shared_directory", "registry", "noticing", "away"),
+    *("provoke_health", "undo_health", "restart"),
+)
+"""The names of the options that only a run without --dra has."""
+
 _SECONDS = {"first": "starting", "timeout": "call", "returning": "returning", "grace": "grace"}
 
 
@@ -71,6 +77,21 @@ def dra_options(command: Callable[P, R]) -> Callable[P, R]:
     for option in reversed(OPTIONS):
         command = option(command)
     return command
+
+
+def refuse_options_of_the_other_kind(*, dra: bool) -> None:
+    """Refuse options that a run with or without --dra would ignore.
+
+    Raises:
+        click.UsageError: one of them was given.
+    """
+    context = click.get_current_context()
+    others = _PLUGIN_SETTINGS if dra else ("full", *DRA_SETTINGS)
+    for option in context.command.params:
+        name = option.name or ""
+        if name in others and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            message = f"{option.opts[0]} is for device plugins." if dra else f"{option.opts[0]} needs --dra."
+            raise click.UsageError(message)
 
 
 def dra_checks(*, full: bool, named: bool) -> "tuple[Check[DriverUnderTest], ...]":

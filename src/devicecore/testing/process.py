@@ -56,7 +56,7 @@ class ExitedEarlyError(PluginProcessError):
             else f"exited early with status {self.status}"
         )
         last = f"last output: {self.output}" if self.output else "it printed nothing"
-        return f"the plugin `{shlex.join(self.command)}` {how}, {last}"
+        return f"`{shlex.join(self.command)}` {how}, {last}"
 
 
 @frozen
@@ -70,7 +70,7 @@ class StillRunningError(PluginProcessError, TimeoutError):
     def __str__(self) -> str:
         last = f"last output: {self.output}" if self.output else "it printed nothing"
         return (
-            f"expected the plugin `{shlex.join(self.command)}` to end within {self.timeout:g} s; it still runs, {last}"
+            f"expected `{shlex.join(self.command)}` to end within {self.timeout:g} s; it still runs, {last}"
         )
 
 
