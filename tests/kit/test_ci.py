@@ -41,12 +41,6 @@ mknod subject.upper/tmp c 0 0
 mount -t overlay -o lowerdir=/,upperdir=image.upper,workdir=image.work none image
 mkdir image/tmp image/subject
 mount -t overlay -o lowerdir=/,upperdir=subject.upper,workdir=subject.work none image/subject
-for place in image image/subject; do # the checkout and its Python may be below the hidden directory
-  for directory in {directories}; do
-    mkdir -p "$place$directory"
-    mount --rbind "$directory" "$place$directory"
-  done
-done
 mount --rbind /proc image/proc
 mount --rbind /dev image/dev
 while [[ $1 == --* ]]; do
@@ -125,7 +119,6 @@ def stand_in_for_docker(temporary: Path) -> None:
         "{command}": shlex.join([sys.executable, str(PLUGIN), "{dir}"]),
         "{prepare}": shlex.quote(prepare),
         "{devicecore}": str(devicecore),
-        "{directories}": shlex.join([str(ROOT), sys.prefix]),
     }
     (temporary / "layers").mkdir()
     for name, text in (("docker", DOCKER), ("container", CONTAINER)):
@@ -224,6 +217,8 @@ def test_the_dockerfile_copies_what_exists_and_installs_known_extras() -> None:
 def test_a_plugin_in_an_image_is_tested_in_its_own_root_directory(tmp_path: Path, command: str) -> None:
     if subprocess.run(["unshare", "--mount", "true"], check=False).returncode:  # noqa: S607 - wherever it is
         pytest.skip("this machine allows no mount namespace")
+    if any(path.is_relative_to("/tmp") for path in (ROOT, Path(sys.prefix))):  # noqa: S108 - nothing is made there
+        pytest.skip("the image has a /tmp of its own, which hides this checkout or its Python")
     ran, outputs = action(tmp_path, image="example.com/plugin:v1", command=command, options=QUICK)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert 'failures="0"' in (tmp_path / "workspace" / outputs["junit"]).read_text()

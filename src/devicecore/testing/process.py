@@ -69,9 +69,7 @@ class StillRunningError(PluginProcessError, TimeoutError):
 
     def __str__(self) -> str:
         last = f"last output: {self.output}" if self.output else "it printed nothing"
-        return (
-            f"expected `{shlex.join(self.command)}` to end within {self.timeout:g} s; it still runs, {last}"
-        )
+        return f"expected `{shlex.join(self.command)}` to end within {self.timeout:g} s; it still runs, {last}"
 
 
 @frozen
