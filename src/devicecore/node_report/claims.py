@@ -56,6 +56,8 @@ class ClaimedHardware:
             device: its id.
             cdi_devices: the CDI names that the plugin gave to the holder of this device alone.
         """
+        if not self._prepared:
+            return None
         id_ = device.partition(_REPLICA)[0]
         address = pci_address(id_)
         if address is not None and address in self._by_address:

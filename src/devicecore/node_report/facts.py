@@ -4,7 +4,7 @@ Laws: a holder that no second source confirms is `unknown`, not `live`. A device
 and the pod-resources API were both read and neither names a holder.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from enum import Enum
 from functools import cached_property
 
@@ -210,13 +210,13 @@ class Facts:
         return found
 
     @cached_property
-    def in_use(self) -> Mapping[str, tuple[str, ...]]:
-        """The devices of each resource that owners hold, without owners whose pods are known to be gone."""
+    def in_use(self) -> Mapping[str, Set[str]]:
+        """The devices of each resource that owners hold, in order, without owners whose pods are known to be gone."""
         found: dict[str, dict[str, None]] = {}
         for allocation in self.allocations:
             if allocation.owner.state is not OwnerState.STALE:
                 found.setdefault(allocation.resource, {}).update(dict.fromkeys(allocation.devices))
-        return {resource: tuple(devices) for resource, devices in found.items()}
+        return {resource: devices.keys() for resource, devices in found.items()}
 
     @property
     def holders_are_known(self) -> bool:

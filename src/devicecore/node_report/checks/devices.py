@@ -73,7 +73,7 @@ def more_allocated_than_allocatable(facts: Facts) -> Iterator[Found]:
         if allocatable is not None and len(devices) > allocatable:
             sentence = f"Containers hold {devices_of([*devices], resource)}, but only {allocatable:,} are allocatable."
             evidence = (*_holders(facts, resource, [*devices]), Evidence(source, f"{what}: {allocatable:,}"))
-            yield Found(sentence, evidence, resource, devices)
+            yield Found(sentence, evidence, resource, (*devices,))
 
 
 def node_status_differs(facts: Facts) -> Iterator[Found]:
