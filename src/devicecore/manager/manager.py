@@ -337,7 +337,8 @@ class DeviceManager:
     def evict(self, pods: Iterable[PodUid]) -> None:
         """Free the devices of pods that are no longer active, and remove these pods from the checkpoint.
 
-        If the store takes longer than a second, `evict` returns before the checkpoint is saved.
+        `evict` saves the checkpoint, so it takes as long as the store. While the store is busy with another save, `evict`
+        waits for a second at most and leaves its change to the next save.
 
         Raises:
             ManagerNotStartedError: the manager was never started. Nothing is forgotten.
@@ -349,7 +350,7 @@ class DeviceManager:
         self._check_running()
         self._turns.end_abandoned()
         self._pods.forget(uids)
-        self._saver.request()
+        self._saver.save()
 
     def update_allocated_devices(self) -> None:
         """Forget the pods that the pod source no longer lists (kubelet: `UpdateAllocatedDevices`, kubelet.md 5.3).
@@ -360,7 +361,7 @@ class DeviceManager:
         self._check_process()
         self._turns.end_abandoned()
         if self._pods.sweep():
-            self._saver.request()
+            self._saver.save()
 
     def tick(self) -> NodeStatus:
         """Do what is due, and return the status. Call it every 10 seconds, as often as a kubelet calls `GetCapacity`.

@@ -3,9 +3,9 @@
 Law: the allocations of a pod are in the store before its admission returns, and no older state is saved after a newer
 one. After the end of a run nothing is saved, because the store may belong to the next owner.
 
-An admission saves in its own thread. If several wait, the first one saves the changes of all with one write. Other
-changes (events, evictions, time) are saved by a thread of the saver, so a store that hangs delays only admissions that
-need it.
+An admission saves in its own thread. If several wait, the first one saves the changes of all with one write. An eviction
+saves in its own thread too, unless a save is under way. Other changes (events, time) are saved by a thread of the saver,
+so a store that hangs delays only the calls that need it.
 """
 
 import logging
@@ -177,6 +177,17 @@ class Saver:
             commit.state = now
         return None
 
+    def save(self) -> None:
+        """Save the current state in the caller's thread. While the store is called already, do what `request` does.
+
+        A failed save is logged, and the next save includes its changes.
+        """
+        if self._call is not None:
+            self.request()
+            return
+        self.is_behind = True
+        self._save_now()
+
     def request(self, *, wait: bool = True) -> None:
         """Ask the saver's thread to save the current state.
 
@@ -202,15 +213,16 @@ class Saver:
                 self._save_or_log()
 
     def _save_or_log(self) -> None:
-        self.is_behind = False  # before the state is read, because it may change during the save
+        value = self._state.value
         try:
-            self._save(self._state.value)
+            self._save(value)
         except DeviceCoreError as error:
-            self.is_behind = True
             _log.error("%s", error)
         except Exception:  # noqa: BLE001 - a mistake of the store; there is no caller to raise it to
-            self.is_behind = True
             _log.exception("saving the checkpoint failed")
+        else:
+            # Not before the save, because an interrupt may end it. A newer state has its own request.
+            self.is_behind = self._state.value is not value
 
     def _save(self, value: NodeState) -> None:
         """Make `value` durable; the caller holds the lock."""
