@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -28,6 +29,7 @@ class Duration(NamedTuple):
     cpu: float | None = None
 
 
+LARGE = 3000  # devices; a list of as many is read with a pause after it
 Times = Generator[Duration, None, None]
 TWO_NODES = Topology((NumaNode(0), NumaNode(1)), Policy.BEST_EFFORT)
 
@@ -144,9 +146,11 @@ def _over_grpc(size: Size) -> Iterator[tuple[Bench, Callable[[int], float]]]:
 def list_over_grpc(size: Size) -> Times:
     """A changed list of devices arrives over gRPC, until capacity shows it; one more or one less than before."""
     with _over_grpc(size) as (_, send):
-        while True:
-            yield Duration(send(size.devices - 1))
-            yield Duration(send(size.devices))
+        for count in cycle((size.devices - 1, size.devices)):
+            seconds = send(count)
+            yield Duration(seconds)
+            if size.devices >= LARGE:
+                time.sleep(4 * seconds)  # a plugin that sends large lists without a pause is made to wait
 
 
 def admit_over_grpc(size: Size) -> Times:
