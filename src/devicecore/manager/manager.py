@@ -337,8 +337,8 @@ class DeviceManager:
     def evict(self, pods: Iterable[PodUid]) -> None:
         """Free the devices of pods that are no longer active, and remove these pods from the checkpoint.
 
-        `evict` saves the checkpoint, so it takes as long as the store. While the store is busy with another save, `evict`
-        waits for a second at most and leaves its change to the next save.
+        `evict` saves the checkpoint, so it takes as long as the store. While the store is busy with another save,
+        `evict` waits for a second at most and leaves its change to the next save.
 
         Raises:
             ManagerNotStartedError: the manager was never started. Nothing is forgotten.

@@ -3,9 +3,9 @@
 Law: the allocations of a pod are in the store before its admission returns, and no older state is saved after a newer
 one. After the end of a run nothing is saved, because the store may belong to the next owner.
 
-An admission saves in its own thread. If several wait, the first one saves the changes of all with one write. An eviction
-saves in its own thread too, unless a save is under way. Other changes (events, time) are saved by a thread of the saver,
-so a store that hangs delays only the calls that need it.
+An admission saves in its own thread. If several wait, the first one saves the changes of all with one write. An
+eviction saves in its own thread too, unless a save is under way. Other changes (events, time) are saved by a thread of
+the saver, so a store that hangs delays only the calls that need it.
 """
 
 import logging

@@ -4,7 +4,8 @@ Laws: a holder that no second source confirms is `unknown`, not `live`. A device
 and the pod-resources API were both read and neither names a holder.
 """
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from enum import Enum
 from functools import cached_property
 
@@ -210,7 +211,7 @@ class Facts:
         return found
 
     @cached_property
-    def in_use(self) -> Mapping[str, Set[str]]:
+    def in_use(self) -> Mapping[str, AbstractSet[str]]:
         """The devices of each resource that owners hold, in order, without owners whose pods are known to be gone."""
         found: dict[str, dict[str, None]] = {}
         for allocation in self.allocations:
