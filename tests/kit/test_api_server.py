@@ -565,6 +565,12 @@ def test_what_is_served_can_be_found_out(server: LocalApiServer) -> None:
     assert {"resourceslices", "resourceclaims", "resourceclaims/status"} <= {one["name"] for one in resources}
 
 
+def test_a_client_finds_a_kind_by_its_short_and_singular_name(server: LocalApiServer) -> None:
+    whole = {one["name"]: one for one in ask(server, "GET", "/api/v1").body["resources"]}
+    assert (whole["pods"]["singularName"], whole["pods"]["shortNames"]) == ("pod", ["po"])
+    assert whole["pods/status"]["singularName"] == ""
+
+
 def test_an_unknown_kind_names_those_that_there_are(server: LocalApiServer) -> None:
     with pytest.raises(ValueError, match="no kind 'Gpu'; it has Namespace, Node"):
         server.create({"kind": "Gpu"})

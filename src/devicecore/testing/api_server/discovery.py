@@ -6,7 +6,7 @@ Law: the documents name exactly the kinds and versions that the server serves.
 from collections.abc import Mapping
 
 from devicecore.testing.api_server import status
-from devicecore.testing.api_server.kinds import KINDS
+from devicecore.testing.api_server.kinds import KINDS, Kind
 from devicecore.testing.api_server.status import Json
 
 PROBES = ("healthz", "livez", "readyz")
@@ -52,16 +52,17 @@ def _group(group: str, versions: tuple[str, ...]) -> Json:
 def _resources(group: str, version: str) -> Json:
     verbs = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
     kinds = [kind for kind in KINDS if kind.group == group]
-    whole = [{"name": kind.plural, "namespaced": kind.namespaced, "kind": kind.kind, "verbs": verbs} for kind in kinds]
-    parts = [
-        {
-            "name": f"{kind.plural}/status",
-            "namespaced": kind.namespaced,
-            "kind": kind.kind,
-            "verbs": ["get", "patch", "update"],
-        }
-        for kind in kinds
-        if kind.has_status
+    whole = [
+        _resource(kind, kind.plural, verbs) | {"singularName": kind.kind.lower()} | _short_names(kind) for kind in kinds
     ]
+    parts = [_resource(kind, f"{kind.plural}/status", ["get", "patch", "update"]) for kind in kinds if kind.has_status]
     group_version = f"{group}/{version}" if group else version
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": whole + parts}
+
+
+def _resource(kind: Kind, name: str, verbs: list[str]) -> Json:
+    return {"name": name, "singularName": "", "namespaced": kind.namespaced, "kind": kind.kind, "verbs": verbs}
+
+
+def _short_names(kind: Kind) -> Json:
+    return {"shortNames": list(kind.short_names)} if kind.short_names else {}

@@ -23,6 +23,7 @@ class Kind:
     kind: str
     plural: str
     group: str = ""
+    short_names: tuple[str, ...] = ()
     namespaced: bool = False
     has_status: bool = False
     has_generation: bool = False
@@ -60,12 +61,19 @@ class Kind:
 
 _NAMED = ("metadata.name", "metadata.namespace")
 
-NAMESPACE = Kind("Namespace", "namespaces", has_status=True)
+NAMESPACE = Kind("Namespace", "namespaces", short_names=("ns",), has_status=True)
 KINDS = (
     NAMESPACE,
-    Kind("Node", "nodes", has_status=True),
-    Kind("Pod", "pods", namespaced=True, has_status=True, selectable=(*_NAMED, "spec.nodeName", "status.phase")),
-    Kind("Event", "events", namespaced=True, selectable=_NAMED),
+    Kind("Node", "nodes", short_names=("no",), has_status=True),
+    Kind(
+        "Pod",
+        "pods",
+        short_names=("po",),
+        namespaced=True,
+        has_status=True,
+        selectable=(*_NAMED, "spec.nodeName", "status.phase"),
+    ),
+    Kind("Event", "events", short_names=("ev",), namespaced=True, selectable=_NAMED),
     Kind(
         "ResourceSlice",
         "resourceslices",
