@@ -12,7 +12,8 @@ from attrs import field, frozen
 from devicecore.conformance.model import Check, Failure, Severity, Skip
 
 if TYPE_CHECKING:
-    from devicecore.conformance.dra.driver import Claim, DriverUnderTest
+    from devicecore.conformance.dra.claims import Claim
+    from devicecore.conformance.dra.driver import DriverUnderTest
 
 
 class DevicesInUse(Skip):

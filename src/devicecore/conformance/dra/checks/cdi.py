@@ -11,7 +11,8 @@ from pathlib import Path
 from attrs import frozen
 
 from devicecore.conformance.dra.cdi import UnresolvableError, cdi_files, problem_of, read_spec, resolve
-from devicecore.conformance.dra.driver import Claim, DriverUnderTest
+from devicecore.conformance.dra.claims import Claim
+from devicecore.conformance.dra.driver import DriverUnderTest
 from devicecore.conformance.dra.events import KILL
 from devicecore.conformance.dra.steps import Parts, across, check
 from devicecore.conformance.dra.written import WatchedDirectory

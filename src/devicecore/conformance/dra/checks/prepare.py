@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from devicecore.adapters.grpc_unix.dra import calls
 from devicecore.conformance.connection import CallFailedError
-from devicecore.conformance.dra.driver import Claim, DriverUnderTest, devices_in
+from devicecore.conformance.dra.claims import Claim
+from devicecore.conformance.dra.driver import DriverUnderTest, devices_in
 from devicecore.conformance.dra.events import KILL, REBOOT
 from devicecore.conformance.dra.published import SliceDevice
 from devicecore.conformance.dra.steps import Parts, across, check

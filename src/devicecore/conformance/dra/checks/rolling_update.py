@@ -15,7 +15,8 @@ from devicecore.conformance.connection import CallFailedError
 from devicecore.conformance.dra.cdi import UnresolvableError, resolve
 from devicecore.conformance.dra.checks.cdi import directories
 from devicecore.conformance.dra.checks.process import own_process
-from devicecore.conformance.dra.driver import Claim, DriverUnderTest, devices_in
+from devicecore.conformance.dra.claims import Claim
+from devicecore.conformance.dra.driver import DriverUnderTest, devices_in
 from devicecore.conformance.dra.kubelet import DriverInstance
 from devicecore.conformance.dra.steps import check
 from devicecore.conformance.model import Failure, Severity, Skip, counted, require

@@ -10,7 +10,8 @@ from contextlib import suppress
 from devicecore.conformance.connection import CallFailedError
 from devicecore.conformance.dra.checks.prepare import error_for, ready_devices
 from devicecore.conformance.dra.checks.unprepare import own_cdi_names, require_undone
-from devicecore.conformance.dra.driver import Claim, DriverUnderTest
+from devicecore.conformance.dra.claims import Claim
+from devicecore.conformance.dra.driver import DriverUnderTest
 from devicecore.conformance.dra.events import CORRUPTION
 from devicecore.conformance.dra.steps import Parts, across, check
 from devicecore.conformance.model import Failure, Severity, Skip, counted, require

@@ -19,7 +19,8 @@ from devicecore.conformance.dra.checks.prepare import (
     require_keys,
     rows,
 )
-from devicecore.conformance.dra.driver import Claim, DriverUnderTest
+from devicecore.conformance.dra.claims import Claim
+from devicecore.conformance.dra.driver import DriverUnderTest
 from devicecore.conformance.dra.events import KILL, LOSS, REBOOT
 from devicecore.conformance.dra.steps import Parts, across, check
 from devicecore.conformance.model import Failure, Severity, Skip, counted, require, some

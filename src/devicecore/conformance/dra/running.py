@@ -1,0 +1,317 @@
+"""A driver as a process that a kubelet has registered.
+
+Law: a check finds the driver registered, even if the check before it has ended the driver. If the driver cannot be
+brought back, the check is skipped.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from attrs import frozen
+
+from devicecore.conformance.dra.environment import POD_UID, Environment
+from devicecore.conformance.dra.kubelet import DriverInstance, DriverKubelet
+from devicecore.conformance.dra.processes import end_all
+from devicecore.conformance.dra.settings import DriverTestSettings
+from devicecore.conformance.model import Skip, counted
+from devicecore.system.sockets import socket_identity
+from devicecore.testing.api_server import LocalApiServer
+from devicecore.testing.process import PluginProcess, StillRunningError
+
+T = TypeVar("T")
+
+_POLL_INTERVAL = 0.02  # seconds
+_MAX_EXITS = 3  # after which an unregistered driver is not started again within one wait
+_EXIT_PAUSE = 0.3  # seconds from an exit to the next start
+_COMES_BACK = 2.0  # seconds for a driver that is about to register
+_DIAL = 5.0  # seconds to reach a service
+_LAST_GRACE = 2.0  # seconds from SIGTERM to SIGKILL at the end of the run
+
+
+@frozen
+class Return:
+    """How the driver came back after an event.
+
+    Attributes:
+        seconds: until it was registered again; None if it was not.
+        problem: why not; empty if it was.
+        status: the exit status of the process that was ended; None if it was killed.
+        ended_after: seconds until that process ended.
+        left: sockets of that process that were there after its end.
+        kept_slices: whether there were slices after its end.
+    """
+
+    seconds: float | None
+    problem: str = ""
+    status: int | None = None
+    ended_after: float = 0.0
+    left: tuple[str, ...] = ()
+    kept_slices: bool = True
+
+
+class RunningDriver:
+    """A driver as a process, and its registration.
+
+    Args:
+        environment: its surroundings, entered.
+        command: starts it; placeholders are replaced.
+        settings: how it is tested.
+    """
+
+    def __init__(self, environment: Environment, command: Sequence[str], settings: DriverTestSettings) -> None:
+        self.environment = environment
+        self.api: LocalApiServer = environment.api
+        self.kubelet: DriverKubelet = DriverKubelet(environment.registry)
+        self.settings = settings
+        self.process: PluginProcess | None = None
+        self.exits: list[str] = []
+        """One sentence for each time that the process ended by itself."""
+        self.returns: dict[str, Return] = {}
+        """How the driver came back after the events of this run: killed, rebooted, corrupted, terminated."""
+        self.was_seen: bool = False
+        """Whether the driver has made a registration socket or a request."""
+        self.started_at: float = 0.0
+        """When the process was started last, in seconds of `time.monotonic`."""
+        self.asked_before: int = 0
+        """How many requests the API server had at that time."""
+        self._command = tuple(command)
+        self._deadline = time.monotonic() + settings.budget
+        self._name = ""
+        self._is_lost = False
+        self._last_output = ""
+        self._finding = threading.RLock()
+
+    # --- its process --------------------------------------------------------------------------------------------------
+
+    @property
+    def output(self) -> str:
+        """The end of what the driver printed, with the end of its former process if it was started again."""
+        return "\n".join(text for text in (self._last_output, self.process.last_output if self.process else "") if text)
+
+    @property
+    def has_instances(self) -> bool:
+        """Whether two processes of it can run at once: its command or environment names `{pod_uid}`."""
+        return any("{pod_uid}" in text for text in (*self._command, *self.settings.environment.values()))
+
+    def spawn(self, pod_uid: str = POD_UID) -> PluginProcess:
+        """Start a process of the driver. `run` ends it if the caller does not.
+
+        Raises:
+            CannotRunError: the program does not exist or may not be run.
+        """
+        command = [self.environment.expand(word, pod_uid) for word in self._command]
+        return PluginProcess(command, self.environment.plugins, environment=self.environment.variables(pod_uid))
+
+    def start(self) -> None:
+        """Start the process, and end the former one."""
+        self.kill()
+        if self.process is not None:
+            self._last_output = self.process.last_output
+        self.started_at, self.asked_before = time.monotonic(), len(self.api.requests)
+        self.process = self.spawn()
+
+    def kill(self) -> None:
+        """Kill all processes of the driver, so that they clean nothing up."""
+        if self.process is not None:
+            self.process.kill()
+        self._end_all()
+        self.kubelet.disconnect()
+
+    def stop(self) -> None:
+        """End everything: the driver first, then the kubelet."""
+        try:
+            if self.process is not None:
+                self.process.terminate()
+                with suppress(StillRunningError):
+                    self.process.wait(_LAST_GRACE)
+                self.kill()  # before `stop`, which waits until no daemon has the pipe of its output
+                self.process.stop(grace=0.0)
+        finally:
+            self.kubelet.stop()
+
+    def _end_all(self) -> None:
+        end_all(self.environment.marker, with_adopted=self.settings.owns_children)
+
+    def wait(self, look: Callable[[], T | None], timeout: float) -> T | None:
+        """Wait until `look` returns something true and return that; None after `timeout` seconds.
+
+        A process that ends by itself is started again, as Kubernetes does.
+
+        Raises:
+            Skip: no time is left for the run.
+        """
+        deadline = time.monotonic() + timeout
+        exits = 0
+        while True:
+            if seen := look():
+                return seen
+            now = time.monotonic()
+            if now >= deadline:
+                return None
+            if now >= self._deadline:
+                self._skip_for_time()
+            if self.process is not None and self.process.failure is not None:
+                exits += 1
+                self.exits.append(str(self.process.failure))
+                if exits > _MAX_EXITS:
+                    return None
+                time.sleep(_EXIT_PAUSE)
+                self.start()
+            time.sleep(_POLL_INTERVAL)
+
+    @property
+    def has_exited(self) -> bool:
+        """Whether the process has ended by itself and was not started again yet."""
+        return self.process is not None and self.process.failure is not None
+
+    @property
+    def time_left(self) -> float:
+        """Seconds until the end of the run."""
+        return max(self._deadline - time.monotonic(), 0.0)
+
+    def require_time(self) -> None:
+        """Do nothing if there is time for another check.
+
+        Raises:
+            Skip: there is none.
+        """
+        if not self.time_left:
+            self._skip_for_time()
+
+    def _skip_for_time(self) -> None:
+        reason = (
+            f"the {self.settings.budget:g} seconds of the run are over; devicecore conformance --only makes it alone"
+        )
+        raise Skip(reason)
+
+    # --- registration -------------------------------------------------------------------------------------------------
+
+    def wait_for_first(self) -> DriverInstance | None:
+        """Wait until a registration socket was found and the registration has succeeded or failed."""
+
+        def look() -> DriverInstance | None:
+            self.was_seen = self.was_seen or bool(self.kubelet.instances or self.api.requests)
+            found = self.kubelet.instances
+            return next((one for one in found if one.registered_at or (one.problem and one.stage != "dial")), None)
+
+        if not self.kubelet.instances or look() is None:
+            left = self.started_at + self.settings.starting - time.monotonic()
+            self.wait(look, max(left, 0.0))
+        return look() or next(iter(self.kubelet.instances), None)
+
+    @property
+    def first(self) -> DriverInstance:
+        """The first registration socket, registered or refused.
+
+        Raises:
+            Skip: there is none.
+        """
+        first = self.wait_for_first()
+        if first is None:
+            reason = "the driver made no registration socket"
+            raise Skip(reason)
+        return first
+
+    @property
+    def instance(self) -> DriverInstance:
+        """The instance that a kubelet calls. A driver that is not registered is started again once.
+
+        Raises:
+            Skip: there is none.
+        """
+        with self._finding:  # checks make calls at the same time
+            self.wait_for_first()
+            found = self.kubelet.newest
+            if found is None and not self._is_lost:
+                found = self._bring_back()
+            if found is None:
+                reason = f"the driver is not registered: {self.not_registered_because()}"
+                raise Skip(reason)
+            self._is_lost = False
+            return found
+
+    @property
+    def reachable(self) -> DriverInstance:
+        """The instance that a kubelet calls, whose service can be reached.
+
+        Raises:
+            Skip: there is none.
+        """
+        found = self.instance
+        found.is_unreachable = not found.connection.dial(0.1 if found.is_unreachable else _DIAL)
+        if found.is_unreachable:
+            reason = f"the driver's service cannot be reached: {found.connection.why_not()}"
+            raise Skip(reason)
+        return found
+
+    def not_registered_because(self) -> str:
+        """Return why the driver is not registered."""
+        present = [one for one in self.kubelet.instances if not one.is_gone]
+        if present:
+            return present[-1].problem or "the registration is under way"
+        parts = [f"there is no socket in {self.environment.registry}", *self.exits[-1:]]
+        return "; ".join(parts)
+
+    def _bring_back(self) -> DriverInstance | None:
+        """Start a lost driver as in a new container: without its former sockets."""
+        self._is_lost = True
+        if not any(one.registered_at for one in self.kubelet.history):
+            return None  # another start would change nothing
+        found = self.wait(lambda: self.kubelet.newest, min(_COMES_BACK, self.settings.returning))
+        if found is None:
+            self.kill()
+            for instance in self.kubelet.history:
+                for path in {instance.path, instance.endpoint}:
+                    if socket_identity(path) is not None and self.environment.has(path):
+                        Path(path).unlink(missing_ok=True)
+            self.start()
+            found = self.wait(lambda: self.kubelet.newest, self.settings.returning)
+        self._is_lost = found is None
+        return found
+
+    @property
+    def name(self) -> str:
+        """The driver's name.
+
+        Raises:
+            Skip: it is not known.
+        """
+        if not self._name:
+            info = self.first.info
+            self._name = info.name if info is not None else ""
+        if not self._name:
+            reason = f"the driver is not registered: {self.not_registered_because()}"
+            raise Skip(reason)
+        return self._name
+
+    @property
+    def known_name(self) -> str:
+        """The driver's name; empty if it is not known."""
+        return self._name
+
+    # --- restarts -----------------------------------------------------------------------------------------------------
+
+    def wait_registered(self, since: float) -> Return:
+        """Wait for an instance that was found after `since`, in seconds of `time.monotonic`."""
+
+        def look() -> DriverInstance | None:
+            return next((one for one in reversed(self.kubelet.registered) if one.found_at >= since), None)
+
+        found = self.wait(look, self.settings.returning)
+        if found is None:
+            limit = counted(self.settings.returning, "second")
+            return Return(None, f"it was not registered again within {limit}: {self.not_registered_because()}")
+        return Return(found.registered_at - since)
+
+    def restart(self, event: str, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Kill the driver, do something, start it, and note in `returns` how it came back."""
+        _ = self.instance
+        self.kill()
+        meanwhile()
+        began = time.monotonic()
+        self.start()
+        self.returns[event] = self.wait_registered(began)
