@@ -190,7 +190,9 @@ def test_a_corrupt_file_is_shown_with_a_warning(devicecore: Run) -> None:
     """What can be read is shown, and status 1 says that it is not what was written."""
     ran = devicecore("checkpoint", "show", AS_PRINTED)
     assert (ran.returncode, len(ran.stderr.splitlines())) == (1, 1)
-    assert ran.stdout.startswith(f"{AS_PRINTED}: checksum (format 1, 1 entry, 1 resource, checksum 3602853121)\n")
+    assert ran.stdout.startswith(
+        f"{AS_PRINTED}: the checksum is wrong (format 1, 1 entry, 1 resource, checksum 3602853121)\n"
+    )
     assert "podtest-8" in ran.stdout
     assert "checkpoint is corrupted" in ran.stderr
     assert "corrupted" not in ran.stdout  # on a terminal, it would be there twice

@@ -1,13 +1,16 @@
 """The command as such: help, errors, and what it does not load."""
 
+import inspect
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 import pytest
 
+from devicecore.cli.commands import devicecore as commands
 from devicecore.domain.checkpoint import CheckpointData, encode
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -26,6 +29,36 @@ def test_every_command_explains_itself_with_an_example(devicecore: Run, command:
     assert ran.returncode == 0
     assert ran.stdout.startswith(f"Usage: devicecore {command}".rstrip())
     assert "\n  $ devicecore " in ran.stdout
+
+
+def every_command(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield (*path, name), command
+        if isinstance(command, click.Group):
+            yield from every_command(command, *path, name)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_an_example_stays_on_one_line_however_narrow_the_terminal(columns: int) -> None:
+    """What a user copies from `--help` is one command."""
+    for path, command in every_command(commands):
+        written = [line.strip() for line in inspect.cleandoc(command.help or "").splitlines()]
+        examples = {line for line in written if line.startswith("$ ")}
+        context = click.Context(command, info_name=path[-1], terminal_width=columns)
+        shown = {line.strip() for line in command.get_help(context).splitlines()}
+        assert examples, path
+        assert examples <= shown, path
+
+
+def test_the_list_of_commands_says_of_each_what_it_does_in_a_whole_sentence() -> None:
+    """At 80 columns, click would cut a longer first sentence."""
+    groups = [commands, *(command for _, command in every_command(commands) if isinstance(command, click.Group))]
+    for group in groups:
+        listed = group.get_help(click.Context(group, terminal_width=80)).partition("Commands:")[2].splitlines()
+        assert [line for line in listed if line.endswith("...")] == []
 
 
 def test_the_version_is_told(devicecore: Run) -> None:

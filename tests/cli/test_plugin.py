@@ -256,11 +256,25 @@ def test_it_ends_with_its_input(start: Start, short_path: Path) -> None:
     assert (plugin.wait(SOON), list(short_path.iterdir())) == (0, [])
 
 
+def test_a_folder_that_cannot_be_read_is_named(devicecore_process: Start, short_path: Path) -> None:
+    """The plugin waits for the folder, and says so."""
+    folder = short_path / "folder"
+    plugin = devicecore_process(
+        "plugin", "directory", "--resource", "example.com/g", "--socket-dir", str(short_path), str(folder)
+    )
+    assert f" {folder} cannot be read, so there are no devices until it can be: No such file" in read_until(
+        plugin, "no d"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         ("", "Missing option '--resource'."),
-        ("--resource gpu", 'the ResourceName "gpu" is invalid'),
+        (
+            "--resource gpu",
+            "'gpu' is not an extended resource: expected a domain, a slash and a name, such as example.com/",
+        ),
         ("--resource a.b/c --count -1", "-1 is not in the range x>=0"),
         ("--resource a.b/c --numa-nodes 0,-1", "'0,-1' is not a list of numbers such as 0,1 or 0-3."),
         ("--resource a.b/c --count 3 --unhealthy 3", "--unhealthy 3: there are only 3 devices, numbered from 0."),

@@ -27,12 +27,16 @@ _strict_option = click.option("--strict", is_flag=True, help="Exit with status 1
 
 @click.group()
 def checkpoint() -> None:
-    """Examine, repair and compare a kubelet's checkpoint of which pod has which devices.
+    """Examine, repair and compare a kubelet's checkpoint.
 
+    The checkpoint says which pod has which devices.
+
+    \b
     $ devicecore checkpoint verify /var/lib/kubelet/device-plugins
 
     verify, show and diff also take dra_manager_state, the kubelet's file of prepared ResourceClaims.
 
+    \b
     $ devicecore checkpoint show /var/lib/kubelet/dra_manager_state
 
     No command changes the file that it is given: repair and convert write a new one.
@@ -62,6 +66,7 @@ def verify(*, as_json: bool, strict: bool, files: tuple[str, ...]) -> int:
     and a claim with two entries give warnings. A file of a kubelet before 1.32 has the verdict checksum, because later
     kubelets refuse it.
 
+    \b
     $ devicecore checkpoint verify --json /backup/*/kubelet_internal_checkpoint
     """
     from devicecore.domain.errors import StoreError
@@ -104,8 +109,8 @@ def show(
     registered. FILE is one for `checkpoint verify`, and the warnings are the same. If the verdict is not ok, what can
     be read is shown, with exit status 1. Of a dra_manager_state, shows each claim with its pods and devices.
 
+    \b
     $ devicecore checkpoint show /var/lib/kubelet/device-plugins
-
     $ devicecore checkpoint show --resource example.com/gpu --free /var/lib/kubelet/device-plugins
     """
     from devicecore.cli.checkpoint_show import Filter, document, print_checkpoint
@@ -128,7 +133,8 @@ def show(
     if as_json:
         print_json(document(file, report, data, shown))
     elif is_readable:
-        click.echo(foreign_text(f"{file}: {report.verdict.value} {facts(report)}", MAX_SENTENCE))
+        said = "ok" if report.verdict is FileVerdict.OK else "the checksum is wrong"
+        click.echo(foreign_text(f"{file}: {said} {facts(report)}", MAX_SENTENCE))
         print_checkpoint(report, data, shown)
     for warning in () if as_json else warnings:
         complain("devicecore checkpoint show", f"warning: {warning}")

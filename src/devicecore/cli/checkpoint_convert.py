@@ -36,6 +36,7 @@ def convert(*, as_json: bool, wanted: str, output: str | None, force: bool, file
     What is lost or assumed is said on stderr. FILE is one for `checkpoint verify`. If its checksum is wrong or it
     cannot be read, nothing is written, and the exit status is 1: see `checkpoint repair`.
 
+    \b
     $ devicecore checkpoint convert --to 1 -o old-format /var/lib/kubelet/device-plugins
     """
     from devicecore.domain.checkpoint import FileVerdict, decode, encode, judge

@@ -47,6 +47,7 @@ def diff(*, as_json: bool, before: str, after: str) -> int:
     BEFORE and AFTER are files for `checkpoint verify`. A file with a wrong checksum is compared, with a warning. The
     exit status is 0 if nothing differs, 1 if something does, and 2 if a file cannot be read.
 
+    \b
     $ devicecore checkpoint diff /backup/kubelet_internal_checkpoint /var/lib/kubelet/device-plugins
     """
     from devicecore.domain.checkpoint import Difference, difference

@@ -37,6 +37,7 @@ def devicecore() -> None:
 
     Start with a demonstration on this machine, which takes a few seconds:
 
+    \b
     $ devicecore demo
 
     The exit status is 0 if all is well, 1 for a negative finding, and 2 for wrong usage or something that cannot be

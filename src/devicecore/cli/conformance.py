@@ -48,15 +48,19 @@ def conformance(
     release: str,
     **settings: Any,  # noqa: ANN401 - click made each of the type that its field of Settings has
 ) -> int:
-    """Run the conformance checks over a device plugin or a DRA driver, in any language.
+    """Test a device plugin or a DRA driver, in any language.
+
+    Runs the conformance checks of docs/conformance.md over it, each of which says what it expects and what came.
 
     COMMAND starts the plugin. In COMMAND, {dir} is replaced by the socket directory and {socket} by the kubelet's
     socket in it. The environment variables DEVICE_PLUGIN_PATH and KUBELET_SOCKET are set to the same paths:
 
-    $ devicecore conformance -- ./my-plugin --kubelet-dir {dir}
+    \b
+    $ devicecore conformance -- ./my-plugin --device-plugin-path {dir}
 
     A plugin whose directory is fixed is tested where that directory is free, for example in a container:
 
+    \b
     $ devicecore conformance --socket-dir /var/lib/kubelet/device-plugins -- ./my-plugin
 
     Without COMMAND, start the plugin by hand.
@@ -65,6 +69,7 @@ def conformance(
     CDI files. {kubeconfig}, {node}, {registry}, {plugins}, {cdi} and {pod_uid} are replaced in it; KUBECONFIG,
     NODE_NAME and CDI_ROOT are set:
 
+    \b
     $ devicecore conformance --dra -- ./my-driver --kubeconfig {kubeconfig} --cdi-root {cdi}
 
     Exit status 0 if no check of severity must failed, 1 if one failed, 2 if the plugin cannot be run or the directory

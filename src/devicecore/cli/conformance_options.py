@@ -8,6 +8,7 @@ from typing import ParamSpec, TypeVar
 
 import click
 
+from devicecore.cli.options import extended_resource
 from devicecore.cli.output import json_option
 
 P = ParamSpec("P")
@@ -16,7 +17,13 @@ R = TypeVar("R")
 _SECONDS = click.FloatRange(min=0.1)
 
 _PLUGIN = (
-    click.option("--resource", default="", help="The resource to test; by default the first that registers."),
+    click.option(
+        "--resource",
+        default="",
+        metavar="NAME",
+        callback=extended_resource,
+        help="The resource to test, such as example.com/gpu; by default the first that registers.",
+    ),
     click.option(
         "--socket-dir",
         "--dir",

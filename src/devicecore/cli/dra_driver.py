@@ -35,6 +35,7 @@ def dra_driver() -> None:
 
     Offer devices that do not exist to a kubelet and a scheduler.
 
+    \b
     $ devicecore dra-driver simulated --name gpu.example.com --node worker-1
     """
 
@@ -105,11 +106,14 @@ def simulated(
     The devices are dev-0, dev-1, and so on. The driver publishes them as ResourceSlices, and writes these again if
     they are deleted or changed. A container with a claim gets an environment variable for each device, by CDI.
 
-    A claim may have parameters: {"apiVersion": "simulated.devicecore/v1", "kind": "DeviceConfig", "env": {"A": "b"}}
-    adds the variable A.
+    A claim may have parameters. These add the variable A:
+
+    \b
+    {"apiVersion": "simulated.devicecore/v1", "kind": "DeviceConfig", "env": {"A": "b"}}
 
     SIGTERM or Ctrl-C ends the driver and removes its sockets. The ResourceSlices stay for its next instance.
 
+    \b
     $ devicecore dra-driver simulated --name gpu.example.com --node worker-1 --count 4 --unhealthy 3
 
     With --commands, lines on standard input change devices: `unhealthy 3`, `healthy 3`, or `count 6`. The driver ends

@@ -25,6 +25,19 @@ def numbers(context: click.Context, option: click.Parameter, text: str) -> tuple
     return tuple(_all(found for found in ranges if found))
 
 
+def extended_resource(context: click.Context, option: click.Parameter, text: str) -> str:
+    """Read the name of an extended resource; an empty text stays empty."""
+    from devicecore.domain.model import is_extended_resource
+
+    if text and not is_extended_resource(text):
+        message = (
+            f"{text!r} is not an extended resource: expected a domain, a slash and a name, such as example.com/gpu, "
+            "and no domain of Kubernetes itself."
+        )
+        raise click.BadParameter(message, context, option)
+    return text
+
+
 def _range(word: str) -> range | None:
     found = _RANGE.fullmatch(word)
     if found is None:

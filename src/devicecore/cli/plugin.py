@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 import click
 from attrs import frozen
 
-from devicecore.cli.options import numbers
+from devicecore.cli.options import extended_resource, numbers
 from devicecore.cli.signals import Signals
 
 if TYPE_CHECKING:
@@ -103,12 +103,20 @@ def plugin() -> None:
 
     Offer devices that do not exist, or files, to a kubelet: to a real one, or to `devicecore kubelet`.
 
+    \b
     $ devicecore plugin simulated --resource example.com/gpu
     """
 
 
 @plugin.command()
-@click.option("--resource", required=True, envvar="resourcename", help="Extended resource name, or $resourcename.")
+@click.option(
+    "--resource",
+    required=True,
+    metavar="NAME",
+    envvar="resourcename",
+    callback=extended_resource,
+    help="The extended resource, such as example.com/gpu, or $resourcename.",
+)
 @click.option("--count", type=click.IntRange(min=0), default=10, show_default=True, help="How many devices.")
 @click.option("--prefix", metavar="TEXT", help="How device ids begin; by default the resource's name after the slash.")
 @place_options
@@ -153,6 +161,7 @@ def simulated(
     The devices of example.com/gpu are gpu-0, gpu-1, and so on. If there is no kubelet yet, or not even its directory,
     the plugin waits; when the kubelet restarts, the plugin registers again. SIGTERM or Ctrl-C ends it.
 
+    \b
     $ devicecore plugin simulated --resource example.com/gpu --count 4 --unhealthy 3
 
     With --commands, lines on standard input change devices: `unhealthy gpu-3`, or `healthy 3` for short. The plugin

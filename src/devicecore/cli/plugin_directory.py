@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from devicecore.cli.options import extended_resource
 from devicecore.cli.plugin import END_WITHIN, log_to_stderr, place_of, place_options
 from devicecore.cli.signals import Signals
 
@@ -21,7 +22,13 @@ _log = logging.getLogger(__name__)
 
 
 @click.command()
-@click.option("--resource", required=True, help="Extended resource name.")
+@click.option(
+    "--resource",
+    required=True,
+    metavar="NAME",
+    callback=extended_resource,
+    help="The extended resource, such as example.com/gopher.",
+)
 @place_options
 @click.option(
     "--registry",
@@ -56,6 +63,7 @@ def directory(
     A new or deleted file is reported within a second. If there is no kubelet yet, or not even its directory, the plugin
     waits. SIGTERM or Ctrl-C ends it.
 
+    \b
     $ devicecore plugin directory --resource example.com/gopher /etc/gophers
     """
     import os
@@ -75,6 +83,10 @@ def directory(
     with Signals(grace=END_WITHIN) as signals, place.serve(offered, endpoint=endpoint, registry=registry) as served:
         count = len(offered.devices())
         files = "1 file" if count == 1 else f"{count} files"
+        try:
+            os.scandir(path).close()
+        except OSError as error:
+            _log.warning("%s cannot be read, so there are no devices until it can be: %s", path, error.strerror)
         _log.info("serving %s below %s as %s on %s", files, path, resource, served.socket)
         signals.wait_for_end()
         _log.info("%s", signals.ended_by)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @json_option
 @click.option("--keep", is_flag=True, help="Keep the files of the two nodes, to look at them.")
 def demo(*, as_json: bool, keep: bool) -> int:
-    """See the device manager at work: nodes, plugins, pods, a restart, a crash.
+    """See the device manager at work on this machine.
 
     Sets up two nodes in a temporary directory, with device plugins in processes of their own. Every step says what it
     expects, and checks it. The demo takes a few seconds and leaves nothing behind, except with --keep: then the
@@ -35,6 +35,7 @@ def demo(*, as_json: bool, keep: bool) -> int:
     The exit status is 0 if every check passed, else 1. With --json, the steps are printed at the end, and their titles
     on standard error while they run:
 
+    \b
     $ devicecore demo --json | jq '.[] | {name, ok}'
     """
     from devicecore.cli.demo.cluster import Cluster

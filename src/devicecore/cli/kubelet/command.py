@@ -155,8 +155,11 @@ def kubelet(
     wait: float,
     as_json: bool,
 ) -> int:
-    """Run a device manager in a kubelet's place: plugins and drivers register, pods get devices, a checkpoint is kept.
+    """Run the device manager in a kubelet's place.
 
+    Plugins and drivers register, pods get devices, and a checkpoint is kept.
+
+    \b
     $ devicecore kubelet --root DIR --manifests DIR
 
     Plugins find the kubelet's socket in DIR/device-plugins, or put their own into DIR/plugins_registry. Pods are the
