@@ -52,7 +52,7 @@ def test_a_sound_file_has_no_findings_and_no_free_device(file: Path, capsys: pyt
     assert doctor("--checkpoint", str(file)) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["checkpoint", str(file)] in lines
-    assert ["pods", "not", "read:", "it", "was", "not", "asked", "for:", "--pods,", "--kubeconfig"] in lines
+    assert ["pods", "not", "read:", "add", "--pods", "or", "--kubeconfig"] in lines
     assert [GPU, "gpu-0", "0", "Healthy", "u-1", "main", "checkpoint", "unknown"] in lines
     assert [GPU, "gpu-1", "unknown", "Healthy", "unknown", "checkpoint", "unknown"] in lines
     said = [line for line in lines[lines.index(["none"]) + 1 :] if line]
@@ -147,12 +147,19 @@ def test_nothing_to_read_is_status_2_with_a_sentence(tmp_path: Path, capsys: pyt
             "--kubeconfig and --in-cluster exclude each other.",
         ),
         (["--in-cluster"], "--kubeconfig and --in-cluster need --node-name, the name of the Node object."),
-        (["--checkpoint", "x", "--plugins"], "--plugins needs --root, the directory of the plugins' sockets."),
+        (["--pod-resources", "x", "--plugins"], "--plugins needs --root, the directory of the plugins' sockets."),
         (["--html", "/dev/null"], "--html: /dev/null is a directory, a pipe or a device, expected the name of a file."),
         (["--svg", "/nowhere/x.svg"], "--svg: there is no directory /nowhere."),
         (["--svg", "x" * 300], "--svg: " + "x" * 300 + ": File name too long."),
         (["--interval", "0"], "Invalid value for '--interval'"),
         (["--wat"], "No such option '--wat'."),
+        (["/etc"], "expected options only, got '/etc'. If it is what to read, write --root /etc."),
+        ([__file__], f"write --checkpoint {__file__}."),
+        (["--checkpoint", "/etc/"], "it is a directory, expected a file, such as /etc/kubelet_internal_checkpoint."),
+        (["--checkpoint", "/nowhere"], "--checkpoint: /nowhere: there is no such file."),
+        (["--claims", "/etc"], "it is a directory, expected a file, such as /etc/dra_manager_state."),
+        (["--pods", "/nowhere"], "--pods: /nowhere: there is no such file."),
+        (["--node", "-"], "--node: -: there is no such file."),
     ],
 )
 def test_wrong_usage_is_one_sentence(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,7 +170,8 @@ def test_wrong_usage_is_one_sentence(arguments: list[str], complaint: str, capsy
 def test_an_api_server_that_cannot_be_used_is_a_sentence(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ("--checkpoint", str(file), "--kubeconfig", str(tmp_path / "none"), "--node-name")
+    (tmp_path / "config").write_text("")
+    arguments = ("--checkpoint", str(file), "--kubeconfig", str(tmp_path / "config"), "--node-name")
     assert doctor(*arguments, "n1") == 0
     assert "not read: " in next(line for line in capsys.readouterr().out.splitlines() if line.startswith("  pods"))
     assert doctor(*arguments, "../x") == 2
@@ -306,7 +314,7 @@ def test_a_device_of_a_plugin_and_a_claim_is_found_in_files(
     assert doctor("--checkpoint", str(file), "--claims", str(claims)) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "Findings none not ruled out: a device of a plugin that belongs to a ResourceClaim too, because the" in text
-    assert "ResourceSlices, which name PCI addresses, were not read: it was not asked for: --slices" in text
+    assert "ResourceSlices, which name PCI addresses, were not read: add --slices or --kubeconfig" in text
 
 
 def test_a_copied_plugin_directory_does_not_say_that_no_claim_is_prepared(

@@ -75,6 +75,16 @@ def test_the_output_of_doctor_is_a_description(place: Path, capsys: pytest.Captu
     assert fits(place, "two.yaml", "checkpoint") == 0, "a checkpoint alone does not say that devices are not free"
 
 
+def test_devices_of_pods_that_are_gone_are_free(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "three.yaml").write_text(POD % 3)
+    (place / "pods.json").write_text('{"kind": "List", "items": []}')
+    assert fits(place, "three.yaml", "checkpoint") == 1
+    assert fits(place, "three.yaml", "checkpoint", options=("--pods", str(place / "pods.json"))) == 0
+    capsys.readouterr()
+    assert fits(place, "three.yaml", "checkpoint", options=("--pods", str(place))) == 2
+    assert f"--pods: {place}: Is a directory" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["", "node-7"])
 def test_a_node_is_called_by_its_name_or_else_by_its_file(
     place: Path, name: str, capsys: pytest.CaptureFixture[str]

@@ -176,5 +176,5 @@ def test_a_file_that_cannot_be_used_is_one_sentence(
 def test_a_source_that_cannot_be_read_is_named_and_the_rest_is_said(
     pod: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert why(pod, "--checkpoint", str(tmp_path / "nothing" / "here")) == 0
+    assert why(pod, "--root", str(tmp_path / "nothing" / "here")) == 0
     assert "DM-05" in capsys.readouterr().out

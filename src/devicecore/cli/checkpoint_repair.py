@@ -4,13 +4,13 @@ Law: everything that is dropped is listed. If the file does not say which of two
 written.
 """
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from devicecore.cli.checkpoint_claims import is_claims_file
 from devicecore.cli.checkpoint_files import load, lost_fields, path_of, refuse_to_overwrite, write_new
+from devicecore.cli.node_sources import given_pods
 from devicecore.cli.output import MAX_VALUE, complain, json_option, print_json
 from devicecore.domain.text import foreign_text
 
@@ -66,10 +66,9 @@ def repair(
 
     To use NEWFILE, stop the kubelet, move it to the place of FILE, and start the kubelet.
 
+    \b
     $ devicecore checkpoint repair /var/lib/kubelet/device-plugins repaired
-
     $ kubectl get pods -A -o json | devicecore checkpoint repair --pods - /var/lib/kubelet repaired
-
     $ devicecore checkpoint repair --keep 0f6d9a4e-1b7c-4e0c-9c55-6b4b8f2f7f10 /var/lib/kubelet repaired
     """
     from devicecore.domain.checkpoint import decode, encode, repaired, salvage
@@ -123,18 +122,12 @@ def _uids(pods_file: str) -> set[str]:
     Raises:
         click.ClickException: it is not a list of pods.
     """
-    from devicecore.adapters.node_sources import read_pods
-    from devicecore.adapters.node_sources.objects import pods_of_bytes
-    from devicecore.system.files import MAX_FILE_BYTES
-
-    if pods_file == "-":
-        reading = pods_of_bytes(sys.stdin.buffer.read(MAX_FILE_BYTES + 1), "standard input")
-    else:
-        reading = read_pods(pods_file)
-    if reading.value is None:
-        message = f"--pods: {reading.problem}"
-        raise click.ClickException(message)
-    return {uid for seen in reading.value if not seen.has_ended for uid in (seen.pod.uid, *seen.other_uids)}
+    return {
+        uid
+        for seen in given_pods(pods_file).value or ()
+        if not seen.has_ended
+        for uid in (seen.pod.uid, *seen.other_uids)
+    }
 
 
 def _is_readable(answer: bytes) -> bool:

@@ -34,7 +34,7 @@ Wait = Callable[[float], bool]
 """Waits for some seconds; whether a signal ended the wait."""
 
 
-@click.command()
+@click.command(context_settings={"allow_extra_args": True})  # so that we can say what to write instead
 @source_options
 @json_option
 @click.option("--metrics", is_flag=True, help="Print metrics for Prometheus' textfile collector instead.")
@@ -60,7 +60,10 @@ Wait = Callable[[float], bool]
     type=click.FloatRange(min=0),
     help="For how long a finding must stay the same. Default: 1 to 15, by kind; 0 if only files are read.",
 )
+@click.pass_context
 def doctor(
+    context: click.Context,
+    /,
     *,
     as_json: bool,
     metrics: bool,
@@ -93,6 +96,11 @@ def doctor(
 
     Exit status: 0 if nothing is wrong, 1 if there are findings, 2 if there is not enough input.
     """
+    if context.args:
+        place = context.args[0]
+        option = "--checkpoint" if Path(place).is_file() else "--root"
+        message = f"expected options only, got {place!r}. If it is what to read, write {option} {place}."
+        raise click.UsageError(message)
     if as_json and metrics:
         message = "--json and --metrics exclude each other."
         raise click.UsageError(message)

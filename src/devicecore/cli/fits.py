@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from attrs import evolve
 
-from devicecore.cli.node_sources import DEFAULT_ROOT, NodeSources
+from devicecore.cli.node_sources import DEFAULT_ROOT, NodeSources, given_pods
 from devicecore.cli.output import complain, json_option, print_json, print_pairs
 from devicecore.cli.trial_options import node_for_trial, pod_in_file, topology_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from devicecore.node_report import Look
+    from devicecore.node_report import Look, PodSeen, Reading
     from devicecore.system.documents import Value
     from devicecore.trial import Fit, TrialNode
 
@@ -35,6 +36,12 @@ _ONLY_DEVICES = (
     help=f"A node: a kubelet's directory, a checkpoint, or a description. May be repeated. Default: {DEFAULT_ROOT}.",
 )
 @click.option("--plugins", is_flag=True, help="Ask the plugins of a kubelet's directory for their lists.")
+@click.option(
+    "--pods",
+    metavar="FILE",
+    help="All pods of the nodes: what `kubectl get pods -A -o json` prints. Devices of other pods, and of pods that "
+    "have ended, are free, which a checkpoint alone does not tell. - is standard input.",
+)
 @topology_options
 @json_option
 @click.argument("pod")
@@ -43,6 +50,7 @@ def fits(
     as_json: bool,
     places: tuple[str, ...],
     plugins: bool,
+    pods: str | None,
     pod: str,
     topology_policy: str,
     topology_scope: str,
@@ -57,6 +65,7 @@ def fits(
     $ devicecore fits train.yaml
     $ devicecore fits train.yaml --node /var/lib/kubelet --plugins --topology-policy single-numa-node
     $ devicecore fits - --node node-1.json --node node-2.json < train.yaml
+    $ kubectl get pods -A -o json | devicecore fits train.yaml --pods -
 
     A description is what `devicecore doctor --json` prints on a node, or a few lines of YAML:
 
@@ -70,12 +79,17 @@ def fits(
 
     Exit status: 0 if the pod fits on a node, 1 if it fits on none, 2 if something cannot be read.
     """
+    from devicecore.node_report import Reading
     from devicecore.trial import fit
 
+    if pod == pods == "-":
+        message = "POD and --pods cannot both be standard input."
+        raise click.UsageError(message)
+    known = Reading() if pods is None else given_pods(pods)
     try:
         wanted = pod_in_file(pod)
         options = (topology_policy, topology_scope, numa_nodes)
-        nodes = [_node(place, options, plugins=plugins) for place in places or (DEFAULT_ROOT,)]
+        nodes = [_node(place, options, known, plugins=plugins) for place in places or (DEFAULT_ROOT,)]
     except OSError as error:
         complain("devicecore fits", f"{error.filename}: {error.strerror}")
         return _UNUSABLE
@@ -92,8 +106,10 @@ def fits(
     return 0 if any(answer.fits for answer in answers) else _NEGATIVE
 
 
-def _node(place: str, options: tuple[str, str, tuple[int, ...]], *, plugins: bool) -> "TrialNode":
-    """A node to try the pod on.
+def _node(
+    place: str, options: tuple[str, str, tuple[int, ...]], pods: "Reading[tuple[PodSeen, ...]]", *, plugins: bool
+) -> "TrialNode":
+    """A node to try the pod on. A description names its holders itself, so `pods` are not compared with it.
 
     Raises:
         OSError: the place cannot be read.
@@ -114,7 +130,7 @@ def _node(place: str, options: tuple[str, str, tuple[int, ...]], *, plugins: boo
     if problem:
         message = f"{place}: expected a kubelet's directory, a checkpoint or a description, but {problem}"
         raise ValueError(message)
-    return node_for_trial(place, Facts(look), *options)
+    return node_for_trial(place, Facts(evolve(look, pods=pods)), *options)
 
 
 def _problem(look: "Look") -> str:

@@ -5,6 +5,7 @@ Law: a source that cannot be read is named with the reason, and the others are r
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
@@ -103,7 +104,7 @@ class NodeSources:
     plugin_timeout: float = 10.0
     cdi_directories: tuple[str, ...] = ()
     _directory: "KubeletDirectory | None" = field(default=None, init=False)
-    _standard_input: bytes | None = field(default=None, init=False)
+    _piped_pods: "Reading[tuple[PodSeen, ...]] | None" = field(default=None, init=False)
     _last_checkpoint: "Reading[CheckpointSeen] | None" = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -120,6 +121,7 @@ class NodeSources:
         if self.uses_api and not self.node_name:
             message = "--kubeconfig and --in-cluster need --node-name, the name of the Node object."
             raise click.UsageError(message)
+        self._refuse_what_is_no_file()
         if self.root is None and self.checkpoint is None and self.pod_resources is None:
             self.root = DEFAULT_ROOT
         if self.root is not None:
@@ -129,6 +131,20 @@ class NodeSources:
             raise click.UsageError(message)
         if not self.cdi_directories and (self._directory is not None or self.pod_resources is not None):
             self.cdi_directories = CDI_DIRECTORIES
+
+    def _refuse_what_is_no_file(self) -> None:
+        for option, what_to_name in _FILES.items():
+            file = getattr(self, option)
+            if file is None or (option, file) == ("pods", "-"):
+                continue
+            try:
+                is_directory, exists = Path(file).is_dir(), Path(file).exists()
+            except OSError:
+                continue  # the report says why it cannot be read
+            if is_directory or not exists:
+                hint = f"it is a directory, expected a file{what_to_name.format(file.rstrip('/'))}"
+                message = f"--{option}: {file}: {hint if is_directory else 'there is no such file'}."
+                raise click.UsageError(message)
 
     @property
     def uses_api(self) -> bool:
@@ -160,7 +176,7 @@ class NodeSources:
         if self.claims:
             return read_claims(self.claims, may_be_absent=False)
         if self._directory is None:
-            return Reading()
+            return Reading(problem=_add("--claims", "--root"))
         return read_claims(self._directory.claims, may_be_absent=self._directory.has_root)
 
     def _read_checkpoint(self) -> "Reading[CheckpointSeen]":
@@ -169,7 +185,7 @@ class NodeSources:
 
         path = self.checkpoint or (self._directory.checkpoint if self._directory else None)
         if path is None:
-            return Reading()
+            return Reading(problem=_add("--checkpoint", "--root"))
         self._last_checkpoint = read_checkpoint(path, self._last_checkpoint)
         return self._last_checkpoint
 
@@ -177,14 +193,14 @@ class NodeSources:
         from devicecore.adapters.node_sources import read_sockets
         from devicecore.node_report import Reading
 
-        return read_sockets(self._directory) if self._directory else Reading()
+        return read_sockets(self._directory) if self._directory else Reading(problem=_add("--root"))
 
     def _read_pod_resources(self) -> "Reading[PodResourcesSeen]":
         from devicecore.node_report import Reading
 
         socket = self.pod_resources or (self._directory.pod_resources if self._directory else None)
         if socket is None:
-            return Reading()
+            return Reading(problem=_add("--pod-resources", "--root"))
         try:
             from devicecore.adapters.pod_resources.reading import read_pod_resources
         except ModuleNotFoundError as error:
@@ -195,7 +211,7 @@ class NodeSources:
         from devicecore.node_report import Reading
 
         if not self.plugins or self._directory is None:
-            return Reading(problem="it was not asked for: --plugins")
+            return Reading(problem=_add("--plugins"))
         if sockets.value is None:
             return Reading(sockets.place, problem=sockets.problem)
         try:
@@ -206,23 +222,17 @@ class NodeSources:
         return read_plugins(directory.plugins, found.plugins, directory.registry, found.registry, self.plugin_timeout)
 
     def _read_objects(self) -> "_Objects":
-        from devicecore.adapters.node_sources import read_node, read_pods, read_slices
-        from devicecore.adapters.node_sources.objects import pods_of_bytes
+        from devicecore.adapters.node_sources import read_node, read_slices
         from devicecore.node_report import Reading
 
-        pods: Reading[tuple[PodSeen, ...]] = Reading(problem="it was not asked for: --pods, --kubeconfig")
-        node: Reading[NodeSeen] = Reading(problem="it was not asked for: --node, --kubeconfig")
-        slices: Reading[tuple[PublishedDeviceSeen, ...]] = Reading(
-            problem="it was not asked for: --slices, --kubeconfig"
-        )
+        pods: Reading[tuple[PodSeen, ...]] = Reading(problem=_add("--pods", "--kubeconfig"))
+        node: Reading[NodeSeen] = Reading(problem=_add("--node", "--kubeconfig"))
+        slices: Reading[tuple[PublishedDeviceSeen, ...]] = Reading(problem=_add("--slices", "--kubeconfig"))
         if self.uses_api:
             pods, node, slices = self._read_api()
-        if self.pods == "-":
-            if self._standard_input is None:
-                self._standard_input = sys.stdin.buffer.read(_MAX_INPUT)
-            pods = pods_of_bytes(self._standard_input, "standard input")
-        elif self.pods is not None:
-            pods = read_pods(self.pods)
+        if self.pods is not None:
+            pods = self._piped_pods or pods_at(self.pods)
+            self._piped_pods = pods if self.pods == "-" else None
         if self.node is not None:
             node = read_node(self.node)
         if self.slices is not None:
@@ -253,10 +263,39 @@ class NodeSources:
         from devicecore.adapters.node_sources import read_cdi
         from devicecore.node_report import Reading
 
-        return read_cdi(self.cdi_directories) if self.cdi_directories else Reading()
+        return read_cdi(self.cdi_directories) if self.cdi_directories else Reading(problem=_add("--cdi-dir", "--root"))
 
 
+_FILES = {  # the options that name files, and what to name instead of a directory
+    "checkpoint": ", such as {0}/kubelet_internal_checkpoint. To read all of a kubelet's directory, use --root {0}",
+    "pods": "",
+    "node": "",
+    "claims": ", such as {0}/dra_manager_state",
+    "slices": "",
+    "kubeconfig": "",
+}
 _MAX_INPUT = 64 * 1024 * 1024 + 1  # bytes; what is longer is refused when it is parsed
+
+
+def pods_at(place: str) -> "Reading[tuple[PodSeen, ...]]":
+    """The pods in a file, or on standard input if `place` is `-`."""
+    from devicecore.adapters.node_sources import read_pods
+    from devicecore.adapters.node_sources.objects import pods_of_bytes
+
+    return pods_of_bytes(sys.stdin.buffer.read(_MAX_INPUT), "standard input") if place == "-" else read_pods(place)
+
+
+def given_pods(place: str) -> "Reading[tuple[PodSeen, ...]]":
+    """The pods that a command needs and `--pods` names.
+
+    Raises:
+        click.ClickException: it is not a list of pods.
+    """
+    reading = pods_at(place)
+    if reading.value is None:
+        message = f"--pods: {reading.problem}"
+        raise click.ClickException(message)
+    return reading
 
 
 def _read_as(place: str, answer: object, read: Callable[[], R]) -> "Reading[R]":
@@ -270,6 +309,11 @@ def _read_as(place: str, answer: object, read: Callable[[], R]) -> "Reading[R]":
         return Reading.of(place, read())
     except DocumentError as error:
         return Reading(place, problem=str(error))
+
+
+def _add(*options: str) -> str:
+    """Why a source has no value if no option names it."""
+    return f"add {' or '.join(options)}"
 
 
 def _needs(error: ModuleNotFoundError, package: str) -> str:

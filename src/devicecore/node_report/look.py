@@ -15,7 +15,7 @@ from devicecore.domain.model import ContainerKey, PluginOptions, Pod, ResourceNa
 
 Value = TypeVar("Value")
 
-NOT_GIVEN = "it was not asked for"
+NOT_GIVEN = "the caller did not name it"
 """Why a source has no value if the caller did not name it."""
 
 
