@@ -605,6 +605,19 @@ def test_slices_are_deleted_30_seconds_after_the_last_connection(node: Node) -> 
     assert node.slices.slices == {NIC: {"n"}}
 
 
+def test_a_driver_that_goes_step_by_step_puts_no_deletion_off(node: Node) -> None:
+    manager = node.manager()
+    manager.tick()
+    instance = node.transport.register(Driver())
+    node.slices.publish(GPU, ["g"])
+    instance.disconnect()
+    node.now += 20
+    instance.remove()
+    node.now += 10
+    manager.tick()
+    assert node.slices.slices == {}
+
+
 def test_slices_of_a_driver_that_is_back_within_30_seconds_stay(node: Node) -> None:
     manager = node.manager()
     manager.tick()
@@ -676,9 +689,24 @@ def test_the_health_of_claimed_devices_is_told(node: Node) -> None:
     assert [(change.driver, change.pods) for change in node.heard] == [(GPU, ("a", "b"))]
     (status,) = manager.allocated_resources_status(pod("a", "claim"))["main"]
     assert status.resources[0].health is DraHealth.HEALTHY
-    node.now += 31
+    node.now += 30
+    (status,) = manager.allocated_resources_status(pod("a", "claim"))["main"]
+    assert status.resources[0].health is DraHealth.HEALTHY, "the limit itself still counts"
+    node.now += 1
     (status,) = manager.allocated_resources_status(pod("a", "claim"))["main"]
     assert status.resources[0].health is DraHealth.UNKNOWN
+
+
+def test_a_report_that_changes_nothing_is_not_saved(node: Node) -> None:
+    node.manager()
+    instance = node.transport.register(Driver())
+    instance.report(healthy())
+    saved = node.health_store.blob
+    node.now += 10
+    instance.report(healthy())
+    assert node.health_store.blob == saved
+    instance.report(healthy(message="fine"))
+    assert node.health_store.blob != saved
 
 
 def test_health_survives_a_restart_and_a_bad_file_is_no_health(node: Node) -> None:

@@ -11,18 +11,24 @@ import pytest
 from attrs import evolve, frozen
 
 from devicecore.adapters.memory_dra import MemoryDriverTransport
-from devicecore.domain.dra import devices, preparing, releasing
+from devicecore.domain.dra import devices, drivers, preparing, releasing
 from devicecore.domain.dra.claims import ClaimCache, ClaimInfo, ClaimPhase
+from devicecore.domain.dra.drivers import DriverEvent, DriverRegistry, HealthEnded, InstanceId, Wipe
+from devicecore.domain.dra.errors import DriverNotRegisteredError
+from devicecore.domain.dra.health import DEFAULT_LIMIT, DeviceHealth
 from devicecore.domain.dra.model import ClaimKey, DraPod, DriverName, PreparedDevice, ResourceClaim
 from devicecore.domain.dra.preparing import AskDriver, Changed
 from devicecore.domain.dra.releasing import Leaving, Uncertain
-from devicecore.domain.errors import StoreError
+from devicecore.domain.errors import DeviceCoreError, StoreError
 from devicecore.domain.model import PodUid
 from devicecore.dra_manager import preparation, release
+from devicecore.dra_manager.driver_list import DriverList
+from devicecore.dra_manager.health_record import HealthRecord
 from devicecore.dra_manager.preparation import Preparation
 from devicecore.dra_manager.saved_claims import SavedClaims
 from tests.simulation.dra.test_dra_faults import BESIDE, SCENARIOS, places
 from tests.simulation.dra.world import FAULTS, Fault, WatchedTurns, run
+from tests.unit import test_dra_manager as unit
 
 Patch = pytest.MonkeyPatch
 Anything = Any  # what the real function takes, and the mutation hands on
@@ -345,3 +351,144 @@ def test_a_protection_that_is_taken_out_is_missed(mutation: Mutation, monkeypatc
     except AssertionError as broken:  # the scenario as it is, played to find its calls
         noticed.append(str(broken))
     assert any(mutation.law in law for law in noticed), noticed[:3]
+
+
+# --- drivers and their health -----------------------------------------------------------------------------------------
+# Time stands in the world of the scenarios, so named tests look for these.
+
+
+def no_connection_is_seen(patch: Patch) -> None:
+    """M12: slices of a driver that is connected would be deleted."""
+    patch.setattr(DriverRegistry, "is_connected", lambda _self, _driver: False)
+
+
+def slices_are_deleted_at_once(patch: Patch) -> None:
+    """M12: a driver that restarts would lose its slices."""
+    patch.setattr(drivers, "WIPE_DELAY", 0)
+
+
+def a_deletion_is_not_called_off(patch: Patch) -> None:
+    """M12: a driver that is back within 30 seconds would lose its slices."""
+    with_wipe = drivers._with_wipe  # noqa: SLF001 - what is mutated is inside
+
+    def keeping(registry: DriverRegistry, driver: DriverName, now: float) -> DriverRegistry:
+        after = with_wipe(registry, driver, now)
+        return evolve(after, wipes={**after.wipes, **registry.wipes})
+
+    patch.setattr(drivers, "_with_wipe", keeping)
+
+
+def each_event_puts_a_deletion_off(patch: Patch) -> None:
+    """M12: the slices of a driver that goes step by step would stay longer than 30 seconds."""
+    with_wipe = drivers._with_wipe  # noqa: SLF001 - what is mutated is inside
+    patch.setattr(drivers, "_with_wipe", lambda registry, driver, now: with_wipe(registry.wiped(driver), driver, now))
+
+
+def nothing_is_deleted_at_the_start(patch: Patch) -> None:
+    """M12: slices of drivers that went while the kubelet was down would stay."""
+    start = DriverList.start
+
+    def starting(self: DriverList, run_: Anything) -> None:
+        start(self, run_)
+        self.registry = DriverRegistry()
+
+    patch.setattr(DriverList, "start", starting)
+
+
+def a_failed_deletion_is_not_tried_again(patch: Patch) -> None:
+    """M12, as a kubelet after nine tries."""
+    patch.setattr(Wipe, "after_failure", lambda self, _now: evolve(self, due=float("inf")))
+
+
+def the_oldest_connected_instance_is_called(patch: Patch) -> None:
+    """M13."""
+
+    def choosing(self: DriverRegistry, driver: DriverName) -> InstanceId:
+        known = self.instances[driver]
+        return next((instance for instance in known if instance in self.connected), known[-1])
+
+    patch.setattr(DriverRegistry, "choose", choosing)
+
+
+def the_newest_instance_is_called_whether_or_not_it_is_connected(patch: Patch) -> None:
+    """M13."""
+    patch.setattr(DriverRegistry, "choose", lambda self, driver: self.instances[driver][-1])
+
+
+def a_driver_without_a_connection_counts_as_not_registered(patch: Patch) -> None:
+    """M13: the error would say that the driver is not there, and not that it cannot be reached."""
+    choose = DriverRegistry.choose
+
+    def choosing(self: DriverRegistry, driver: DriverName) -> InstanceId:
+        if not self.is_connected(driver):
+            raise DriverNotRegisteredError(driver)
+        return choose(self, driver)
+
+    patch.setattr(DriverRegistry, "choose", choosing)
+
+
+def a_report_does_not_count_at_its_limit(patch: Patch) -> None:
+    """M15: the limit is strict."""
+    patch.setattr(DeviceHealth, "is_expired", lambda self, now: now - self.updated >= self.limit)
+
+
+def each_report_has_the_default_limit(patch: Patch) -> None:
+    """M15."""
+    patch.setattr(DeviceHealth, "is_expired", lambda self, now: now - self.updated > DEFAULT_LIMIT)
+
+
+def health_stays_when_the_last_stream_ends(patch: Patch) -> None:
+    """M15."""
+    patch.setattr(HealthRecord, "clear", lambda _self, _run, _driver: None)
+
+
+def health_goes_when_any_stream_ends(patch: Patch) -> None:
+    """M15, kubernetes#140818."""
+
+    def stopped(_before: Anything, _after: Anything, event: DriverEvent) -> bool:
+        return isinstance(event, HealthEnded)
+
+    patch.setattr("devicecore.dra_manager.manager.has_stopped_reporting", stopped)
+
+
+def health_is_not_saved(patch: Patch) -> None:
+    """M15."""
+    patch.setattr(HealthRecord, "_save", lambda _self: None)
+
+
+def each_report_is_a_change(patch: Patch) -> None:
+    """M15: the file is written, and pods are told, only if the health of a device changes."""
+    patch.setattr(DeviceHealth, "differs_from", lambda _self, _other: True)
+
+
+NAMED: Sequence[tuple[Callable[[Patch], None], Callable[[unit.Node], None]]] = (
+    (no_connection_is_seen, unit.test_slices_are_deleted_30_seconds_after_the_last_connection),
+    (slices_are_deleted_at_once, unit.test_slices_are_deleted_30_seconds_after_the_last_connection),
+    (a_deletion_is_not_called_off, unit.test_slices_of_a_driver_that_is_back_within_30_seconds_stay),
+    (each_event_puts_a_deletion_off, unit.test_a_driver_that_goes_step_by_step_puts_no_deletion_off),
+    (nothing_is_deleted_at_the_start, unit.test_slices_of_all_drivers_are_deleted_at_the_start),
+    (a_failed_deletion_is_not_tried_again, unit.test_a_deletion_of_slices_that_fails_is_tried_again_for_ever),
+    (the_oldest_connected_instance_is_called, unit.test_a_call_goes_to_the_newest_connected_instance),
+    (
+        the_newest_instance_is_called_whether_or_not_it_is_connected,
+        unit.test_a_call_goes_to_the_newest_connected_instance,
+    ),
+    (a_driver_without_a_connection_counts_as_not_registered, unit.test_a_call_goes_to_the_newest_connected_instance),
+    (a_report_does_not_count_at_its_limit, unit.test_the_health_of_claimed_devices_is_told),
+    (each_report_has_the_default_limit, unit.test_health_survives_a_restart_and_a_bad_file_is_no_health),
+    (health_stays_when_the_last_stream_ends, unit.test_health_stays_while_another_instance_reports),
+    (health_goes_when_any_stream_ends, unit.test_health_stays_while_another_instance_reports),
+    (health_is_not_saved, unit.test_health_survives_a_restart_and_a_bad_file_is_no_health),
+    (each_report_is_a_change, unit.test_the_health_of_claimed_devices_is_told),
+    (each_report_is_a_change, unit.test_a_report_that_changes_nothing_is_not_saved),
+)
+
+
+@pytest.mark.parametrize(("take_out", "test"), NAMED, ids=lambda function: function.__name__)
+def test_the_named_test_fails_without_the_protection(
+    take_out: Callable[[Patch], None], test: Callable[[unit.Node], None], monkeypatch: Patch
+) -> None:
+    test(unit.Node())
+    take_out(monkeypatch)
+    with pytest.raises((AssertionError, DeviceCoreError)):
+        test(unit.Node())
