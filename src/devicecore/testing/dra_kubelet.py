@@ -7,23 +7,22 @@ no cluster and no root.
 faster. Both have the same methods.
 """
 
-import itertools
 import json
 import os
 import shutil
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from attrs import frozen
 
 from devicecore.adapters.file import FileStore
 from devicecore.adapters.memory import MemoryPods, MemoryStore
 from devicecore.adapters.memory_dra import MemoryDriverInstance, MemoryDriverTransport
+from devicecore.domain.dra import state_file
 from devicecore.domain.dra.claims import ClaimInfo
 from devicecore.domain.dra.drivers import SERVICES, DriverEvent, InstanceId
 from devicecore.domain.dra.health import SECOND, DraHealth
@@ -46,23 +45,20 @@ from devicecore.ports.claims import ClaimSource
 from devicecore.ports.dra_driver import DraDriver
 from devicecore.ports.drivers import DriverTransport
 from devicecore.ports.store import CheckpointStore
-from devicecore.system.temporary import short_directory
 from devicecore.testing import dra_objects
 from devicecore.testing.api_server.server import LocalApiServer
+from devicecore.testing.controlled import ControlledKubelet
 from devicecore.testing.dra_objects import ServerClaims, ServerSlices
 from devicecore.testing.dra_recording import DraRecording, DriverCall, RecordingDriverTransport
 from devicecore.testing.faults import Script
 from devicecore.testing.kubelet import Served
 from devicecore.testing.process import PluginProcess, with_texts
-from devicecore.testing.waiting import DEFAULT_TIMEOUT, Waiting
+from devicecore.testing.waiting import DEFAULT_TIMEOUT
 
 if TYPE_CHECKING:
     from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
 
 Event = TypeVar("Event", bound=DriverEvent)
-
-STATE_FILE = "dra_manager_state"
-"""What a kubelet calls its file of claims."""
 
 NODE = "node-1"
 """The name of the node, unless a test gives another."""
@@ -129,7 +125,7 @@ class ClaimPod:
             dra_objects.release(self._kubelet.api_server, key, self.pod.uid)
 
 
-class BaseDraKubelet(Waiting):
+class BaseDraKubelet(ControlledKubelet[DraManager]):
     """What `DraKubelet` and `MemoryDraKubelet` have in common.
 
     Attributes:
@@ -152,26 +148,9 @@ class BaseDraKubelet(Waiting):
         self.record: DraRecording = DraRecording()
         self.claims: ClaimSource = ServerClaims(self.api_server)
         self.pods: MemoryPods = MemoryPods()
-        self._passed = 0.0
-        self._numbers = itertools.count(1)
-        self._cleanup = ExitStack()
-        self._running = False
         self.manager: DraManager = self._new_manager()
 
     # --- start and stop -----------------------------------------------------------------------------------------------
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def start(self) -> None:
         """Start the kubelet. It makes its Node object if there is none, and deletes all ResourceSlices of its node.
@@ -181,16 +160,8 @@ class BaseDraKubelet(Waiting):
         """
         if not any(one["metadata"]["name"] == self.node for one in self.api_server.objects("Node")):
             self.api_server.create({"kind": "Node", "metadata": {"name": self.node}})
-        self._begin_log()
-        self.manager.start()
+        super().start()
         self.manager.wipe_slices()
-        self._running = True
-
-    def stop(self) -> None:
-        """Stop the kubelet: cut its connections. Drivers keep running, and claims stay prepared."""
-        self._running = False
-        self.manager.stop()
-        self._end_log()
 
     def restart(self, *, state: bool = True) -> None:
         """Stop the kubelet if it runs, and start a new one, as after a restart of the process.
@@ -203,12 +174,6 @@ class BaseDraKubelet(Waiting):
             self._forget()
         self.manager = self._new_manager()
         self.start()
-
-    def close(self) -> None:
-        """Stop the kubelet and its drivers, and remove its files. A second call does nothing."""
-        with ExitStack() as last_to_first:
-            last_to_first.callback(self.stop)
-            last_to_first.push(self._cleanup.pop_all())
 
     @abstractmethod
     def serve(self, driver: DraDriver, *, instance: str = "", services: Sequence[str] = SERVICES) -> Served:
@@ -227,16 +192,6 @@ class BaseDraKubelet(Waiting):
     @abstractmethod
     def _open_transport(self) -> DriverTransport: ...
 
-    @property
-    @abstractmethod
-    def _store(self) -> CheckpointStore: ...
-
-    @abstractmethod
-    def _forget(self) -> None: ...
-
-    @abstractmethod
-    def _where(self) -> str: ...
-
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def advance(self, seconds: float) -> None:
@@ -245,9 +200,7 @@ class BaseDraKubelet(Waiting):
         A kubelet deletes the ResourceSlices of a driver that was without a connection for 30 seconds, releases claims
         of pods that are gone every 60 seconds, and does not believe a report of health after 30 seconds.
         """
-        self._passed += seconds
-        self.manager.tick()
-        self._wake()
+        super().advance(seconds)
 
     # --- devices and claims -------------------------------------------------------------------------------------------
 
@@ -442,7 +395,7 @@ class BaseDraKubelet(Waiting):
             self._store,
             pods=self.pods,
             slices=ServerSlices(self.api_server, self.node),
-            clock=lambda: time.monotonic() + self._passed,
+            clock=self._now,
             wall_clock=self._wall_clock,
         )
 
@@ -471,8 +424,7 @@ class DraKubelet(BaseDraKubelet):
         node: str = NODE,
         timeout: float = DEFAULT_TIMEOUT,
     ) -> None:
-        self._temporary = None if directory is not None else short_directory()
-        self.directory: Path = Path(self._temporary.name if directory is None else directory)  # type: ignore[union-attr]  # a temporary directory was made
+        self._given_directory = directory
         self._own_server = api_server is None
         self._grpc: GrpcDriverTransport | None = None
         super().__init__(api_server=api_server, node=node, timeout=timeout)
@@ -490,11 +442,14 @@ class DraKubelet(BaseDraKubelet):
         """Stop the kubelet, its drivers and its API server, and remove its files. A second call does nothing."""
         try:
             super().close()
+        finally:
             if self._own_server:
                 self.api_server.stop()
-        finally:
-            if self._temporary is not None:
-                self._temporary.cleanup()
+
+    @cached_property
+    def directory(self) -> Path:
+        """The directory of the directories below."""
+        return self._directory(self._given_directory)
 
     @property
     def registry(self) -> Path:
@@ -519,7 +474,7 @@ class DraKubelet(BaseDraKubelet):
     @property
     def state_file(self) -> Path:
         """The file of claims, as a kubelet writes it."""
-        return self.directory / STATE_FILE
+        return self.directory / state_file.FILE_NAME
 
     def serve(self, driver: DraDriver, *, instance: str = "", services: Sequence[str] = SERVICES) -> Served:
         """Serve a driver written in Python from this process."""
@@ -578,17 +533,16 @@ class DraKubelet(BaseDraKubelet):
             "KUBELET_PLUGINS_DIRECTORY_PATH": "{plugins}",
             **(environment or {}),
         }
-        process = PluginProcess(
-            command,
-            self.directory,
-            placeholders=places,
-            environment={name: with_texts(text, places) for name, text in variables.items()},
-            cwd=cwd,
-            changed=self._wake,
+        return self._watch(
+            PluginProcess(
+                command,
+                self.directory,
+                placeholders=places,
+                environment={name: with_texts(text, places) for name, text in variables.items()},
+                cwd=cwd,
+                changed=self._wake,
+            )
         )
-        self._processes.append(process)
-        self._cleanup.callback(process.stop)
-        return process
 
     def reboot(self) -> None:
         """Reboot the node: kill all drivers that `run_driver` has started, empty the CDI directory, start the kubelet.

@@ -7,15 +7,12 @@ no cluster and no root.
 faster. Both have the same methods.
 """
 
-import itertools
 import os
-import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol
 
 from attrs import frozen
 
@@ -32,10 +29,10 @@ from devicecore.manager import DeviceManager
 from devicecore.ports.plugin import DevicePlugin
 from devicecore.ports.store import CheckpointStore
 from devicecore.ports.transport import PluginTransport
-from devicecore.system.temporary import short_directory
+from devicecore.testing.controlled import ControlledKubelet
 from devicecore.testing.process import PluginProcess
 from devicecore.testing.recording import PluginCall, Recording, RecordingTransport
-from devicecore.testing.waiting import DEFAULT_TIMEOUT, Waiting
+from devicecore.testing.waiting import DEFAULT_TIMEOUT
 from devicecore.testing.waiting import WaitTimeoutError as WaitTimeoutError  # noqa: PLC0414  # users import it here
 
 if TYPE_CHECKING:
@@ -120,7 +117,7 @@ class RunningPod:
         return self.pod.containers[0] if name is None else self.pod.container(name)
 
 
-class BaseKubelet(Waiting):
+class BaseKubelet(ControlledKubelet[DeviceManager]):
     """What `Kubelet` and `MemoryKubelet` have in common.
 
     `timeout` is in seconds and used by every wait without a timeout of its own. `manager` is the `DeviceManager`; each
@@ -132,42 +129,9 @@ class BaseKubelet(Waiting):
         self.sink: MemorySink = MemorySink()
         self.record: Recording = Recording()
         self._topology = topology or Topology()
-        self._passed = 0.0
-        self._numbers = itertools.count(1)
-        self._cleanup = ExitStack()
-        self._running = False
         self.manager: DeviceManager = self._new_manager(wipe=True)
 
     # --- start and stop -----------------------------------------------------------------------------------------------
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def start(self) -> None:
-        """Start the kubelet. A second call does nothing.
-
-        Raises:
-            SetUpError: the socket directory cannot be used.
-        """
-        self._begin_log()
-        self.manager.start()
-        self._running = True
-
-    def stop(self) -> None:
-        """Stop the kubelet: close its socket and its streams. Plugins keep running."""
-        self._running = False
-        self.manager.stop()
-        self._end_log()
 
     def restart(self, *, checkpoint: bool = True, wipe: bool = True) -> None:
         """Stop the kubelet if it runs, and start a new one, as after a restart of the process.
@@ -183,12 +147,6 @@ class BaseKubelet(Waiting):
         self.manager = self._new_manager(wipe=wipe)
         self.start()
 
-    def close(self) -> None:
-        """Stop the kubelet and its plugins, and remove its files. A second call does nothing."""
-        with ExitStack() as last_to_first:
-            last_to_first.callback(self.stop)
-            last_to_first.push(self._cleanup.pop_all())
-
     @abstractmethod
     def serve(self, plugin: DevicePlugin) -> Served:
         """Serve a plugin written in Python to this kubelet, until the plugin is stopped or the kubelet is closed."""
@@ -200,23 +158,11 @@ class BaseKubelet(Waiting):
     @abstractmethod
     def _open_transport(self, *, wipe: bool) -> PluginTransport: ...
 
-    @property
-    @abstractmethod
-    def _store(self) -> CheckpointStore: ...
-
-    @abstractmethod
-    def _forget(self) -> None: ...
-
-    @abstractmethod
-    def _where(self) -> str: ...
-
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def advance(self, seconds: float) -> None:
         """Move the kubelet's clock forward. A resource is removed 300 seconds after its last plugin was lost."""
-        self._passed += seconds
-        self.manager.tick()
-        self._wake()
+        super().advance(seconds)
 
     # --- pods ---------------------------------------------------------------------------------------------------------
 
@@ -383,9 +329,6 @@ class BaseKubelet(Waiting):
         transport = RecordingTransport(self._open_transport(wipe=wipe), self.record, self._wake)
         return DeviceManager(transport, self._store, self.sink, topology=self._topology, clock=self._now)
 
-    def _now(self) -> float:
-        return time.monotonic() + self._passed
-
     def _new_pod(self, limits: Mapping[str, int]) -> Pod:
         name = f"pod-{next(self._numbers)}"
         return Pod(PodUid(name), name=name, containers=(Container("main", dict(limits)),))
@@ -423,18 +366,14 @@ class Kubelet(BaseKubelet):
         topology: Topology | None = None,
         timeout: float = DEFAULT_TIMEOUT,
     ) -> None:
-        self._temporary = None if directory is not None else short_directory()
-        self.directory: Path = Path(self._temporary.name if directory is None else directory)  # type: ignore[union-attr]  # a temporary directory was made
+        self._given_directory = directory
         self._grpc: GrpcUnixTransport | None = None
         super().__init__(topology=topology, timeout=timeout)
 
-    def close(self) -> None:
-        """Stop the kubelet and its plugins, and remove its files. A second call does nothing."""
-        try:
-            super().close()
-        finally:
-            if self._temporary is not None:
-                self._temporary.cleanup()
+    @cached_property
+    def directory(self) -> Path:
+        """The socket directory."""
+        return self._directory(self._given_directory)
 
     @property
     def socket(self) -> Path:
@@ -473,10 +412,7 @@ class Kubelet(BaseKubelet):
         Raises:
             CannotRunError: the program does not exist or may not be run.
         """
-        process = PluginProcess(command, self.directory, environment=environment, cwd=cwd, changed=self._wake)
-        self._processes.append(process)
-        self._cleanup.callback(process.stop)
-        return process
+        return self._watch(PluginProcess(command, self.directory, environment=environment, cwd=cwd, changed=self._wake))
 
     def drop_stream(self, resource: str) -> None:
         """Cut the connections to the plugins of `resource`. kubelet.sock stays."""
