@@ -12,7 +12,8 @@ import pytest
 from attrs import evolve
 
 from devicecore.conformance import Verdict
-from devicecore.conformance.dra import run
+from devicecore.conformance.dra import DriverTestSettings, Environment, run
+from devicecore.conformance.dra.kubelet import no_sockets_in
 from tests.conformance.harness import BY_NAME, DRIVER, QUICK
 
 LIMIT = 120.0  # seconds for a run on a loaded machine
@@ -91,6 +92,8 @@ def test_a_reason_to_skip_is_printed_once() -> None:
     assert ran.stdout.count("GetInfo was not answered") == 1, ran.stdout
     assert ran.stdout.count("the driver is not registered") == 1, ran.stdout
     assert "more checks skipped because of the reasons above: " in ran.stdout
+    assert ran.stdout.rstrip().endswith("; no check was made, so this run has failed"), ran.stdout
+    assert ran.returncode == 1
 
 
 def test_a_device_class_that_is_not_there_skips_checks_and_ends_no_run() -> None:
@@ -107,3 +110,46 @@ def test_a_claim_of_wrong_types_is_a_sentence(tmp_path: Path) -> None:
     assert ran.returncode == 2
     assert "number into field spec.devices.requests[0].exactly: expected object" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("name", ["prepares-a-claim", "ends-on-sigterm"])
+def test_a_driver_that_hangs_does_not_make_the_run_longer(name: str) -> None:
+    settings = evolve(QUICK, budget=4.0, call=600.0, call_again=600.0, grace=600.0)
+    report = run(command("Hangs"), settings=settings, checks=[BY_NAME[name]])
+    assert report.seconds < LIMIT
+    assert report.results[0].verdict is Verdict.SKIPPED
+    assert "the 4 seconds of the run are over" in report.results[0].actual
+
+
+def test_what_lies_where_the_registration_socket_should_be_is_named() -> None:
+    settings = evolve(QUICK, starting=2.0)
+    report = run(command("MakesAPipe"), settings=settings, checks=[BY_NAME["makes-a-registration-socket"]])
+    assert "chip.example.org-reg.sock there is a named pipe" in report.results[0].actual
+
+
+def test_each_file_that_is_no_registration_socket_is_named_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("nothing")
+    (tmp_path / "directory").mkdir()
+    with socket.socket(socket.AF_UNIX) as hidden:
+        hidden.bind(str(tmp_path / ".reg.sock"))
+        found = no_sockets_in(tmp_path)
+    assert found == (
+        ".reg.sock there has a name that begins with a dot, which a kubelet ignores, file there is a regular file, "
+        "link there is a symbolic link to a path without a file"
+    )
+
+
+def test_a_link_to_a_registration_socket_is_followed_as_a_kubelet_does() -> None:
+    checks = [BY_NAME[name] for name in ("makes-a-registration-socket", "prepares-a-claim", "replaces-stale-sockets")]
+    report = run(command("RegistersThroughALink"), settings=QUICK, checks=checks)
+    assert {result.verdict for result in report.results} == {Verdict.PASSED}, report
+
+
+def test_each_run_has_uids_of_its_own_and_a_seed_repeats_them() -> None:
+    def uid(settings: DriverTestSettings) -> str:
+        with Environment(settings) as environment:
+            return str(environment.api.get("Node", settings.node)["metadata"]["uid"])
+
+    assert uid(DriverTestSettings()) != uid(DriverTestSettings())
+    assert uid(DriverTestSettings(seed=1)) == uid(DriverTestSettings(seed=1))

@@ -1,6 +1,6 @@
 """`devicecore conformance`: run the conformance checks over a device plugin or a DRA driver.
 
-Law: the exit status is 0 only if the checks ran and none of severity "must" failed.
+Law: the exit status is 0 only if a check was made and none of severity "must" failed.
 """
 
 import os
@@ -72,8 +72,8 @@ def conformance(
     \b
     $ devicecore conformance --dra -- ./my-driver --kubeconfig {kubeconfig} --cdi-root {cdi}
 
-    Exit status 0 if no check of severity must failed, 1 if one failed, 2 if the plugin cannot be run or the directory
-    cannot be used.
+    Exit status 0 if no check of severity must failed, 1 if one failed or if every check was skipped, 2 if the plugin
+    cannot be run or the directory cannot be used.
     """
     refuse_options_of_the_other_kind(dra=dra)
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC would log every connection that the checks cut

@@ -134,8 +134,13 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether no must-check failed."""
-        return not any(result.severity is Severity.MUST for result in self.failures)
+        """Whether no must-check failed, and at least one check was made."""
+        return self.made_any and not any(result.severity is Severity.MUST for result in self.failures)
+
+    @property
+    def made_any(self) -> bool:
+        """Whether at least one check was not skipped. Otherwise the report says nothing about its subject."""
+        return any(result.verdict is not Verdict.SKIPPED for result in self.results)
 
     @property
     def failures(self) -> tuple[Result, ...]:

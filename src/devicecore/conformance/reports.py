@@ -35,7 +35,8 @@ def summary(report: Report) -> str:
     failed = f"{len(report.failures)} failed ({musts} of severity must)" if report.failures else "none failed"
     passed, skipped = counted(count_of(report, Verdict.PASSED), "check"), count_of(report, Verdict.SKIPPED)
     first = f"{report.subject}: {passed} passed, {failed}, {skipped} skipped, in {report.seconds:.1f} seconds"
-    return "; ".join([first, *report.notes])
+    nothing = () if report.made_any else ("no check was made, so this run has failed",)
+    return "; ".join([first, *report.notes, *nothing])
 
 
 def count_of(report: Report, verdict: Verdict) -> int:

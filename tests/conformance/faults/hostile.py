@@ -2,8 +2,10 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -72,3 +74,50 @@ class AnswersNothing(GoodDriver):
 
     def get_info(self, _: Message, _context: grpc.ServicerContext) -> Message:
         raise ClaimError("not now")
+
+
+class Hangs(GoodDriver):
+    """It answers no call of its service, and ignores SIGTERM."""
+
+    def serve(self) -> None:
+        super().serve()
+        signal.signal(signal.SIGTERM, lambda *_: None)
+
+    def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
+        self.over.wait()
+        return super().prepare(request, context)
+
+    def unprepare(self, request: Message, _context: grpc.ServicerContext) -> Message:
+        self.over.wait()
+        return super().unprepare(request, _context)
+
+    def watch_health(self, _: Message, _context: grpc.ServicerContext) -> Iterator[Message]:
+        self.over.wait()
+        yield from ()
+
+
+class RegistersThroughALink(GoodDriver):
+    """Its registration socket is in its own directory, and a link to it is in the registry."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.public = self.registration
+        self.registration = self.directory / "reg.sock"
+
+    def serve(self) -> None:
+        super().serve()
+        self.public.unlink(missing_ok=True)
+        self.public.symlink_to(self.registration)
+
+    def leave(self) -> None:
+        super().leave()
+        self.public.unlink(missing_ok=True)
+
+
+class MakesAPipe(RegistersThroughALink):
+    """It makes a named pipe where its registration socket should be."""
+
+    def serve(self) -> None:
+        super().serve()
+        self.public.unlink()
+        os.mkfifo(self.public)

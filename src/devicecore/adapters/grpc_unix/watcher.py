@@ -14,7 +14,7 @@ import asyncio
 import logging
 import os
 import socket as sockets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, Protocol
@@ -265,9 +265,15 @@ async def _notify(channel: grpc.aio.Channel, error: str = "") -> None:
 
 
 def sockets_below(
-    directory: Path, refused: dict[str, str], *, allow_shared: bool = False
+    directory: Path,
+    refused: dict[str, str],
+    *,
+    allow_shared: bool = False,
+    identify: Callable[[str], SocketIdentity | None] = socket_identity,
 ) -> Iterator[tuple[str, SocketIdentity]]:
     """Yield path and identity of every socket that can be dialled, in the order of their paths.
+
+    `identify` returns the identity of the socket at a path, or None; by default it follows no links.
 
     Hidden files and directories are left out, and directories to which other users may write: these are added to
     `refused` with the reason. No directory is looked at whose path is too long for a socket in it.
@@ -289,5 +295,5 @@ def sockets_below(
         visible = [entry for entry in visible if len(os.fsencode(entry.path)) <= MAX_SOCKET_PATH]
         pending += [entry.path for entry in reversed(visible) if entry.is_dir(follow_symlinks=False)]
         for entry in visible:
-            if (identity := socket_identity(entry.path)) is not None:
+            if (identity := identify(entry.path)) is not None:
                 yield entry.path, identity

@@ -1,6 +1,6 @@
 """The driver under test, and everything that a check may do to it.
 
-Law: the claims of a check are unprepared and deleted after it.
+Laws: the claims of a check are unprepared and deleted after it. A call takes at most the time that is left for the run.
 
 `DriverUnderTest` is written in four modules, each of which builds on the one before: `running`, `publishing`, `claims`
 and this one, which calls the driver.
@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from devicecore.conformance.connection import CallFailedError
 from devicecore.conformance.dra.claims import Claim, DriverWithClaims
 from devicecore.conformance.dra.environment import Environment
+from devicecore.conformance.dra.running import CUT_GRACE
 from devicecore.conformance.dra.settings import DriverTestSettings
 from devicecore.conformance.dra.steps import Steps, TwoParts
 from devicecore.conformance.model import Failure, Skip, counted
@@ -22,6 +23,7 @@ from devicecore.testing.api_server import Json
 T = TypeVar("T")
 
 _CLEAN_UP = 5.0  # seconds for the calls after a check
+_CONVINCING = 10.0  # seconds without an answer that are a failure, even if less time than usual was left
 
 
 class DriverUnderTest(DriverWithClaims):
@@ -142,7 +144,7 @@ class DriverUnderTest(DriverWithClaims):
         for claim in claims:
             claim.was_sent = True
         refs = [claim.ref for claim in claims]
-        return self._timed(lambda seconds: self.reachable.prepare(refs, seconds), timeout)
+        return self.timed(lambda seconds: self.reachable.prepare(refs, seconds), timeout)
 
     def unprepare(self, *claims: Claim, timeout: float | None = None) -> Mapping[str, Any]:
         """Call NodeUnprepareResources once for these claims; the answers by UID, as messages.
@@ -151,7 +153,7 @@ class DriverUnderTest(DriverWithClaims):
             CallFailedError: the call failed as a whole.
         """
         refs = [claim.ref for claim in claims]
-        return self._timed(lambda seconds: self.reachable.unprepare(refs, seconds), timeout)
+        return self.timed(lambda seconds: self.reachable.unprepare(refs, seconds), timeout)
 
     def prepared(self, claim: Claim) -> tuple[Any, ...]:
         """Prepare one claim; the devices in the answer, as messages.
@@ -200,12 +202,21 @@ class DriverUnderTest(DriverWithClaims):
     def _call_timeout(self) -> float:
         return self.settings.call_again if self._was_silent else self.settings.call
 
-    def _timed(self, call: Callable[[float], T], timeout: float | None) -> T:
+    def timed(self, call: Callable[[float], T], timeout: float | None = None) -> T:
+        """Make a call that gets the seconds it may take: `timeout`, by default those of a call to prepare claims.
+
+        Raises:
+            CallFailedError: the call failed.
+            Skip: no time is left for the run.
+        """
         self.require_time()
-        limit = min(self._call_timeout() if timeout is None else timeout, max(self.time_left, 1.0))
+        wanted = self._call_timeout() if timeout is None else timeout
+        limit = min(wanted, max(self.time_left - CUT_GRACE, 0.1))
         try:
             return call(limit)
         except CallFailedError as error:
+            if error.code == "DEADLINE_EXCEEDED" and limit < min(wanted, _CONVINCING):
+                self.skip_for_time()
             if error.code == "DEADLINE_EXCEEDED" and timeout is None:
                 self._was_silent = True
                 message = f"there was no answer within {counted(round(limit), 'second')}"

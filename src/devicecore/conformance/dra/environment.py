@@ -4,6 +4,7 @@ Law: after `stop` nothing of it is left, except the directories that the user ha
 """
 
 import os
+import secrets
 import shutil
 import uuid
 from collections.abc import Mapping
@@ -49,7 +50,8 @@ class Environment:
 
     def __init__(self, settings: DriverTestSettings) -> None:
         self.node: str = settings.node
-        self.api: LocalApiServer = LocalApiServer()
+        seed = secrets.randbits(64) if settings.seed is None else settings.seed
+        self.api: LocalApiServer = LocalApiServer(seed=seed)
         self.marker: str = f"DEVICECORE_CONFORMANCE={uuid.uuid4()}"
         """An environment variable of each process of the driver, by which its processes are found."""
         self._settings = settings

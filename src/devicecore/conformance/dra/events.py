@@ -9,8 +9,8 @@ from contextlib import suppress
 from attrs import evolve
 
 from devicecore.conformance.dra.driver import DriverUnderTest
+from devicecore.conformance.dra.kubelet import identity_of
 from devicecore.conformance.dra.steps import Occurrence
-from devicecore.system.sockets import socket_identity
 from devicecore.testing.process import StillRunningError
 
 _SETTLING = 10.0  # seconds for a driver that was started to publish
@@ -56,7 +56,7 @@ def _terminate(driver: DriverUnderTest) -> None:
     with suppress(StillRunningError):
         process.wait(driver.settings.grace)
     status, took = process.status, time.monotonic() - began
-    left = tuple(path for path in {instance.path, instance.endpoint} if socket_identity(path) is not None)
+    left = tuple(path for path in {instance.path, instance.endpoint} if identity_of(path) is not None)
     kept = bool(driver.slices())
     began = time.monotonic()
     driver.start()

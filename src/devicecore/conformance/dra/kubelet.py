@@ -4,6 +4,8 @@ Laws: it finds sockets and registers drivers in the order of a kubelet's plugin 
 the service that a kubelet 1.34 or later would choose.
 """
 
+import os
+import stat
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -17,19 +19,52 @@ from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.dra import calls
 from devicecore.adapters.grpc_unix.watcher import GET_INFO_TIMEOUT, NOTIFY_TIMEOUT, sockets_below
 from devicecore.conformance.connection import CallFailedError, SocketConnection
+from devicecore.conformance.model import some
 from devicecore.domain.dra.drivers import choose_service
 from devicecore.domain.dra.model import ClaimRef
 from devicecore.domain.errors import DeviceCoreError, UnhandledPluginTypeError
 from devicecore.domain.text import foreign_text
-from devicecore.system.sockets import SocketIdentity, socket_identity
+from devicecore.system.sockets import MAX_SOCKET_PATH, SocketIdentity, socket_identity
 from devicecore.wire import pluginregistration
 from devicecore.wire.dra_conversion import from_claims
 
 _POLL_INTERVAL = 0.02  # seconds
+_KINDS = {
+    stat.S_ISFIFO: "a named pipe",
+    stat.S_ISREG: "a regular file",
+    stat.S_ISCHR: "a device",
+    stat.S_ISBLK: "a device",
+}
 _MAX_CALLS = 8  # at once
 _DIAL = 0.5  # seconds
 _PAUSES = (0.5, 1.0)  # seconds before a kubelet asks again
 _MAX_INSTANCES = 500  # that are kept
+
+
+def identity_of(path: str) -> SocketIdentity | None:
+    """Return the identity of a socket, or of that to which a link leads, as a kubelet does (IsUnixDomainSocket)."""
+    try:
+        return socket_identity(os.path.realpath(path))
+    except ValueError:  # the path has a NUL
+        return None
+
+
+def no_sockets_in(registry: Path) -> str:
+    """Return what lies in a directory without registration sockets, in some words."""
+    named = sorted((path.name, _description(path)) for path in registry.iterdir())
+    return some([f"{foreign_text(name)} there {what}" for name, what in named if what])
+
+
+def _description(path: Path) -> str:
+    """Return why a kubelet takes this file for no registration socket; empty if it is a directory."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return "is a symbolic link to a path without a file" if path.is_symlink() else ""
+    if stat.S_ISSOCK(mode):
+        too_long = len(os.fsencode(path)) > MAX_SOCKET_PATH
+        return "has too long a path" if too_long else "has a name that begins with a dot, which a kubelet ignores"
+    return next((f"is {kind}" for is_it, kind in _KINDS.items() if is_it(mode)), "")
 
 
 @define(eq=False)
@@ -158,6 +193,11 @@ class DriverKubelet:
             instance.close()
         self.instances = []
 
+    def hang_up(self) -> None:
+        """End all calls, and make no more."""
+        for instance in list(self.history):
+            instance.close()
+
     def disconnect(self) -> None:
         """Take all sockets that are there for those of processes that have ended."""
         for instance in self.instances:
@@ -176,7 +216,7 @@ class DriverKubelet:
     def _watch(self, stopped: threading.Event) -> None:
         with ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="conformance") as pool:
             while not stopped.wait(_POLL_INTERVAL):
-                found = dict(sockets_below(self.registry, {}, allow_shared=True))
+                found = dict(sockets_below(self.registry, {}, allow_shared=True, identify=identity_of))
                 present = {instance.path: instance for instance in self.instances if not instance.is_gone}
                 for path, instance in present.items():
                     instance.is_gone = found.get(path) != instance.identity
@@ -191,9 +231,9 @@ class DriverKubelet:
     def _register(self, instance: DriverInstance, stopped: threading.Event) -> None:
         while not instance.registrar.dial(_DIAL):
             instance.stage, instance.problem = "dial", instance.registrar.why_not()
-            if stopped.is_set() or instance.identity != socket_identity(instance.path):
+            if stopped.is_set() or instance.identity != identity_of(instance.path):
                 return
-        if instance.identity != socket_identity(instance.path):
+        if instance.identity != identity_of(instance.path):
             return  # it was made anew meanwhile, and has an instance of its own
         instance.stage = instance.problem = ""
         for pause in (*_PAUSES, None):
@@ -201,7 +241,7 @@ class DriverKubelet:
                 self._ask_and_notify(instance)
             except (CallFailedError, DeviceCoreError) as error:
                 is_final = pause is None or instance.stage in {"type", "versions"}
-                if is_final or stopped.wait(pause) or instance.identity != socket_identity(instance.path):
+                if is_final or stopped.wait(pause) or instance.identity != identity_of(instance.path):
                     instance.problem = str(error)
                     return
             else:

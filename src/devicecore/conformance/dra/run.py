@@ -15,7 +15,7 @@ from devicecore.conformance.dra.environment import Environment
 from devicecore.conformance.dra.processes import orphans_come_here
 from devicecore.conformance.dra.settings import DriverTestSettings
 from devicecore.conformance.dra.steps import Occurrence, TwoParts
-from devicecore.conformance.model import Check, Report, Result, Skip, counted
+from devicecore.conformance.model import Check, Failure, Report, Result, Skip, counted
 from devicecore.conformance.runner import run_checks
 from devicecore.domain.text import foreign_text
 from devicecore.testing.api_server import ApiError
@@ -53,7 +53,8 @@ def run(
         try:
             driver.kubelet.start()
             driver.start()
-            results, not_made = run_checks(ordered, driver, on_result=on_result)
+            with driver.in_time():
+                results, not_made = run_checks(ordered, driver, on_result=on_result)
         finally:
             driver.stop()
         return _report(driver, results, not_made, time.monotonic() - began)
@@ -72,6 +73,9 @@ class _Guarded:
         try:
             driver.require_time()
             return self.look(driver)
+        except Failure:
+            driver.require_time()  # otherwise it may have failed because the run has ended its calls
+            raise
         except (AllocationError, ApiError, OSError) as error:
             reason = f"the check could not be made: {error}"
             raise Skip(reason) from error

@@ -1,24 +1,24 @@
 """A driver as a process that a kubelet has registered.
 
-Law: a check finds the driver registered, even if the check before it has ended the driver. If the driver cannot be
-brought back, the check is skipped.
+Laws: a check finds the driver registered, even if the check before it has ended the driver. If the driver cannot be
+brought back, the check is skipped. When the time of the run is over, no call and no process of the driver can make a
+check wait any longer.
 """
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from attrs import frozen
 
 from devicecore.conformance.dra.environment import POD_UID, Environment
-from devicecore.conformance.dra.kubelet import DriverInstance, DriverKubelet
+from devicecore.conformance.dra.kubelet import DriverInstance, DriverKubelet, identity_of, no_sockets_in
 from devicecore.conformance.dra.processes import end_all
 from devicecore.conformance.dra.settings import DriverTestSettings
 from devicecore.conformance.model import Skip, counted
-from devicecore.system.sockets import socket_identity
 from devicecore.testing.api_server import LocalApiServer
 from devicecore.testing.process import PluginProcess, StillRunningError
 
@@ -30,6 +30,8 @@ _EXIT_PAUSE = 0.3  # seconds from an exit to the next start
 _COMES_BACK = 2.0  # seconds for a driver that is about to register
 _DIAL = 5.0  # seconds to reach a service
 _LAST_GRACE = 2.0  # seconds from SIGTERM to SIGKILL at the end of the run
+CUT_GRACE = 1.0
+"""Seconds from SIGTERM to SIGKILL when the time of the run is over, and from the end of all calls to that."""
 
 
 @frozen
@@ -84,6 +86,9 @@ class RunningDriver:
         self._is_lost = False
         self._last_output = ""
         self._finding = threading.RLock()
+        self._starting = threading.RLock()
+        self._is_over = False
+        self._has_ended = threading.Event()
 
     # --- its process --------------------------------------------------------------------------------------------------
 
@@ -102,24 +107,53 @@ class RunningDriver:
 
         Raises:
             CannotRunError: the program does not exist or may not be run.
+            Skip: no time is left for the run.
         """
         command = [self.environment.expand(word, pod_uid) for word in self._command]
-        return PluginProcess(command, self.environment.plugins, environment=self.environment.variables(pod_uid))
+        with self._starting:
+            if self._is_over:
+                self.skip_for_time()
+            return PluginProcess(command, self.environment.plugins, environment=self.environment.variables(pod_uid))
 
     def start(self) -> None:
-        """Start the process, and end the former one."""
-        self.kill()
-        if self.process is not None:
-            self._last_output = self.process.last_output
-        self.started_at, self.asked_before = time.monotonic(), len(self.api.requests)
-        self.process = self.spawn()
+        """Start the process, and end the former one.
+
+        Raises:
+            Skip: no time is left for the run.
+        """
+        with self._starting:
+            self.kill()
+            if self.process is not None:
+                self._last_output = self.process.last_output
+            self.started_at, self.asked_before = time.monotonic(), len(self.api.requests)
+            self.process = self.spawn()
 
     def kill(self) -> None:
         """Kill all processes of the driver, so that they clean nothing up."""
-        if self.process is not None:
-            self.process.kill()
-        self._end_all()
+        with self._starting:
+            if self.process is not None:
+                self.process.kill()
+            self._end_all()
         self.kubelet.disconnect()
+
+    @contextmanager
+    def in_time(self) -> Iterator[None]:
+        """End what waits for the driver when the time of the run is over: first all calls, then all processes."""
+        timer = threading.Timer(self.time_left, self._cut)
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            self._has_ended.set()
+            timer.join()
+
+    def _cut(self) -> None:
+        self._is_over = True
+        self.kubelet.hang_up()
+        self.api.release()
+        if not self._has_ended.wait(CUT_GRACE):
+            self.kill()
 
     def stop(self) -> None:
         """End everything: the driver first, then the kubelet."""
@@ -127,7 +161,7 @@ class RunningDriver:
             if self.process is not None:
                 self.process.terminate()
                 with suppress(StillRunningError):
-                    self.process.wait(_LAST_GRACE)
+                    self.process.wait(CUT_GRACE if self._is_over else _LAST_GRACE)
                 self.kill()  # before `stop`, which waits until no daemon has the pipe of its output
                 self.process.stop(grace=0.0)
         finally:
@@ -153,7 +187,7 @@ class RunningDriver:
             if now >= deadline:
                 return None
             if now >= self._deadline:
-                self._skip_for_time()
+                self.skip_for_time()
             if self.process is not None and self.process.failure is not None:
                 exits += 1
                 self.exits.append(str(self.process.failure))
@@ -179,10 +213,15 @@ class RunningDriver:
         Raises:
             Skip: there is none.
         """
-        if not self.time_left:
-            self._skip_for_time()
+        if self._is_over or not self.time_left:
+            self.skip_for_time()
 
-    def _skip_for_time(self) -> None:
+    def skip_for_time(self) -> NoReturn:
+        """Skip the present check, because no time is left for it.
+
+        Raises:
+            Skip: always.
+        """
         reason = (
             f"the {self.settings.budget:g} seconds of the run are over; devicecore conformance --only makes it alone"
         )
@@ -253,8 +292,8 @@ class RunningDriver:
         present = [one for one in self.kubelet.instances if not one.is_gone]
         if present:
             return present[-1].problem or "the registration is under way"
-        parts = [f"there is no socket in {self.environment.registry}", *self.exits[-1:]]
-        return "; ".join(parts)
+        parts = (f"there is no socket in {self.environment.registry}", no_sockets_in(self.environment.registry))
+        return "; ".join(part for part in (*parts, *self.exits[-1:]) if part)
 
     def _bring_back(self) -> DriverInstance | None:
         """Start a lost driver as in a new container: without its former sockets."""
@@ -266,7 +305,7 @@ class RunningDriver:
             self.kill()
             for instance in self.kubelet.history:
                 for path in {instance.path, instance.endpoint}:
-                    if socket_identity(path) is not None and self.environment.has(path):
+                    if identity_of(path) is not None and self.environment.has(path):
                         Path(path).unlink(missing_ok=True)
             self.start()
             found = self.wait(lambda: self.kubelet.newest, self.settings.returning)

@@ -42,6 +42,7 @@ class LocalApiServer:
         watch_seconds: how long a watch lasts if the client does not say.
         bookmark_seconds: how often a watch sends a bookmark.
         serves_watch_list: whether a watch may ask for initial events, as client-go does since 1.35.
+        seed: decides the UIDs and the random part of generated names.
     """
 
     def __init__(
@@ -54,8 +55,9 @@ class LocalApiServer:
         watch_seconds: float = 300.0,
         bookmark_seconds: float = 60.0,
         serves_watch_list: bool = True,
+        seed: int = 0,
     ) -> None:
-        self.store: ObjectStore = ObjectStore() if clock is None else ObjectStore(clock=clock)
+        self.store: ObjectStore = ObjectStore(seed=seed) if clock is None else ObjectStore(clock=clock, seed=seed)
         self.versions: Mapping[str, tuple[str, ...]] = {"": ("v1",), RESOURCE_GROUP: resource_versions}
         self.bearer = bearer
         self.forbidden: set[str] = set()

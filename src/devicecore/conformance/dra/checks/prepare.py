@@ -847,7 +847,7 @@ def ignores_unknown_fields(driver: DriverUnderTest) -> str:
     request = method.request(claims=[row])
     extra = b"\xf2\x3f\x03new"  # field 1022, a text
     request.MergeFromString(extra)
-    answer = driver.reachable.connection.call(method, request, driver.settings.call)
+    answer = driver.timed(lambda seconds: driver.reachable.connection.call(method, request, seconds))
     devices_in(dict(answer.claims), claim)
     return "it was prepared"
 
@@ -893,7 +893,7 @@ def answers_the_same_through_v1beta1(driver: DriverUnderTest) -> str:
         raise Skip(reason)
     claim = driver.claim()
     before = rows(ready_devices(driver, claim))
-    answer = driver.instance.prepare([claim.ref], driver.settings.call, "v1beta1.DRAPlugin")
+    answer = driver.timed(lambda seconds: driver.instance.prepare([claim.ref], seconds, "v1beta1.DRAPlugin"))
     after = rows(devices_in(answer, claim))
     without_shares = Counter(row._replace(share="") for row in before.elements())
     require(without_shares == after, f"v1beta1 differs: {difference(without_shares, after)}")

@@ -201,7 +201,7 @@ def serves_new_connections(driver: DriverUnderTest) -> str:
     """One hundred connections are made one after the other, with a call on each."""
     instance = driver.reachable
     try:
-        instance.prepare((), driver.settings.call)
+        driver.timed(lambda seconds: instance.prepare((), seconds))
     except CallFailedError as error:
         raise Skip(str(error)) from None
     for number in range(_CONNECTIONS):

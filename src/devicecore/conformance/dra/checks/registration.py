@@ -16,10 +16,10 @@ from devicecore.adapters.grpc_unix.watcher import GET_INFO_TIMEOUT
 from devicecore.conformance.connection import CallFailedError, SocketConnection
 from devicecore.conformance.dra.driver import DriverUnderTest
 from devicecore.conformance.dra.events import KILL, KUBELET_RESTART, TERM
-from devicecore.conformance.dra.kubelet import DriverInstance
+from devicecore.conformance.dra.kubelet import DriverInstance, identity_of, no_sockets_in
 from devicecore.conformance.dra.steps import Parts, across, check
 from devicecore.conformance.model import Abort, Failure, Severity, Skip, counted, require, some
-from devicecore.system.sockets import MAX_SOCKET_PATH, socket_identity
+from devicecore.system.sockets import MAX_SOCKET_PATH
 from devicecore.wire import pluginregistration
 
 MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
@@ -64,8 +64,10 @@ def makes_a_registration_socket(driver: DriverUnderTest) -> str:
     first = driver.wait_for_first()
     if first is None:
         seconds = counted(round(time.monotonic() - driver.started_at), "second")
-        parts = [f"there was no socket in {driver.environment.registry} for {seconds}", *driver.exits[-1:]]
-        if not driver.exits:
+        registry = driver.environment.registry
+        others = no_sockets_in(registry)
+        parts = [f"there was no socket in {registry} for {seconds}", *filter(None, [others]), *driver.exits[-1:]]
+        if not others and not driver.exits:
             parts.append("is the driver configured to use that directory, as {registry} or by --registry-dir?")
         raise Abort("; ".join(parts))
     if first.stage == "dial":
@@ -141,7 +143,7 @@ def has_a_usable_endpoint(driver: DriverUnderTest) -> str:
     require(endpoint.startswith("/"), f"the endpoint {endpoint!r} is no absolute path")
     length = len(os.fsencode(endpoint))
     require(length <= MAX_SOCKET_PATH, f"the endpoint {endpoint} has {counted(length, 'byte')}")
-    found = driver.wait(lambda: socket_identity(endpoint), 5.0)
+    found = driver.wait(lambda: identity_of(endpoint), 5.0)
     require(found, f"there is no unix socket at {endpoint}")
     return f"the endpoint is {endpoint}"
 
@@ -340,9 +342,7 @@ def keeps_its_socket_names(driver: DriverUnderTest) -> Parts:
     before = driver.instance
     yield
     after = driver.instance
-    left = sorted(
-        path for path in {before.path, before.endpoint} - {after.path, after.endpoint} if socket_identity(path)
-    )
+    left = sorted(path for path in {before.path, before.endpoint} - {after.path, after.endpoint} if identity_of(path))
     require(not left, f"{some(left)} is still there, beside {after.path}")
     return f"the registration socket is {after.path}"
 
