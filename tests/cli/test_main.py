@@ -94,16 +94,27 @@ def test_wrong_usage_is_one_sentence_and_status_2(devicecore: Run, arguments: st
 
 
 @pytest.mark.parametrize(
-    ("missing", "arguments"), [("click", ["--help"]), ("rich", ["demo"]), ("rich", ["demo", "--json"])]
+    ("missing", "extra", "arguments"),
+    [
+        (["click"], "cli", ["--help"]),
+        (["rich"], "cli", ["demo"]),
+        (["rich"], "cli", ["demo", "--json"]),
+        (
+            ["httpcore2", "httpx2", "lightkube"],
+            "kubernetes",
+            ["dra-driver", "simulated", "--name", "a.b", "--node", "n"],
+        ),
+    ],
 )
-def test_without_its_extra_the_command_says_what_to_install(missing: str, arguments: list[str]) -> None:
+def test_without_its_extra_the_command_says_what_to_install(
+    missing: list[str], extra: str, arguments: list[str]
+) -> None:
     """A library that is not installed is one sentence with the command to run, and status 2."""
-    begin = f"import sys; sys.modules[{missing!r}] = None; from devicecore.cli.main import main"
+    begin = f"import sys; sys.modules.update(dict.fromkeys({missing})); from devicecore.cli.main import main"
     ran = run_python(f"{begin}; sys.exit(main({arguments}))")
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert (
-        ran.stderr == f"devicecore: the command needs {missing}: in a clone of devicecore, run pip install '.[cli]'\n"
-    )
+    install = f"in a clone of devicecore, run pip install '.[{extra}]'"
+    assert ran.stderr == f"devicecore: the command needs {missing[0]}: {install}\n"
 
 
 def test_another_missing_module_is_a_bug_and_shows_its_traceback() -> None:

@@ -25,7 +25,7 @@ _UNUSABLE = 2
 _strict_option = click.option("--strict", is_flag=True, help="Exit with status 1 if there is a warning.")
 
 
-@click.group()
+@click.group(short_help="Examine, repair and compare a kubelet's checkpoints.")
 def checkpoint() -> None:
     """Examine, repair and compare a kubelet's checkpoint.
 
@@ -95,9 +95,9 @@ def verify(*, as_json: bool, strict: bool, files: tuple[str, ...]) -> int:
 @json_option
 @_strict_option
 @click.option(
-    "--resource", "resources", multiple=True, metavar="NAME", help="Show only this resource; may be repeated."
+    "--resource", "resources", multiple=True, metavar="NAME", help="Show only this resource. May be repeated."
 )
-@click.option("--pod", "pods", multiple=True, metavar="UID", help="Show only the pod with this UID; may be repeated.")
+@click.option("--pod", "pods", multiple=True, metavar="UID", help="Show only the pod with this UID. May be repeated.")
 @click.option("--free", "free_only", is_flag=True, help="Show only the registered devices that no pod holds.")
 @click.argument("file")
 def show(

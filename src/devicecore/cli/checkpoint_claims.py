@@ -70,7 +70,7 @@ def is_claims_file(path: str, blob: bytes | None) -> bool:
 
 def examine_claims(path: str, blob: bytes | None) -> ClaimsFile:
     """Judge a file of claims."""
-    from devicecore.domain.dra.state_difference import suspicions_about
+    from devicecore.domain.dra.state_difference import claim_warnings
     from devicecore.domain.dra.state_file import entries_of, judge
     from devicecore.domain.errors import MalformedCheckpointError
 
@@ -80,7 +80,7 @@ def examine_claims(path: str, blob: bytes | None) -> ClaimsFile:
             entries = entries_of(blob)
         except MalformedCheckpointError:
             entries = None  # the verdict says it
-    return ClaimsFile(path, judge(blob), entries, tuple(suspicions_about(entries or ())))
+    return ClaimsFile(path, judge(blob), entries, tuple(claim_warnings(entries or ())))
 
 
 def entries_with(found: ClaimsFile, pods: tuple[str, ...]) -> "tuple[ClaimEntry, ...]":

@@ -28,7 +28,7 @@ _UNDECIDED = 1
     "keep",
     multiple=True,
     metavar="UID",
-    help="The pod with this UID keeps the devices that other pods hold too; may be repeated.",
+    help="The pod with this UID keeps the devices that other pods hold too. May be repeated.",
 )
 @click.option(
     "--pods",

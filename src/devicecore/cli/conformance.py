@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from devicecore.conformance import Check
 
 
-@click.command()
+@click.command(short_help="Check a device plugin or a DRA driver in any language.")
 @plugin_options
 @dra_options
 @choice_options
@@ -67,7 +67,7 @@ def conformance(
 
     With --dra, COMMAND starts a DRA driver, which finds a small API server, and the directories of a kubelet and of
     CDI files. {kubeconfig}, {node}, {registry}, {plugins}, {cdi} and {pod_uid} are replaced in it; KUBECONFIG,
-    NODE_NAME and CDI_ROOT are set:
+    NODE_NAME, CDI_ROOT, KUBELET_REGISTRAR_DIRECTORY_PATH and KUBELET_PLUGINS_DIRECTORY_PATH are set:
 
     \b
     $ devicecore conformance --dra -- ./my-driver --kubeconfig {kubeconfig} --cdi-root {cdi}

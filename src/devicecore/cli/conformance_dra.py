@@ -43,7 +43,7 @@ OPTIONS = (
         "--env",
         multiple=True,
         metavar="NAME=VALUE",
-        help="With --dra: an environment variable of the driver, with placeholders. Can be given several times.",
+        help="With --dra: an environment variable of the driver, with placeholders. May be repeated.",
     ),
     click.option(
         "--claims",

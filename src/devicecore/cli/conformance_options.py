@@ -104,10 +104,10 @@ _CHOICE = (
         "--only",
         multiple=True,
         metavar="CHECK",
-        help="Make only this check, or those of a pattern such as 'gives-*'. Can be given several times.",
+        help="Make only this check, or those of a pattern such as 'gives-*'. May be repeated.",
     ),
     click.option(
-        "--skip", multiple=True, metavar="CHECK", help="Leave out this check, or those of a pattern. Can be repeated."
+        "--skip", multiple=True, metavar="CHECK", help="Leave out this check, or those of a pattern. May be repeated."
     ),
     click.option("--list", "list_only", is_flag=True, help="List the checks and make none."),
 )

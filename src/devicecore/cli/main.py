@@ -16,10 +16,11 @@ UNUSABLE = 2
 _NO_THREAD = "can't start new thread"
 _EXTRAS = {  # the extra that installs a library, by the name under which it is imported
     "click": "cli",
-    "grpc": "cli",  # as all of the package's own dependencies, it is missing in the one-file devicecore only
+    "grpc": "cli",  # the package depends on it, so it is missing in devicecore.pyz only
     "rich": "cli",
     "yaml": "cli",
     "lightkube": "kubernetes",
+    "httpcore2": "kubernetes",
     "httpx2": "kubernetes",
     "prometheus_client": "prometheus",
 }

@@ -58,7 +58,11 @@ _OPTIONS = (
     click.option(
         "--kubeconfig", metavar="FILE", help="Read pods, Node, slices from this API server; needs --node-name."
     ),
-    click.option("--in-cluster", is_flag=True, help="Read pods and Node with the service account of this pod."),
+    click.option(
+        "--in-cluster",
+        is_flag=True,
+        help="Read pods, Node and slices with the service account of this pod; needs --node-name.",
+    ),
     click.option("--node-name", metavar="NAME", help="The Node object's name at the API server."),
     click.option("--plugins", is_flag=True, help="Ask each plugin for its options and one list. Never Allocate."),
     click.option(

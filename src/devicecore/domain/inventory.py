@@ -238,7 +238,11 @@ class Inventory:
         return evolve(self, resources={**restored, **self.resources})
 
     def expire(self, now: float) -> tuple[tuple[ResourceName, ...], "Inventory"]:
-        """Remove the resources that are expired at `now` (monotonic seconds); their names, sorted (kubelet.md 3.6)."""
+        """Remove the resources that are expired at `now` (monotonic seconds).
+
+        Returns:
+            The names of the removed resources, sorted, and the inventory without them (kubelet.md 3.6).
+        """
         live = {name: resource for name, resource in self.resources.items() if not resource.expired(now)}
         if len(live) == len(self.resources):
             return (), self

@@ -1,7 +1,6 @@
 """Everything that is known of a node's devices, as one value.
 
-Law: a `NodeState` never changes; a new one replaces it. So a reader sees inventory and ledger of one
-moment.
+Law: a `NodeState` never changes; a new one replaces it. So a reader sees inventory and ledger as they were at one time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

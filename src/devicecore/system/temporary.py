@@ -14,8 +14,8 @@ _MAX_ROOT_LENGTH = 40  # bytes; leaves more than 60 of the 107 bytes of a socket
 def short_directory() -> "tempfile.TemporaryDirectory[str]":
     """Make a temporary directory with a short path, which is removed when its context ends.
 
-    The path of a unix socket may have 107 bytes. If the path of the usual directory for temporary files
-    is long, `/tmp` is used instead.
+    The path of a unix socket may have 107 bytes. If the path of the usual directory for temporary files is long, `/tmp`
+    is used instead.
     """
     return tempfile.TemporaryDirectory(prefix="dc-", dir=_root())
 

@@ -223,7 +223,7 @@ class GrpcUnixTransport:
     def pre_start_container(
         self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None
     ) -> None:
-        """Tell `plugin` that a container with `devices` is about to start.
+        """Announce to `plugin` that a container with `devices` is about to start.
 
         Raises:
             PluginStoppedError: this instance has gone; nothing was sent.

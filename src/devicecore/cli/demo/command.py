@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from devicecore.cli.demo.cluster import Cluster
 
 
-@click.command()
+@click.command(short_help="See the device manager at work on this machine.")
 @json_option
 @click.option("--keep", is_flag=True, help="Keep the files of the two nodes, to look at them.")
 def demo(*, as_json: bool, keep: bool) -> int:

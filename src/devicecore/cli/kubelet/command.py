@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 _directory = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
-@click.command()
+@click.command(short_help="Run a device manager in the place of a kubelet.")
 @click.option(
     "--root", required=True, type=_directory, help="Where sockets and checkpoint are, as in /var/lib/kubelet."
 )

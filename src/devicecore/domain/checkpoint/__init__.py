@@ -1,10 +1,9 @@
 """The kubelet's checkpoint file, both ways: what is in it, how Go writes it, and its checksum.
 
-`decode` and `encode` turn a file into `CheckpointData` and back; `restore` and `checkpoint_of` turn these into a
-`NodeState` and back. A `CheckpointWriter` makes the file after every change of the state, at the cost of what is new.
-`judge` says whether a file is sound, `salvage` reads
-what is readable of a file, `repaired` removes what cannot be right, and `difference` compares data. Nothing else in
-the domain knows that there is a file.
+`decode` turns a file into `CheckpointData`, and `encode` turns it back. `restore` makes a `NodeState` of the data, and
+`checkpoint_of` makes the data of a `NodeState`. A `CheckpointWriter` makes the file after each change of the state, at
+the cost of what is new. `judge` says whether a file is sound, `salvage` reads what is readable of a file, `repaired`
+removes what cannot be right, and `difference` compares data. Nothing else in the domain knows that there is a file.
 """
 
 from devicecore.domain.checkpoint.decoding import Decoded, decode

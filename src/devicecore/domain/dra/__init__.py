@@ -1,6 +1,6 @@
 """Dynamic resource allocation: claims, what drivers answered for them, who uses them. Pure values and functions.
 
-Nothing else of the package imports this room, so a program that only uses device plugins does not load it. `preparing`
-and `releasing` decide what to ask of which driver and what to save before and after; `devices` says what a container
-gets; `state_file` and `health_file` are the kubelet's files.
+Other modules import this package only if they are about claims or drivers, so a program that only uses device plugins
+does not load it. `preparing` and `releasing` decide what to ask of which driver, and what to save before and after.
+`devices` says what a container gets. `state_file` and `health_file` are the kubelet's files.
 """

@@ -58,7 +58,7 @@ def state_difference(before: Iterable[ClaimEntry], after: Iterable[ClaimEntry]) 
     )
 
 
-def suspicions_about(entries: Iterable[ClaimEntry]) -> Iterator[str]:
+def claim_warnings(entries: Iterable[ClaimEntry]) -> Iterator[str]:
     """Sentences about claims with two entries, claims without pods, and devices of two claims."""
     holders: dict[tuple[str, str, str, str], dict[str, None]] = {}
     seen: dict[str, int] = {}
