@@ -43,12 +43,12 @@ class TrialNode:
     """A node on which pods can be tried.
 
     Attributes:
-        name: how answers call the node.
+        name: the name of the node in answers.
         devices: the devices that each resource's plugin lists, in its order.
         allocations: which container holds which devices.
         awaited: resources that are registered although no list of their devices is known.
         topology: the NUMA nodes, the topology policy and its scope.
-        pod_names: how answers call the holders; a pod without a name is called by its UID.
+        pod_names: the names of the holders in answers; a pod without a name is called by its UID.
     """
 
     name: str
@@ -76,7 +76,7 @@ class TrialNode:
             return manager.admit(pod)
 
     def pod_name(self, uid: PodUid) -> str:
-        """How answers call a pod."""
+        """The name of a pod in answers."""
         return self.pod_names.get(uid) or uid
 
     def without(self, pods: Iterable[PodUid]) -> "TrialNode":
@@ -230,7 +230,7 @@ def trial_node(
     kubelet frees their devices before it admits a pod.
 
     Args:
-        name: how answers call the node.
+        name: the name of the node in answers.
         facts: what the sources say.
         policy: the kubelet's topology policy.
         scope: the kubelet's topology scope.

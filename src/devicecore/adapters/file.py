@@ -1,6 +1,6 @@
 """Files on a disk: the checkpoint, and the node's status as JSON.
 
-Law: a file is replaced whole and durably or not at all, whatever fails and whenever the power goes.
+Law: a file is replaced whole and durably or not at all, even if a call fails or the power is lost.
 """
 
 import errno

@@ -94,7 +94,7 @@ class MemoryTransport:
         *,
         timeout: float | None = None,  # noqa: ARG002  # see the class
     ) -> None:
-        """Tell the plugin that a container is about to start."""
+        """Announce to the plugin that a container is about to start."""
         self._call(plugin, "PreStartContainer", lambda live: live.pre_start_container(tuple(devices)))
 
     def read(self, receipt: Receipt) -> ContainerAllocateResponse:

@@ -23,7 +23,7 @@ _WITH_NUMA_NODES = 2  # the format that has NUMA nodes; a kubelet takes every de
 
 @frozen
 class Filter:
-    """Which resources and pods are shown; all of them if none are named. With `free_only`, only devices to be had."""
+    """Which resources and pods are shown; all of them if none are named. With `free_only`, only free devices."""
 
     resources: tuple[str, ...] = ()
     pods: tuple[str, ...] = ()

@@ -46,7 +46,7 @@ class Plugins:
         Raises:
             PluginError: there is no plugin, or it does not answer.
         """
-        with _a_stopped_plugin_fails(resource, "GetPreferredAllocation"):
+        with _stopped_plugin_as_failed_call(resource, "GetPreferredAllocation"):
             return self._transport.get_preferred_allocation(
                 self._instance(resource).id,
                 tuple(question.candidates),
@@ -72,7 +72,7 @@ class Plugins:
         allocation = state.ledger.allocation(key, resource)
         if allocation is None:
             raise NoDevicesAllocatedError(key.pod, key.container, resource)
-        with _a_stopped_plugin_fails(resource, "PreStartContainer"):
+        with _stopped_plugin_as_failed_call(resource, "PreStartContainer"):
             self._transport.pre_start_container(plugin.id, tuple(allocation.devices))
 
     def read(self, receipt: Receipt) -> ContainerAllocateResponse:
@@ -92,7 +92,7 @@ class Plugins:
 
 
 @contextmanager
-def _a_stopped_plugin_fails(resource: ResourceName, method: str) -> Iterator[None]:
+def _stopped_plugin_as_failed_call(resource: ResourceName, method: str) -> Iterator[None]:
     """Report a disconnected plugin as a failed call, as a kubelet does except for Allocate (kubelet.md 5.5, 7.2)."""
     try:
         yield

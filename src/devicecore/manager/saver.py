@@ -153,7 +153,7 @@ class Saver:
         if len(group) == 1:
             own.error = error
             return
-        for commit in group:  # one alone, because no pod may be refused for the sake of another one
+        for commit in group:  # each alone, because no pod may be refused because of another one
             commit.error = self._commit_together([commit])
 
     def _commit_together(self, group: Sequence[_Commit]) -> Exception | None:

@@ -14,7 +14,7 @@ from devicecore.wire import deviceplugin
 
 
 def to_device(message: deviceplugin.Device) -> Device:
-    """Read a device. No topology, one without nodes, and one with a node without a number (0) give different values."""
+    """Read a device. No topology, a topology without nodes, and a node without a number (0) give different values."""
     topology = tuple([NumaNode(node.ID) for node in message.topology.nodes]) if message.HasField("topology") else None
     return Device(DeviceId(message.ID), Health.parse(message.health), topology)
 

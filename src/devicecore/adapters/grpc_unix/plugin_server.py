@@ -153,14 +153,15 @@ def run_plugin(
 
 
 @frozen
-class _Taken:
-    """A kubelet has accepted the plugin: the one with the socket `by`, or one that watches, which has no socket.
+class _Accepted:
+    """A kubelet has accepted the plugin.
 
-    `in_doubt`: a stream ended while the plugin registered; it was the former kubelet's, or this one's already.
+    `by` is that kubelet's socket; None if its plugin watcher has found the plugin. `is_uncertain` says that a stream
+    ended while the plugin registered: it may have been that of the former kubelet, or of this one.
     """
 
     by: SocketIdentity | None
-    in_doubt: bool
+    is_uncertain: bool
 
 
 @frozen
@@ -171,14 +172,14 @@ class _Refused:
     retry_at: float
 
 
-class _Other(Enum):
-    """Other states of a registration."""
+class _Unregistered(Enum):
+    """States of a plugin that no kubelet has accepted or refused."""
 
     NEW = "no kubelet has asked or answered since the socket was made"
     LOST = "no stream of lists is open any more"
 
 
-_Standing = _Taken | _Refused | _Other
+_Registration = _Accepted | _Refused | _Unregistered
 
 
 class ServedPlugin:
@@ -207,7 +208,7 @@ class ServedPlugin:
         self._service: PluginService | None = None
         self._server: grpc.aio.Server | None = None
         self._keeper: asyncio.Task[NoReturn] | None = None
-        self._standing: _Standing = _Other.NEW
+        self._registration: _Registration = _Unregistered.NEW
         self._backoff = 0.0
         self._drops = 0
         self._too_long = 0
@@ -265,10 +266,10 @@ class ServedPlugin:
     @property
     def registered(self) -> bool:
         """Whether the kubelet that is there now has accepted the plugin and can find its socket."""
-        standing = self._standing
-        if not isinstance(standing, _Taken) or self._socket.state() is not SocketState.OURS:
+        registration = self._registration
+        if not isinstance(registration, _Accepted) or self._socket.state() is not SocketState.OURS:
             return False
-        return self.kubelet_socket is None or standing.by == socket_identity(self.kubelet_socket)
+        return self.kubelet_socket is None or registration.by == socket_identity(self.kubelet_socket)
 
     def wait_registered(self, timeout: float | None = None) -> None:
         """Wait until the plugin is `registered`.
@@ -305,7 +306,7 @@ class ServedPlugin:
         server = await rpc.serve(methods, self._socket, self._max_message_bytes)
         await self._end_service()  # only now: if the new one cannot be bound, the old one goes on
         self._service, self._server = service, server
-        self._standing = _Other.NEW
+        self._registration = _Unregistered.NEW
         if was_deleted:
             logger.info("%s is served again", foreign_text(self.socket))
 
@@ -324,8 +325,8 @@ class ServedPlugin:
     def _dropped(self) -> None:
         """No stream is left: the kubelet has ended, or has dropped the plugin."""
         self._drops += 1
-        if not isinstance(self._standing, _Refused):  # the stream was the former kubelet's; this one refuses us
-            self._standing = _Other.LOST
+        if not isinstance(self._registration, _Refused):  # the stream was the former kubelet's; this one refuses us
+            self._registration = _Unregistered.LOST
         size = 0 if self._service is None else self._service.list_bytes
         if size <= MAX_LIST_BYTES:
             self._too_long = 0
@@ -354,8 +355,8 @@ class ServedPlugin:
         elif state is SocketState.FOREIGN:
             self._tried(f"another process has taken {self.socket}")
             return
-        if isinstance(self._standing, _Taken) and self._standing.in_doubt:
-            self._standing = evolve(self._standing, in_doubt=False)
+        if isinstance(self._registration, _Accepted) and self._registration.is_uncertain:
+            self._registration = evolve(self._registration, is_uncertain=False)
             if self._service is not None and not self._service.streaming:
                 self._dropped()
         if self._now() < self._not_before:
@@ -370,15 +371,15 @@ class ServedPlugin:
             await self._register(self.kubelet_socket, kubelet)
 
     async def _look_as_watched(self) -> None:
-        if self._standing is _Other.LOST:
+        if self._registration is _Unregistered.LOST:
             logger.info("%s was dropped by the kubelet", foreign_text(self.socket))
             await self._serve()  # a kubelet asks no socket twice, so it needs a new one
         if not self.registered and not self._problem:
             self._tried("no kubelet has asked yet")
 
     def _is_to_wait_for(self, kubelet: SocketIdentity) -> bool:
-        standing = self._standing
-        return isinstance(standing, _Refused) and standing.by == kubelet and self._now() < standing.retry_at
+        registration = self._registration
+        return isinstance(registration, _Refused) and registration.by == kubelet and self._now() < registration.retry_at
 
     async def _register(self, socket: str, kubelet: SocketIdentity) -> None:
         request = deviceplugin.RegisterRequest(
@@ -393,10 +394,10 @@ class ServedPlugin:
                 await rpc.unary(channel, rpc.REGISTER, request, REGISTER_TIMEOUT)
             except grpc.RpcError as error:
                 self._backoff = min(max(2 * self._backoff, self._poll_interval), MAX_BACKOFF * self._poll_interval)
-                self._standing = _Refused(kubelet, self._now() + self._backoff)
+                self._registration = _Refused(kubelet, self._now() + self._backoff)
                 self._tried(rpc.go_text(error))
                 return
-        self._standing, self._backoff = _Taken(kubelet, in_doubt=drops != self._drops), 0.0
+        self._registration, self._backoff = _Accepted(kubelet, is_uncertain=drops != self._drops), 0.0
         self._tried("")
 
     def _for_the_watcher(self) -> dict[rpc.Method[Any, Any], rpc.Behaviour]:
@@ -417,9 +418,9 @@ class ServedPlugin:
             status: pluginregistration.RegistrationStatus, _: Context
         ) -> pluginregistration.RegistrationStatusResponse:
             if status.plugin_registered:
-                self._standing = _Taken(None, in_doubt=drops != self._drops)
-            elif self._standing is not _Other.LOST:
-                self._standing = _Other.NEW
+                self._registration = _Accepted(None, is_uncertain=drops != self._drops)
+            elif self._registration is not _Unregistered.LOST:
+                self._registration = _Unregistered.NEW
             self._tried("" if status.plugin_registered else status.error or "the kubelet refuses without a reason")
             return pluginregistration.RegistrationStatusResponse()
 

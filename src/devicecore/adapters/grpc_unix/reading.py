@@ -1,7 +1,7 @@
 """What device plugins answer when they are asked for their options and one list. Nothing is allocated.
 
 Laws: each plugin is asked at most three things: GetInfo (in the plugin watcher's directory only), its options, and one
-list. Whatever it answers, and if it never does, the result is a `PluginSeen`.
+list. The result is a `PluginSeen` for any answer, and also if there is none.
 """
 
 import time

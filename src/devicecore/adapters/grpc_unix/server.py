@@ -43,8 +43,8 @@ from devicecore.wire.device_lists import ListReader
 
 SUPPORTED_VERSIONS = (rpc.VERSION,)
 STOP_GRACE = 1.0  # seconds for a Register handler to end by itself
-SAME_MOMENT = 1.0  # seconds
-PERSISTENT = 10.0  # seconds; a plugin that calls again within them for a missing socket is not waited for once more
+SAME_MOMENT = 1.0  # seconds between a registration and the end of the stream before it, if a plugin did both at once
+PERSISTENT = 10.0  # seconds; if a plugin calls again within them, its missing socket is not waited for once more
 LOOK_INTERVAL = 1.0  # seconds between two looks at our own socket
 LARGE_LIST = 64 * 1024  # bytes: some 3,000 devices, which take some milliseconds to read
 MAX_PAUSE = 1.0  # seconds between two large lists of one plugin

@@ -61,7 +61,7 @@ class Program:
         command: the program and its arguments.
         environment: what is added to the environment of this process.
         version: the API version of its answer.
-        cluster: what it is told about the cluster; None if nothing.
+        cluster: what the program is given about the cluster; None for nothing.
     """
 
     command: tuple[str, ...]

@@ -1,6 +1,6 @@
 """What a kubelet's pod-resources API says about devices, as one value.
 
-Law: whatever the process at the socket answers, the result is a `Reading`.
+Law: the result is a `Reading` for any answer of the process at the socket.
 """
 
 from collections.abc import Iterable

@@ -45,7 +45,7 @@ class Cluster:
 
     def __init__(self, native: Mapping[str, NodeJson], *, keep: bool = False) -> None:
         self._keep = keep
-        with undisturbed():
+        with delayed_signals():
             self.root: Path = new_short_directory()
         self.log: Path = self.root / "log"
         self._changed = threading.Condition()
@@ -62,7 +62,7 @@ class Cluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        with undisturbed(), ExitStack() as last_to_first:
+        with delayed_signals(), ExitStack() as last_to_first:
             if not self._keep or kind is not None:
                 last_to_first.callback(self.clear)
             last_to_first.callback(self._handler.close)
@@ -79,7 +79,7 @@ class Cluster:
 
     def start_plugin(self, kubelet: "ClusterNode", resource: ResourceName) -> "SimulatedPluginProcess":
         """Start a simulated device plugin on a node."""
-        with undisturbed():  # else a process could start that is not in the list
+        with delayed_signals():  # else a process could start that is not in the list
             plugin = SimulatedPluginProcess(kubelet.directory, resource, self.log, self._notify)
             self.plugins.append(plugin)
         return plugin
@@ -201,7 +201,7 @@ class ClusterNode:
 
 
 class Given(TypedDict):
-    """The devices of a container by resource, and its environment."""
+    """What a container has: its devices by resource, and its environment."""
 
     devices: dict[str, tuple[str, ...]]
     environment: dict[str, str]
@@ -258,7 +258,7 @@ class SimulatedPluginProcess:
         return self.status is not None and not self._to_end
 
     def obey(self, command: str) -> None:
-        """Write a line to its standard input, which it obeys."""
+        """Write a command to its standard input."""
         self._commands.write(f"{command}\n")
 
     def kill(self) -> None:
@@ -283,7 +283,7 @@ class SimulatedPluginProcess:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def delayed_signals() -> Iterator[None]:
     """Delay SIGINT and SIGTERM to the end of the block."""
     late_signals: list[int] = []
 
