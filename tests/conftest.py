@@ -29,8 +29,13 @@ UNMEASURED = [
 """Tests whose lines others run as well. Measuring doubles the time of such tests."""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Know the marker of pytest-cov also where it is not installed."""
+    config.addinivalue_line("markers", "no_cover: measure no coverage")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Measure coverage only where it tells something (the marker is pytest-cov's)."""
+    """Measure coverage only where it tells something."""
     for item in items:
         if any(item.path == path or path in item.path.parents for path in UNMEASURED):
             item.add_marker("no_cover")
