@@ -25,6 +25,7 @@ class Colour(Enum):
 class Part:
     name: str
     size: int | None = None
+    tags: tuple[str, ...] = ()
 
 
 @frozen
@@ -37,7 +38,8 @@ class Whole:
     by_name: Mapping[str, Part] = field(factory=dict)
 
 
-parts = st.builds(Part, st.text(max_size=5), st.none() | st.integers())
+texts = st.text(max_size=5)
+parts = st.builds(Part, texts, st.none() | st.integers(), st.lists(texts, max_size=2).map(tuple))
 wholes = st.builds(
     Whole,
     st.sampled_from(Colour),
@@ -74,6 +76,9 @@ def test_sets_paths_and_errors_are_written_as_readers_expect() -> None:
         ({"name": 1}, "expected str, got 1 @ $.name"),
         ({"name": "x", "size": "7"}, "expected int, got '7' @ $.size"),
         ({}, "required field missing @ $.name"),
+        ({"name": "x", "tags": "ab"}, "expected a list, got 'ab' @ $.tags"),
+        ({"name": "x", "tags": {"a": 1}}, "expected a list, got {'a': 1} @ $.tags"),
+        ({"name": "x", "tags": ["a", 1]}, "expected str, got 1 @ $.tags[1]"),
         ({"name": "x", "other": 1}, "other"),
         ([], "expected an object, got [] @ $"),
         (None, "expected an object, got None @ $"),

@@ -19,7 +19,7 @@ from typing import TypeVar
 from attrs import field, frozen
 
 from devicecore.domain.dra.answers import PrepareResult, UnprepareResult, is_cdi_name
-from devicecore.domain.dra.errors import DraError, InvalidObjectError
+from devicecore.domain.dra.errors import DraError
 from devicecore.domain.dra.model import (
     AllocatedDevice,
     ClaimRef,
@@ -28,13 +28,13 @@ from devicecore.domain.dra.model import (
     PreparedDevice,
     ResourceClaim,
 )
-from devicecore.domain.dra.objects import resource_claim_of
 from devicecore.domain.errors import DeviceCoreError, SetUpError
 from devicecore.domain.text import foreign_text
 from devicecore.ports.claims import ClaimSource
 from devicecore.ports.dra_driver import DraDriver
 from devicecore.system.directories import make_directory
 from devicecore.system.files import DurableFile, read_file
+from devicecore.system.json_values import from_json, to_json
 from devicecore.system.locks import LockedError, NamedLocks
 
 CDI_DIRECTORY = "/var/run/cdi"
@@ -96,41 +96,21 @@ class _Record:
     cdi_names: tuple[str, ...]
     cdi: str
 
-    def to_json(self) -> bytes:
-        """The record as a file has it; the devices as the claim has them."""
-        results = [
-            {
-                "request": row.request,
-                "driver": row.driver,
-                "pool": row.pool,
-                "device": row.device,
-                "shareID": row.share_id,
-                "adminAccess": row.admin_access,
-            }
-            for row in self.devices
-        ]
-        claim = {
-            "metadata": {**self.claim.key._asdict(), "uid": self.claim.uid},
-            "status": {"allocation": {"devices": {"results": results}}},
-        }
-        return json.dumps({"claim": claim, "names": self.cdi_names, "cdi": self.cdi}).encode()
+    def to_bytes(self) -> bytes:
+        """The record as its file has it: JSON."""
+        return json.dumps(to_json(self)).encode()
 
     @classmethod
-    def from_json(cls, blob: bytes) -> "_Record":
+    def from_bytes(cls, blob: bytes) -> "_Record":
         """Read such a file.
 
         Raises:
             ValueError: the bytes are not such a file.
         """
         try:
-            read = json.loads(blob)
-            claim, names, cdi = resource_claim_of(read["claim"]), read["names"], read["cdi"]
-        except (InvalidObjectError, KeyError, TypeError, RecursionError) as error:
+            return from_json(json.loads(blob), cls)
+        except RecursionError as error:
             raise ValueError(str(error)) from error
-        if not isinstance(cdi, str) or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            message = "expected CDI names and a CDI file"
-            raise ValueError(message)
-        return cls(claim.ref, claim.allocation or (), tuple(names), cdi)
 
 
 class CdiDriver(DraDriver, ABC):
@@ -251,7 +231,7 @@ class CdiDriver(DraDriver, ABC):
         with self._locks.held(_CHOICE, _LOCK_SECONDS):
             self._check_free(record)
             if self._read(claim.uid) != record:
-                self._state_file(claim.uid).write(record.to_json(), None)
+                self._state_file(claim.uid).write(record.to_bytes(), None)
         self.set_up(claim, record.devices)
         self._write_cdi(record)
         _log.info("prepared ResourceClaim %s", foreign_text(str(claim.key)))
@@ -327,7 +307,7 @@ class CdiDriver(DraDriver, ABC):
         """What is noted of a claim; None for nothing, or a sentence that says why it cannot be read."""
         path = self._state_directory / f"{uid}.json"
         try:
-            return _Record.from_json(read_file(path, MAX_RECORD))
+            return _Record.from_bytes(read_file(path, MAX_RECORD))
         except FileNotFoundError:
             return None
         except (ValueError, OSError) as error:

@@ -7,10 +7,12 @@ of tuples and mappings of them. What another program wrote is checked: it become
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import PurePath
-from typing import Any, TypeVar
+from types import GenericAlias
+from typing import Any, TypeVar, get_args, get_origin
 
 from attrs import has
 from cattrs import BaseValidationError, transform_error
+from cattrs.cols import list_structure_factory
 from cattrs.gen import make_dict_structure_fn
 from cattrs.preconf.json import make_converter
 from cattrs.v import format_exception
@@ -66,6 +68,24 @@ def _object(cls: type[T]) -> Callable[[object, type[T]], T]:
     return structured
 
 
+def _is_tuple(cls: Any) -> bool:  # noqa: ANN401 - cattrs passes any type
+    return get_origin(cls) is tuple and get_args(cls)[-1:] == (...,)
+
+
+def _tuple(cls: Any) -> Callable[[object, Any], tuple[Any, ...]]:  # noqa: ANN401 - cattrs passes any type
+    """A text or an object is no list, although Python can iterate over it."""
+    elements: Any = GenericAlias(list, get_args(cls)[0])
+    structure = list_structure_factory(elements, _CONVERTER)
+
+    def structured(value: object, _cls: Any) -> tuple[Any, ...]:  # noqa: ANN401 - as above
+        if not isinstance(value, list):
+            message = f"expected a list, got {value!r:.60}"
+            raise TypeError(message)
+        return tuple(structure(value, elements))
+
+    return structured
+
+
 def _sentence(error: BaseException, cls: type | None) -> str:
     # A KeyError is a missing field; only cattrs knows how to say it.
     return str(error) if isinstance(error, TypeError | ValueError) else format_exception(error, cls)
@@ -74,3 +94,4 @@ def _sentence(error: BaseException, cls: type | None) -> str:
 for _type in (bool, float, int, str):
     _CONVERTER.register_structure_hook(_type, _plain)
 _CONVERTER.register_structure_hook_factory(has, _object)
+_CONVERTER.register_structure_hook_factory(_is_tuple, _tuple)
