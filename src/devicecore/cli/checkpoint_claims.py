@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @frozen
 class ClaimsFile:
-    """A file of claims, judged. `entries` are those that can be read, whatever the verdict; None for none."""
+    """A file of claims, judged. `entries` are those that can be read, also of a bad file; None for none."""
 
     file: str
     report: "StateReport"
@@ -79,7 +79,7 @@ def examine_claims(path: str, blob: bytes | None) -> ClaimsFile:
         try:
             entries = entries_of(blob)
         except MalformedCheckpointError:
-            entries = None  # the verdict says it
+            entries = None  # the verdict has the reason
     return ClaimsFile(path, judge(blob), entries, tuple(claim_warnings(entries or ())))
 
 

@@ -14,6 +14,8 @@ import click
 from attrs import evolve
 from click.core import ParameterSource
 
+from devicecore.cli.options import with_options
+
 if TYPE_CHECKING:
     from devicecore.cli.conformance_report import Reporting
     from devicecore.conformance import Check
@@ -74,9 +76,7 @@ _SECONDS = {"first": "starting", "timeout": "call", "returning": "returning", "g
 
 def dra_options(command: Callable[P, R]) -> Callable[P, R]:
     """Give a command the options of --dra."""
-    for option in reversed(OPTIONS):
-        command = option(command)
-    return command
+    return with_options(command, OPTIONS)
 
 
 def refuse_options_of_the_other_kind(*, dra: bool) -> None:

@@ -8,7 +8,7 @@ from typing import ParamSpec, TypeVar
 
 import click
 
-from devicecore.cli.options import extended_resource
+from devicecore.cli.options import extended_resource, with_options
 from devicecore.cli.output import json_option
 
 P = ParamSpec("P")
@@ -128,20 +128,14 @@ _REPORTS = (
 
 def plugin_options(command: Callable[P, R]) -> Callable[P, R]:
     """Give a command the options of a device plugin: the directory, and the fields of its `Settings`."""
-    return _with(command, _PLUGIN)
+    return with_options(command, _PLUGIN)
 
 
 def choice_options(command: Callable[P, R]) -> Callable[P, R]:
     """Give a command the options that choose checks: the arguments of `choose`, and `list_only`."""
-    return _with(command, _CHOICE)
+    return with_options(command, _CHOICE)
 
 
 def report_options(command: Callable[P, R]) -> Callable[P, R]:
     """Give a command the options that say where reports go: the fields of `Reporting`."""
-    return _with(command, _REPORTS)
-
-
-def _with(command: Callable[P, R], options: "tuple[Callable[[Callable[P, R]], Callable[P, R]], ...]") -> Callable[P, R]:
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return with_options(command, _REPORTS)

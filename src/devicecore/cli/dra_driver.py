@@ -1,4 +1,4 @@
-"""`devicecore dra-driver`: play a DRA driver, for a real kubelet or for a test.
+"""`devicecore dra-driver`: a DRA driver that needs no hardware, for a real kubelet, `devicecore kubelet` or a test.
 
 Law: SIGTERM or SIGINT ends the process, and its sockets are removed.
 """
@@ -8,12 +8,12 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
-from attrs import define
+from attrs import define, frozen
 
-from devicecore.cli.options import numbers
+from devicecore.cli.options import numbers, refuse_missing_devices
 from devicecore.cli.plugin import END_WITHIN, log_to_stderr, obey_input
 from devicecore.cli.signals import Signals
 from devicecore.domain.text import counted, foreign_text
@@ -31,13 +31,52 @@ _log = logging.getLogger(__name__)
 
 @click.group("dra-driver")
 def dra_driver() -> None:
-    """Play a DRA driver.
+    """Run a DRA driver that needs no hardware.
 
-    Offer devices that do not exist to a kubelet and a scheduler.
+    It offers simulated devices to a kubelet and a scheduler.
 
     \b
     $ devicecore dra-driver simulated --name gpu.example.com --node worker-1
     """
+
+
+@frozen(kw_only=True)
+class _Options:
+    """The options of `simulated`.
+
+    Raises:
+        click.UsageError: an option cannot be used.
+    """
+
+    name: str
+    node: str
+    pool: str | None
+    count: int
+    numa_nodes: tuple[int, ...]
+    unhealthy: tuple[int, ...]
+    kubeconfig: str | None
+    manifests: str | None
+    registry: str
+    plugin_dir: str
+    cdi_dir: str
+    pod_uid: str
+    commands: bool
+
+    def __attrs_post_init__(self) -> None:
+        refuse_missing_devices("--unhealthy", self.unhealthy, self.count)
+        if not re.fullmatch("[A-Za-z0-9-]{0,64}", self.pod_uid):
+            message = f"--pod-uid: expected at most 64 letters, digits and '-', got {foreign_text(self.pod_uid)!r}."
+            raise click.UsageError(message)
+
+    @property
+    def directory(self) -> Path:
+        """The driver's own directory."""
+        return Path(self.plugin_dir) / self.name
+
+    @property
+    def pool_name(self) -> str:
+        """The pool of the devices."""
+        return self.pool or self.node
 
 
 @dra_driver.command()
@@ -85,22 +124,7 @@ def dra_driver() -> None:
     help="Name the sockets after this pod, or $POD_UID, so that two instances can run during a rolling update.",
 )
 @click.option("--commands", is_flag=True, help="Obey lines on standard input.")
-def simulated(
-    *,
-    name: str,
-    node: str,
-    pool: str | None,
-    count: int,
-    numa_nodes: tuple[int, ...],
-    unhealthy: tuple[int, ...],
-    kubeconfig: str | None,
-    manifests: str | None,
-    registry: str,
-    plugin_dir: str,
-    cdi_dir: str,
-    pod_uid: str,
-    commands: bool,
-) -> int:
+def simulated(**values: Any) -> int:  # noqa: ANN401 - click passes the value of each option
     """Prepare ResourceClaims with devices that do not exist.
 
     The devices are dev-0, dev-1, and so on. The driver publishes them as ResourceSlices, and writes these again if
@@ -119,43 +143,45 @@ def simulated(
     With --commands, lines on standard input change devices: `unhealthy 3`, `healthy 3`, or `count 6`. The driver ends
     when its standard input ends, and so with the program that started it.
     """
+    options = _Options(**values)
+    log_to_stderr()
+    with ExitStack() as last_to_first:
+        if options.manifests:
+            claims, publish = _from_manifests(options.manifests)
+        else:
+            claims, publish = _from_api_server(options, last_to_first)
+        _serve(options, claims, publish)
+    return 0
+
+
+def _serve(options: _Options, claims: "ClaimSource", publish: "Publish") -> None:
+    """Serve the driver until a signal or the end of standard input ends the process."""
     from devicecore.adapters.grpc_unix.dra import serve_driver
     from devicecore.plugins.simulated_driver import SimulatedDriver, published
 
-    if missing := [number for number in unhealthy if number >= count]:
-        message = f"--unhealthy {missing[0]}: the devices are numbered from 0, and there are {count}."
-        raise click.UsageError(message)
-    if not re.fullmatch("[A-Za-z0-9-]{0,64}", pod_uid):
-        message = f"--pod-uid: expected at most 64 letters, digits and '-', got {foreign_text(pod_uid)!r}."
-        raise click.UsageError(message)
-    log_to_stderr()
-    pool = pool or node
-    directory, instance = Path(plugin_dir) / name, f"-{pod_uid}" if pod_uid else ""
-    with ExitStack() as last_to_first:
-        if manifests is not None:
-            claims, publish = _from_manifests(manifests)
-        else:
-            claims, publish = _from_api_server(name, node, pool, kubeconfig, last_to_first)
-        driver = SimulatedDriver(name, pool, (), claims, state_directory=directory / "claims", cdi_directory=cdi_dir)
-        with (
-            Signals(grace=END_WITHIN) as signals,
-            driver.running(pod_uid),
-            serve_driver(
-                driver,
-                registry,
-                endpoint=directory / f"dra{instance}.sock",
-                socket_name=f"{name}{instance}-reg.sock",
-                wait_for_registry=True,
-            ) as served,
-        ):
-            offered = _Offered(driver, served.report, lambda devices: publish(published(devices, numa_nodes)))
-            offered.show(count, frozenset(unhealthy))
-            if commands:
-                obey_input(offered.obey, signals)
-            _log.info("serving %s on %s", name, served.registration)
-            signals.wait_for_end()
-            _log.info("%s", signals.ended_by)
-    return 0
+    name, directory = options.name, options.directory
+    instance = f"-{options.pod_uid}" if options.pod_uid else ""
+    driver = SimulatedDriver(
+        name, options.pool_name, (), claims, state_directory=directory / "claims", cdi_directory=options.cdi_dir
+    )
+    with (
+        Signals(grace=END_WITHIN) as signals,
+        driver.running(options.pod_uid),
+        serve_driver(
+            driver,
+            options.registry,
+            endpoint=directory / f"dra{instance}.sock",
+            socket_name=f"{name}{instance}-reg.sock",
+            wait_for_registry=True,
+        ) as served,
+    ):
+        offered = _Offered(driver, served.report, lambda devices: publish(published(devices, options.numa_nodes)))
+        offered.show(options.count, frozenset(options.unhealthy))
+        if options.commands:
+            obey_input(offered.obey, signals)
+        _log.info("serving %s on %s", name, served.registration)
+        signals.wait_for_end()
+        _log.info("%s", signals.ended_by)
 
 
 Publish = Callable[[Iterable["PublishedDevice"]], None]
@@ -174,17 +200,11 @@ class _Offered:
         """Offer so many devices, of which these are unhealthy."""
         from devicecore.domain.dra.health import DraHealth, ReportedHealth
 
+        health = [DraHealth.UNHEALTHY if number in unhealthy else DraHealth.HEALTHY for number in range(count)]
         devices = tuple(f"dev-{number}" for number in range(count))
         self.unhealthy = unhealthy
         self.driver.devices = devices
-        self.report(
-            [
-                ReportedHealth(
-                    self.driver.pool, device, DraHealth.UNHEALTHY if number in unhealthy else DraHealth.HEALTHY
-                )
-                for number, device in enumerate(devices)
-            ]
-        )
+        self.report([ReportedHealth(self.driver.pool, *pair) for pair in zip(devices, health, strict=True)])
         self.publish(devices)
 
     def obey(self, words: list[str]) -> str:
@@ -206,18 +226,17 @@ class _Offered:
 
 
 def _from_manifests(directory: str) -> "tuple[ClaimSource, Publish]":
-    """Claims of manifests, and nowhere to publish."""
+    """Read claims from manifests, and publish nothing."""
     from devicecore.adapters.manifests.claims import ManifestClaims
 
     return ManifestClaims(directory), lambda _devices: None
 
 
-def _from_api_server(
-    name: str, node: str, pool: str, kubeconfig: str | None, last_to_first: ExitStack
-) -> "tuple[ClaimSource, Publish]":
-    """Claims of the API server, and ResourceSlices there."""
+def _from_api_server(options: _Options, last_to_first: ExitStack) -> "tuple[ClaimSource, Publish]":
+    """Read claims from the API server, and publish ResourceSlices there."""
     from devicecore.adapters.kube_api.dra import KubeApiClaims
     from devicecore.adapters.kube_api.slices import KubeApiSlicePublisher
 
-    slices = last_to_first.enter_context(KubeApiSlicePublisher(name, node, pool=pool, kubeconfig=kubeconfig))
-    return last_to_first.enter_context(KubeApiClaims(kubeconfig=kubeconfig)), slices.publish
+    slices = KubeApiSlicePublisher(options.name, options.node, pool=options.pool_name, kubeconfig=options.kubeconfig)
+    last_to_first.enter_context(slices)
+    return last_to_first.enter_context(KubeApiClaims(kubeconfig=options.kubeconfig)), slices.publish

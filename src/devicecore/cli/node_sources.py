@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import click
 from attrs import define, field
 
+from devicecore.cli.options import with_options
+
 if TYPE_CHECKING:
     from devicecore.adapters.node_sources import KubeletDirectory
     from devicecore.node_report import (
@@ -85,9 +87,7 @@ _OPTIONS = (
 
 def source_options(command: Callable[P, R]) -> Callable[P, R]:
     """Give a command the options that say what to read; `NodeSources` takes their values."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    return with_options(command, _OPTIONS)
 
 
 @define

@@ -4,12 +4,40 @@ Law: an option has the same meaning and the same errors in every command.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import ParamSpec, TypeVar
 
 import click
 
+from devicecore.domain.text import counted
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Option = Callable[[Callable[P, R]], Callable[P, R]]
+
 _RANGE = re.compile("([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _MAX_NUMBERS = 10_000
+
+
+def with_options(
+    command: Callable[P, R], options: Iterable[Callable[[Callable[P, R]], Callable[P, R]]]
+) -> Callable[P, R]:
+    """Give a command these options; `--help` lists them in this order."""
+    for option in reversed(tuple(options)):
+        command = option(command)
+    return command
+
+
+def refuse_missing_devices(option: str, devices: Iterable[int], count: int) -> None:
+    """Refuse a number that no device has.
+
+    Raises:
+        click.UsageError: a number is not below the count of devices.
+    """
+    if missing := [number for number in devices if number >= count]:
+        are = "is only" if count == 1 else "are only"
+        message = f"{option} {missing[0]}: there {are} {counted(count, 'device')}, numbered from 0."
+        raise click.UsageError(message)
 
 
 def numbers(context: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:

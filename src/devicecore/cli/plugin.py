@@ -1,4 +1,4 @@
-"""`devicecore plugin`: play a device plugin, for a real kubelet, for `devicecore kubelet`, or for a test.
+"""`devicecore plugin`: device plugins that need no hardware, for a real kubelet, `devicecore kubelet` or a test.
 
 Law: SIGTERM or SIGINT ends the process within `END_WITHIN` seconds, and its socket is removed.
 """
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 import click
 from attrs import frozen
 
-from devicecore.cli.options import extended_resource, numbers
+from devicecore.cli.options import extended_resource, numbers, refuse_missing_devices
 from devicecore.cli.signals import Signals
+from devicecore.domain.text import counted
 
 if TYPE_CHECKING:
     from devicecore.adapters.grpc_unix import ServedPlugin
@@ -99,9 +100,9 @@ def log_to_stderr() -> None:
 
 @click.group()
 def plugin() -> None:
-    """Play a device plugin.
+    """Run a device plugin that needs no hardware.
 
-    Offer devices that do not exist, or files, to a kubelet: to a real one, or to `devicecore kubelet`.
+    It offers simulated devices, or files, to a kubelet: to a real one, or to `devicecore kubelet`.
 
     \b
     $ devicecore plugin simulated --resource example.com/gpu
@@ -170,15 +171,13 @@ def simulated(
     from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 
     place = place_of(context, socket_dir, kubelet_socket)
-    if missing := [number for number in unhealthy if number >= count]:
-        message = f"--unhealthy {missing[0]}: there {_are(count)}, numbered from 0."
-        raise click.UsageError(message)
+    refuse_missing_devices("--unhealthy", unhealthy, count)
     names = prefix or resource.rpartition("/")[2]
     devices = simulated_devices(names, count, numa_nodes=numa_nodes, unhealthy=unhealthy)
     log_to_stderr()
     offered = SimulatedPlugin(resource, devices, variable)
     with Signals(grace=END_WITHIN) as signals, place.serve(offered, endpoint=endpoint) as served:
-        _log.info("serving %s of %s on %s", _counted(count), resource, served.socket)
+        _log.info("serving %s of %s on %s", counted(count, "device"), resource, served.socket)
         if commands:
             obey_input(_Commands(offered, names).obey, signals)
         signals.wait_for_end()
@@ -236,11 +235,3 @@ def _known(ids: Sequence[str]) -> str:
     if not ids:
         return "there are no devices"
     return f"the only device is {ids[0]}" if len(ids) == 1 else f"the {len(ids)} devices are {ids[0]} to {ids[-1]}"
-
-
-def _counted(count: int) -> str:
-    return "1 device" if count == 1 else f"{count} devices"
-
-
-def _are(count: int) -> str:
-    return "is only 1 device" if count == 1 else f"are only {count} devices"

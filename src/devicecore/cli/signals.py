@@ -1,8 +1,8 @@
 """Signals as events: one thread receives them, and the main thread waits for them.
 
-Law: a signal interrupts no call, and SIGTERM is noticed whatever the main thread does.
+Law: a signal interrupts no call, and SIGTERM is noticed even if the main thread is busy or hangs.
 
-`signal.sigtimedwait` is not used here: after SIGSTOP and SIGCONT it returns a number that nobody sent (CPython 3.11 to
+`signal.sigtimedwait` is not used here: after SIGSTOP and SIGCONT it returns a number that was not sent (CPython 3.11 to
 3.14), because it does not set the result when the time is over at that moment.
 """
 

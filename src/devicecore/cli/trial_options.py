@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import click
 
-from devicecore.cli.options import numbers
+from devicecore.cli.options import numbers, with_options
 
 if TYPE_CHECKING:
     from devicecore.domain.model import Pod
@@ -52,9 +52,7 @@ _OPTIONS = (
 
 def topology_options(command: Callable[P, R]) -> Callable[P, R]:
     """Give a command the options that `node_for_trial` takes."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    return with_options(command, _OPTIONS)
 
 
 def node_for_trial(

@@ -1,8 +1,8 @@
 """The claims of pods: a DRA manager that is started when something needs it, and the work that waits for drivers.
 
-Laws: nothing of dynamic resource allocation is loaded, read or written before a pod names a claim, a driver registers,
-a file of an earlier run is there, or there are ResourceSlices to delete. Work for the claims of one pod delays no other
-pod. The claims of a pod that has gone are released, and that is tried again until it succeeds.
+Laws: no module and no file of dynamic resource allocation is loaded or written before a pod names a claim, a driver
+registers, a file of an earlier run is found, or ResourceSlices have to be deleted. Work for the claims of one pod does
+not delay other pods. The claims of a pod that has gone are released; a release that fails is tried again.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from devicecore.cli.kubelet.lanes import Lanes
 from devicecore.cli.kubelet.state import ClaimsState, PodState
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.model import Pod, PodUid
-from devicecore.domain.text import foreign_text
+from devicecore.domain.text import counted, foreign_text
 
 if TYPE_CHECKING:
     from devicecore.cli.kubelet.dra_state import PreparationFacts
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 class DraParts:
     """A DRA manager that is not started, the handler of its drivers, and what to close after its stop.
 
-    `deletes_slices` is whether the manager deletes ResourceSlices, so that somebody has to look when that is due.
+    `deletes_slices` is whether the manager deletes ResourceSlices; if so, `NodeClaims` looks when that is due.
     """
 
     manager: "DraManager"
@@ -65,7 +65,7 @@ class NodeClaims:
     One thread uses it, except for `prepare`, `cdi_devices`, `dynamic_resources`, `start` and the handler.
 
     Args:
-        make: makes the DRA manager. It is called once, by the first who needs it.
+        make: makes the DRA manager. It is called once, when the manager is needed first.
         wake: called from other threads when there is something to do for `advance`.
     """
 
@@ -82,7 +82,7 @@ class NodeClaims:
         self._ticking = {"wipe": threading.Lock(), "reconcile": threading.Lock()}
         self._served: object = None  # which drivers there were at the last look
         self._health: object = None
-        self._version = object()  # another one when `state` may have changed
+        self._version = object()  # replaced when `state` may have changed
         self._users: tuple[object, frozenset[PodUid]] = (None, frozenset())
         self.manager: DraManager | None = None
         """The manager once it has started; None before. Any thread may read it."""
@@ -119,8 +119,8 @@ class NodeClaims:
             if self.manager is None:
                 parts.manager.start()
                 self.manager = parts.manager
-                count = parts.manager.restored.claims
-                _log.info("dynamic resource allocation started, with %d claim%s from before", count, "s" * (count != 1))
+                restored = counted(parts.manager.restored.claims, "claim")
+                _log.info("dynamic resource allocation started, with %s from before", restored)
                 self._wake()
             return self.manager
 
@@ -138,7 +138,7 @@ class NodeClaims:
     # --- what threads of attempts call --------------------------------------------------------------------------------
 
     def submit(self, pod: PodUid, work: Callable[[], None]) -> None:
-        """Have `work` done in a thread that may wait for drivers."""
+        """Do `work` in another thread, which may wait for drivers."""
         self._preparing.submit(pod, work)
 
     def prepare(self, pod: "DraPod") -> None:
@@ -150,7 +150,7 @@ class NodeClaims:
         self.start().prepare(pod)
 
     def is_of_driver(self, error: DeviceCoreError) -> bool:
-        """Whether `prepare` failed because of what a driver did, and not before a driver was asked."""
+        """Whether `prepare` failed in a call to a driver, and not before a driver was called."""
         from devicecore.cli.kubelet.dra_state import is_of_driver
 
         return is_of_driver(error)
@@ -164,7 +164,7 @@ class NodeClaims:
         return self.start().claim_devices(pod, container)
 
     def are_entered(self, pod: "DraPod") -> bool:
-        """Whether the pod is in all its claims, as one whose containers run since before a restart."""
+        """Whether the pod is in all its claims, as a pod is whose containers were started before a restart."""
         if self.manager is None:
             return False
         from devicecore.cli.kubelet.dra_state import are_entered
@@ -201,19 +201,19 @@ class NodeClaims:
 
     @property
     def version(self) -> object:
-        """Differs from what it was before if `state` would."""
+        """Another value than before if `state` may have changed."""
         if self.manager is None:
             return self._version
         drivers = self.manager.drivers
         return self._version, id(self.manager.claims), drivers.instances, drivers.connected
 
     def release(self, pod: Pod) -> None:
-        """Release the claims of a pod that has gone, as soon as its drivers do."""
+        """Begin to release the claims of a pod that has gone."""
         self._release_soon(pod.uid, f"{pod.namespace}/{pod.name}")
         self.advance()
 
     def release_all_but(self, pods: Collection[PodUid]) -> None:
-        """Release the claims of other pods than these: of those that went while this process did not run."""
+        """Begin to release the claims of all pods but these: the others have gone while this process did not run."""
         for uid in sorted(self.users.difference(pods)):
             self._release_soon(uid, f"with UID {foreign_text(uid, _MAX_UID)}")
         self.advance()
@@ -227,7 +227,7 @@ class NodeClaims:
         return pod in self._leaving
 
     def advance(self) -> None:
-        """Take the results of releases, and begin those that are due. The same for ResourceSlices."""
+        """Take the results of releases, and begin releases and deletions of ResourceSlices that are due."""
         self._delete_slices_if_due()
         while not self._left.empty():
             uid, problem = self._left.get()
@@ -240,11 +240,10 @@ class NodeClaims:
             if problem != leaving.problem:
                 _log.error("the claims of pod %s are not released yet: %s", leaving.name, problem)
             leaving.problem, leaving.retry_at = problem, time.monotonic() + _RETRY
-        now, served = (
-            time.monotonic(),
-            self.manager and (self.manager.drivers.instances, self.manager.drivers.connected),
-        )
+        drivers = self.manager and self.manager.drivers
+        served = drivers and (drivers.instances, drivers.connected)
         has_changed, self._served = served != self._served, served
+        now = time.monotonic()
         for uid, leaving in self._leaving.items():
             if not leaving.is_queued and (has_changed or leaving.retry_at <= now):
                 leaving.is_queued = True
@@ -312,7 +311,7 @@ class NodeClaims:
             self._wake()
 
     def notify(self, _notification: object) -> None:
-        """Take note that the health of a claimed device has changed: a `DraObserver`. Any thread may call it."""
+        """Note that the health of a claimed device has changed: a `DraObserver`. Any thread may call it."""
         self._version = object()
         self._wake()
 

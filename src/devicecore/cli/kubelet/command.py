@@ -1,22 +1,21 @@
-"""The command `devicecore kubelet`: its options, and the loop of its main thread.
+"""The command `devicecore kubelet`, and the loop of its main thread.
 
 Law: SIGTERM or SIGINT ends the process within `END_WITHIN` seconds, even if a plugin hangs.
 """
 
 import logging
+import math
 import signal
-import socket
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from attrs import define, field
 
-from devicecore.cli.options import numbers
+from devicecore.cli.kubelet.options import KubeletOptions, kubelet_options
 from devicecore.cli.output import complain, console_on, print_json
 from devicecore.cli.signals import Signals
 
@@ -33,11 +32,11 @@ END_WITHIN = 5.0
 """Seconds after SIGTERM or SIGINT until the process ends, even if something hangs."""
 
 _INTERVAL = 1.0  # seconds between two looks at the manifests if nothing says that they have changed
-_QUIET = 3.0  # seconds without a change after which things are settled: plugins look for the kubelet once a second
-_ATTEMPTS = 1.0  # seconds beyond the time of --wait for attempts in progress
+_QUIET = 3.0  # seconds without a change after which the state is settled: plugins look for the kubelet once a second
+_ATTEMPTS = 1.0  # seconds after those of --wait, in which attempts in progress may end
 _PAUSE = 0.05  # seconds to wait for more changes before one is acted on
-_SHARE = 10  # work with 10,000 pods takes the main thread long: after it, it rests so many times as long ...
-_MAX_REST = 0.5  # ... but at most so many seconds, because new manifests wait meanwhile
+_REST_FACTOR = 10  # with 10,000 pods, work is long: after it, the main thread rests this many times as long ...
+_MAX_REST = 0.5  # ... but at most this many seconds, because new manifests wait meanwhile
 _WIDTH = 100  # columns of the view where there is no terminal
 
 MANIFEST_CHANGED = signal.SIGIO
@@ -45,116 +44,10 @@ MANIFEST_CHANGED = signal.SIGIO
 
 _log = logging.getLogger(__name__)
 
-_directory = click.Path(exists=True, file_okay=False, path_type=Path)
-
 
 @click.command(short_help="Run a device manager in the place of a kubelet.")
-@click.option(
-    "--root", required=True, type=_directory, help="Where sockets and checkpoint are, as in /var/lib/kubelet."
-)
-@click.option(
-    "--manifests",
-    type=_directory,
-    help="A directory of pods and ResourceClaims, YAML or JSON, watched as for static pods.",
-)
-@click.option("--numa-nodes", metavar="N,N", default="0", callback=numbers, help="The machine's NUMA nodes.")
-@click.option(
-    "--topology-manager-policy",
-    "policy",
-    type=click.Choice(["none", "best-effort", "restricted", "single-numa-node"]),
-    default="none",
-    show_default=True,
-    help="How NUMA nodes are used.",
-)
-@click.option(
-    "--topology-manager-scope",
-    "scope",
-    type=click.Choice(["container", "pod"]),
-    default="container",
-    show_default=True,
-    help="For each container, or for the pod as a whole.",
-)
-@click.option(
-    "--allow-shared-directory",
-    "shared",
-    is_flag=True,
-    help="Even if other users may write to DIR or a directory in it, and so pass for a plugin.",
-)
-@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics there, for Prometheus.")
-@click.option("--node-name", help="The Node object; by default this machine's name.")
-@click.option(
-    "--kubeconfig",
-    type=click.Path(path_type=Path),
-    help="Publish to the API server of this kubeconfig, and read ResourceClaims there.",
-)
-@click.option("--context", metavar="NAME", help="With --kubeconfig: the context, if not the current one.")
-@click.option("--in-cluster", is_flag=True, help="Publish to the API server of the cluster we run in.")
-@click.option(
-    "--beside-kubelet",
-    is_flag=True,
-    help="A kubelet also writes this Node: capacity and allocatable both are the healthy devices.",
-)
-@click.option(
-    "--patch",
-    type=click.Choice(["json-patch", "strategic-merge", "apply"]),
-    default="json-patch",
-    show_default=True,
-    help="How the Node is changed, which decides who owns the values there.",
-)
-@click.option(
-    "--keep-removed/--delete-removed",
-    default=True,
-    show_default=True,
-    help="Whether a resource without a plugin stays on the Node with 0.",
-)
-@click.option(
-    "--resync",
-    metavar="SECONDS",
-    type=click.FloatRange(min=1),
-    default=300.0,
-    show_default=True,
-    help="How often to compare the Node, even if the watch shows no change.",
-)
-@click.option(
-    "--status-period",
-    metavar="SECONDS",
-    type=click.FloatRange(min=0.1),
-    default=10.0,
-    show_default=True,
-    help="How often to look whose time is over.",
-)
-@click.option("--once", is_flag=True, help="Print what there is once things are settled, and exit.")
-@click.option(
-    "--wait",
-    metavar="SECONDS",
-    type=click.FloatRange(min=0),
-    default=15.0,
-    show_default=True,
-    help="With --once: how long to wait for plugins and pods.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: one document with --once, else one line per change.")
-def kubelet(
-    *,
-    root: Path,
-    manifests: Path | None,
-    numa_nodes: tuple[int, ...],
-    policy: str,
-    scope: str,
-    shared: bool,
-    metrics_port: int | None,
-    node_name: str | None,
-    kubeconfig: Path | None,
-    context: str | None,
-    in_cluster: bool,
-    beside_kubelet: bool,
-    patch: str,
-    keep_removed: bool,
-    resync: float,
-    status_period: float,
-    once: bool,
-    wait: float,
-    as_json: bool,
-) -> int:
+@kubelet_options
+def kubelet(**values: Any) -> int:  # noqa: ANN401 - click passes the value of each option
     """Run the device manager in a kubelet's place.
 
     Plugins and drivers register, pods get devices, and a checkpoint is kept.
@@ -170,66 +63,54 @@ def kubelet(
     when its drivers have prepared them. Claims are manifests too, with their status.allocation; one that is in no
     manifest is read from the API server. DIR/dra_manager_state has the claims that are prepared, as in a kubelet.
 
-    On a terminal, a live view shows the same. Elsewhere, and with TERM=dumb, the log goes to standard error in plain
-    lines. SIGTERM or Ctrl-C ends the command, at the latest after 5 seconds. Started again, it knows everything it
-    knew before.
+    On a terminal, a live view shows the same as state.json. Elsewhere, and with TERM=dumb, the log goes to standard
+    error in plain lines. SIGTERM or Ctrl-C ends the command, at the latest after 5 seconds. After a restart, it knows
+    everything that it knew before.
 
     With --once, the exit status is 1 if a pod does not run, a manifest cannot be used, the status cannot be published,
-    or a plugin has not come. Plugins look for a kubelet about once a second, so things count as settled when nothing
-    has changed for three seconds. --wait 0 waits for no plugin.
+    or a plugin did not register. Plugins look for a kubelet about once a second, so the state counts as settled when
+    nothing has changed for three seconds. --wait 0 waits for no plugin.
     """
-    if kubeconfig is not None and in_cluster:
-        message = "--kubeconfig and --in-cluster exclude each other."
-        raise click.UsageError(message)
-    if context is not None and kubeconfig is None:
-        message = "--context needs --kubeconfig."
-        raise click.UsageError(message)
-    if len(set(numa_nodes)) != len(numa_nodes) or not numa_nodes:
-        message = "--numa-nodes: name at least one node, and each node once."
-        raise click.UsageError(message)
+    options = KubeletOptions(**values)
     from devicecore.cli.kubelet import assembly, screen
     from devicecore.cli.kubelet.state import PodTexts
 
-    name = node_name or socket.gethostname().lower()
-    live = not once and not as_json and screen.is_live_terminal()
-    kind = screen.LiveScreen if live else screen.JsonLines if as_json and not once else screen.Screen
+    live = not options.once and not options.as_json and screen.is_live_terminal()
+    kind = screen.LiveScreen if live else screen.JsonLines if options.as_json and not options.once else screen.Screen
     # Signals first: every thread has to inherit that they are blocked.
     with Signals(MANIFEST_CHANGED, *kind.signals, grace=END_WITHIN) as signals, ExitStack() as last_to_first:
         events = last_to_first.enter_context(screen.logged(live=live))
-        api = assembly.ApiSettings(kubeconfig, in_cluster, context, patch, keep_removed, beside_kubelet, resync)
-        sink = assembly.sink(root, name, last_to_first, signals.wake, api)
-        metrics = assembly.metrics(metrics_port, last_to_first)
-        settings = assembly.KubeletSettings(root, name, manifests, numa_nodes, policy, scope, shared, api)
-        starter = assembly.start(settings, sink, metrics, signals.wake, last_to_first)
-        if manifests is not None:
-            last_to_first.enter_context(assembly.watched(manifests, MANIFEST_CHANGED))
+        sink = assembly.sink(options, signals.wake, last_to_first)
+        starter = assembly.start(options, sink, signals.wake, last_to_first)
+        if options.manifests is not None:
+            last_to_first.enter_context(assembly.watched(options.manifests, MANIFEST_CHANGED))
         shown = kind()
         last_to_first.callback(shown.close)
-        file, texts = screen.StateFile(root / STATE_NAME), PodTexts()
-        loop = _Loop(signals, starter, sink, shown, file, name, events, status_period, texts)
-        loop.run(patience=wait if once else None)
-        if once and not signals.ended_by:
-            sink.wait(wait)
+        file = screen.StateFile(options.root / STATE_NAME)
+        loop = _Loop(signals, starter, sink, shown, options, events, file, PodTexts())
+        loop.run()
+        if options.once and not signals.ended_by:
+            sink.wait(options.wait)
         if signals.ended_by:
             _log.info("%s", signals.ended_by)
         if shown.is_broken:
             raise BrokenPipeError
-        return _print_result(loop.state(), name, as_json=as_json) if once else 0
+        return _print_result(loop.state(), options) if options.once else 0
 
 
 def _rest(worked: float) -> float:
     """The seconds for which the main thread rests after work, so that other threads can run."""
-    return min(_SHARE * worked, _MAX_REST)
+    return min(_REST_FACTOR * worked, _MAX_REST)
 
 
-def _print_result(state: "KubeletState", name: str, *, as_json: bool) -> int:
-    """Print what `--once` has found; the exit status."""
-    if as_json:
-        print_json(state.to_json(name))
+def _print_result(state: "KubeletState", options: KubeletOptions) -> int:
+    """Print the state at the end of a run with `--once`; return the exit status."""
+    if options.as_json:
+        print_json(state.to_json(options.node_name))
     else:
         from devicecore.cli.kubelet.view import render
 
-        console_on(sys.stdout).print(render(state, name, (), _WIDTH, None), soft_wrap=True)
+        console_on(sys.stdout).print(render(state, options.node_name, (), _WIDTH, None), soft_wrap=True)
     if not state.is_settled:
         complain("devicecore kubelet", f"not settled, still waiting for {'; '.join(state.waits_for)}")
     if state.sink_problem:
@@ -245,10 +126,9 @@ class _Loop:
     starter: "PodStarter"
     sink: "LoggedSink"
     screen: "Screen"
-    file: "StateFile"
-    name: str
+    options: KubeletOptions
     events: Sequence[str]
-    period: float
+    file: "StateFile"
     pod_texts: "PodTexts"
     _seen: object = None
     _shown: object = None
@@ -258,16 +138,17 @@ class _Loop:
     _earliest_poll: float = 0.0
     _pause: float = _PAUSE
 
-    def run(self, patience: float | None) -> None:
-        """Go on until a signal ends it or, with `patience`, things are settled or so many seconds are over."""
+    def run(self) -> None:
+        """Go on until a signal ends it or, with --once, the state is settled or the seconds of --wait are over."""
         began = quiet_since = time.monotonic()
+        patience = self.options.wait if self.options.once else math.inf
         while not self.signals.ended_by:
             self._work()
             now = time.monotonic()
             if self._version != self._seen:
                 self._seen, quiet_since = self._version, now
-            end = began + patience if patience is not None else float("inf")
-            if patience is not None and self.state().is_settled:
+            end = began + patience
+            if self.options.once and self.state().is_settled:
                 end = min(end, quiet_since + _QUIET)
             is_over = now >= end and (now >= end + _ATTEMPTS or not self.starter.is_busy)
             self._show_if_due(at_once=is_over)
@@ -287,7 +168,7 @@ class _Loop:
         now = time.monotonic()
         if now >= self._next_tick:
             self.starter.tick()
-            self._next_tick = now + self.period
+            self._next_tick = now + self.options.status_period
         if now >= self._next_poll:
             is_complete = self.starter.poll()
             ended = time.monotonic()
@@ -304,11 +185,11 @@ class _Loop:
         state = self.state()
         from devicecore.cli.kubelet.screen import Picture
 
-        document = state.to_text(self.name, self.pod_texts)
+        document = state.to_text(self.options.node_name, self.pod_texts)
         self.file.put(document)
-        self.screen.show(Picture(state, self.name, document, tuple(self.events)))
+        self.screen.show(Picture(state, self.options.node_name, document, tuple(self.events)))
         ended = time.monotonic()
-        self._shown, self._next_show = wanted, ended + _SHARE * (ended - began)
+        self._shown, self._next_show = wanted, ended + _REST_FACTOR * (ended - began)
 
     def _wait(self, until: float) -> None:
         """Wait for a change, and then a moment for others that come with it."""
@@ -320,5 +201,5 @@ class _Loop:
             self._next_poll = min(self._next_poll, max(time.monotonic() + _PAUSE, self._earliest_poll))
         if self.screen.handle(arrived):
             self._shown, self._next_show = None, 0.0
-        if time.monotonic() < until:  # something has woken us
+        if time.monotonic() < until:  # a signal or another thread has ended the wait
             self.signals.wait_for_end(self._pause)

@@ -1,11 +1,11 @@
 """What `devicecore kubelet` reads of a DRA manager: whether to try a pod again, and what is shown.
 
-Law: these functions call no driver and no API server, except `release`. The main thread calls them, so this module
-loads nothing but the domain.
+Law: only `release` calls drivers or the API server, because the main thread calls the other functions. Of this library,
+only the domain is imported here.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,7 @@ from devicecore.domain.dra.errors import (
     SkippedClaimsError,
     UnknownClaimError,
 )
+from devicecore.domain.dra.health import HealthCache
 from devicecore.domain.dra.lookup import claim_keys, wanted_requests
 from devicecore.domain.dra.model import (
     ClaimKey,
@@ -67,7 +68,7 @@ def is_of_driver(error: DeviceCoreError) -> bool:
 
 
 def release(manager: "DraManager", uid: PodUid) -> None:
-    """Release all claims that a pod is in: those that it named when it was prepared, whatever its manifest says now.
+    """Release all claims that a pod is in. Its present manifest may name other claims.
 
     Raises:
         UnprepareError: a claim is not released, and the pod is still in it.
@@ -90,7 +91,7 @@ class PreparationFacts:
 
     Attributes:
         claims: the pod's claims in manifests, each with whether an older claim of that name is still there.
-        served: who serves each driver: the instance that would be called, and whether it is connected.
+        served: for each driver, the instance that would be called, and whether it is connected.
         drivers: the drivers of the pod's claims; empty if they are not known, so that every driver may matter.
     """
 
@@ -99,10 +100,10 @@ class PreparationFacts:
     drivers: frozenset[DriverName]
 
     def is_like(self, later: "PreparationFacts") -> bool:
-        """Whether nothing has changed since that matters to the drivers that are known now."""
-        matter = later.drivers or {*self.served, *later.served}
+        """Whether the claims and the drivers of the pod are as they were."""
+        drivers = later.drivers or {*self.served, *later.served}
         return self.claims == later.claims and all(
-            self.served.get(driver) == later.served.get(driver) for driver in matter
+            self.served.get(driver) == later.served.get(driver) for driver in drivers
         )
 
 
@@ -131,9 +132,9 @@ def facts_of(manager: "DraManager | None", pod: DraPod, claims: Mapping[ClaimKey
 
 def health_of(manager: "DraManager") -> object:
     """The health of all claimed devices now."""
-    show = _shower(manager)
+    states = _DeviceStates.of(manager)
     return tuple(
-        show(driver, device).health
+        states.state(driver, device).health
         for claim in manager.claims.claims.values()
         for driver, device in claim_devices(claim)
     )
@@ -147,7 +148,7 @@ def state_of(
     `pods` are the pods that name claims, and `leaving` has the pods that have gone, each with the reason why its claims
     are not released yet.
     """
-    show = _shower(manager)
+    device_states = _DeviceStates.of(manager)
     states: dict[PodUid, PodState] = {}
     named: dict[ClaimKey, list[PodState]] = {}
     containers: dict[PodUid, dict[str, tuple[ContainerClaimState, ...]]] = {}
@@ -157,12 +158,12 @@ def state_of(
             for key in claim_keys(pod):
                 named.setdefault(key, []).append(state)
             containers[pod.uid] = {
-                container.name: _container_claims(manager, pod, container, show)
+                container.name: _container_claims(manager, pod, container, device_states)
                 for container in (*pod.init_containers, *pod.containers)
             }
     known = manager.claims.claims
     claims = [
-        _known_claim(info, [states[uid] for uid in sorted(info.pods) if uid in states], leaving, show)
+        _known_claim(info, [states[uid] for uid in sorted(info.pods) if uid in states], leaving, device_states)
         for info in known.values()
     ]
     claims += [
@@ -179,15 +180,20 @@ def state_of(
     )
 
 
-_Show = Callable[[DriverName, PreparedDevice], ClaimedDevice]
+@frozen
+class _DeviceStates:
+    """The states of claimed devices at one time, in nanoseconds since 1970."""
 
+    health: HealthCache
+    now: int
 
-def _shower(manager: "DraManager") -> _Show:
-    """A function that adds a device's health now."""
-    health, now = manager.health, time.time_ns()
+    @classmethod
+    def of(cls, manager: "DraManager") -> "_DeviceStates":
+        return cls(manager.health, time.time_ns())
 
-    def show(driver: DriverName, device: PreparedDevice) -> ClaimedDevice:
-        found, message = health.health(driver, device.pool, device.name, now)
+    def state(self, driver: DriverName, device: PreparedDevice) -> ClaimedDevice:
+        """The state of a device, with its health."""
+        found, message = self.health.health(driver, device.pool, device.name, self.now)
         return ClaimedDevice(
             driver,
             device.pool,
@@ -199,10 +205,10 @@ def _shower(manager: "DraManager") -> _Show:
             message,
         )
 
-    return show
 
-
-def _known_claim(info: ClaimInfo, users: list[PodState], leaving: Mapping[PodUid, str], show: _Show) -> ClaimState:
+def _known_claim(
+    info: ClaimInfo, users: list[PodState], leaving: Mapping[PodUid, str], states: _DeviceStates
+) -> ClaimState:
     """A claim that pods have entered. If all of them have gone, it is being released."""
     if not users:
         phase, reason = "releasing", next((leaving[uid] for uid in sorted(info.pods) if leaving.get(uid)), "")
@@ -210,12 +216,12 @@ def _known_claim(info: ClaimInfo, users: list[PodState], leaving: Mapping[PodUid
         phase, reason = "prepared", ""
     else:
         phase, reason = "pending", users[0].reason
-    devices = tuple(show(driver, device) for driver, device in claim_devices(info))
+    devices = tuple(states.state(driver, device) for driver, device in claim_devices(info))
     return ClaimState(info.key.namespace, info.key.name, info.uid, phase, reason, tuple(sorted(info.pods)), devices)
 
 
 def _container_claims(
-    manager: "DraManager", pod: DraPod, container: DraContainer, show: _Show
+    manager: "DraManager", pod: DraPod, container: DraContainer, states: _DeviceStates
 ) -> tuple[ContainerClaimState, ...]:
     """The claims of a container that are in the cache, each with the devices that the container gets of it."""
     found = []
@@ -223,5 +229,7 @@ def _container_claims(
         claim = manager.claims.claims.get(key)
         if claim is not None:
             devices = [one for request in requests for one in claim_devices(claim) if one[1].serves(request)]
-            found.append(ContainerClaimState(key.name, tuple(show(driver, device) for driver, device in devices)))
+            found.append(
+                ContainerClaimState(key.name, tuple(states.state(driver, device) for driver, device in devices))
+            )
     return tuple(found)

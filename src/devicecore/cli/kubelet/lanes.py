@@ -15,7 +15,7 @@ MAX_THREADS = 128
 """Threads at work at once. A further lane waits until one is free, which happens only if as many plugins hang."""
 
 _LONG = 100  # pieces of work that wait in a lane before more threads help
-_THREADS_OF_LONG = 16  # so that many wait while one saves, and are then saved with one write
+_THREADS_OF_LONG = 16  # while one admission is saved, others wait, and are then saved with one write
 
 Work = Callable[[], None]
 
@@ -46,7 +46,7 @@ class Lanes:
         self._closed = False
 
     def submit(self, lane: Hashable, work: Work) -> None:
-        """Have `work` done after everything else in `lane` has begun."""
+        """Do `work` in a thread, after all earlier work of `lane` has begun."""
         with self._lock:
             if self._closed:
                 return

@@ -3,8 +3,8 @@
 Law: a plugin is asked again only when something has changed that its answer may depend on: which plugin serves the
 resource, which devices it lists, which devices pods hold. If the plugin or the disk did not answer, the pod is tried
 again after some time. A DRA driver is asked again after a minute, as by a kubelet, or when something has changed that
-its answer may depend on: who serves the driver, and the claims in files. A claim that cannot be used yet is looked at
-again sooner, because nothing tells this process that it has changed on the API server.
+its answer may depend on: which instance serves the driver, and the claims in files. A claim that cannot be used yet is
+read again sooner, because the API server does not notify this process of changes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,7 +32,7 @@ class OutcomeKind(Enum):
     """The kinds of outcomes."""
 
     RUNS = "the pod runs"
-    REFUSED = "a plugin or the device manager has said no"
+    REFUSED = "a plugin or the device manager has refused the pod"
     TOO_FEW = "too few devices are free"
     NO_ANSWER = "the plugin or the disk has not answered"
     NEEDS_CLAIMS = "the pod has its devices, and its claims have to be prepared"

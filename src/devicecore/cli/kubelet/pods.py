@@ -1,9 +1,10 @@
-"""Admits pods of manifests, has their claims prepared, starts their containers, and tries again when that may help.
+"""Admits the pods of manifests, prepares their claims, starts their containers, and tries again when that may help.
 
 Law: a pod that cannot be admitted changes nothing, and waits for no thread that another pod needs. It is tried again
-when its outcome may be another one (`outcome`). A kubelet leaves a refused static pod Failed, and starts a pod whose
-resource no plugin has registered without its devices. This one waits in both cases, because there is no scheduler that
-would have sent the pod to another node.
+when its outcome may be another one (`outcome`).
+
+A kubelet leaves a refused static pod Failed, and it starts a pod without devices if no plugin has registered the
+resource. `devicecore kubelet` waits in both cases, because no scheduler could send the pod to another node.
 """
 
 import logging
@@ -57,7 +58,7 @@ _log = logging.getLogger(__name__)
 
 @define(eq=False)
 class _Lane:
-    """The pods that ask for the same resources: one of them is tried at a time."""
+    """The pods that request the same resources: one of them is tried at a time."""
 
     resources: frozenset[str]
     silent_until: float = 0.0
@@ -88,7 +89,7 @@ class _Entry:
 
     @property
     def name(self) -> str:
-        """The pod's name, as people say it."""
+        """The pod's namespace and name."""
         return f"{self.pod.namespace}/{self.pod.name}"
 
     @property
@@ -99,7 +100,7 @@ class _Entry:
 
 @frozen
 class _Done:
-    """An attempt that is over; without an outcome, it was not made."""
+    """An attempt that is over. If `outcome` is None, it was not made."""
 
     entry: _Entry
     outcome: Outcome | None
@@ -112,7 +113,7 @@ class PodStarter:
     One thread uses it, except for `snapshot`.
 
     Args:
-        manager: hands out the devices.
+        manager: allocates the devices.
         pods: the manifests; None if there are none.
         claims: prepares and releases the claims of pods.
         wake: called from other threads when there is something to do for `advance`.
@@ -232,7 +233,7 @@ class PodStarter:
 
     @property
     def version(self) -> object:
-        """Differs from what it was before if `state` would."""
+        """Another value than before if `state` may have changed."""
         state = self._manager.state
         ready = self._pods is None or self._pods.sources_ready()
         return self._version, id(state.inventory), id(state.ledger), ready, self._claims.version
@@ -300,7 +301,7 @@ class PodStarter:
             done.entry.is_queued = False
             if done.entry.is_gone:
                 self._leaving.discard(done.entry.pod.uid)
-                self._evict(frozenset({done.entry.pod.uid}))  # what it was given after it had gone
+                self._evict(frozenset({done.entry.pod.uid}))  # it may have got devices after it had gone
                 if done.entry.claims:
                     self._claims.release(done.entry.pod)
             elif done.outcome is not None:
@@ -335,7 +336,8 @@ class PodStarter:
         self._seen, self._seen_claims, self._has_new = state, claims, False
         self._facts.look(state)
         due = [entry for entry in self._entries.values() if self._is_due(entry, now)]
-        for entry in sorted(due, key=lambda entry: entry.tried_at):  # so that one that hangs does not come first again
+        # Pods that were tried long ago come first: otherwise a pod whose plugin hangs could always be the first.
+        for entry in sorted(due, key=lambda entry: entry.tried_at):
             entry.is_queued = True
             facts = self._facts.of(entry.lane.resources)
             entry.claim_facts = self._claim_facts(entry)
@@ -359,7 +361,7 @@ class PodStarter:
         return self._claims.facts(entry.claims, self._pods.claims) if entry.claims and self._pods else None
 
     def _attempt(self, entry: _Entry, facts: Facts, step: Callable[[_Entry], Outcome | None]) -> None:
-        """Take one step of an attempt. The claims are prepared in another thread, because drivers take their time."""
+        """Take one step of an attempt. The claims are prepared in another thread, because drivers may be slow."""
         outcome: Outcome | None = None
         try:
             outcome = step(entry)
@@ -406,7 +408,7 @@ class PodStarter:
         return Outcome(OutcomeKind.RUNS) if self._runs(entry) else self._start(entry)
 
     def _start(self, entry: _Entry) -> Outcome:
-        """Ask what the containers of a pod are to be given, as a kubelet does before it starts them."""
+        """Ask for the options of each container of a pod, as a kubelet does before it starts them."""
         for container in entry.pod.in_start_order:
             try:
                 if entry.claims:
@@ -420,7 +422,7 @@ class PodStarter:
     # --- readiness ----------------------------------------------------------------------------------------------------
 
     def _become_ready(self) -> None:
-        """Say that the manifests are read as soon as the pods that ran before the start have been tried again."""
+        """Mark the manifests as read as soon as the pods that ran before the start have been tried again."""
         if self._pods is None or self._pods.sources_ready():
             return
         if all(self._entries[uid].outcome is not None for uid in self._ran if uid in self._entries):
@@ -430,7 +432,7 @@ class PodStarter:
             self._claims.release_all_but(self._entries.keys())
 
     def _waits_for(self) -> Iterator[str]:
-        """What may yet happen without a change of manifests or devices."""
+        """What may still happen without a change of manifests or devices."""
         for name, resource in sorted(self._manager.state.inventory.resources.items()):
             if resource.phase is Phase.AWAITED:
                 yield f"the plugin of {name}, which was there before"

@@ -59,7 +59,7 @@ class LoggedSink(NodeStatusSink):
         """
         for resource, count in status.capacity.items():
             now = count, status.allocatable[resource]
-            # Nothing at first means that the plugin has not listed its devices yet, or not come back.
+            # At first, counts of 0 say only that the plugin has not listed its devices yet, or is not back yet.
             if now != (self._last.capacity.get(resource, 0), self._last.allocatable.get(resource, 0)):
                 devices = "device" if count == 1 else "devices"
                 _log.info("%s: %d of %d %s allocatable", resource, now[1], count, devices)
