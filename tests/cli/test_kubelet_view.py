@@ -1,5 +1,6 @@
 """The live view: a function of a state and a size."""
 
+from collections import UserList
 from collections.abc import Iterator, Mapping
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from devicecore.adapters.manifests import ManifestError
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.cli.kubelet.state import KubeletState, PodState
-from devicecore.cli.kubelet.view import render
+from devicecore.cli.kubelet.view import listed, render
 from devicecore.domain.admission import Admitted
 from devicecore.domain.model import Container, Pod, PodUid
 from devicecore.manager import DeviceManager
@@ -104,6 +105,27 @@ def test_what_does_not_fit_is_summarised_with_its_number(node: Node, width: int,
     if width >= 80:
         assert any("acme.io/gpu  NUMA 0  1,439 free, 61 held of 1,500" in line for line in text)
         assert any("unhealthy: gpu-7" in line for line in text)
+
+
+class Counted(UserList[str]):
+    """A list that counts how many of its items are read."""
+
+    read = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for item in self.data:
+            self.read += 1
+            yield item
+
+
+def test_of_many_unhealthy_devices_no_more_are_read_than_fit() -> None:
+    """A view of 10,000 such devices took a quarter of a minute, for which the kubelet did nothing else."""
+    devices = Counted(f"gpu-{number}" for number in range(10_000))
+    assert listed("unhealthy: ", devices, 40) == "unhealthy: gpu-0, gpu-1 and 9998 more"
+    assert devices.read < 10
+    assert listed("unhealthy: ", devices[:3], 31) == "unhealthy: gpu-0, gpu-1, gpu-2"
+    assert listed("unhealthy: ", devices, 1) == "unhealthy: 10000 more"
+    assert listed("unhealthy: ", [], 40) == "unhealthy: "
 
 
 def test_more_than_eight_owners_have_different_letters(node: Node) -> None:

@@ -4,7 +4,9 @@ Law: a view is a function of a state and a size. It has no more lines than the s
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import chain, islice
 from string import ascii_letters, digits
 
 from attrs import frozen
@@ -85,11 +87,12 @@ def render(state: KubeletState, node_name: str, events: Sequence[str], width: in
     owners = _owners(state.pods)
     drawing = _Drawing(state, node_name, events, owners, width)
     for detail in _DETAILS:
-        lines = [line for section in drawing.sections(detail) for line in section]
+        # One line more than fits shows that not all fit. The others are not drawn: there may be 40,000.
+        lines = [*islice(chain.from_iterable(drawing.sections(detail)), None if height is None else height + 1)]
         if height is None or len(lines) <= height:
             break
     else:
-        lines = _fitted(drawing.sections(_LEAST), height or 0)
+        lines = _fitted([[*section] for section in drawing.sections(_LEAST)], height or 0)
     for line in lines:
         line.truncate(width, overflow="ellipsis")
     return Text("\n").join(lines)
@@ -130,18 +133,9 @@ class _Drawing:
     owners: Mapping[PodUid, _Owner]
     width: int
 
-    def sections(self, detail: _Detail) -> list[list[Text]]:
+    def sections(self, detail: _Detail) -> list[Iterator[Text]]:
         """The lines of each section: devices, pods, claims, problems, events."""
-        shown = self.events[-detail.events :]
-        return [
-            [*self._devices(detail)],
-            [*self._pods(detail)],
-            [*self._claims()],
-            [*self._problems()],
-            [Text("events", style="bold"), *(Text(foreign_text(event), style="dim") for event in shown)]
-            if shown
-            else [],
-        ]
+        return [self._devices(detail), self._pods(detail), self._claims(), self._problems(), self._events(detail)]
 
     # --- devices ------------------------------------------------------------------------------------------------------
 
@@ -182,17 +176,17 @@ class _Drawing:
     def _squares(self, row: Sequence[DeviceState], max_lines: int | None) -> Iterator[Text]:
         groups = max(1, (self.width - 2) // (_GROUP + 1))
         per_line = groups * _GROUP
-        lines = [row[start : start + per_line] for start in range(0, len(row), per_line)]
-        shown = lines if max_lines is None or len(lines) <= max_lines else lines[: max(0, max_lines - 1)]
-        for line in shown:
+        shown = len(row)
+        if max_lines is not None and shown > max_lines * per_line:
+            shown = max(0, max_lines - 1) * per_line
+        for start in range(0, shown, per_line):
             drawn = Text(" ")
-            for at, device in enumerate(line):
+            for at, device in enumerate(row[start : start + per_line]):
                 drawn.append(" " if at % _GROUP == 0 else "")
                 drawn.append(*self._square(device))
             yield drawn
-        hidden = [device for line in lines[len(shown) :] for device in line]
-        if hidden and shown:
-            yield Text(f"  ... and {len(hidden):,} more: {_counts(hidden)}", style="dim")
+        if 0 < shown < len(row):
+            yield Text(f"  ... and {len(row) - shown:,} more: {_counts(row[shown:])}", style="dim")
 
     def _square(self, device: DeviceState) -> tuple[str, str]:
         owner = self.owners.get(device.owners[0].pod) if device.owners else None
@@ -221,7 +215,7 @@ class _Drawing:
         phases = Counter(pod.phase for pod in pods)
         counts = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items(), reverse=True))
         yield Text.assemble(("pods", "bold"), (f"  {counts}", "dim"))
-        column = min(max(cell_len(self.owners[pod.pod.uid].name) for pod in pods), self.width // 3)
+        column = min(self._longest_name, self.width // 3)
         for pod in pods:
             owner = self.owners[pod.pod.uid]
             name = Text(owner.name, style=owner.style)
@@ -230,6 +224,10 @@ class _Drawing:
             for holds in self._holdings(pod, detail, self.width - column - 4):
                 yield Text.assemble(start, holds)
                 start = Text(" " * (column + 4))
+
+    @cached_property
+    def _longest_name(self) -> int:
+        return max(cell_len(owner.name) for owner in self.owners.values())
 
     def _holdings(self, pod: PodState, detail: _Detail, room: int) -> Iterator[Text]:
         if pod.phase != RUNNING:
@@ -304,6 +302,14 @@ class _Drawing:
         for problem in self.state.problems:
             yield Text(foreign_text(str(problem)), style="red")
 
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def _events(self, detail: _Detail) -> Iterator[Text]:
+        if self.events:
+            yield Text("events", style="bold")
+        for event in self.events[-detail.events :]:
+            yield Text(foreign_text(event), style="dim")
+
 
 def _place(device: ClaimedDevice) -> str:
     """A device of a claim, with its health if that is not good."""
@@ -327,15 +333,15 @@ def _counts(devices: Sequence[DeviceState]) -> str:
     return f"{said} of {len(devices):,}"
 
 
-def listed(start: str, items: Sequence[str], width: int, length: Callable[[str], int] = cell_len) -> str:
+def listed(start: str, items: Sequence[str], width: int) -> str:
     """Return `start` and as many of `items` as fit into `width` columns, with the number of the others."""
-    text = start + ", ".join(items)
-    if length(text) <= width:
-        return text
-    shown = len(items)
-    while shown:
-        shown -= 1
-        text = f"{start}{', '.join(items[:shown])}{' and ' if shown else ''}{len(items) - shown} more"
-        if shown < 1 or length(text) <= width:
-            return text
-    return text
+    text, fitting = start, f"{start}{len(items)} more" if items else start
+    for shown, item in enumerate(items, 1):  # no more of them than fit, because there may be 300,000
+        text += f", {item}" if shown > 1 else item
+        if cell_len(text) > width:
+            break
+        left = len(items) - shown
+        summed = f"{text} and {left} more" if left else text
+        if cell_len(summed) <= width:
+            fitting = summed
+    return fitting
