@@ -126,7 +126,9 @@ class TestRegister:
                 assert answer.result() == OK
                 assert register(directory, "p.sock") == OK
                 assert recorder.lists(recorder.plugin()) == [("d0",)]
-        assert len(recorder.of(PluginRegistered)) == 1
+                # Not later: when the plugin ends its stream now, so soon after it has registered again, it is dialled
+                # again, and may still answer while it stops.
+                assert len(recorder.of(PluginRegistered)) == 1
 
     @pytest.mark.parametrize(
         "endpoint", ["../p.sock", "", ".", "..", "/p.sock", "a/b", "x" * 120, "nul\0", "kubelet.sock"]

@@ -178,11 +178,11 @@ class Saver:
         return None
 
     def save(self) -> None:
-        """Save the current state in the caller's thread. While the store is called already, do what `request` does.
+        """Save the current state in the caller's thread. While another thread saves, do what `request` does.
 
         A failed save is logged, and the next save includes its changes.
         """
-        if self._call is not None:
+        if self._lock.locked():  # not `_call`, because that thread may be about to call the store
             self.request()
             return
         self.is_behind = True
@@ -192,7 +192,8 @@ class Saver:
         """Ask the saver's thread to save the current state.
 
         This returns when the save has succeeded or failed, or when the store has been busy with one save for `PATIENCE`
-        seconds. With `wait=False` it returns at once. A failed save is logged, and the next save includes its changes.
+        seconds. With `wait=False`, or inside that save, it returns at once. A failed save is logged, and the next save
+        includes its changes.
         """
         self.is_behind = True
         if self._state.run is None:
@@ -202,7 +203,10 @@ class Saver:
             return
         if (thread := self._thread) is None:
             return
-        busy = time.monotonic() - self._called_at if self._call is not None else 0.0
+        call = self._call
+        busy = time.monotonic() - self._called_at if call is not None else 0.0
+        if call is not None and call.encloses_caller:
+            wait = False
         if not thread.request(max(0.0, PATIENCE - busy) if wait else None):
             _log.warning("the store has been busy for %g s: the newest state is saved when it has finished", PATIENCE)
 

@@ -29,6 +29,20 @@ _instances = itertools.count(1)
 _Identity = tuple[int, int, int, int]
 
 
+def open_into(opened: list[int], path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> int:
+    """Open a file as `os.open` does, append its descriptor to `opened`, and return it.
+
+    An interrupt (Ctrl-C) may come between any two instructions of Python, so also between a call of `os.open` and the
+    assignment of its result; then nothing would ever close the descriptor. Here it is in the list before Python goes
+    on, and the caller closes what is in the list, in a `finally`.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    opened.extend(map(os.open, (path,), (flags,), (mode,)))
+    return opened[-1]
+
+
 def read_file(path: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES, *, follow_links: bool = False) -> bytes:
     """Read a regular file of at most `max_bytes` bytes. This never waits: pipes and devices are refused.
 
@@ -42,23 +56,32 @@ def read_file(path: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES, *, 
         OSError: the file cannot be opened or read, is not a regular file, or is too long. `strerror` is a sentence.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
+    opened: list[int] = []
     try:
-        descriptor = os.open(path, flags)
-    except OSError as error:
-        if error.errno == errno.ELOOP and os.path.islink(path):  # noqa: PTH114 - `path` may be a str
-            raise OSError(errno.ELOOP, "it is a symbolic link, expected a regular file", str(path)) from None
-        raise
-    with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor, not a path
+        descriptor = _opened_for_reading(opened, path, flags)
         found = os.fstat(descriptor)
         if stat.S_ISDIR(found.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "it is a pipe, a socket or a device, expected a regular file", str(path))
-        blob = file.read(max_bytes + 1)
+        with open(descriptor, "rb", closefd=False) as file:
+            blob = file.read(max_bytes + 1)
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
     if len(blob) > max_bytes:
         problem = f"it has {max(found.st_size, len(blob))} bytes, expected at most {max_bytes}"
         raise OSError(errno.EFBIG, problem, str(path))
     return blob
+
+
+def _opened_for_reading(opened: list[int], path: str | os.PathLike[str], flags: int) -> int:
+    try:
+        return open_into(opened, path, flags)
+    except OSError as error:
+        if error.errno == errno.ELOOP and os.path.islink(path):  # noqa: PTH114 - `path` may be a str
+            raise OSError(errno.ELOOP, "it is a symbolic link, expected a regular file", str(path)) from None
+        raise
 
 
 def read_input(path: str | os.PathLike[str], max_bytes: int) -> bytes:
@@ -72,8 +95,9 @@ def read_input(path: str | os.PathLike[str], max_bytes: int) -> bytes:
         FileNotFoundError: there is no such file.
         OSError: it cannot be read, is too long, or a pipe to which nothing is written. `strerror` is a sentence.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    opened: list[int] = []
     try:
+        descriptor = open_into(opened, path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         found = os.fstat(descriptor)
         size = found.st_size if stat.S_ISREG(found.st_mode) else 0
         ready = select.poll()
@@ -91,7 +115,8 @@ def read_input(path: str | os.PathLike[str], max_bytes: int) -> bytes:
         problem = f"it has {size} bytes or more, expected at most {max_bytes}"
         raise OSError(errno.EFBIG, problem, str(path))
     finally:
-        os.close(descriptor)
+        for descriptor in opened:
+            os.close(descriptor)
 
 
 @frozen
@@ -202,12 +227,13 @@ class DurableFile:
 
     def _sync(self, go_back: Callable[[], object]) -> None:
         """Make a rename durable, which fsync of the file does not do; if the disk refuses, try to `go_back`."""
+        opened: list[int] = []
         try:
-            descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
             try:
-                os.fsync(descriptor)
+                os.fsync(open_into(opened, self._directory, os.O_RDONLY | os.O_DIRECTORY))
             finally:
-                os.close(descriptor)
+                for descriptor in opened:
+                    os.close(descriptor)
         except OSError:
             with suppress(OSError):
                 go_back()
@@ -241,8 +267,10 @@ def _identity_of(found: os.stat_result) -> _Identity:
 
 
 def _write_new(path: str, blob: bytes, mode: int, *, durable: bool) -> _Identity:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)  # O_EXCL follows no link
+    opened: list[int] = []
     try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # O_EXCL follows no link
+        descriptor = open_into(opened, path, flags, mode)
         rest = memoryview(blob)
         while rest:
             rest = rest[os.write(descriptor, rest) :]
@@ -255,4 +283,5 @@ def _write_new(path: str, blob: bytes, mode: int, *, durable: bool) -> _Identity
                 os.fsync(descriptor)
         return _identity_of(found)
     finally:
-        os.close(descriptor)
+        for descriptor in opened:
+            os.close(descriptor)

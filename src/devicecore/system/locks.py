@@ -18,6 +18,7 @@ from pathlib import Path
 from attrs import frozen
 
 from devicecore.domain.errors import DeviceCoreError
+from devicecore.system.files import open_into
 
 _POLL = 0.02  # seconds between two attempts, because no call of the system waits for a lock with a deadline
 
@@ -79,15 +80,17 @@ class NamedLocks:
     @contextmanager
     def _locked(self, name: str, timeout: float) -> Iterator[None]:
         end = time.monotonic() + timeout
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        opened: list[int] = []
         try:
+            descriptor = open_into(opened, self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW)
             while not _try(descriptor, name):
                 if time.monotonic() >= end:
                     raise LockedError(name, str(self._path))
                 time.sleep(_POLL)
             yield
         finally:
-            os.close(descriptor)
+            for descriptor in opened:
+                os.close(descriptor)
 
 
 def _try(descriptor: int, name: str) -> bool:

@@ -75,6 +75,81 @@ def test_a_store_that_hangs_holds_a_request_for_a_second_and_the_next_ones_not_a
     assert bench.store.resources() == set(NAMES)
 
 
+def test_an_eviction_waits_for_no_thread_that_is_about_to_call_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the first eviction that meets a store that hangs waits for it, not all that come in the same moment."""
+    monkeypatch.setattr("devicecore.manager.saver.PATIENCE", 0.01)
+    bench = Bench()
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(state: NodeState) -> NodeState:
+        begun.set()
+        assert go_on.wait(60)
+        return state
+
+    commit = threading.Thread(target=bench.saver.commit, args=(bench.run, slow), daemon=True)
+    commit.start()
+    assert begun.wait(60)
+    bench.know()
+    save = threading.Thread(target=bench.saver.save, daemon=True)
+    save.start()
+    save.join(60)
+    assert not save.is_alive()
+    go_on.set()
+    commit.join(60)
+    bench.saver.end()
+    assert bench.store.resources() == {"example.com/gpu"}
+
+
+def test_an_eviction_that_could_not_be_saved_is_saved_with_the_next_one() -> None:
+    bench = Bench()
+    bench.store.before = lambda: 1 // 0
+    bench.know()
+    bench.saver.save()
+    assert bench.saver.is_behind
+    bench.store.before = lambda: None
+    bench.saver.save()
+    assert bench.store.resources() == {"example.com/gpu"}
+    bench.saver.end()
+    assert bench.store.saves == 2
+
+
+def test_an_eviction_that_is_interrupted_is_saved_by_the_end_of_the_run() -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    bench = Bench()
+    bench.store.before = interrupt
+    bench.know()
+    with pytest.raises(KeyboardInterrupt):
+        bench.saver.save()
+    bench.store.before = lambda: None
+    bench.saver.end()
+    assert bench.store.resources() == {"example.com/gpu"}
+
+
+def test_the_end_of_a_run_waits_for_an_eviction_that_is_being_saved() -> None:
+    bench = Bench()
+    begun, works = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        begun.set()
+        assert works.wait(60)
+
+    bench.store.before = hang
+    bench.know()
+    save = threading.Thread(target=bench.saver.save, daemon=True)
+    save.start()
+    assert begun.wait(60)
+    bench.know(2)
+    end = threading.Thread(target=bench.saver.end, daemon=True)
+    end.start()
+    assert bench.store.blob is None
+    works.set()
+    end.join(60)
+    save.join(60)
+    assert bench.store.resources() == set(NAMES)
+
+
 def test_a_request_that_does_not_wait_is_saved_by_the_end_of_the_run() -> None:
     bench = Bench()
     bench.know()
@@ -150,7 +225,7 @@ def test_a_commit_keeps_what_changed_during_its_save() -> None:
     assert bench.store.resources() == set(NAMES)
 
 
-@pytest.mark.parametrize("call", ["end", "commit", "request"])
+@pytest.mark.parametrize("call", ["end", "commit", "request", "save"])
 def test_a_store_that_calls_back_while_it_saves_does_not_wait_for_itself(call: str) -> None:
     bench = Bench()
     errors: list[str] = []
@@ -161,6 +236,7 @@ def test_a_store_that_calls_back_while_it_saves_does_not_wait_for_itself(call: s
             "end": bench.saver.end,
             "commit": lambda: bench.saver.commit(bench.run, lambda state: state),
             "request": bench.saver.request,
+            "save": bench.saver.save,
         }
         try:
             calls[call]()
@@ -173,5 +249,7 @@ def test_a_store_that_calls_back_while_it_saves_does_not_wait_for_itself(call: s
     thread.join(60)
     assert not thread.is_alive()
     assert bench.store.resources() == {"example.com/gpu"}
-    assert ["called from inside CheckpointStore.save" in error for error in errors] == [True] * (call != "request")
+    assert ["called from inside CheckpointStore.save" in error for error in errors] == [True] * (
+        call in {"end", "commit"}
+    )
     bench.saver.end()

@@ -15,6 +15,7 @@ from devicecore.adapters.grpc_unix.limits import MAX_NAME
 from devicecore.domain.errors import DirectoryError, DirectoryInUseError, InvalidEndpointError
 from devicecore.domain.text import foreign_text
 from devicecore.system.directories import KeptDirectory
+from devicecore.system.files import open_into
 from devicecore.system.sockets import (
     MAX_SOCKET_PATH,
     check_not_in_the_way,
@@ -37,7 +38,7 @@ class SocketDirectory:
         self._wipe = wipe
         self.socket: str = str(path / socket_name)
         self._lock_path = path / LOCK_NAME
-        self._lock: int | None = None
+        self._locks: list[int] = []  # the open lock file; none if we do not own the directory
 
     def claim(self) -> None:
         """Make the directory if it is missing, become its only owner, and clean it (kubelet.md 2.3).
@@ -50,16 +51,14 @@ class SocketDirectory:
         check_socket_path(self.socket)
         try:
             self._directory.make()
-            self._lock = self._take_lock()
-            try:
-                self._refuse_a_living_owner()
-                self._clean()
-            except BaseException:
-                self.release()
-                raise
-        except OSError as error:
-            self._directory.close()
-            raise DirectoryError(str(self.path), error.strerror or str(error)) from error
+            self._take_lock()
+            self._refuse_a_living_owner()
+            self._clean()
+        except BaseException as error:
+            self.release()
+            if isinstance(error, OSError):
+                raise DirectoryError(str(self.path), error.strerror or str(error)) from error
+            raise
 
     def hold(self) -> None:
         """Make the directory again if it was deleted, check it, and lock it if it is not the one that was claimed.
@@ -69,22 +68,23 @@ class SocketDirectory:
             DirectoryInUseError: it has another owner.
         """
         self._directory.look()
-        if self._lock is not None and not self._is_locked(self._lock):
+        if self._locks and not self._is_locked(self._locks[0]):
             try:
-                former, self._lock = self._lock, self._take_lock()
+                self._take_lock()
             except OSError as error:
                 raise DirectoryError(str(self.path), error.strerror or str(error)) from error
-            os.close(former)
 
     def release(self) -> None:
         """Let others claim the directory. A second call does nothing."""
-        if self._lock is not None:
+        try:
             with suppress(OSError):
-                if self._is_locked(self._lock):
+                if self._locks and self._is_locked(self._locks[0]):
                     self._lock_path.unlink()
-            os.close(self._lock)
-            self._lock = None
-        self._directory.close()
+        finally:
+            locks, self._locks = self._locks, []
+            for lock in locks:
+                os.close(lock)
+            self._directory.close()
 
     def endpoint(self, name: str) -> str:
         """Return the path of the plugin's socket called `name`.
@@ -125,20 +125,22 @@ class SocketDirectory:
             return "it is the kubelet's own socket"
         return None
 
-    def _take_lock(self) -> int:
+    def _take_lock(self) -> None:
+        """Lock the file of locks, and close the one that was locked before, if any."""
         while True:
-            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            opened: list[int] = []
             try:
+                lock = open_into(opened, self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if self._is_locked(lock):
-                    return lock  # else the owner before us deleted it between our opening and our locking
+                    # In one step: an interrupt would otherwise leave a lock that nothing releases.
+                    self._locks, opened = opened, self._locks
+                    return  # else the owner before us deleted it between our opening and our locking
             except BlockingIOError:
-                os.close(lock)
                 raise DirectoryInUseError(str(self.path)) from None
-            except BaseException:
-                os.close(lock)
-                raise
-            os.close(lock)
+            finally:
+                for lock in opened:
+                    os.close(lock)
 
     def _is_locked(self, lock: int) -> bool:
         """Whether the open file `lock` is the one in the directory."""

@@ -39,10 +39,15 @@ class LoopThread:
         self._submitting = threading.Lock()
         self._stopping = False
         self._started = threading.Event()
+        self._is_abandoned = False
         self._problem: OSError | None = None
         self._thread = threading.Thread(target=self._run, name="devicecore-grpc")
-        self._thread.start()
-        self._started.wait()
+        try:
+            self._thread.start()
+            self._started.wait()
+        except BaseException:
+            self._is_abandoned = True
+            raise
         if self._problem is not None:
             raise self._problem
 
@@ -62,6 +67,12 @@ class LoopThread:
                 cls._shared = shared = cls()
             shared._users[close] = None
             return shared
+
+    @classmethod
+    def forget(cls, close: Close) -> None:
+        """Give the loop back if an interrupt came after `acquire` and before its caller had the loop."""
+        if (shared := cls._shared) is not None:
+            shared.release(close)
 
     def release(self, close: Close) -> None:
         """Give the loop back. If this was its last user, its thread has ended on return.
@@ -160,7 +171,7 @@ class LoopThread:
         self._started.set()
         # Our thread is not a daemon, because gRPC must be closed before the interpreter ends. So it has to notice by
         # itself that the program has ended without a stop.
-        while not self._stop.is_set() and threading.main_thread().is_alive():
+        while not self._stop.is_set() and not self._is_abandoned and threading.main_thread().is_alive():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), 1)
         with self._submitting:

@@ -119,6 +119,7 @@ class GrpcUnixTransport:
         self._generations = itertools.count(1)
         self._changing = threading.Lock()  # start and stop exclude each other
         self._running: _Running | None = None
+        self._ending: _Running | None = None  # until it runs, or has ended: an interrupt may end a start or a stop
 
     def __repr__(self) -> str:
         running = self._running
@@ -139,18 +140,18 @@ class GrpcUnixTransport:
                 if self._running.listener == listener:
                     return
                 raise DirectoryInUseError(str(self._directory.path))
-            self._directory.claim()
+            self._end()
             try:
-                running = self._new_running(listener)
-            except OSError as error:
-                self._directory.release()
-                problem = f"gRPC cannot be started: {error.strerror}"
-                raise DirectoryError(str(self._directory.path), problem) from error
-            try:
-                self._running = running  # the listener may call us from its first event on
+                self._directory.claim()
+                self._ending = running = self._new_running(listener)
+                running.acquire_loop()
+                self._running, self._ending = running, None  # the listener may call us from its first event on
                 running.start()
-            except BaseException:
-                self._end(running)
+            except BaseException as error:
+                self._end()
+                if isinstance(error, OSError):
+                    problem = f"gRPC cannot be started: {error.strerror}"
+                    raise DirectoryError(str(self._directory.path), problem) from error
                 raise
 
     def stop(self) -> None:
@@ -159,11 +160,9 @@ class GrpcUnixTransport:
         The caller must not hold a lock that the listener waits for.
         """
         with self._changing:
-            running = self._running
-            if running is None:
-                return
-            self._end(running)
-        running.wait_for_listeners()  # without the lock, because the listener may be about to call stop
+            running = self._end()
+        if running is not None:
+            running.wait_for_listeners()  # without the lock, because the listener may be about to call stop
 
     def disconnect(self, plugin: PluginId) -> None:
         """Disconnect `plugin` as if it had ended its stream: `PluginLost` follows, unless it was lost before."""
@@ -269,10 +268,15 @@ class GrpcUnixTransport:
             )
         return running
 
-    def _end(self, running: "_Running") -> None:
-        self._running = None
-        running.stop()
+    def _end(self) -> "_Running | None":
+        """End what runs, or what an interrupt has left of a start or a stop; return it."""
+        running = self._running or self._ending
+        self._running, self._ending = None, running
+        if running is not None:
+            running.stop()
         self._directory.release()
+        self._ending = None
+        return running
 
 
 class _Running:
@@ -290,15 +294,28 @@ class _Running:
         self._listeners = ThreadPoolExecutor(_LISTENER_THREADS, thread_name_prefix=_LISTENER_THREAD_NAME)
         self.server = RegistrationServer(directory, limits, rate, self._notify, next_generation)
         self.watcher: PluginWatcher | None = None
-        self.loop = LoopThread.acquire(self._close)
+        self._loop: LoopThread | None = None
+
+    @property
+    def loop(self) -> LoopThread:
+        assert self._loop is not None, "acquire_loop comes first"  # noqa: S101  # for mypy
+        return self._loop
+
+    def acquire_loop(self) -> None:
+        try:
+            self._loop = LoopThread.acquire(self._close)
+        except BaseException:
+            LoopThread.forget(self._close)  # an interrupt may have come when it was acquired already
+            raise
 
     def start(self) -> None:
         self.loop.run(self._open())
 
     def stop(self) -> None:
-        with suppress(LoopStoppedError):  # the program is ending, and the loop has closed it
-            self.loop.run(self._close())
-        self.loop.release(self._close)
+        if self._loop is not None:
+            with suppress(LoopStoppedError):  # the program is ending, and the loop has closed it
+                self._loop.run(self._close())
+            self._loop.release(self._close)
         self._listeners.shutdown(wait=False, cancel_futures=True)
 
     async def _open(self) -> None:

@@ -1,0 +1,67 @@
+"""Interrupts (Ctrl-C) at each place where Python lets one in, one after another.
+
+Python handles a signal after it has called a function, at the start of a function, and when a loop begins again. So an
+interrupt may come between a call and the assignment of its result.
+"""
+
+import dis
+import sys
+from collections.abc import Callable
+from functools import cache
+from types import CodeType, FrameType, ModuleType
+from typing import Any
+
+_AFTER = frozenset({"CALL", "CALL_FUNCTION_EX", "CALL_KW", "JUMP_BACKWARD", "RESUME"})
+
+
+class Interrupts:
+    """Calls an action and raises KeyboardInterrupt at the `at`-th place in `modules`, counted from 1."""
+
+    def __init__(self, at: int, *modules: ModuleType) -> None:
+        self._left = at
+        self._files = {module.__file__ for module in modules}
+        self._last: dict[int, int] = {}
+
+    def interrupt(self, action: Callable[[], object]) -> bool:
+        """Call `action`; return whether it was interrupted. If not, there are fewer places."""
+        before = sys.gettrace()
+        sys.settrace(self._enter)
+        try:
+            action()
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(before)
+        return False
+
+    def _enter(self, frame: FrameType, _event: str, _argument: Any) -> Any:  # noqa: ANN401 - as sys.settrace wants it
+        if frame.f_code.co_filename not in self._files:
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return self._step
+
+    def _step(self, frame: FrameType, event: str, _argument: Any) -> Any:  # noqa: ANN401 - as above
+        if event == "opcode":
+            last, self._last[id(frame)] = self._last.get(id(frame)), frame.f_lasti
+            if last is not None and _is_place(frame.f_code, last, frame.f_lasti):
+                self._left -= 1
+                if self._left == 0:
+                    raise KeyboardInterrupt
+        elif event == "return":
+            self._last.pop(id(frame), None)
+        return self._step
+
+
+@cache
+def _is_place(code: CodeType, last: int, now: int) -> bool:
+    """Whether a signal may be handled between two instructions.
+
+    Python raises its exception from the first one. This raises it from the second one, which is the same if both are
+    in the same `try`; other places are left out.
+    """
+    return dis.opname[code.co_code[last]] in _AFTER and _handler(code, last) == _handler(code, now)
+
+
+def _handler(code: CodeType, place: int) -> int | None:
+    entries: Any = getattr(dis.Bytecode(code), "exception_entries", ())
+    return next((entry.target for entry in entries if entry.start <= place < entry.end), None)
