@@ -51,7 +51,13 @@ class Terminal:
             self.text += os.read(self._master, 65536).decode(errors="replace")
         return self.text
 
+    def hang_up(self) -> None:
+        """Close the terminal, as a window or a connection that is closed does."""
+        os.close(self._master)
+        self._master = -1
+
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
-        os.close(self._master)
+        if self._master >= 0:
+            os.close(self._master)

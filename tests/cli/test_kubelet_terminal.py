@@ -13,6 +13,7 @@ import pytest
 from devicecore.adapters.grpc_unix import serve_plugin
 from devicecore.cli.kubelet.command import END_WITHIN
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
+from tests.adapters.peers import wait_until
 from tests.cli.terminal import PATIENCE, Terminal
 
 
@@ -166,6 +167,21 @@ def test_a_terminal_that_is_closed_ends_it_and_leaves_no_socket(root: Path) -> N
             assert process.wait(timeout=60) == 0
         finally:
             process.kill()
+    assert [path for path in root.rglob("*") if path.is_socket()] == []
+
+
+def test_a_terminal_that_goes_away_while_sighup_is_ignored_does_not_end_it(root: Path, terminal: Open) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        shown = terminal(arguments(root))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    shown.read_until("no plugin has registered yet")
+    shown.hang_up()
+    write_pod(root, "train")
+    wait_until(lambda: '"Running"' in (root / "state.json").read_text(), "the pod runs")
+    shown.process.send_signal(signal.SIGTERM)
+    shown.process.wait(PATIENCE)
     assert [path for path in root.rglob("*") if path.is_socket()] == []
 
 

@@ -104,7 +104,10 @@ class LiveScreen(Screen):
         """Draw the view in the terminal's present size."""
         from devicecore.cli.kubelet.view import render
 
-        width, height = os.get_terminal_size(sys.stdout.fileno())
+        try:
+            width, height = os.get_terminal_size(sys.stdout.fileno())
+        except OSError:  # the terminal has gone, and SIGHUP is ignored: the kubelet goes on without a view
+            return
         text = render(picture.state, picture.node_name, picture.events, max(width, 1), max(height, 1))
         with self._console.capture() as capture:
             self._console.print(text, soft_wrap=True, end="")
