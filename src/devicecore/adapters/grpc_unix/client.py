@@ -43,14 +43,14 @@ class PluginClient:
         self.patience = patience
         self.identity: SocketIdentity | None = None
         """Which socket file the connection leads to; None until there is one."""
-        self.introduced: asyncio.Future[DeviceCoreError | None] = asyncio.get_running_loop().create_future()
-        """Set when the registration has ended: None if it succeeded, else why not."""
+        self.outcome: asyncio.Future[DeviceCoreError | None] = asyncio.get_running_loop().create_future()
+        """The outcome of the registration: None if it succeeded, else why it was refused."""
         self.asked_again_at: float = float("-inf")
         """Loop time of the last Register call that found this instance alive."""
         self._limits = limits
         self._channel: grpc.aio.Channel | None = None
         self._stream: grpc.aio.UnaryStreamCall[Message, bytes] | None = None
-        self._hung_up = False
+        self._stream_ended = False
 
     async def connect(self) -> PluginOptions:
         """Dial, and ask for the options.
@@ -80,7 +80,7 @@ class PluginClient:
             grpc.RpcError: the stream broke.
         """
         assert self._channel is not None, "connect comes first"  # noqa: S101  # for mypy
-        if self._hung_up:
+        if self._stream_ended:
             return
         stream: grpc.aio.UnaryStreamMultiCallable[Message, bytes] = self._channel.unary_stream(
             rpc.LIST_AND_WATCH.path,
@@ -91,12 +91,12 @@ class PluginClient:
             async for message in call:
                 yield message
         except asyncio.CancelledError:
-            if not self._hung_up:
+            if not self._stream_ended:
                 raise  # our task was cancelled, not the call
 
-    def hang_up(self) -> None:
+    def end_stream(self) -> None:
         """Let `reports` end as if the plugin had ended its stream, even if `reports` has not begun."""
-        self._hung_up = True
+        self._stream_ended = True
         if self._stream is not None:
             self._stream.cancel()
 

@@ -124,7 +124,7 @@ class RegistrationServer:
         await asyncio.gather(*tasks, return_exceptions=True)
         for client in tuple(self._clients.values()):  # a task that was cancelled before it began has done nothing
             self._forget(client)
-            client.introduced.set_result(_stopping(client.plugin))
+            client.outcome.set_result(_stopping(client.plugin))
         if self._server is not None:
             self._socket.remove()
             await self._server.stop(STOP_GRACE)
@@ -187,7 +187,7 @@ class RegistrationServer:
             persistent = asyncio.get_running_loop().time() - waited_at < PERSISTENT
             client = self._begin(resource, path, 0.0 if persistent else SOCKET_PATIENCE)
         # The registration goes on if this caller gives up: other calls may wait for it, and it has its own deadlines.
-        refusal = await asyncio.shield(client.introduced)
+        refusal = await asyncio.shield(client.outcome)
         if refusal is not None:
             raise refusal
         return client
@@ -195,18 +195,18 @@ class RegistrationServer:
     async def disconnect(self, client: PluginClient) -> None:
         """Disconnect a plugin, as if it had ended its stream, and wait until the listener has been notified."""
         client.asked_again_at = float("-inf")
-        client.hang_up()
+        client.end_stream()
         if client in self._followers:
             await asyncio.wait([self._followers[client]])
 
     def _begin(self, resource: ResourceName, path: str, patience: float) -> PluginClient:
         client = PluginClient(PluginId(resource, path, self._next_generation()), self._limits, patience)
         if self._stopping:
-            client.introduced.set_result(_stopping(client.plugin))
+            client.outcome.set_result(_stopping(client.plugin))
             return client
         self._clients[client.plugin] = self._newest[resource, path] = client
         self._pending[path] += 1
-        client.introduced.add_done_callback(lambda _: self._answered(path))
+        client.outcome.add_done_callback(lambda _: self._answered(path))
         self._followers[client] = task = asyncio.create_task(self._run(client))
         task.add_done_callback(lambda _: self._followers.pop(client))
         return client
@@ -221,15 +221,15 @@ class RegistrationServer:
         plugin = client.plugin
         refusal: DeviceCoreError | None = _stopping(plugin)  # if this task is cancelled
         try:
-            refusal = await self._introduce(client)
+            refusal = await self._connect_and_notify(client)
             if refusal is None:
-                client.introduced.set_result(None)
+                client.outcome.set_result(None)
                 await self._follow(client)
         finally:
             self._forget(client)
             await client.close()
-            if not client.introduced.done():
-                client.introduced.set_result(refusal)
+            if not client.outcome.done():
+                client.outcome.set_result(refusal)
         if refusal is None:
             await self._notify(partial(PluginLost, plugin))
             asked_again = asyncio.get_running_loop().time() - client.asked_again_at < SAME_MOMENT
@@ -237,7 +237,7 @@ class RegistrationServer:
                 # The plugin ended its stream, then registered again; we noticed the second before the first.
                 self._begin(plugin.resource, plugin.socket, patience=0.0)
 
-    async def _introduce(self, client: PluginClient) -> DeviceCoreError | None:
+    async def _connect_and_notify(self, client: PluginClient) -> DeviceCoreError | None:
         try:
             options = await client.connect()
             for predecessor in self._predecessors(client.plugin):

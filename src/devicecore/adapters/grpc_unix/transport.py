@@ -169,7 +169,7 @@ class GrpcUnixTransport:
         running = self._running
         if running is not None:
             with suppress(PluginStoppedError):
-                running.loop.call_soon(running.server.find(plugin).hang_up)
+                running.loop.call_soon(running.server.find(plugin).end_stream)
 
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
         """Ask `plugin` to prepare `devices` for one container.

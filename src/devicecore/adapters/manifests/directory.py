@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MAX_BYTES_AT_ONCE = 128 * 1024
 """Bytes of manifests that one poll reads, at most about 0.2 s of work, and one manifest more."""
 
-_OPENING = 64  # bytes as which opening a file counts
+_OPENING = 64  # bytes that are counted for opening a file
 
 _IS_DIRECTORY = "expected a file, got a directory"
 

@@ -30,7 +30,7 @@ def no_claims(_pod: Pod, _container: Container) -> Sequence[podresources.Dynamic
 class Snapshot:
     """What the answers are computed from: the state of all devices, the active pods in their order, and claims."""
 
-    node: NodeState
+    state: NodeState
     pods: Sequence[Pod]
     claims: Claims = no_claims
 
@@ -52,7 +52,7 @@ def allocatable_resources(snapshot: Snapshot) -> podresources.AllocatableResourc
     """Every healthy device, held or not (kubelet: `GetAllocatableResources`)."""
     elements = [
         element
-        for name, resource in sorted(snapshot.node.inventory.resources.items())
+        for name, resource in sorted(snapshot.state.inventory.resources.items())
         if resource.report is not None
         for device in resource.report.healthy
         # A topology without nodes makes no element at all, no topology makes one.
@@ -72,9 +72,9 @@ def list_pods_v1alpha1(snapshot: Snapshot) -> podresources_v1alpha1.ListPodResou
                     name=container.name,
                     devices=[
                         podresources_v1alpha1.ContainerDevices(
-                            resource_name=held.resource_name, device_ids=held.device_ids
+                            resource_name=devices.resource_name, device_ids=devices.device_ids
                         )
-                        for held in _held(snapshot.node, pod, container)
+                        for devices in _devices(snapshot.state, pod, container)
                     ],
                 )
                 for container in pod.containers
@@ -92,7 +92,7 @@ def _pod(snapshot: Snapshot, pod: Pod) -> podresources.PodResources:
         containers=[
             podresources.ContainerResources(
                 name=container.name,
-                devices=_held(snapshot.node, pod, container),
+                devices=_devices(snapshot.state, pod, container),
                 dynamic_resources=snapshot.claims(pod, container),
             )
             for container in pod.in_start_order
@@ -101,12 +101,14 @@ def _pod(snapshot: Snapshot, pod: Pod) -> podresources.PodResources:
     )
 
 
-def _held(node: NodeState, pod: Pod, container: Container) -> list[podresources.ContainerDevices]:
+def _devices(state: NodeState, pod: Pod, container: Container) -> list[podresources.ContainerDevices]:
+    allocations = sorted(state.ledger.of_container(pod.key(container)), key=lambda allocation: allocation.resource)
     return [
         element
-        for held in sorted(node.ledger.of_container(pod.key(container)), key=lambda held: held.resource)
-        for device in held.devices
-        for element in _elements(held.resource, device, held.numa_nodes[device] or None)  # stored under no node: key -1
+        for allocation in allocations
+        for device in allocation.devices
+        # A device that is stored under no NUMA node (key -1) has no topology.
+        for element in _elements(allocation.resource, device, allocation.numa_nodes[device] or None)
     ]
 
 
@@ -116,6 +118,6 @@ def _elements(
     if topology is None:
         yield podresources.ContainerDevices(resource_name=resource, device_ids=[device])
         return
-    for node in topology:
-        numa = podresources.TopologyInfo(nodes=[podresources.NUMANode(ID=node)])
+    for numa_node in topology:
+        numa = podresources.TopologyInfo(nodes=[podresources.NUMANode(ID=numa_node)])
         yield podresources.ContainerDevices(resource_name=resource, device_ids=[device], topology=numa)

@@ -108,7 +108,7 @@ def extra_fields(value: Json) -> ExtraFields:
     fields: tuple[dict[str, str], ...] = ({}, {}, {})
     place = 0
     for name, item in value if isinstance(value, Object) else ():
-        known = field_called(_BY_NODE, name)
+        known = field_called(_BY_NUMA_NODE, name)
         if known is None:
             places.setdefault(name, fields[place])[name] = unparse(item)
         else:
@@ -127,7 +127,7 @@ def _decode_file(value: Json) -> Decoded:
     Only a file without devices is readable as both; then its checksum decides.
     """
     try:
-        newest = _decode_as(NEWEST, value, _BY_NODE)
+        newest = _decode_as(NEWEST, value, _BY_NUMA_NODE)
     except RefusedError as refusal:
         try:
             return _decode_as(1, value, _FLAT)
@@ -191,7 +191,7 @@ class _Entry:
 
     def frozen(self) -> PodDevicesEntry:
         flat, response = self.device_ids, self.alloc_resp
-        # Kubelets up to 1.29 put the devices of format 1 on node 0.
+        # Kubelets up to 1.29 put the devices of format 1 on NUMA node 0.
         devices = {0: tuple(flat.items)} if isinstance(flat, Slice) else flat
         response = bytes(response.items) if isinstance(response, Slice) else response
         return PodDevicesEntry(self.pod_uid, self.container_name, self.resource_name, devices, response)
@@ -240,4 +240,6 @@ _CHECKSUM: Field = ("checksum", partial(into_uint, allowed=_UINT64))
 _FLAT_ENTRY = _entry_fields(into_strings)
 _into_flat_entry = partial(into_struct, fields=_FLAT_ENTRY)
 _FLAT = _file_fields(_FLAT_ENTRY)
-_BY_NODE = _file_fields(_entry_fields(partial(into_map, key=_numa_node, new=new_strings, wanted="map[int64][]string")))
+_BY_NUMA_NODE = _file_fields(
+    _entry_fields(partial(into_map, key=_numa_node, new=new_strings, wanted="map[int64][]string"))
+)

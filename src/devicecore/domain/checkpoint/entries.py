@@ -45,8 +45,8 @@ class PodDevicesEntry:
             return None
         if len(self.device_ids) == 1:  # read from format 1, so that it is written again unchanged
             return next(iter(self.device_ids.values()))
-        by_node = (ids or () for _, ids in sorted(self.device_ids.items()))
-        return tuple(dict.fromkeys(chain.from_iterable(by_node)))
+        by_numa_node = (ids or () for _, ids in sorted(self.device_ids.items()))
+        return tuple(dict.fromkeys(chain.from_iterable(by_numa_node)))
 
     @property
     def json(self) -> JsonObject:

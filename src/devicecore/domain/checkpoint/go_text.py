@@ -74,18 +74,18 @@ def numa_nodes(device_ids: Mapping[int, Strings | None]) -> list[int]:
     Raises:
         UnencodableCheckpointError: one is not an int64.
     """
-    nodes = sorted(device_ids) if len(device_ids) > 1 else list(device_ids)
-    if nodes and not _MIN_INT64 <= nodes[0] <= nodes[-1] <= _MAX_INT64:
-        node = nodes[0] if nodes[0] < _MIN_INT64 else nodes[-1]
-        raise UnencodableCheckpointError(problem=f"NUMA node {node} has more than 64 bits")
-    return nodes
+    in_order = sorted(device_ids) if len(device_ids) > 1 else list(device_ids)
+    if in_order and not _MIN_INT64 <= in_order[0] <= in_order[-1] <= _MAX_INT64:
+        numa_node = in_order[0] if in_order[0] < _MIN_INT64 else in_order[-1]
+        raise UnencodableCheckpointError(problem=f"NUMA node {numa_node} has more than 64 bits")
+    return in_order
 
 
 def numa_json(device_ids: Mapping[int, Strings | None] | None) -> dict[str, Strings | None] | None:
     """Devices per NUMA node for JSON: sorted as strings, so that 10 comes before 2. `numa_dump` checks the numbers."""
     if device_ids is None:
         return None
-    return {str(node): device_ids[node] for node in sorted(device_ids, key=str)}
+    return {str(numa_node): device_ids[numa_node] for numa_node in sorted(device_ids, key=str)}
 
 
 def base64_text(data: bytes | None) -> str | None:
@@ -99,13 +99,13 @@ def strings_dump(strings: Strings | None) -> str:
 
 
 def numa_dump(device_ids: Mapping[int, Strings | None] | None) -> str:
-    """`map[-1:[a] 2:[b c] 10:[]]`: here the nodes are sorted as numbers."""
+    """`map[-1:[a] 2:[b c] 10:[]]`: here the NUMA nodes are sorted as numbers."""
     if device_ids is None:
         return _NIL
-    nodes = numa_nodes(device_ids)
-    if len(nodes) == 1:
-        return f"map[{nodes[0]}:{strings_dump(device_ids[nodes[0]])}]"
-    return f"map[{' '.join([f'{node}:{strings_dump(device_ids[node])}' for node in nodes])}]"
+    in_order = numa_nodes(device_ids)
+    if len(in_order) == 1:
+        return f"map[{in_order[0]}:{strings_dump(device_ids[in_order[0]])}]"
+    return f"map[{' '.join([f'{numa_node}:{strings_dump(device_ids[numa_node])}' for numa_node in in_order])}]"
 
 
 def resource_dump(name: str, device_ids: Strings | None) -> str:

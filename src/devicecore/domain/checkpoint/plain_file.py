@@ -25,7 +25,7 @@ _FILE = ["Data", "Checksum"]
 _DATA = ["PodDeviceEntries", "RegisteredDevices"]
 _ENTRY = ["PodUID", "ContainerName", "ResourceName", "DeviceIDs", "AllocResp"]
 _ONLY_STRINGS = {str}
-_NODES = {str(node): node for node in range(-1, 64)}
+_NUMA_NODES = {str(numa_node): numa_node for numa_node in range(-1, 64)}
 _CHECKSUMS = range(1 << 32)
 
 
@@ -55,7 +55,10 @@ def _entries(value: object) -> tuple[PodDevicesEntry, ...]:
             _strings(pods),
             _strings(containers),
             _strings(resources),
-            [{_NODES[node]: _strings(ids) for node, ids in _items(by_node)} for by_node in device_ids],
+            [
+                {_NUMA_NODES[numa_node]: _strings(ids) for numa_node, ids in _items(by_numa_node)}
+                for by_numa_node in device_ids
+            ],
             [a2b_base64(response, strict_mode=True) for response in _strings(responses)],
         )
     )

@@ -1,7 +1,7 @@
 """The claims that pods of this node have asked to prepare: who uses them, and what drivers answered.
 
-Law: a claim is here from before its first driver is asked until after its last driver has released it. Nothing but
-`leave` and `remove` takes a pod from a claim, and only that pod.
+Law: a claim is in the cache from before its first driver is asked until after its last driver has released it. Only
+`leave` and `remove` take a pod out of a claim: the pod that they are called for.
 """
 
 from collections.abc import Collection, Iterable, Mapping
