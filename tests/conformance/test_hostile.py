@@ -77,10 +77,18 @@ def test_slices_of_wrong_types_fail_the_check_of_slices_and_end_no_run() -> None
     assert report.result("publishes-valid-slices").failed
 
 
-def test_a_driver_for_an_older_api_learns_which_version_is_served() -> None:
+def test_a_driver_for_an_alpha_api_learns_which_version_is_served() -> None:
     settings = evolve(QUICK, starting=5.0)
-    report = run(command("AsksForV1beta1"), settings=settings, checks=[BY_NAME["publishes-slices-in-time"]])
-    assert "it asked for resource.k8s.io/v1beta1; the API server has v1" in report.results[0].actual
+    report = run(command("AsksForV1alpha3"), settings=settings, checks=[BY_NAME["publishes-slices-in-time"]])
+    assert "asked for resource.k8s.io/v1alpha3; the API server has v1, v1beta2, v1beta1" in report.results[0].actual
+
+
+def test_a_good_driver_for_an_older_api_passes_and_the_report_names_the_version() -> None:
+    names = ["publishes-valid-slices", "prepares-a-claim", "completes-its-pools"]
+    report = run(command("UsesV1beta1"), settings=QUICK, checks=[BY_NAME[name] for name in names])
+    assert {result.verdict for result in report.results} == {Verdict.PASSED}, report
+    assert report.facts["resource_versions"] == ["v1beta1"]
+    assert report.notes[0].startswith("it uses resource.k8s.io/v1beta1, which API servers since Kubernetes 1.34 serve")
 
 
 def test_a_reason_to_skip_is_printed_once() -> None:

@@ -394,6 +394,44 @@ def test_initial_events_end_with_a_bookmark_that_says_so(
     assert bookmark["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
 
 
+def test_a_watch_without_initial_events_sends_only_later_ones(
+    server: LocalApiServer, watch: Callable[[str], Watcher]
+) -> None:
+    ask(server, "POST", SLICES, a_slice())
+    query = "watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    watcher = watch(f"{SLICES}?{query}")
+    ask(server, "POST", SLICES, a_slice("later"))
+    kind, value = watcher.next()
+    assert (kind, value["metadata"]["name"]) == ("ADDED", "later")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "limit=500&resourceVersion=0",
+        "resourceVersion=0&resourceVersionMatch=NotOlderThan",
+        "resourceVersion={now}",
+        "resourceVersion={now}&resourceVersionMatch=NotOlderThan",
+        "resourceVersion={now}&resourceVersionMatch=Exact",
+        "limit=1",
+    ],
+)
+def test_each_list_of_a_reflector_has_all_objects_and_no_token_to_continue(server: LocalApiServer, query: str) -> None:
+    ask(server, "POST", SLICES, a_slice("a"))
+    now = ask(server, "POST", SLICES, a_slice("b")).body["metadata"]["resourceVersion"]
+    listed = ask(server, "GET", f"{SLICES}?{query.format(now=now)}").body
+    assert [one["metadata"]["name"] for one in listed["items"]] == ["a", "b"]
+    assert listed["metadata"] == {"resourceVersion": now}
+
+
+def test_a_list_of_a_version_to_come_says_so_in_the_way_that_reflectors_understand(server: LocalApiServer) -> None:
+    refused = ask(server, "GET", f"{SLICES}?resourceVersion=99999").body
+    assert (refused["reason"], refused["details"]["causes"]) == (
+        "Timeout",
+        [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+    )
+
+
 def test_a_server_without_watch_lists_refuses_them() -> None:
     with LocalApiServer(serves_watch_list=False) as server:
         reply = ask(server, "GET", f"{SLICES}?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
@@ -489,6 +527,16 @@ def test_a_delay_ends_when_the_server_stops(server: LocalApiServer) -> None:
         ("GET", f"{SLICES}?watch=true&timeoutSeconds=x", None, "application/json", 422),
         ("GET", f"{SLICES}?watch=true&timeoutSeconds=nan", None, "application/json", 422),
         ("GET", f"{SLICES}?watch=true&timeoutSeconds=-1", None, "application/json", 422),
+        ("GET", f"{SLICES}?watch=true&resourceVersionMatch=NotOlderThan", None, "application/json", 422),
+        ("GET", f"{SLICES}?watch=true&sendInitialEvents=true&resourceVersionMatch=x", None, "application/json", 422),
+        ("GET", f"{SLICES}?sendInitialEvents=true", None, "application/json", 422),
+        ("GET", f"{SLICES}?resourceVersionMatch=NotOlderThan", None, "application/json", 422),
+        ("GET", f"{SLICES}?resourceVersion=1&resourceVersionMatch=Newest", None, "application/json", 422),
+        ("GET", f"{SLICES}?resourceVersion=0&resourceVersionMatch=Exact", None, "application/json", 422),
+        ("GET", f"{SLICES}?resourceVersion=1&resourceVersionMatch=Exact", None, "application/json", 410),
+        ("GET", f"{SLICES}?resourceVersion=99999", None, "application/json", 504),
+        ("GET", f"{SLICES}?limit=x", None, "application/json", 422),
+        ("GET", f"{SLICES}?limit=1&continue=x", None, "application/json", 400),
         ("POST", f"{SLICES}?dryRun=All", b'{"metadata": {"name": "s"}}', "application/json", 400),
         ("DELETE", f"{SLICES}/s", b'{"dryRun": ["All"]}', "application/json", 400),
     ],

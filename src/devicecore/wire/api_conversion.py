@@ -18,7 +18,9 @@ from devicecore.wire.api_objects import (
     Quantity,
     RawExtension,
     ResourceClaim,
+    ResourceClaimV1beta1,
     ResourceSlice,
+    ResourceSliceV1beta1,
     Time,
     Unknown,
 )
@@ -26,7 +28,14 @@ from devicecore.wire.api_objects import (
 MAGIC = b"k8s\0"
 """What a body begins with; the envelope follows."""
 
-_KINDS = {kind.DESCRIPTOR.name: kind for kind in (DeleteOptions, Event, ResourceClaim, ResourceSlice)}
+_KINDS: Mapping[str, type[Message]] = {
+    kind.DESCRIPTOR.name: kind for kind in (DeleteOptions, Event, ResourceClaim, ResourceSlice)
+}
+_OTHERS: Mapping[tuple[str, str], type[Message]] = {
+    ("resource.k8s.io/v1beta1", "ResourceClaim"): ResourceClaimV1beta1,
+    ("resource.k8s.io/v1beta1", "ResourceSlice"): ResourceSliceV1beta1,
+}
+"""The messages of those versions of an API whose fields have other numbers."""
 
 
 class UnreadableKindError(ValueError):
@@ -49,7 +58,8 @@ def object_from_protobuf(body: bytes) -> dict[str, Any]:
         if kind not in _KINDS:
             message = f"expected {', '.join(_KINDS)} as protobuf, got {kind!r}: send JSON"
             raise UnreadableKindError(message)
-        fields = _fields(_KINDS[kind].FromString(envelope.raw))
+        message_type = _OTHERS.get((envelope.typeMeta.apiVersion, kind), _KINDS[kind])
+        fields = _fields(message_type.FromString(envelope.raw))
     except DecodeError as error:
         message = f"unable to decode protobuf: {error}"
         raise ValueError(message) from error

@@ -647,3 +647,127 @@ class EventSource(_message.Message):
     component: str
     host: str
     def __init__(self, component: _Optional[str] = ..., host: _Optional[str] = ...) -> None: ...
+
+class ResourceSliceV1beta1(_message.Message):
+    __slots__ = ("metadata", "spec")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: ResourceSliceSpecV1beta1
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping[str, object]]] = ..., spec: _Optional[_Union[ResourceSliceSpecV1beta1, _Mapping[str, object]]] = ...) -> None: ...
+
+class ResourceSliceSpecV1beta1(_message.Message):
+    __slots__ = ("driver", "pool", "nodeName", "nodeSelector", "allNodes", "devices", "perDeviceNodeSelection", "sharedCounters")
+    DRIVER_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    NODENAME_FIELD_NUMBER: _ClassVar[int]
+    NODESELECTOR_FIELD_NUMBER: _ClassVar[int]
+    ALLNODES_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    PERDEVICENODESELECTION_FIELD_NUMBER: _ClassVar[int]
+    SHAREDCOUNTERS_FIELD_NUMBER: _ClassVar[int]
+    driver: str
+    pool: ResourcePool
+    nodeName: str
+    nodeSelector: NodeSelector
+    allNodes: bool
+    devices: _containers.RepeatedCompositeFieldContainer[DeviceV1beta1]
+    perDeviceNodeSelection: bool
+    sharedCounters: _containers.RepeatedCompositeFieldContainer[CounterSet]
+    def __init__(self, driver: _Optional[str] = ..., pool: _Optional[_Union[ResourcePool, _Mapping[str, object]]] = ..., nodeName: _Optional[str] = ..., nodeSelector: _Optional[_Union[NodeSelector, _Mapping[str, object]]] = ..., allNodes: _Optional[bool] = ..., devices: _Optional[_Iterable[_Union[DeviceV1beta1, _Mapping[str, object]]]] = ..., perDeviceNodeSelection: _Optional[bool] = ..., sharedCounters: _Optional[_Iterable[_Union[CounterSet, _Mapping[str, object]]]] = ...) -> None: ...
+
+class DeviceV1beta1(_message.Message):
+    __slots__ = ("name", "basic")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    BASIC_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    basic: BasicDevice
+    def __init__(self, name: _Optional[str] = ..., basic: _Optional[_Union[BasicDevice, _Mapping[str, object]]] = ...) -> None: ...
+
+class BasicDevice(_message.Message):
+    __slots__ = ("attributes", "capacity", "consumesCounters", "nodeName", "nodeSelector", "allNodes", "taints", "bindsToNode", "bindingConditions", "bindingFailureConditions", "allowMultipleAllocations")
+    class AttributesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: DeviceAttribute
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[DeviceAttribute, _Mapping[str, object]]] = ...) -> None: ...
+    class CapacityEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: DeviceCapacity
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[DeviceCapacity, _Mapping[str, object]]] = ...) -> None: ...
+    ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    CONSUMESCOUNTERS_FIELD_NUMBER: _ClassVar[int]
+    NODENAME_FIELD_NUMBER: _ClassVar[int]
+    NODESELECTOR_FIELD_NUMBER: _ClassVar[int]
+    ALLNODES_FIELD_NUMBER: _ClassVar[int]
+    TAINTS_FIELD_NUMBER: _ClassVar[int]
+    BINDSTONODE_FIELD_NUMBER: _ClassVar[int]
+    BINDINGCONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    BINDINGFAILURECONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    ALLOWMULTIPLEALLOCATIONS_FIELD_NUMBER: _ClassVar[int]
+    attributes: _containers.MessageMap[str, DeviceAttribute]
+    capacity: _containers.MessageMap[str, DeviceCapacity]
+    consumesCounters: _containers.RepeatedCompositeFieldContainer[DeviceCounterConsumption]
+    nodeName: str
+    nodeSelector: NodeSelector
+    allNodes: bool
+    taints: _containers.RepeatedCompositeFieldContainer[DeviceTaint]
+    bindsToNode: bool
+    bindingConditions: _containers.RepeatedScalarFieldContainer[str]
+    bindingFailureConditions: _containers.RepeatedScalarFieldContainer[str]
+    allowMultipleAllocations: bool
+    def __init__(self, attributes: _Optional[_Mapping[str, DeviceAttribute]] = ..., capacity: _Optional[_Mapping[str, DeviceCapacity]] = ..., consumesCounters: _Optional[_Iterable[_Union[DeviceCounterConsumption, _Mapping[str, object]]]] = ..., nodeName: _Optional[str] = ..., nodeSelector: _Optional[_Union[NodeSelector, _Mapping[str, object]]] = ..., allNodes: _Optional[bool] = ..., taints: _Optional[_Iterable[_Union[DeviceTaint, _Mapping[str, object]]]] = ..., bindsToNode: _Optional[bool] = ..., bindingConditions: _Optional[_Iterable[str]] = ..., bindingFailureConditions: _Optional[_Iterable[str]] = ..., allowMultipleAllocations: _Optional[bool] = ...) -> None: ...
+
+class ResourceClaimV1beta1(_message.Message):
+    __slots__ = ("metadata", "spec", "status")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: ResourceClaimSpecV1beta1
+    status: ResourceClaimStatus
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping[str, object]]] = ..., spec: _Optional[_Union[ResourceClaimSpecV1beta1, _Mapping[str, object]]] = ..., status: _Optional[_Union[ResourceClaimStatus, _Mapping[str, object]]] = ...) -> None: ...
+
+class ResourceClaimSpecV1beta1(_message.Message):
+    __slots__ = ("devices",)
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    devices: DeviceClaimV1beta1
+    def __init__(self, devices: _Optional[_Union[DeviceClaimV1beta1, _Mapping[str, object]]] = ...) -> None: ...
+
+class DeviceClaimV1beta1(_message.Message):
+    __slots__ = ("requests", "constraints", "config")
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    CONSTRAINTS_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    requests: _containers.RepeatedCompositeFieldContainer[DeviceRequestV1beta1]
+    constraints: _containers.RepeatedCompositeFieldContainer[DeviceConstraint]
+    config: _containers.RepeatedCompositeFieldContainer[DeviceClaimConfiguration]
+    def __init__(self, requests: _Optional[_Iterable[_Union[DeviceRequestV1beta1, _Mapping[str, object]]]] = ..., constraints: _Optional[_Iterable[_Union[DeviceConstraint, _Mapping[str, object]]]] = ..., config: _Optional[_Iterable[_Union[DeviceClaimConfiguration, _Mapping[str, object]]]] = ...) -> None: ...
+
+class DeviceRequestV1beta1(_message.Message):
+    __slots__ = ("name", "deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "firstAvailable", "tolerations", "capacity")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DEVICECLASSNAME_FIELD_NUMBER: _ClassVar[int]
+    SELECTORS_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATIONMODE_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    ADMINACCESS_FIELD_NUMBER: _ClassVar[int]
+    FIRSTAVAILABLE_FIELD_NUMBER: _ClassVar[int]
+    TOLERATIONS_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    deviceClassName: str
+    selectors: _containers.RepeatedCompositeFieldContainer[DeviceSelector]
+    allocationMode: str
+    count: int
+    adminAccess: bool
+    firstAvailable: _containers.RepeatedCompositeFieldContainer[DeviceSubRequest]
+    tolerations: _containers.RepeatedCompositeFieldContainer[DeviceToleration]
+    capacity: CapacityRequirements
+    def __init__(self, name: _Optional[str] = ..., deviceClassName: _Optional[str] = ..., selectors: _Optional[_Iterable[_Union[DeviceSelector, _Mapping[str, object]]]] = ..., allocationMode: _Optional[str] = ..., count: _Optional[int] = ..., adminAccess: _Optional[bool] = ..., firstAvailable: _Optional[_Iterable[_Union[DeviceSubRequest, _Mapping[str, object]]]] = ..., tolerations: _Optional[_Iterable[_Union[DeviceToleration, _Mapping[str, object]]]] = ..., capacity: _Optional[_Union[CapacityRequirements, _Mapping[str, object]]] = ...) -> None: ...

@@ -59,14 +59,36 @@ class PublishesNonsense(GoodDriver):
         return [{**spec, "devices": "none", "pool": {"name": 5}} for spec in super().slices()]
 
 
-class AsksForV1beta1(GoodDriver):
-    """It was written for an older version of the API."""
+class AsksForV1alpha3(GoodDriver):
+    """It was written for an alpha version of the API."""
 
     def call(self, method: str, path: str, body: Json | None = None) -> tuple[int, Json]:
-        status, answer = super().call(method, path.replace("resource.k8s.io/v1/", "resource.k8s.io/v1beta1/"), body)
+        status, answer = super().call(method, path.replace("resource.k8s.io/v1/", "resource.k8s.io/v1alpha3/"), body)
         if "metadata" in answer and "message" in answer:
             raise OSError(answer["message"])
         return status, answer
+
+
+class UsesV1beta1(GoodDriver):
+    """It was written for Kubernetes 1.32. It is good."""
+
+    def call(self, method: str, path: str, body: Json | None = None) -> tuple[int, Json]:
+        if body is not None:
+            body = {**body, "apiVersion": "resource.k8s.io/v1beta1"}
+        status, answer = super().call(method, path.replace("resource.k8s.io/v1/", "resource.k8s.io/v1beta1/"), body)
+        for one in answer["spec"]["devices"]["requests"] if answer.get("kind") == "ResourceClaim" else ():
+            if "exactly" in one or "deviceClassName" not in one:
+                raise OSError(f"this is no request of v1beta1: {one}")
+        return status, answer
+
+    def slices(self) -> list[Json]:
+        specs = super().slices()
+        for spec in specs:
+            spec["devices"] = [{"name": device.pop("name"), "basic": device} for device in spec["devices"]]
+        return specs
+
+    def watch(self, path: str, version: str) -> None:
+        super().watch(path.replace("resource.k8s.io/v1/", "resource.k8s.io/v1beta1/"), version)
 
 
 class AnswersNothing(GoodDriver):

@@ -18,6 +18,7 @@ from devicecore.conformance.dra.settings import DriverTestSettings
 from devicecore.system.files import read_file
 from devicecore.system.temporary import short_directory
 from devicecore.testing.api_server import LocalApiServer
+from devicecore.testing.api_server.versions import RESOURCE_VERSIONS
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 POD_UID = "11111111-1111-4111-8111-111111111111"
@@ -51,7 +52,7 @@ class Environment:
     def __init__(self, settings: DriverTestSettings) -> None:
         self.node: str = settings.node
         seed = secrets.randbits(64) if settings.seed is None else settings.seed
-        self.api: LocalApiServer = LocalApiServer(seed=seed)
+        self.api: LocalApiServer = LocalApiServer(seed=seed, resource_versions=RESOURCE_VERSIONS)
         self.marker: str = f"DEVICECORE_CONFORMANCE={uuid.uuid4()}"
         """An environment variable of each process of the driver, by which its processes are found."""
         self._settings = settings

@@ -13,12 +13,14 @@ from devicecore.conformance.dra.checks import CHECKS, CORE, ORDER
 from devicecore.conformance.dra.driver import DriverUnderTest
 from devicecore.conformance.dra.environment import Environment
 from devicecore.conformance.dra.processes import orphans_come_here
+from devicecore.conformance.dra.published import version_of
 from devicecore.conformance.dra.settings import DriverTestSettings
 from devicecore.conformance.dra.steps import Occurrence, TwoParts
 from devicecore.conformance.model import Check, Failure, Report, Result, Skip, counted
 from devicecore.conformance.runner import run_checks
 from devicecore.domain.text import foreign_text
 from devicecore.testing.api_server import ApiError
+from devicecore.testing.api_server.versions import RESOURCE_VERSIONS
 
 
 def run(
@@ -100,13 +102,20 @@ def _in_order(checks: Iterable[Check[DriverUnderTest]]) -> list[Check[DriverUnde
 def _report(driver: DriverUnderTest, results: tuple[Result, ...], not_made: str, seconds: float) -> Report:
     name = foreign_text(driver.known_name)
     devices = driver.device_count
+    asked = {version_of(one) for one in driver.api.requests if one.resource}
+    versions = [version for version in RESOURCE_VERSIONS if version in asked]
     notes = []
+    if versions and RESOURCE_VERSIONS[0] not in versions:
+        notes.append(
+            f"it uses resource.k8s.io/{versions[0]}, which API servers since Kubernetes 1.34 serve only if they are "
+            "configured to"
+        )
     if driver.exits:
         notes.append(f"the driver ended by itself {counted(len(driver.exits), 'time')}")
     return Report(
         kind="DRA driver",
         subject=f"{name}, {counted(devices, 'device')}" if name else "no driver",
-        facts={"driver": name, "devices": devices, "exits": driver.exits},
+        facts={"driver": name, "devices": devices, "resource_versions": versions, "exits": driver.exits},
         notes=tuple(notes),
         results=results,
         not_made=not_made,

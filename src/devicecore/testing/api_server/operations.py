@@ -13,9 +13,11 @@ from attrs import frozen
 from devicecore.testing.api_server import fields, status
 from devicecore.testing.api_server.faults import Request
 from devicecore.testing.api_server.kinds import Kind, kind_of
+from devicecore.testing.api_server.list_options import check_list
 from devicecore.testing.api_server.selectors import Selector, field_selector, label_selector
 from devicecore.testing.api_server.status import ApiError, Json
 from devicecore.testing.api_server.store import ObjectStore
+from devicecore.testing.api_server.versions import as_kept, as_served
 
 JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf"
 
@@ -124,7 +126,9 @@ def carry_out(store: ObjectStore, request: Request, target: Target) -> tuple[int
 
 
 def _list(store: ObjectStore, request: Request, target: Target) -> tuple[int, Json]:
-    found, version = store.select(target.kind, target.namespace, selector_of(target, request.query))
+    selector = selector_of(target, request.query)
+    found, version = store.select(target.kind, target.namespace, selector)
+    check_list(request.query, version)
     return 200, _listed(found, version, target)
 
 
@@ -183,8 +187,8 @@ def _patched(store: ObjectStore, request: Request, target: Target) -> Json:
         raise status.invalid_options(options="PatchOptions", field="force", kind="Forbidden", detail=detail)
     changes: dict[str, Callable[[Json], Json]] = {
         _JSON_PATCH: lambda before: fields.json_patched(before, body),
-        _MERGE: lambda before: dict(fields.merged(before, _object(body, target))),
-        _STRATEGIC: lambda before: fields.strategically_merged(before, _object(body, target)),
+        _MERGE: lambda before: dict(fields.merged(before, _checked(body, target))),
+        _STRATEGIC: lambda before: fields.strategically_merged(before, _checked(body, target)),
     }
     if content not in changes:
         message = (
@@ -192,7 +196,13 @@ def _patched(store: ObjectStore, request: Request, target: Target) -> Json:
             f"{_JSON_PATCH}, {_MERGE}, {_STRATEGIC}, {_APPLY}"
         )
         raise ApiError(415, "UnsupportedMediaType", message)
-    return store.patch(kind, place, name, changes[content], in_status=in_status, manager=manager)
+
+    def change(before: Json) -> Json:
+        """Make the change in the version of the path."""
+        changed = changes[content](as_served(before, kind.plural, target.version))
+        return as_kept(changed, kind.plural, target.version)
+
+    return store.patch(kind, place, name, change, in_status=in_status, manager=manager)
 
 
 def selector_of(target: Target, query: Mapping[str, str]) -> Selector:
@@ -282,7 +292,12 @@ def _yaml(body: bytes) -> Any:  # noqa: ANN401 - JSON
 
 
 def _object(body: Any, target: Target) -> Json:  # noqa: ANN401 - JSON
-    """The body as an object of the kind that the path names."""
+    """The body as an object of the kind that the path names, as it is kept."""
+    return as_kept(_checked(body, target), target.kind.plural, target.version)
+
+
+def _checked(body: Any, target: Target) -> Json:  # noqa: ANN401 - JSON
+    """The body as an object of the kind that the path names, in the version that the path names."""
     if not isinstance(body, dict) or not isinstance(body.get("metadata", {}), dict | None):
         message = "the object provided is unrecognized: expected a JSON object with metadata"
         raise status.bad_request(message)
@@ -299,7 +314,8 @@ def _object(body: Any, target: Target) -> Json:  # noqa: ANN401 - JSON
 
 def typed(value: Json, target: Target) -> Json:
     """The object in the version of the API that the client asked for."""
-    return {**value, "apiVersion": target.api_version, "kind": target.kind.kind}
+    served = as_served(value, target.kind.plural, target.version)
+    return {**served, "apiVersion": target.api_version, "kind": target.kind.kind}
 
 
 def _listed(found: list[Json], version: int, target: Target) -> Json:

@@ -36,8 +36,8 @@ class LocalApiServer:
     Args:
         tls: the server's context for TLS; None for plain HTTP.
         bearer: the token that clients must show; None if they need none.
-        resource_versions: the versions of `resource.k8s.io` that are served, the preferred one first. They have the
-            shape of `v1`.
+        resource_versions: the versions of `resource.k8s.io` that are served, the preferred one first: `v1`, `v1beta2`
+            and `v1beta1` are known. Objects are kept as `v1`.
         clock: the time, for timestamps.
         watch_seconds: how long a watch lasts if the client does not say.
         bookmark_seconds: how often a watch sends a bookmark.

@@ -52,7 +52,12 @@ class ApiError(DeviceCoreError):
             "code": self.code,
         }
         if self.causes:
-            causes = [{"field": cause.field, "message": str(cause).partition(": ")[2]} for cause in self.causes]
+            causes = [
+                {"field": cause.field, "message": str(cause).partition(": ")[2]}
+                if cause.field
+                else {"reason": cause.kind, "message": cause.detail}
+                for cause in self.causes
+            ]
             status["details"] = {"causes": causes}
         return status
 
@@ -98,6 +103,13 @@ def bad_request(message: str) -> ApiError:
 def expired(version: int, oldest: int) -> ApiError:
     """The history no longer reaches back to the version that a watch starts from."""
     return ApiError(410, "Expired", f"too old resource version: {version} ({oldest})")
+
+
+def too_large_version(version: int, current: int) -> ApiError:
+    """No object has this version yet. A client in Go asks again without a version because of the cause."""
+    problem = "Too large resource version"
+    causes = (Cause("", "ResourceVersionTooLarge", problem),)
+    return ApiError(504, "Timeout", f"{problem}: {version}, current: {current}", causes, retry_after=1)
 
 
 def invalid_options(options: str, field: str, kind: str, detail: str = "") -> ApiError:

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from devicecore.domain.text import foreign_text
-from devicecore.testing.api_server import status
+from devicecore.testing.api_server.list_options import is_set, number, wants_initial_events
 from devicecore.testing.api_server.operations import Target, selector_of, typed
 from devicecore.testing.api_server.status import ApiError, Json
 
@@ -17,10 +16,6 @@ if TYPE_CHECKING:
     from devicecore.testing.api_server.server import LocalApiServer
 
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
-_TRUE = ("1", "true")
-
-MAX_DIGITS = 18
-"""Digits of a number in a query; those of the largest that always fits into 64 bits."""
 
 
 class Watch:
@@ -34,14 +29,15 @@ class Watch:
         self._api = api
         self._target = target
         self._selector = selector_of(target, query)
-        self._bookmarks = query.get("allowWatchBookmarks") in _TRUE
-        self._initial = _asks_for_initial_events(query, is_served=api.serves_watch_list)
-        self._version = _number(query, "resourceVersion")
-        self._seconds = _number(query, "timeoutSeconds") or api.watch_seconds
+        self._bookmarks = is_set(query, "allowWatchBookmarks")
+        self._initial = wants_initial_events(query, is_served=api.serves_watch_list)
+        self._version = number(query, "resourceVersion")
+        self._seconds = number(query, "timeoutSeconds") or api.watch_seconds
         self._generation = api.watch_generation
         self._present: list[Json] = []
         if self._initial or not self._version:  # now, because a client may write as soon as it has the headers
-            self._present, self._version = api.store.select(target.kind, target.namespace, self._selector)
+            present, self._version = api.store.select(target.kind, target.namespace, self._selector)
+            self._present = [] if self._initial is False else present
 
     @property
     def is_cut(self) -> bool:
@@ -51,7 +47,7 @@ class Watch:
     def events(self) -> Iterator[Json]:
         """The events as they happen, until the time is over or the watch is cut."""
         yield from (self._event("ADDED", value) for value in self._present)
-        if self._initial:
+        if self._initial and self._bookmarks:
             yield self._bookmark({_INITIAL_EVENTS_END: "true"})
         try:
             yield from self._later_events()
@@ -83,27 +79,3 @@ class Watch:
         if annotations:
             metadata["annotations"] = dict(annotations)
         return self._event("BOOKMARK", {"metadata": metadata})
-
-
-def _number(query: Mapping[str, str], name: str) -> int:
-    """The number of a parameter; 0 if there is none."""
-    text = query.get(name) or "0"
-    if not (text.isascii() and text.isdigit()) or len(text) > MAX_DIGITS:
-        shown = foreign_text(text, 50)
-        raise status.invalid_options(options="ListOptions", field=name, kind=f'Invalid value: "{shown}"')
-    return int(text)
-
-
-def _asks_for_initial_events(query: Mapping[str, str], *, is_served: bool) -> bool:
-    """Whether the stream begins with what is there; a client that asks must be answered or refused."""
-    if "sendInitialEvents" not in query:
-        return False
-    if not is_served:
-        detail = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
-        raise status.invalid_options(options="ListOptions", field="sendInitialEvents", kind="Forbidden", detail=detail)
-    if query.get("resourceVersionMatch") != "NotOlderThan":
-        detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-        raise status.invalid_options(
-            options="ListOptions", field="resourceVersionMatch", kind="Forbidden", detail=detail
-        )
-    return query["sendInitialEvents"] in _TRUE
