@@ -99,7 +99,7 @@ class MemoryDriverTransport:
             return call(instance.driver)
         except DriverCallError:
             raise
-        except Exception as error:  # an exception is the driver's answer, whatever it is
+        except Exception as error:  # any exception of the driver is its answer
             raise DriverCallError(method, "Unknown", str(error)) from error
 
     def _notify(self, event: DriverEvent) -> None:

@@ -1,7 +1,7 @@
 """The DRA manager: one object that a program holds, made of one part for each thing that needs a lock.
 
-Law: a claim is prepared once for all its pods, and released once after the last of them has gone, whatever fails or
-restarts in between. No lock is held while a driver or the API server is called.
+Law: a claim is prepared once for all its pods, and released once after the last of them has gone, also over failures
+and restarts. No lock is held while a driver or the API server is called.
 """
 
 from devicecore.dra_manager.manager import DraManager

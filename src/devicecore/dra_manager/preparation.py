@@ -52,7 +52,7 @@ class PreparedPod:
 
 
 class Preparation:
-    """The use case, without state of its own."""
+    """Prepares claims. It has no state of its own."""
 
     def __init__(
         self,
@@ -82,16 +82,16 @@ class Preparation:
         entered = self._claims.save(run, "cache", lambda cache: enter(cache, pod.uid, claims.values()))
         if entered.error:
             raise entered.error
-        found: list[str] = []
+        warnings: list[str] = []
         keys = tuple(claims)
         try:
             while ask := self._claims.note(run, lambda cache: advance(cache, keys)).ask:
-                found += self._ask(run, ask, claims)
+                warnings += self._ask(run, ask, claims)
         except BaseException:
             with suppress(DraStoppedError):
                 self._claims.note(run, lambda cache: give_up(cache, keys))
             raise
-        return PreparedPod(keys, tuple(found))
+        return PreparedPod(keys, tuple(warnings))
 
     def _checked(self, pod: DraPod) -> dict[ClaimKey, ResourceClaim]:
         """The claims of a pod as the API server has them now, checked, in the pod's order."""
@@ -113,26 +113,26 @@ class Preparation:
             raise FetchClaimError(key.name, error.cause) from error
 
     def _ask(self, run: DraRun, ask: AskDriver, claims: dict[ClaimKey, ResourceClaim]) -> Sequence[str]:
-        """Ask a driver for the claims that other pods have not asked it for; what looks wrong in its answer."""
+        """Ask a driver to prepare claims that no other pod has asked for meanwhile; the warnings about its answer."""
         with self._turns.of(ask.keys, "prepare"):
             left = self._claims.note(run, lambda cache: begin_to_ask(cache, ask)).ask
             if left is None:
                 return ()
             instance = self._drivers.choose(left.driver)
             answer = self._transport.prepare(instance, left.claims)
-            found: list[str] = []
+            warnings: list[str] = []
             for claim in left.claims:
                 allocation = claims[claim.key].allocation or ()
                 result = answer.get(claim.uid)
-                odd = answer_warnings(left.driver, allocation, result.devices) if result else ()
-                if odd and self._fail_on_warnings:
-                    raise ClaimFailedError(PREPARE, claim.key.name, "; ".join(odd))
-                found += odd
+                of_claim = answer_warnings(left.driver, allocation, result.devices) if result else ()
+                if of_claim and self._fail_on_warnings:
+                    raise ClaimFailedError(PREPARE, claim.key.name, "; ".join(of_claim))
+                warnings += of_claim
             stored = self._claims.save(run, "state", lambda cache: store_answer(cache, left, answer))
-        for sentence in found[:MAX_LOGGED]:
-            _log.warning("%s", foreign_text(sentence))
-        if len(found) > MAX_LOGGED:
-            _log.warning("%s answered %d more such things", foreign_text(left.driver), len(found) - MAX_LOGGED)
+        for warning in warnings[:MAX_LOGGED]:
+            _log.warning("%s", foreign_text(warning))
+        if len(warnings) > MAX_LOGGED:
+            _log.warning("%d more warnings about answers of %s", len(warnings) - MAX_LOGGED, foreign_text(left.driver))
         if stored.error:
             raise stored.error
-        return found
+        return warnings

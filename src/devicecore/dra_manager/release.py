@@ -37,7 +37,7 @@ Group = frozenset[DriverName]
 
 
 class Release:
-    """The use case, without state of its own."""
+    """Releases claims. It has no state of its own."""
 
     def __init__(self, claims: SavedClaims, turns: ClaimTurns, drivers: DriverList, transport: DriverTransport) -> None:
         self._claims = claims

@@ -1,7 +1,7 @@
 """A run of a DRA manager.
 
-Law: a part of the manager changes in the run that is under way, and in the process that started it. Whatever belongs to
-another run is refused.
+Law: a part of the manager changes only in the run that is under way, and in the process that started it. Calls and
+events of another run are refused.
 """
 
 import os

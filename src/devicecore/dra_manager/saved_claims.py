@@ -1,7 +1,7 @@
 """The claims of the node, in memory and in the store.
 
-Law: a change of the claims is in the store before a reader can see it, whatever fails. Only the phases of claims change
-without a save, because a kubelet does not save them either.
+Law: a change of the claims is in the store before a reader can see it; if it cannot be saved, it is not made. Only the
+phases of claims change without a save, because a kubelet does not save them either.
 """
 
 import logging
@@ -88,7 +88,7 @@ class SavedClaims:
             SaveClaimsError: it cannot be saved; nothing was changed. Its text contains `what`.
         """
         with self._lock:
-            step = self._changed(run, change)
+            step = self._next(run, change)
             blob = self._writer.encode(step.cache)
             if blob != self._stored:
                 self._stored = None
@@ -107,11 +107,11 @@ class SavedClaims:
             DraStoppedError: the run is over; nothing was changed.
         """
         with self._lock:
-            step = self._changed(run, change)
+            step = self._next(run, change)
             self.cache = step.cache
         return step
 
-    def _changed(self, run: DraRun, change: Callable[[ClaimCache], Step]) -> Step:
+    def _next(self, run: DraRun, change: Callable[[ClaimCache], Step]) -> Step:
         if self._run is not run:
             raise DraStoppedError
         return change(self.cache)

@@ -1,7 +1,7 @@
 """Which thread may call drivers for a claim now.
 
-Law: at any time at most one thread has the turn of a key, and a thread gets the turns of several keys at once or none
-of them. So there is no deadlock, and a thread waits only for threads that have a turn that it needs.
+Law: at any time at most one thread has the turn of a key. A thread gets the turns of several keys together or gets none
+of them, so there is no deadlock. A thread waits only for threads that have a turn that it needs.
 """
 
 import threading
@@ -16,7 +16,7 @@ class ClaimTurns:
 
     def __init__(self) -> None:
         self._ended = threading.Condition()
-        self._taken: dict[Hashable, int] = {}  # by which thread
+        self._taken: dict[Hashable, int] = {}  # the thread that has each turn
 
     @contextmanager
     def of(self, keys: Collection[Hashable], method: str) -> Iterator[None]:

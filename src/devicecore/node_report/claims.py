@@ -1,7 +1,7 @@
 """Devices of ResourceClaims beside devices of plugins: which of them are the same hardware.
 
-Laws: two devices are called the same only if a source says so: by a PCI address, by an identifier that only one device
-has, or by one name from one vendor. If a source is missing that could say so, `missing` names it.
+Laws: two devices count as one only if the sources show it: by a PCI address, by an identifier that only one device has,
+or by one name and one vendor. If a source is missing that could show it, `missing` names the source.
 """
 
 import re
@@ -40,7 +40,7 @@ class ClaimedHardware:
         self._prepared = {_key(device): (device, sources) for device, sources in _prepared(look)}
         published = {(one.driver, one.pool, one.device): one for one in look.slices.value or ()}
         self.missing: str = _missing(look, published)
-        """Why a device that is not found here may belong to a claim all the same; empty if it does not."""
+        """Why a device that is not found here may still belong to a claim; empty if it cannot."""
         self._by_address: dict[str, tuple[Device, str]] = {}
         self._by_identifier: dict[str, tuple[Device, str]] = {}
         self._by_name: dict[str, list[Device]] = {}

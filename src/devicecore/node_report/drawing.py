@@ -75,7 +75,7 @@ def svg(report: NodeReport, picture: NodePicture) -> str:
 
 
 def headline(report: NodeReport) -> str:
-    """What the report is about."""
+    """The title: the node whose devices are shown."""
     return f"Devices of {report.name}" if report.name else "Devices of this node"
 
 
@@ -151,8 +151,8 @@ def _full_cell(cell: Cell) -> str:
     parts.append(f'<text class="{style}" x="8" y="48">{escape(_short(_condition(cell), 20))}</text>')
     for place, number in enumerate(cell.findings[:2]):
         x = width - 11 - place * 16
-        said = str(number) if len(cell.findings) <= 2 or not place else "+"  # noqa: PLR2004 - as many as shown
-        parts.append(_badge(x, 12, said))
+        text = str(number) if len(cell.findings) <= 2 or not place else "+"  # noqa: PLR2004 - as many as shown
+        parts.append(_badge(x, 12, text))
     return "".join(parts)
 
 

@@ -1,6 +1,6 @@
 """What each source of information about a node said, as values.
 
-Law: a source that could not be read has no value and a reason. It never looks like a source that said "nothing".
+Law: a source that could not be read has no value, but a reason. It is never taken for a source that has no entries.
 """
 
 from collections.abc import Mapping

@@ -19,7 +19,7 @@ MAX_MESSAGE = 16_000
 NEXT: Mapping[str, str] = {
     "final": (
         "The pod stays Failed: a kubelet decides about a pod once. Its owner may make new pods, which can fail in the "
-        "same way; the failed ones stay until somebody deletes them."
+        "same way; the failed ones stay until a user or a controller deletes them."
     ),
     "container": "The kubelet tries again every 10 to 15 seconds, without end.",
     "prepare": "The kubelet tries again every 60 to 90 seconds, and whenever the pod changes.",

@@ -1,6 +1,6 @@
 """The report as metrics, for a textfile collector of Prometheus.
 
-Law: whatever a source said, the text is valid: label values are bounded and escaped.
+Law: the text is valid for any content of the sources, because label values are bounded and escaped.
 """
 
 from collections import Counter

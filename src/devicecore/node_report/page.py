@@ -163,8 +163,8 @@ def _legend(shown: NodePicture) -> Iterator[str]:
     pods = ((key_of(mark), f"{mark.letters}: {mark.owner}") for mark in shown.owners[:_MAX_OWNERS])
     keys = "".join(
         f'<li><svg width="38" height="26" viewBox="-2 -2 38 26" aria-hidden="true">{sign}</svg>'
-        f"<span>{text_of(said, _MAX_VALUE)}</span></li>\n"
-        for sign, said in (*pods, *signs())
+        f"<span>{text_of(text, _MAX_VALUE)}</span></li>\n"
+        for sign, text in (*pods, *signs())
     )
     rest = len(shown.owners) - _MAX_OWNERS
     more = f'<p class="quiet">and {counted(rest, "more pod")}</p>\n' if rest > 0 else ""
@@ -226,9 +226,9 @@ def _devices(report: NodeReport, shown: NodePicture) -> Iterator[str]:
         return
     cells = list(shown.cells)
     folded = f"; {counted(shown.folded.devices, 'further device')} folded" if shown.folded.devices else ""
-    said = f"The {counted(len(cells), 'device')} of the picture{folded}. A device with two owners has two rows."
+    caption = f"The {counted(len(cells), 'device')} of the picture{folded}. A device with two owners has two rows."
     rows = (text for cell in sorted(cells, key=lambda one: one.number) for text in _rows(cell))
-    yield from _table("all", "All devices", said, _HEADS, rows, attributes=' id="devices"')
+    yield from _table("all", "All devices", caption, _HEADS, rows, attributes=' id="devices"')
 
 
 def _table(
@@ -304,13 +304,13 @@ def _folded(report: NodeReport, shown: NodePicture) -> Iterator[str]:
     named = Counter({(key[0], place_of(key[1]), *key[2:]): count for key, count in counts.items()})
     listed = sorted(named.items())[:_MAX_COUNTS]
     rest = len(folded) - sum(count for _, count in listed)
-    said = f"{shown.folded.text}." + (f" {counted(rest, 'device')} of kinds that are not listed here." if rest else "")
+    others = f" {counted(rest, 'device')} of kinds that are not listed here." if rest else ""
     heads = ("Resource", "NUMA nodes", "Health", "Owner", "State", "Devices")
     rows = (
         f"<tr>{''.join(f'<td>{text_of(value, 320)}</td>' for value in kind)}<td>{count:,}</td></tr>\n"
         for kind, count in listed
     )
-    yield from _table("folded", "Folded devices", said, heads, rows)
+    yield from _table("folded", "Folded devices", f"{shown.folded.text}.{others}", heads, rows)
 
 
 _MAX_COUNTS = 500  # rows
@@ -323,5 +323,5 @@ def _sources(report: NodeReport) -> Iterator[str]:
         f"<td>{_long('; '.join(line.notes))}</td></tr>\n"
         for line in report.sources
     )
-    said = "What was read, and why not if it was not."
-    yield from _table("sources", "Sources", said, ("Source", "Place", "Read", "Problem", "Notes"), rows)
+    caption = "The sources that were read, and why the others were not."
+    yield from _table("sources", "Sources", caption, ("Source", "Place", "Read", "Problem", "Notes"), rows)

@@ -1,6 +1,7 @@
-"""The refusals in a text that somebody pasted: an event with its columns, quotes, line breaks, a line of a log.
+"""The refusals in a pasted text: an event with its columns, quotes, line breaks, a line of a log.
 
-Law: a text that `find` knows has the same answer here, alone. What is around it and line breaks in it change nothing.
+Law: a text that `find` knows gives the same answer here, and no other. Text around it and line breaks in it change
+nothing.
 """
 
 import re
@@ -71,7 +72,7 @@ def _readings(text: str) -> Iterator[Match]:
     for whole in (text, bare, bare.rstrip(".")):
         if match := find(whole):
             yield match
-    cut = bare.rstrip(".").removesuffix(f", {_UNEXPECTED}")  # people leave out what says nothing
+    cut = bare.rstrip(".").removesuffix(f", {_UNEXPECTED}")  # users leave out these words, which say nothing
     for whole in (f"{cut}, {_UNEXPECTED}", f"Allocate failed due to {cut}, {_UNEXPECTED}"):
         if (match := find(whole)) and not match.message.is_last_resort:
             yield match

@@ -1,7 +1,7 @@
 """What is in the picture of a node: boxes of NUMA nodes, in them groups of resources, in them cells of devices.
 
-Laws: equal reports give equal pictures. Each device of the report has a cell or is counted as folded, and a folded
-device without a finding never replaces one that has a finding. A picture has at most `MAX_CELLS` cells and
+Laws: equal reports give equal pictures. Each device of the report has a cell or is counted as folded. A device with a
+finding is folded only if no device without one has a cell in its group. A picture has at most `MAX_CELLS` cells and
 `MAX_GROUPS` groups, however many devices there are.
 """
 
@@ -32,7 +32,7 @@ _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 @frozen
 class Tally:
-    """How many devices there are. Each is held, free, or none of both: `none` is not healthy, `unknown` not certain."""
+    """Counts of devices. Each is `held`, `free`, `none` (not held and not healthy) or `unknown` (no source tells)."""
 
     devices: int = 0
     held: int = 0
@@ -59,8 +59,8 @@ class Tally:
             (self.unknown, "with unknown owner"),
             (self.unhealthy, "not healthy"),
         )
-        said = ", ".join(f"{number:,} {what}" for number, what in parts if number)
-        return counted(self.devices, "device") + (f": {said}" if said else "")
+        counts = ", ".join(f"{number:,} {what}" for number, what in parts if number)
+        return counted(self.devices, "device") + (f": {counts}" if counts else "")
 
 
 @frozen

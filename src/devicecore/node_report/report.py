@@ -108,7 +108,7 @@ def still_wrong(before: Iterable[NodeFinding], now: Iterable[NodeFinding]) -> tu
 
 
 def patience(findings: Iterable[NodeFinding]) -> float:
-    """Seconds for which looks go on until all of `findings` have lasted long enough."""
+    """Seconds for which each of `findings` has to last, before all of them are certain."""
     of_code = {one.code: one.patience for one in CHECKS}
     return max((of_code[finding.code] for finding in findings), default=0.0)
 
@@ -143,12 +143,12 @@ def _rows(facts: Facts) -> Iterator[DeviceRow]:
 def _without_owner(
     facts: Facts, resource: str, device: str, numa_nodes: tuple[int, ...] | None, health: str
 ) -> DeviceRow:
-    said = (
+    listed = (
         (Source.CHECKPOINT, facts.healthy_in_file),
         (Source.POD_RESOURCES, facts.allocatable),
         (Source.PLUGINS, facts.listed),
     )
-    sources = tuple([source for source, devices in said if device in devices.get(resource, ())])
+    sources = tuple([source for source, devices in listed if device in devices.get(resource, ())])
     owner, state = UNKNOWN, OwnerState.UNKNOWN
     if (same := facts.claimed(resource, device)) is not None:
         owner, state, sources = f"claim {same.prepared.claim}", OwnerState.LIVE, (*sources, *same.sources)

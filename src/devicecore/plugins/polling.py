@@ -1,7 +1,7 @@
 """A base class for plugins that look at their devices again and again.
 
 Law: a change of the list, in devices, their health or their NUMA nodes, is reported within one poll interval after
-`devices` shows it. A plugin that nobody listens to is not polled.
+`devices` shows it. A plugin without a listener is not polled.
 """
 
 import threading

@@ -15,7 +15,7 @@ from os import PathLike
 from types import TracebackType
 from typing import Self
 
-from attrs import evolve, frozen
+from attrs import define, evolve, frozen
 
 from devicecore.adapters.kube_api.access import Access, ApiServer, NodeNameError, Problem
 from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT
@@ -43,6 +43,34 @@ class Backoff:
     def delay(self, failures: int, luck: float) -> float:
         """Seconds after so many failures in a row; `luck`, from 0 to 1, spreads the attempts of many nodes."""
         return min(self.maximum, self.first * 2.0 ** min(failures - 1, 60)) * (0.5 + luck / 2)
+
+
+@define
+class _State:
+    """What is wanted, and what is known of the Node.
+
+    Attributes:
+        wanted: what the Node is to show.
+        published: what it showed when it was last compared; None until then.
+        version: its version when it was last seen; empty if it does not exist, None if it was not seen.
+        last_seen: what the watch has seen since the publishing thread began to read.
+        must_compare: whether the Node has to be compared now.
+        is_missing: whether the API server said that there is no such Node.
+        problem: why the Node does not show what is wanted.
+    """
+
+    wanted: Wanted
+    published: Wanted | None
+    version: str | None = None
+    last_seen: NodeObject | None = None
+    must_compare: bool = False
+    is_missing: bool = False
+    problem: SinkError | None = None
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the Node shows what is wanted, as far as is known."""
+        return self.published == self.wanted
 
 
 class KubeApiSink:
@@ -112,13 +140,9 @@ class KubeApiSink:
         self._backoff = backoff
         self._resync = resync
         self._patches = _Window(patches_per_second, clock)
-        self._condition = threading.Condition()  # held while the fields below change, never during a request
-        self._wanted = Wanted().updated(NodeStatus(removed=tuple(leftovers)), self._gone)
-        self._published: Wanted | None = self._wanted  # None until the Node was read after the first `publish`
-        self._version: str | None = None  # of the Node when it was last seen; empty if it does not exist
-        self._last_seen: NodeObject | None = None  # by the watch, since the publishing thread began to read
-        self._must_compare = self._is_missing = False
-        self._problem: SinkError | None = None
+        self._condition = threading.Condition()  # held while the state changes, never during a request
+        leftover = Wanted().updated(NodeStatus(removed=tuple(leftovers)), self._gone)
+        self._state = _State(leftover, leftover)
         self._closing = False
         self._has_looked_for_leftovers = False  # used by the publishing thread only
         self._publisher: threading.Thread | None = None
@@ -136,10 +160,10 @@ class KubeApiSink:
         with self._condition:
             if self._closing:
                 raise SinkError(self._name, "this sink is closed")
-            self._wanted = self._wanted.updated(status, self._gone)
+            self._state.wanted = self._state.wanted.updated(status, self._gone)
             self._condition.notify_all()
             if self._publisher is None:
-                self._published = None
+                self._state.published = None
                 self._publisher = threading.Thread(target=self._work, name="devicecore-kube-api", daemon=True)
                 self._publisher.start()
                 self._watcher.start()
@@ -147,13 +171,13 @@ class KubeApiSink:
     @property
     def problem(self) -> SinkError | None:
         """Why the node does not show what was published; None if no problem is known."""
-        return self._problem
+        return self._state.problem
 
     @property
     def is_published(self) -> bool:
         """Whether the node shows all that was published, as far as is known."""
         with self._condition:
-            return self._published == self._wanted
+            return self._state.is_published
 
     def wait_until_published(self, timeout: float) -> None:
         """Wait until the node shows all that was published.
@@ -162,8 +186,8 @@ class KubeApiSink:
             SinkError: it does not after `timeout` seconds, and why.
         """
         with self._condition:
-            if not self._condition.wait_for(lambda: self._published == self._wanted, timeout):
-                raise self._problem or SinkError(self._name, f"no answer within {timeout:g} s")
+            if not self._condition.wait_for(lambda: self._state.is_published, timeout):
+                raise self._state.problem or SinkError(self._name, f"no answer within {timeout:g} s")
 
     def close(self, timeout: float = 5.0) -> None:
         """Stop, after a last attempt if something is not published yet. A second close does nothing.
@@ -179,11 +203,11 @@ class KubeApiSink:
         end = time.monotonic() + timeout
         self._watched.stop()
         thread.join(timeout)
-        problem = self._problem
+        problem = self._state.problem
         self._server.stop()
         self._watcher.stop(max(0.1, end - time.monotonic()))
         with self._condition:
-            if self._published != self._wanted:
+            if not self._state.is_published:
                 _log.error("closed before all was published: %s", problem or f"no answer from {self._name}")
 
     def __enter__(self) -> Self:
@@ -222,20 +246,21 @@ class KubeApiSink:
 
     def _wait(self, failures: int, pause: float) -> bool:
         """Wait for work; return False if the sink is closed and everything is published."""
+        state = self._state
         with self._condition:
             if failures:  # new statuses cause no additional requests to a server that fails
-                self._condition.wait_for(lambda: self._closing or (self._is_missing and self._must_compare), pause)
+                self._condition.wait_for(lambda: self._closing or (state.is_missing and state.must_compare), pause)
             else:
                 self._condition.wait_for(
-                    lambda: self._closing or self._must_compare or self._published != self._wanted, self._resync
+                    lambda: self._closing or state.must_compare or not state.is_published, self._resync
                 )
-            self._must_compare = False
-            return not self._closing or self._published != self._wanted
+            state.must_compare = False
+            return not self._closing or not state.is_published
 
     def _reconcile(self) -> tuple[Wanted, NodeObject]:
         """Patch the node until it shows the wanted status; return that status and the node."""
         with self._condition:
-            self._last_seen = None
+            self._state.last_seen = None
         node = self._server.read()
         for left in reversed(range(_MAX_PATCHES)):
             try:
@@ -274,8 +299,8 @@ class KubeApiSink:
         with self._condition:
             if not self._has_looked_for_leftovers:
                 self._has_looked_for_leftovers = True
-                self._wanted = self._wanted.with_leftovers(node.leftovers(self._field_manager), self._gone)
-            return self._wanted
+                self._state.wanted = self._state.wanted.with_leftovers(node.leftovers(self._field_manager), self._gone)
+            return self._state.wanted
 
     def _wait_for_turn(self) -> None:
         """Wait until another patch is allowed; a sink that is closing does not wait."""
@@ -290,21 +315,21 @@ class KubeApiSink:
 
     def _failed(self, problem: Problem) -> None:
         with self._condition:
-            self._problem = SinkError(self._name, problem.cause)
-            self._is_missing = problem.kind == HTTPStatus.NOT_FOUND
-            if self._is_missing:
-                self._published = None
-                self._version = self._version or ""
+            self._state.problem = SinkError(self._name, problem.cause)
+            self._state.is_missing = problem.kind == HTTPStatus.NOT_FOUND
+            if self._state.is_missing:
+                self._state.published = None
+                self._state.version = self._state.version or ""
             self._condition.notify_all()
 
     def _succeeded(self, wanted: Wanted, node: NodeObject) -> None:
         with self._condition:
-            if self._problem:
+            if self._state.problem:
                 _log.warning("the status of %s is published again", self._name)
-            self._published, self._problem, self._version = wanted, None, node.version
-            self._is_missing = False
-            seen = self._last_seen
-            self._must_compare |= seen is not None and seen.version != node.version and bool(changes(wanted, seen))
+            state = self._state
+            state.published, state.problem, state.version, state.is_missing = wanted, None, node.version, False
+            seen = state.last_seen
+            state.must_compare |= seen is not None and seen.version != node.version and bool(changes(wanted, seen))
             self._condition.notify_all()
 
     # --- the thread that watches --------------------------------------------------------------------------------------
@@ -314,8 +339,8 @@ class KubeApiSink:
         failures, last = 0, None
         while not stopping.is_set():
             with self._condition:
-                self._condition.wait_for(lambda: self._closing or self._version is not None)
-                version = self._version or ""
+                self._condition.wait_for(lambda: self._closing or self._state.version is not None)
+                version = self._state.version or ""
             try:
                 for kind, node in self._watched.watch(version):
                     self._seen(kind, node)
@@ -332,18 +357,18 @@ class KubeApiSink:
 
     def _seen(self, kind: str, node: NodeObject) -> None:
         with self._condition:
-            self._version, self._last_seen = node.version, node
+            self._state.version, self._state.last_seen = node.version, node
             # While something is being published, its own patch is seen; `_succeeded` decides about other changes.
-            is_wrong = self._published == self._wanted and changes(self._wanted, node)
-            if kind == "DELETED" or self._is_missing or is_wrong:
-                self._must_compare = True
+            is_wrong = self._state.is_published and changes(self._state.wanted, node)
+            if kind == "DELETED" or self._state.is_missing or is_wrong:
+                self._state.must_compare = True
                 self._condition.notify_all()
 
     def _lost_track(self) -> None:
         """Compare the node and then watch from its version: what happened meanwhile is not known."""
         with self._condition:
-            self._version = "" if self._is_missing else None
-            self._must_compare = True
+            self._state.version = "" if self._state.is_missing else None
+            self._state.must_compare = True
             self._condition.notify_all()
 
 

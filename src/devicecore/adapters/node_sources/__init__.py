@@ -1,6 +1,6 @@
 """What can be read of a node without gRPC: the kubelet's directory, pods and the Node from files, CDI files.
 
-Laws: reading changes nothing. Each function returns a `Reading`, whatever the files hold: with a value, or with a
+Laws: reading changes nothing. Each function returns a `Reading` for any content of the files: with a value, or with a
 sentence that says why there is none. Sizes, numbers of files and numbers of values are bounded.
 """
 

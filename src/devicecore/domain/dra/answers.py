@@ -1,7 +1,7 @@
 """What drivers answer, and whether that can be used (kubelet-dra.md 4.5, 4.7, 6.3).
 
-Law: an answer has one result for each claim that was asked for, and no other result. Results are read in the order of
-their UIDs. The first error is the answer's error, and the results before it count.
+Law: an answer must have one result for each claim in the request, and no other result. Results are read in the order of
+their UIDs. The first error is the answer's error, and only the results before it count.
 """
 
 import re

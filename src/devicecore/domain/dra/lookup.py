@@ -1,6 +1,6 @@
 """The claims that a pod uses, and the requests that its containers name (kubelet-dra.md 4.2, 4.3.1, 5).
 
-Law: these functions read only the pod, so preparing, starting and releasing a pod concern the same claims.
+Law: these functions read only the pod, so a pod is prepared, started and released with the same claims.
 """
 
 from collections.abc import Iterator

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from json import dumps
 from typing import NoReturn
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from devicecore.domain.dra.errors import InvalidPoolError
 from devicecore.domain.dra.model import DriverName
@@ -222,47 +222,62 @@ def changes(
             add defaults, and drops fields that it does not know.
     """
     own = [one for one in stored if (one.driver, one.node) == (pool.driver, pool.node)]
-    wanted = pool.slices()
-
-    def shows_wanted(one: StoredSlice) -> bool:
-        if one.name not in wanted or one.count != len(wanted):
-            return False
-        sent, kept = canonical(wanted[one.name]), canonical(one.devices)
-        return kept in (sent, returned.get(sent))
-
     in_pool = [one for one in own if one.pool == pool.name]
     generation = max([least_generation, *(one.generation for one in in_pool)])
-    if any(one.generation == generation and not shows_wanted(one) for one in in_pool):
+    wanted = _WantedSlices(pool, node_uid, pool.slices(), generation)
+    if any(one.generation == generation and not wanted.is_shown_by(one, returned) for one in in_pool):
         if generation >= MAX_GENERATION:  # there is no higher one, so these have to go first
             return SliceChanges(generation, delete=tuple(one for one in in_pool if one.generation == generation))
-        generation += 1
-    owner = {"apiVersion": "v1", "kind": "Node", "name": pool.node, "uid": node_uid, "controller": True}
-    by_name = {one.name: one for one in in_pool}
+        wanted = evolve(wanted, generation=generation + 1)
+    stored_by_name = {one.name: one for one in in_pool}
+    wrong = {name for name, one in stored_by_name.items() if not wanted.has(one, returned)}
+    return SliceChanges(
+        wanted.generation,
+        create=tuple(wanted.body(name) for name in wanted.devices if name not in stored_by_name),
+        update=tuple(wanted.body(name, stored_by_name[name]) for name in wanted.devices if name in wrong),
+        delete=tuple(one for one in own if one.name not in wanted.devices or one.pool != pool.name),
+    )
 
-    def is_right(one: StoredSlice) -> bool:
+
+@frozen
+class _WantedSlices:
+    """The slices that show a pool: the devices of each by its name, and the generation of all."""
+
+    pool: DevicePool
+    node_uid: str
+    devices: Mapping[str, Sequence[Mapping[str, object]]]
+    generation: int
+
+    @property
+    def owner(self) -> dict[str, object]:
+        return {"apiVersion": "v1", "kind": "Node", "name": self.pool.node, "uid": self.node_uid, "controller": True}
+
+    def is_shown_by(self, one: StoredSlice, returned: Mapping[str, str]) -> bool:
+        """Whether a slice shows the devices that are wanted, as the server writes them."""
+        if one.name not in self.devices or one.count != len(self.devices):
+            return False
+        sent, kept = canonical(self.devices[one.name]), canonical(one.devices)
+        return kept in (sent, returned.get(sent))
+
+    def has(self, one: StoredSlice, returned: Mapping[str, str]) -> bool:
+        """Whether a slice need not be written: it has this generation, these devices, and the Node as its owner."""
         owners = one.metadata.get("ownerReferences")
-        return one.generation == generation and shows_wanted(one) and owners == [owner]
+        return one.generation == self.generation and owners == [self.owner] and self.is_shown_by(one, returned)
 
-    def body(name: str) -> Mapping[str, object]:
-        kept = by_name[name].metadata if name in by_name else {}
+    def body(self, name: str, stored: StoredSlice | None = None) -> Mapping[str, object]:
+        """A slice as it is sent. It keeps the metadata of the stored one."""
+        pool = {"name": self.pool.name, "generation": self.generation, "resourceSliceCount": len(self.devices)}
         return {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceSlice",
-            "metadata": {**kept, "name": name, "ownerReferences": [owner]},
+            "metadata": {**(stored.metadata if stored else {}), "name": name, "ownerReferences": [self.owner]},
             "spec": {
-                "driver": pool.driver,
-                "nodeName": pool.node,
-                "pool": {"name": pool.name, "generation": generation, "resourceSliceCount": len(wanted)},
-                "devices": wanted[name],
+                "driver": self.pool.driver,
+                "nodeName": self.pool.node,
+                "pool": pool,
+                "devices": self.devices[name],
             },
         }
-
-    return SliceChanges(
-        generation,
-        create=tuple(body(name) for name in wanted if name not in by_name),
-        update=tuple(body(name) for name in wanted if name in by_name and not is_right(by_name[name])),
-        delete=tuple(one for one in own if one.name not in wanted or one.pool != pool.name),
-    )
 
 
 def canonical(devices: Collection[object]) -> str:

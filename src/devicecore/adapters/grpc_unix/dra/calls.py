@@ -26,26 +26,23 @@ MAX_DETAILS = 16 * 1024
 
 Method = rpc.Method[Any, Any]
 
-PREPARE_METHODS: dict[str, Method] = {
-    f"{version}.DRAPlugin": rpc.Method(
-        f"{PACKAGE}.{version}.DRAPlugin",
-        PREPARE,
-        messages.NodePrepareResourcesRequest,
-        messages.NodePrepareResourcesResponse,
-    )
-    for version, messages in (("v1", dra_v1), ("v1beta1", dra_v1beta1))
-}
+
+def _methods(name: str) -> dict[str, Method]:
+    return {
+        f"{version}.DRAPlugin": rpc.Method(
+            f"{PACKAGE}.{version}.DRAPlugin",
+            name,
+            getattr(messages, f"{name}Request"),
+            getattr(messages, f"{name}Response"),
+        )
+        for version, messages in (("v1", dra_v1), ("v1beta1", dra_v1beta1))
+    }
+
+
+PREPARE_METHODS: dict[str, Method] = _methods(PREPARE)
 """NodePrepareResources by the name of the service in a driver's registration."""
 
-UNPREPARE_METHODS: dict[str, Method] = {
-    f"{version}.DRAPlugin": rpc.Method(
-        f"{PACKAGE}.{version}.DRAPlugin",
-        UNPREPARE,
-        messages.NodeUnprepareResourcesRequest,
-        messages.NodeUnprepareResourcesResponse,
-    )
-    for version, messages in (("v1", dra_v1), ("v1beta1", dra_v1beta1))
-}
+UNPREPARE_METHODS: dict[str, Method] = _methods(UNPREPARE)
 """NodeUnprepareResources, in the same way."""
 
 HEALTH_METHODS: dict[str, Method] = {
