@@ -3,7 +3,8 @@
 Law: every check says what it does, what it expects and why. Its result says in one sentence what happened.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from typing import Generic, TypeVar
 
@@ -14,7 +15,7 @@ Subject = TypeVar("Subject")
 
 
 MAX_ACTUAL = 3000
-"""Characters of what happened, because the output of a subject can be any text."""
+"""Characters of `Result.actual`, which may contain output of the subject."""
 
 
 class Severity(Enum):
@@ -165,13 +166,27 @@ def counted(number: float, noun: str) -> str:
     return f"{text} {noun}{'' if number == 1 else 's'}"
 
 
-_SHOWN = 5
+_MAX_LISTED = 5
 
 
 def some(texts: Sequence[str]) -> str:
-    """Return the first of many texts, for a sentence."""
-    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
-    return ", ".join(texts[:_SHOWN]) + more
+    """Return at most five of these texts as one: `a, b, c, d, e and 2 more`."""
+    more = f" and {len(texts) - _MAX_LISTED} more" if len(texts) > _MAX_LISTED else ""
+    return ", ".join(texts[:_MAX_LISTED]) + more
+
+
+@contextmanager
+def needed(what: str) -> Iterator[None]:
+    """Skip a check if this block fails, which prepares it. Another check reports such a failure.
+
+    Raises:
+        Skip: the block has failed, so there is no `what`.
+    """
+    try:
+        yield
+    except Failure as failure:
+        reason = f"it needs {what}: {failure}"
+        raise Skip(reason) from None
 
 
 def require(condition: object, actual: str) -> None:

@@ -22,8 +22,8 @@ How to add a check
        return "what happened"
    ```
 
-   The function's name is the check's name. **A check fails only for its own subject**: whatever it needs comes from
-   methods that raise `Skip` (`ready`, `claim`, `devices`, `instance`), so that one fault fails one check.
+   The function's name is the check's name. **A check fails only for its own subject**: it prepares itself with methods
+   that raise `Skip` (`ready`, `claim`, `devices`, `instance`), so one fault fails one check.
 2. A check that needs a restart, a reboot or a quiet time is a generator, decorated with `across(EVENT, ...)`; see
    `events`. It yields where the event happens. All checks of an event share it. `driver.returns[...]` says how the
    driver came back.

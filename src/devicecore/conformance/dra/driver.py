@@ -16,7 +16,7 @@ from devicecore.conformance.dra.environment import Environment
 from devicecore.conformance.dra.running import CUT_GRACE
 from devicecore.conformance.dra.settings import DriverTestSettings
 from devicecore.conformance.dra.steps import Steps, TwoParts
-from devicecore.conformance.model import Failure, Skip, counted
+from devicecore.conformance.model import Failure, Skip, counted, needed
 from devicecore.domain.text import foreign_text
 from devicecore.testing.api_server import Json
 
@@ -64,7 +64,7 @@ class DriverUnderTest(DriverWithClaims):
         return super().create_claim(spec, allocation, name=name)
 
     def clean_up(self) -> None:
-        """Unprepare and delete the claims of the present check, whatever it did to them."""
+        """Unprepare and delete the claims of the present check."""
         claims = list(self._claims)
         self._claims.clear()
         sent = [claim.ref for claim in claims if claim.was_sent]
@@ -192,11 +192,8 @@ class DriverUnderTest(DriverWithClaims):
             Skip: the driver did not prepare it, which other checks report.
         """
         claim = self.claim(*counts, **arguments)
-        try:
+        with needed("a prepared claim"):
             self.prepared(claim)
-        except Failure as failure:
-            reason = f"it needs a prepared claim: {failure}"
-            raise Skip(reason) from None
         return claim
 
     def _call_timeout(self) -> float:

@@ -92,7 +92,7 @@ class Steps:
             self._problems[event.name] = f"it could not be done that {event.name}: {error}"
 
     def finish(self, look: TwoParts) -> str:
-        """Run the second part of a check; before it, whatever has to come first.
+        """Run the second part of a check; before it, the first part and the event if they have not happened yet.
 
         Raises:
             Failure: the check failed.

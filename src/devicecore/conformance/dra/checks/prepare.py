@@ -1,6 +1,6 @@
 """NodePrepareResources: whether the driver gives each claim the devices that it is allocated, and no others.
 
-Law: what a claim is allocated stands in its status. An answer is judged by it, and not by what the driver could do.
+Law: an answer is compared with the allocation in the status of the claim, and with nothing else.
 """
 
 import time
@@ -17,7 +17,7 @@ from devicecore.conformance.dra.driver import DriverUnderTest, devices_in
 from devicecore.conformance.dra.events import KILL, REBOOT
 from devicecore.conformance.dra.published import SliceDevice
 from devicecore.conformance.dra.steps import Parts, across, check
-from devicecore.conformance.model import Failure, Severity, Skip, counted, require, some
+from devicecore.conformance.model import Failure, Severity, Skip, counted, needed, require, some
 from devicecore.domain.text import foreign_text
 from devicecore.testing.api_server import Answer, Delay, Json
 
@@ -58,7 +58,7 @@ class Row(NamedTuple):
 
 
 Rows = Counter[Row]
-"""The devices of an answer, so that two answers can be compared, whatever the order of their devices."""
+"""The devices of an answer. Two answers with the same devices in another order are equal."""
 
 
 def rows(devices: Sequence[Any]) -> Rows:
@@ -102,6 +102,14 @@ def error_for(driver: DriverUnderTest, claim: Claim) -> str:
     devices = [f"{pool}/{name}" for pool, name in names(devices_in(answer, claim))]
     message = f"it was prepared, with {some(devices) or 'no devices'}"
     raise Failure(message)
+
+
+def refused_alive(driver: DriverUnderTest, claim: Claim) -> str:
+    """Check that a driver refuses a claim and goes on; return a sentence with its error."""
+    exits = len(driver.exits)
+    error = error_for(driver, claim)
+    require_alive(driver, exits)
+    return f"the error is: {error}"
 
 
 def require_alive(driver: DriverUnderTest, exits: int) -> None:
@@ -184,11 +192,8 @@ def answers_for_each_prepared_claim(driver: DriverUnderTest) -> str:
 
 def answer_to(driver: DriverUnderTest, claims: Sequence[Claim]) -> Mapping[str, Any]:
     """Prepare claims for a check of the form of the answer."""
-    try:
+    with needed("an answer"):
         return driver.prepare(*claims)
-    except CallFailedError as error:
-        reason = f"it needs an answer: {error}"
-        raise Skip(reason) from None
 
 
 def require_keys(answer: Mapping[str, Any], claims: Sequence[Claim]) -> None:
@@ -223,11 +228,8 @@ def answers_with_pool_and_device_names(driver: DriverUnderTest) -> str:
 
 def ready_devices(driver: DriverUnderTest, claim: Claim) -> tuple[Any, ...]:
     """Prepare a claim for a check of something else, and return the devices of the answer."""
-    try:
+    with needed("a prepared claim"):
         return driver.prepared(claim)
-    except Failure as failure:
-        reason = f"it needs a prepared claim: {failure}"
-        raise Skip(reason) from None
 
 
 @check(
@@ -247,11 +249,20 @@ def answers_with_all_allocated_devices(driver: DriverUnderTest) -> str:
     return f"{counted(len(claim.devices), 'device')} allocated and answered"
 
 
-def two_requests(driver: DriverUnderTest) -> tuple[Claim, tuple[Any, ...]]:
-    """Prepare a claim with the requests r0 and r1 for one device each."""
-    if len(driver.allocatable_devices) < 2:  # noqa: PLR2004 - one for each
+def require_two_devices(driver: DriverUnderTest) -> None:
+    """Skip a check for which the driver has too few devices.
+
+    Raises:
+        Skip: fewer than two devices can be allocated.
+    """
+    if len(driver.allocatable_devices) < 2:  # noqa: PLR2004 - as its name says
         reason = "it needs two devices"
         raise Skip(reason)
+
+
+def two_requests(driver: DriverUnderTest) -> tuple[Claim, tuple[Any, ...]]:
+    """Prepare a claim with the requests r0 and r1 for one device each."""
+    require_two_devices(driver)
     claim = driver.claim(spec=driver.request(1, 1))
     return claim, ready_devices(driver, claim)
 
@@ -329,12 +340,12 @@ def prepare_is_idempotent(driver: DriverUnderTest) -> str:
 
 
 def difference(before: Rows, after: Rows) -> str:
-    """Return what two answers do not have in common, for a sentence."""
+    """Return a text about the devices that only one of two answers has."""
 
-    def shown(answer: Rows) -> str:
+    def listed(answer: Rows) -> str:
         return some([f"{row.pool}/{row.device} with {', '.join(row.cdi) or 'no CDI device'}" for row in answer])
 
-    return f"first {shown(before - after) or 'nothing more'}, then {shown(after - before) or 'nothing more'}"
+    return f"first {listed(before - after) or 'nothing more'}, then {listed(after - before) or 'nothing more'}"
 
 
 @across(
@@ -404,21 +415,16 @@ def refuses_a_replaced_claim(driver: DriverUnderTest) -> str:
 def refuses_a_missing_claim(driver: DriverUnderTest) -> str:
     """A claim is prepared that was deleted."""
     driver.require_preparing()
-    claim, exits = driver.claim(1), len(driver.exits)
+    claim = driver.claim(1)
     driver.delete_object(claim)
-    error = error_for(driver, claim)
-    require_alive(driver, exits)
-    return f"the error is: {error}"
+    return refused_alive(driver, claim)
 
 
 @check(MUST, expected="an error for the claim, and a driver that goes on", clause=CLAIM_IS_READ)
 def refuses_a_claim_that_is_not_allocated(driver: DriverUnderTest) -> str:
-    """A claim is prepared that has no allocation."""
+    """A claim without an allocation is prepared."""
     driver.require_preparing()
-    claim, exits = driver.create_claim(driver.request(1), None), len(driver.exits)
-    error = error_for(driver, claim)
-    require_alive(driver, exits)
-    return f"the error is: {error}"
+    return refused_alive(driver, driver.create_claim(driver.request(1), None))
 
 
 @check(
@@ -430,12 +436,8 @@ def refuses_a_claim_that_is_not_allocated(driver: DriverUnderTest) -> str:
 def refuses_an_unknown_device(driver: DriverUnderTest) -> str:
     """A claim is prepared that is allocated a device which was never published."""
     driver.require_preparing()
-    known, exits = driver.free_device(), len(driver.exits)
-    device = SliceDevice(known.pool, "no-such-device", {})
-    claim = driver.create_claim(driver.request(1), driver.allocation_of(device))
-    error = error_for(driver, claim)
-    require_alive(driver, exits)
-    return f"the error is: {error}"
+    device = SliceDevice(driver.free_device().pool, "no-such-device", {})
+    return refused_alive(driver, driver.create_claim(driver.request(1), driver.allocation_of(device)))
 
 
 def configured(driver: DriverUnderTest, owner: str, parameters: Json, requests: Sequence[str] = ()) -> Claim:
@@ -461,14 +463,14 @@ def survives_an_unknown_configuration(driver: DriverUnderTest) -> str:
     parameters: Json = {"apiVersion": "conformance.example/v9", "kind": "NoSuchKind", "size": [{"much": -1}]}
     claim = configured(driver, driver.name, parameters)
     try:
-        said = f"the error is: {error_for(driver, claim)}"
+        outcome = f"the error is: {error_for(driver, claim)}"
     except CallFailedError:
         raise
     except Failure as failure:
-        said = str(failure)
+        outcome = str(failure)
     require_alive(driver, exits)
     driver.prepared(driver.claim(1))
-    return f"{said}; then a valid claim was prepared"
+    return f"{outcome}; then a valid claim was prepared"
 
 
 @check(
@@ -588,16 +590,11 @@ def refuses_a_device_in_use(driver: DriverUnderTest) -> str:
 )
 def prepares_what_is_allocated_now(driver: DriverUnderTest) -> str:
     """A claim is prepared and unprepared, allocated another device, and prepared again."""
-    if len(driver.allocatable_devices) < 2:  # noqa: PLR2004 - before and after
-        reason = "it needs two devices"
-        raise Skip(reason)
+    require_two_devices(driver)
     first = driver.free_device()
     claim = driver.ready(devices=[first])
-    try:
+    with needed("an unprepared claim"):
         driver.unprepared(claim)
-    except Failure as failure:
-        reason = f"it needs an unprepared claim: {failure}"
-        raise Skip(reason) from None
     driver.reallocate(claim, driver.free_device(other_than=first))
     found = names(driver.prepared(claim))
     wrong = [f"{pool}/{name}" for pool, name in found if (pool, name) == first.key]
@@ -712,7 +709,6 @@ def at_once(driver: DriverUnderTest, claims: Sequence[Claim]) -> list[Mapping[st
     Raises:
         Skip: the driver cannot be reached before the calls.
     """
-    _ = driver.reachable
 
     def call(claim: Claim) -> Mapping[str, Any] | Failure:
         try:
@@ -840,7 +836,7 @@ def late_prepare_leaves_nothing(driver: DriverUnderTest) -> str:
     clause="Unknown fields are ignored, so that the API can grow. (Protocol Buffers, proto3)",
 )
 def ignores_unknown_fields(driver: DriverUnderTest) -> str:
-    """A request with fields that nobody knows yet is sent."""
+    """A request with fields that no version of the API has is sent."""
     claim = driver.ready()
     method = calls.PREPARE_METHODS[driver.instance.service]
     row = {"namespace": claim.namespace, "uid": claim.uid, "name": claim.name}
@@ -865,9 +861,8 @@ def refuses_senseless_names(driver: DriverUnderTest) -> str:
     accepted = []
     for uid in ("", "../../conformance-escape"):
         claim = driver.claim(1)
-        odd = driver.stranger(claim, uid)
         try:
-            error_for(driver, odd)
+            error_for(driver, driver.stranger(claim, uid))
         except CallFailedError:
             raise
         except Failure as failure:
