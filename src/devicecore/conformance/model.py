@@ -189,6 +189,20 @@ def needed(what: str) -> Iterator[None]:
         raise Skip(reason) from None
 
 
+@contextmanager
+def in_context(context: str) -> Iterator[None]:
+    """Let a failure of this block begin with a few words about what came before.
+
+    Raises:
+        Failure: the block has failed.
+    """
+    try:
+        yield
+    except Failure as failure:
+        message = f"{context}: {failure}"
+        raise Failure(message) from None
+
+
 def require(condition: object, actual: str) -> None:
     """Check a condition.
 

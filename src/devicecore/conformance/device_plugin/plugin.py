@@ -1,7 +1,7 @@
 """The plugin under test, and everything that a check may do to it.
 
-Law: a check finds the plugin registered, whatever the check before it did. If the plugin cannot be brought back, the
-check is skipped.
+Law: a check finds the plugin registered, even if the check before it has ended the plugin. If the plugin cannot be
+brought back, the check is skipped.
 """
 
 import threading

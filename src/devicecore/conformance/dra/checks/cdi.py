@@ -16,7 +16,7 @@ from devicecore.conformance.dra.driver import DriverUnderTest
 from devicecore.conformance.dra.events import KILL
 from devicecore.conformance.dra.steps import Parts, across, check
 from devicecore.conformance.dra.written import WatchedDirectory
-from devicecore.conformance.model import Failure, Severity, Skip, counted, require, some
+from devicecore.conformance.model import Failure, Severity, Skip, counted, needed, require, some
 from devicecore.domain.dra.answers import is_cdi_name
 
 MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
@@ -54,11 +54,8 @@ def prepare(driver: DriverUnderTest, count: int | None = None, **arguments: obje
         Skip: the driver did not prepare it, which other checks report, or its answer has no CDI names.
     """
     claim = driver.claim(count, **arguments)  # type: ignore[arg-type]  # they are handed on
-    try:
+    with needed("a prepared claim"):
         devices = driver.prepared(claim)
-    except Failure as failure:
-        reason = f"it needs a prepared claim: {failure}"
-        raise Skip(reason) from None
     rows = tuple((frozenset(device.request_names), frozenset(device.cdi_device_ids)) for device in devices)
     prepared = Prepared(claim, rows)
     if not prepared.names:
@@ -187,7 +184,7 @@ def writes_cdi_files_in_one_step(driver: DriverUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected="nobody but the owner can write to them",
+    expected="only the owner can write to them",
     clause="A runtime runs as root what the hooks in these files name.",
 )
 def protects_its_cdi_files(driver: DriverUnderTest) -> str:
@@ -209,7 +206,7 @@ def protects_its_cdi_files(driver: DriverUnderTest) -> str:
 @check(
     INFO,
     expected="each host path of a device node, mount or hook",
-    clause=f"{RUNTIME} The same holds if a path does not exist. A driver that plays its devices fails this check.",
+    clause=f"{RUNTIME} The same holds if a path does not exist. A driver with simulated devices fails this check.",
     found=("kubernetes-sigs/dra-driver-nvidia-gpu#736",),
 )
 def names_existing_paths_in_cdi_files(driver: DriverUnderTest) -> str:

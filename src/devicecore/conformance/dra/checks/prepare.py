@@ -17,7 +17,7 @@ from devicecore.conformance.dra.driver import DriverUnderTest, devices_in
 from devicecore.conformance.dra.events import KILL, REBOOT
 from devicecore.conformance.dra.published import SliceDevice
 from devicecore.conformance.dra.steps import Parts, across, check
-from devicecore.conformance.model import Failure, Severity, Skip, counted, needed, require, some
+from devicecore.conformance.model import Failure, Severity, Skip, counted, in_context, needed, require, some
 from devicecore.domain.text import foreign_text
 from devicecore.testing.api_server import Answer, Delay, Json
 
@@ -818,10 +818,8 @@ def late_prepare_leaves_nothing(driver: DriverUnderTest) -> str:
     driver.forget(claim)
     other = driver.claim(devices=[device])
     try:
-        driver.prepared(other)
-    except Failure as failure:
-        message = f"the late prepare holds {device}: {failure}"
-        raise Failure(message) from None
+        with in_context(f"the late prepare holds {device}"):
+            driver.prepared(other)
     finally:
         driver.unprepare(claim)  # for the checks that follow
     return "nothing is left" if reads else "the driver did not read the claim in this call; nothing is left"

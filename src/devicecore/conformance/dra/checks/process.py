@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 
 from devicecore.adapters.grpc_unix.dra import calls
 from devicecore.conformance.connection import CallFailedError, SocketConnection
@@ -17,7 +17,7 @@ from devicecore.conformance.dra.events import QUIET, TERM
 from devicecore.conformance.dra.kubelet import DriverInstance
 from devicecore.conformance.dra.processes import open_files
 from devicecore.conformance.dra.steps import Parts, across, check
-from devicecore.conformance.model import Failure, Severity, Skip, counted, require
+from devicecore.conformance.model import Failure, Severity, Skip, counted, in_context, require
 from devicecore.testing.api_server import Hang
 from devicecore.testing.process import PluginProcess, StillRunningError
 
@@ -60,12 +60,12 @@ def require_answer(driver: DriverUnderTest, after: str) -> None:
     """Call the driver without claims.
 
     Raises:
-        Failure: it does not answer. `after` says what was before.
+        Failure: it does not answer. The text begins with `after`.
     """
     try:
         driver.reachable.prepare((), _ANSWER)
     except (CallFailedError, Skip) as error:
-        message = f"{after}, {error}"
+        message = f"{after}: {error}"
         raise Failure(message) from None
 
 
@@ -75,12 +75,9 @@ def ask_anew(instance: DriverInstance) -> None:
     Raises:
         CallFailedError: it failed.
     """
-    connection = SocketConnection(instance.endpoint)
     method = calls.PREPARE_METHODS[instance.service]
-    try:
+    with closing(SocketConnection(instance.endpoint)) as connection:
         connection.call(method, method.request(), _ANSWER)
-    finally:
-        connection.close()
 
 
 # --- its end ----------------------------------------------------------------------------------------------------------
@@ -205,18 +202,15 @@ def serves_new_connections(driver: DriverUnderTest) -> str:
     except CallFailedError as error:
         raise Skip(str(error)) from None
     for number in range(_CONNECTIONS):
-        try:
+        with in_context(f"on connection {number + 1}"):
             ask_anew(instance)
-        except CallFailedError as error:
-            message = f"on connection {number + 1}, {error}"
-            raise Failure(message) from None
     return f"it answered on {counted(_CONNECTIONS, 'connection')}"
 
 
 @check(
     SHOULD,
     expected="the driver goes on, and answers a kubelet",
-    clause="Whatever runs as root on the node can connect to the sockets, such as a monitor that looks for open ones.",
+    clause="Any process of root on the node can connect to the sockets, such as a monitor that looks for open ones.",
 )
 def survives_other_clients(driver: DriverUnderTest) -> str:
     """Clients that speak no gRPC, and one hundred that say nothing, connect to both sockets. The driver is called."""
@@ -309,7 +303,7 @@ def _without_api_server(driver: DriverUnderTest) -> Iterator[None]:
 
 @contextmanager
 def _counted_connections(address: tuple[str, int]) -> Iterator[list[float]]:
-    """Accept and end connections; the times at which they came."""
+    """Accept connections and end them; a list of the times at which they were made."""
     times: list[float] = []
     with socket.create_server(address, backlog=100) as listener:
         listener.settimeout(0.1)

@@ -8,7 +8,7 @@ import re
 import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from devicecore.adapters.grpc_unix.dra import calls
@@ -18,7 +18,7 @@ from devicecore.conformance.dra.driver import DriverUnderTest
 from devicecore.conformance.dra.events import KILL, KUBELET_RESTART, TERM
 from devicecore.conformance.dra.kubelet import DriverInstance, identity_of, no_sockets_in
 from devicecore.conformance.dra.steps import Parts, across, check
-from devicecore.conformance.model import Abort, Failure, Severity, Skip, counted, require, some
+from devicecore.conformance.model import Abort, Failure, Severity, Skip, counted, in_context, needed, require, some
 from devicecore.system.sockets import MAX_SOCKET_PATH
 from devicecore.wire import pluginregistration
 
@@ -253,17 +253,14 @@ def answers_get_info_again(driver: DriverUnderTest) -> str:
 def survives_a_refused_registration(driver: DriverUnderTest) -> str:
     """NotifyRegistrationStatus is called with an error, then GetInfo, and then it is called to say that all is well."""
     exits = len(driver.exits)
-    with suppress(CallFailedError):  # a kubelet does not mind
+    with suppress(CallFailedError):  # a kubelet ignores this error
         driver.instance.notify("the conformance checks refuse this registration once")
     driver.wait(lambda: len(driver.exits) > exits, 1.0)
     instance = driver.instance
-    try:
+    with in_context("after the refusal"):
         instance.get_info()
         instance.notify()
         instance.prepare((), 10.0)
-    except CallFailedError as error:
-        message = f"after the refusal, {error}"
-        raise Failure(message) from None
     return "it ended, and was usable after its restart" if len(driver.exits) > exits else "it went on"
 
 
@@ -291,20 +288,12 @@ def serves_any_authority(driver: DriverUnderTest) -> str:
     """The service is called with other values of the header `:authority`."""
     instance = driver.reachable
     method = calls.PREPARE_METHODS[instance.service]
-    try:
+    with needed("a service that answers"):
         instance.prepare((), 10.0)
-    except CallFailedError as error:
-        reason = f"the service does not answer at all: {error}"
-        raise Skip(reason) from None
     for authority in ("conformance.example", "dra.sock"):
         connection = SocketConnection(instance.endpoint, authority)
-        try:
+        with in_context(f"with the authority {authority}"), closing(connection):
             connection.call(method, method.request(), 10.0)
-        except CallFailedError as error:
-            message = f"with the authority {authority}: {error}"
-            raise Failure(message) from None
-        finally:
-            connection.close()
     return "it answers each of them"
 
 

@@ -16,10 +16,10 @@ from devicecore.conformance.dra.cdi import UnresolvableError, resolve
 from devicecore.conformance.dra.checks.cdi import directories
 from devicecore.conformance.dra.checks.process import own_process
 from devicecore.conformance.dra.claims import Claim
-from devicecore.conformance.dra.driver import DriverUnderTest, devices_in
+from devicecore.conformance.dra.driver import DriverUnderTest, devices_in, require_unprepared
 from devicecore.conformance.dra.kubelet import DriverInstance
 from devicecore.conformance.dra.steps import check
-from devicecore.conformance.model import Failure, Severity, Skip, counted, require
+from devicecore.conformance.model import Failure, Severity, Skip, counted, in_context, require
 from devicecore.testing.process import PluginProcess, StillRunningError
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
@@ -103,9 +103,7 @@ def unprepare(instance: DriverInstance, claim: Claim) -> None:
     Raises:
         Failure: it did not.
     """
-    answer = instance.unprepare([claim.ref], _ANSWER)
-    require(claim.uid in answer, "NodeUnprepareResources left the claim out of its answer")
-    require(not answer[claim.uid].error, f"NodeUnprepareResources failed for the claim: {answer[claim.uid].error}")
+    require_unprepared(instance.unprepare([claim.ref], _ANSWER), claim)
 
 
 # --- two instances ----------------------------------------------------------------------------------------------------
@@ -125,12 +123,9 @@ def runs_beside_a_newer_instance(driver: DriverUnderTest) -> str:
         require(new is not None, f"the second instance was not registered{last}")
         for which, instance in (("older", old), ("newer", new)):
             require(instance is not None and instance.is_registered, f"the {which} instance is no longer registered")
-            try:
-                assert instance is not None  # noqa: S101 - for mypy
+            assert instance is not None  # noqa: S101 - for mypy
+            with in_context(f"the {which} instance does not answer"):
                 instance.prepare((), _ANSWER)
-            except CallFailedError as error:
-                message = f"the {which} instance does not answer: {error}"
-                raise Failure(message) from None
     return "both answer"
 
 
@@ -213,11 +208,8 @@ def leaves_a_newer_instance_alone_when_it_ends(driver: DriverUnderTest) -> str:
                 process.wait(driver.settings.grace)
             driver.wait(lambda: not two.new.is_registered, 0.5)
             require(two.new.is_registered, "the socket of the newer instance is gone")
-            try:
+            with in_context("the newer instance does not answer"):
                 two.new.prepare((), _ANSWER)
-            except CallFailedError as error:
-                message = f"the newer instance does not answer: {error}"
-                raise Failure(message) from None
             complete = driver.wait(driver.is_complete, driver.settings.republishing)
             require(complete, "the pools are not complete afterwards")
         finally:
@@ -229,7 +221,7 @@ def leaves_a_newer_instance_alone_when_it_ends(driver: DriverUnderTest) -> str:
 @check(
     SHOULD,
     expected="the older instance answers, and the slices are complete",
-    clause=f"{INSTANCES} If an update fails, the older one is what is left.",
+    clause=f"{INSTANCES} If an update fails, only the older one is left.",
 )
 def survives_the_crash_of_a_newer_instance(driver: DriverUnderTest) -> str:
     """The newer of two instances is killed, and the older one is asked to prepare a claim."""
@@ -281,11 +273,8 @@ def survives_a_second_start(driver: DriverUnderTest) -> str:
         found = driver.wait(lambda: driver.kubelet.newest, _ANSWER)
         require(found is not None, f"no instance is registered after the second start{ended}")
         assert found is not None  # noqa: S101 - for mypy
-        try:
+        with in_context(f"after the second start{ended}"):
             found.prepare((), _ANSWER)
-        except CallFailedError as error:
-            message = f"after the second start{ended}: {error}"
-            raise Failure(message) from None
     finally:
         second.stop(grace=2.0)
         driver.start()

@@ -1,6 +1,6 @@
 """What the driver keeps on disk: whether it survives a kill at any moment, and files that are damaged.
 
-Law: a device is never in two claims, whatever happened to the files.
+Law: a device is never in two claims, also after the files were damaged or lost.
 """
 
 import threading
@@ -14,7 +14,7 @@ from devicecore.conformance.dra.claims import Claim
 from devicecore.conformance.dra.driver import DriverUnderTest
 from devicecore.conformance.dra.events import CORRUPTION
 from devicecore.conformance.dra.steps import Parts, across, check
-from devicecore.conformance.model import Failure, Severity, Skip, counted, require
+from devicecore.conformance.model import Failure, Severity, Skip, counted, in_context, require
 
 MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
 
@@ -37,15 +37,10 @@ def survives_a_kill_at_any_moment(driver: DriverUnderTest) -> str:
         before = driver.environment.cdi_names()
         claim = driver.claim(1)
         kill_during_prepare(driver, claim, took * (number + 0.5) / driver.settings.kills)
-        when = f"after kill {number + 1}"
-        try:
+        with in_context(f"after kill {number + 1}"):
             driver.prepared(claim)
             driver.unprepared(claim)
-        except Failure as failure:
-            message = f"{when}, {failure}"
-            raise Failure(message) from None
-        if driver.removes_cdi_devices:
-            require_undone(driver, sorted(driver.environment.cdi_names() - before))
+        require_undone(driver, driver.environment.cdi_names() - before)
         driver.clean_up()
     return f"{counted(driver.settings.kills, 'kill')} survived"
 
