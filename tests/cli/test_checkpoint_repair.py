@@ -37,7 +37,7 @@ def two_owners(tmp_path: Path) -> str:
 
 
 def call(*arguments: str) -> int:
-    """Run the command in this process. It may print whatever it wants."""
+    """Run the command in this process, without its output; the exit status."""
     with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())), contextlib.redirect_stderr(io.StringIO()):
         return main(arguments)
 

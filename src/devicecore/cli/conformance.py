@@ -22,7 +22,9 @@ from devicecore.cli.output import complain
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from devicecore.cli.conformance_report import Reporting
     from devicecore.conformance import Check
+    from devicecore.conformance.device_plugin.plugin import PluginUnderTest
 
 
 @click.command(short_help="Check a device plugin or a DRA driver in any language.")
@@ -34,9 +36,6 @@ if TYPE_CHECKING:
 def conformance(
     *,
     command: tuple[str, ...],
-    socket_dir: str | None,
-    allow_shared_directory: bool,
-    registry: bool,
     dra: bool,
     full: bool,
     only: tuple[str, ...],
@@ -46,11 +45,11 @@ def conformance(
     junit: str | None,
     card: str | None,
     release: str,
-    **settings: Any,  # noqa: ANN401 - click made each of the type that its field of Settings has
+    **options: Any,  # noqa: ANN401 - click passes the value of each option
 ) -> int:
     """Test a device plugin or a DRA driver, in any language.
 
-    Runs the conformance checks of docs/conformance.md over it, each of which says what it expects and what came.
+    Runs the conformance checks of docs/conformance.md over it. Each says what it expects, and what happened instead.
 
     COMMAND starts the plugin. In COMMAND, {dir} is replaced by the socket directory and {socket} by the kubelet's
     socket in it. The environment variables DEVICE_PLUGIN_PATH and KUBELET_SOCKET are set to the same paths:
@@ -78,7 +77,7 @@ def conformance(
     refuse_options_of_the_other_kind(dra=dra)
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC would log every connection that the checks cut
     from devicecore.cli.conformance_report import Reporting, choose, print_list
-    from devicecore.conformance.device_plugin import CHECKS, Settings, run
+    from devicecore.conformance.device_plugin import CHECKS
 
     known: Sequence[Check[Any]] = dra_checks(full=full, named=bool(only)) if dra else CHECKS
     checks = choose(known, only, skip)
@@ -86,9 +85,25 @@ def conformance(
         print_list(checks, as_json=as_json)
         return 0
     reporting = Reporting(as_json=as_json, junit=junit, card=card, release=release)
-    dra_settings = {name: settings.pop(name) for name in DRA_SETTINGS}
+    dra_settings = {name: options.pop(name) for name in DRA_SETTINGS}
     if dra:
         return dra_run(command, dra_settings, checks, reporting, full=full)
+    return _plugin_run(command, checks, reporting, **options)
+
+
+def _plugin_run(
+    command: tuple[str, ...],
+    checks: "Sequence[Check[PluginUnderTest]]",
+    reporting: "Reporting",
+    *,
+    socket_dir: str | None,
+    allow_shared_directory: bool,
+    registry: bool,
+    **settings: Any,  # noqa: ANN401 - click made each of the type that its field of Settings has
+) -> int:
+    """Run the checks over a device plugin, and return the exit status."""
+    from devicecore.conformance.device_plugin import Settings, run
+
     if settings["undo_health"] and not settings["provoke_health"]:
         message = "--undo-health needs --provoke-health."
         raise click.UsageError(message)

@@ -377,7 +377,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager]):
             parts.append(f"no driver is registered, {self._where()}")
         if not self._running:
             parts.append("the kubelet is stopped")
-        return "; ".join([*parts, *self._last_words()])
+        return "; ".join([*parts, *self._last_output()])
 
     def _about(self, driver: str) -> str:
         name = foreign_text(driver)

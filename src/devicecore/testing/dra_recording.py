@@ -99,7 +99,7 @@ class RecordingDriverTransport:
             failure=lambda cause: DriverCallError(method, "Unavailable", cause, unanswered=True),
         )
         try:
-            answer: Mapping[ClaimUid, Any] = self._script.play(call)
+            answer: Mapping[ClaimUid, Any] = self._script.run(call)
         except DriverCallError as error:
             self._record.calls.append(DriverCall(instance, method, tuple(claims), error=error))
             self._notify()

@@ -144,7 +144,7 @@ class Script:
             for method in methods or tuple(self._standing):
                 self._standing.pop(method, None)
 
-    def play(self, call: Call) -> Answer:
+    def run(self, call: Call) -> Answer:
         """Answer `call` with the faults that this script has for it."""
         return call.answer_with(self._next(call.method))
 
@@ -430,7 +430,7 @@ class FaultyTransport(PluginTransport):
             nothing=lambda: None,
             failure=lambda cause: PluginOptionsError(plugin.resource if plugin else "", cause),
         )
-        self._script.play(call)
+        self._script.run(call)
 
     def drop(self, plugin: PluginId) -> None:
         """Disconnect `plugin`: the listener gets `PluginLost` and no later event, and calls to it fail."""
@@ -495,7 +495,7 @@ class FaultyTransport(PluginTransport):
             nothing=nothing,
             failure=lambda cause: PluginCallError(plugin.resource, method, cause),
         )
-        return self._script.play(call)
+        return self._script.run(call)
 
 
 class FaultyPlugin(DevicePlugin):
@@ -552,7 +552,7 @@ class FaultyPlugin(DevicePlugin):
             nothing=lambda: nothing,
             failure=RuntimeError,
         )
-        return self._script.play(call)
+        return self._script.run(call)
 
 
 class FaultyStore(CheckpointStore):
@@ -587,7 +587,7 @@ class FaultyStore(CheckpointStore):
             nothing=lambda: None,
             failure=lambda cause: StoreError("checkpoint", action, cause),
         )
-        return self._script.play(call)
+        return self._script.run(call)
 
 
 class FaultySink(NodeStatusSink):
@@ -609,4 +609,4 @@ class FaultySink(NodeStatusSink):
             nothing=lambda: None,
             failure=lambda cause: SinkError("a faulty sink", cause),
         )
-        self._script.play(call)
+        self._script.run(call)

@@ -323,7 +323,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager]):
             parts.append(f"no registered resource, {calls}, {self._where()}")
         if not self._running:
             parts.append("the kubelet is stopped")
-        return "; ".join([*parts, *self._last_words()])
+        return "; ".join([*parts, *self._last_output()])
 
     def _new_manager(self, *, wipe: bool) -> DeviceManager:
         transport = RecordingTransport(self._open_transport(wipe=wipe), self.record, self._wake)

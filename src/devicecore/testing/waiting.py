@@ -1,4 +1,4 @@
-"""Waiting in tests, for what a kubelet sees.
+"""Waits of tests, until a kubelet for tests sees something.
 
 Law: every wait ends within its timeout, and its error says what was expected and what the kubelet saw.
 """
@@ -37,7 +37,7 @@ class WaitTimeoutError(DeviceCoreError, TimeoutError):
 
 
 class Waiting(ABC):
-    """What all kubelets for tests have in common: they wait, and describe what they see.
+    """The base of kubelets for tests: they wait, and describe what they see.
 
     `timeout` is in seconds and used by every wait without a timeout of its own.
     """
@@ -94,7 +94,7 @@ class Waiting(ABC):
     def _end_log(self) -> None:
         logging.getLogger("devicecore").removeHandler(self._log)
 
-    def _last_words(self) -> Iterator[str]:
+    def _last_output(self) -> Iterator[str]:
         """The last warnings, and the last output of the processes."""
         if warnings := self._log.lines():
             yield "last warnings: " + " | ".join(warnings)

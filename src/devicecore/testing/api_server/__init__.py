@@ -1,7 +1,6 @@
-"""A small, strict API server for tests: `LocalApiServer`, what it can be made to do wrong, and what it says.
+"""A small, strict API server for tests: `LocalApiServer`, the faults that a test can inject, and its errors.
 
-It grew from the needs of this project's own tests. Drivers that use dynamic resource allocation, and adapters that
-write to a Node, run against it without a cluster.
+Drivers that use dynamic resource allocation, and adapters that write to a Node, run against it without a cluster.
 """
 
 from devicecore.testing.api_server.faults import (
