@@ -99,6 +99,7 @@ def test_wrong_usage_is_one_sentence_and_status_2(devicecore: Run, arguments: st
         (["click"], "cli", ["--help"]),
         (["rich"], "cli", ["demo"]),
         (["rich"], "cli", ["demo", "--json"]),
+        (["jsonpatch"], "testing", ["conformance", "--dra", "--", "true"]),
         (
             ["httpcore2", "httpx2", "lightkube"],
             "kubernetes",

@@ -22,6 +22,7 @@ _EXTRAS = {  # the extra that installs a library, by the name under which it is 
     "lightkube": "kubernetes",
     "httpcore2": "kubernetes",
     "httpx2": "kubernetes",
+    "jsonpatch": "testing",
     "prometheus_client": "prometheus",
 }
 

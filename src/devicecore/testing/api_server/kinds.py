@@ -28,8 +28,8 @@ class Kind:
     has_status: bool = False
     has_generation: bool = False
     selectable: tuple[str, ...] = ("metadata.name",)
-    causes: Rules = field(default=rules.nothing, eq=False)
-    status_causes: Callable[[Json, Json], Iterator[Cause]] = field(default=rules.nothing, eq=False)
+    causes: Rules = field(default=rules.no_causes, eq=False)
+    status_causes: Callable[[Json, Json], Iterator[Cause]] = field(default=rules.no_causes, eq=False)
 
     @property
     def resource(self) -> str:

@@ -1,7 +1,7 @@
 """What an API server accepts as a ResourceSlice, ResourceClaim, ResourceClaimTemplate or DeviceClass.
 
-Law: a function here returns every cause for which kube-apiserver 1.36 refuses the object, in the order of the fields,
-and changes nothing. What needs CEL is not judged: expressions are only measured.
+Law: for each kind, a function yields every cause for which kube-apiserver 1.36 refuses an object, in the order of the
+fields. It changes nothing. CEL expressions are not evaluated, only measured.
 """
 
 import json
@@ -15,8 +15,10 @@ from devicecore.domain.quantity import whole_quantity
 from devicecore.testing.api_server.status import Cause, Json
 
 MAX_DEVICES = 128
+"""Devices of a slice."""
+
 MAX_DEVICES_WITH_DETAILS = 64
-"""Of a slice in which a device has taints, consumes counters or has attributes that are lists."""
+"""Devices of a slice in which a device has taints, consumes counters or has attributes that are lists."""
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -116,7 +118,7 @@ def immutable(field: str, value: object) -> Cause:
 
 
 def _is_same(value: object, was: object) -> bool:
-    """Whether two values are the same for Go, which sends none of the fields that are empty."""
+    """Whether two values are the same for clients in Go, which leave out fields that are empty."""
     return _without_empty(value) == _without_empty(was)
 
 
@@ -165,11 +167,11 @@ def subdomain_causes(value: object, field: str, limit: int = _MAX_NAME) -> Itera
         yield invalid_value(field, value, _SUBDOMAIN_SENTENCE)
 
 
-def _driver(value: object, field: str) -> Iterator[Cause]:
+def _driver_name(value: object, field: str) -> Iterator[Cause]:
     yield from subdomain_causes(value.lower() if isinstance(value, str) else value, field, _MAX_LABEL)
 
 
-def _pool(value: object, field: str) -> Iterator[Cause]:
+def _pool_name(value: object, field: str) -> Iterator[Cause]:
     if not value:
         yield required(field)
     elif not isinstance(value, str) or len(value) > _MAX_NAME:
@@ -235,7 +237,7 @@ def _whole(value: object) -> bool:
 def slice_causes(new: Json, old: Json | None) -> Iterator[Cause]:
     """What is wrong with a ResourceSlice."""
     spec = _mapping(new.get("spec"))
-    yield from _driver(spec.get("driver"), "spec.driver")
+    yield from _driver_name(spec.get("driver"), "spec.driver")
     yield from _pool_causes(_mapping(spec.get("pool")))
     yield from _slice_nodes(spec)
     devices, counters = _items(spec.get("devices")), _items(spec.get("sharedCounters"))
@@ -264,7 +266,7 @@ def slice_causes(new: Json, old: Json | None) -> Iterator[Cause]:
 
 
 def _pool_causes(pool: Json) -> Iterator[Cause]:
-    yield from _pool(pool.get("name"), "spec.pool.name")
+    yield from _pool_name(pool.get("name"), "spec.pool.name")
     generation, count = pool.get("generation", 0), pool.get("resourceSliceCount", 0)
     if not _whole(count) or count <= 0:
         yield invalid_value("spec.pool.resourceSliceCount", count, "must be greater than zero")
@@ -528,7 +530,7 @@ def _opaque(config: Json, field: str) -> Iterator[Cause]:
         yield required(f"{field}.opaque", "exactly one of `opaque` is required")
         return
     opaque = _mapping(config["opaque"])
-    yield from _driver(opaque.get("driver"), f"{field}.opaque.driver")
+    yield from _driver_name(opaque.get("driver"), f"{field}.opaque.driver")
     parameters = opaque.get("parameters")
     if parameters is None:
         yield required(f"{field}.opaque.parameters")
@@ -587,8 +589,8 @@ def _result(result: Json, field: str, requests: Collection[str]) -> Iterator[Cau
     if result.get("request") not in requests:
         detail = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
         yield invalid_value(f"{field}.request", result.get("request"), detail)
-    yield from _driver(result.get("driver"), f"{field}.driver")
-    yield from _pool(result.get("pool"), f"{field}.pool")
+    yield from _driver_name(result.get("driver"), f"{field}.driver")
+    yield from _pool_name(result.get("pool"), f"{field}.pool")
     yield from label_causes(result.get("device"), f"{field}.device")
     share = result.get("shareID")
     if share is not None and not _UUID.fullmatch(str(share)):
@@ -625,6 +627,6 @@ def _device_statuses(status: Json, allocated: Collection[tuple[object, ...]]) ->
         yield from _limit(network.get("ips"), f"{field}.networkData.ips", 16)
 
 
-def nothing(_new: Json, _old: Json | None) -> Iterator[Cause]:
+def no_causes(_new: Json, _old: Json | None) -> Iterator[Cause]:
     """No rules: pods, nodes and namespaces are taken as they are."""
     yield from ()

@@ -9,6 +9,7 @@ import ssl
 import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -82,7 +83,14 @@ class LocalApiServer:
     # --- running it ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Listen. A second start does nothing."""
+        """Listen. A second start does nothing.
+
+        Raises:
+            ModuleNotFoundError: the extra `testing` is not installed, so a patch could not be answered.
+        """
+        if find_spec("jsonpatch") is None:
+            message = "the API server for tests needs jsonpatch: install devicecore with the extra `testing`"
+            raise ModuleNotFoundError(message, name="jsonpatch")
         if self._http is None:
             self._released.clear()
             self._http = HttpServer(self, self._port, self._tls)
