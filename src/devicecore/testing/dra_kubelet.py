@@ -52,7 +52,7 @@ from devicecore.testing.dra_objects import ServerClaims, ServerSlices
 from devicecore.testing.dra_recording import DraRecording, DriverCall, RecordingDriverTransport
 from devicecore.testing.faults import Script
 from devicecore.testing.kubelet import Served
-from devicecore.testing.process import PluginProcess, with_texts
+from devicecore.testing.process import DRIVER_VARIABLES, POD_UID, PluginProcess, with_texts
 from devicecore.testing.waiting import DEFAULT_TIMEOUT
 
 if TYPE_CHECKING:
@@ -62,9 +62,6 @@ Event = TypeVar("Event", bound=DriverEvent)
 
 NODE = "node-1"
 """The name of the node, unless a test gives another."""
-
-POD_UID = "11111111-1111-4111-8111-111111111111"
-"""The UID of the pod in which a driver is said to run, unless a test gives another."""
 
 _POLL_INTERVAL = 0.05  # seconds between two looks of a driver served here at its sockets; short, to keep tests fast
 
@@ -525,14 +522,7 @@ class DraKubelet(BaseDraKubelet):
             "{node}": self.node,
             "{pod_uid}": pod_uid,
         }
-        variables = {
-            "KUBECONFIG": "{kubeconfig}",
-            "NODE_NAME": "{node}",
-            "CDI_ROOT": "{cdi}",
-            "KUBELET_REGISTRAR_DIRECTORY_PATH": "{registry}",
-            "KUBELET_PLUGINS_DIRECTORY_PATH": "{plugins}",
-            **(environment or {}),
-        }
+        variables = {**DRIVER_VARIABLES, **(environment or {})}
         return self._watch(
             PluginProcess(
                 command,

@@ -19,6 +19,18 @@ from attrs import frozen
 
 from devicecore.domain.errors import DeviceCoreError
 
+POD_UID = "11111111-1111-4111-8111-111111111111"
+"""The UID of the pod in which a DRA driver is said to run, unless a test gives another."""
+
+DRIVER_VARIABLES: Mapping[str, str] = {
+    "KUBECONFIG": "{kubeconfig}",
+    "NODE_NAME": "{node}",
+    "CDI_ROOT": "{cdi}",
+    "KUBELET_PLUGINS_DIRECTORY_PATH": "{plugins}",
+    "KUBELET_REGISTRAR_DIRECTORY_PATH": "{registry}",
+}
+"""Environment variables of a DRA driver; the last three are those of the Go drivers that follow the example driver."""
+
 _LINES_KEPT = 1000
 _LINES_SHOWN = 15
 _MAX_LINE = 65_536  # bytes; a longer line is kept in parts

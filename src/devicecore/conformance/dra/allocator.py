@@ -14,7 +14,7 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from devicecore.conformance.dra.published import Slice, SliceDevice
+from devicecore.conformance.dra.pools import Slice, SliceDevice
 from devicecore.conformance.model import counted
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.quantity import whole_quantity

@@ -1,7 +1,7 @@
 """CDI files as container runtimes read them: the CDI specification, and its library in Go, version 1.1.
 
-Law: what the library refuses is a problem here. Directories are read in rising priority, and a name that two files of
-one directory have cannot be resolved.
+Laws: a file that the library refuses has a problem here. Directories are read in rising priority. A name that two files
+of one directory have cannot be resolved.
 """
 
 import json

@@ -19,7 +19,7 @@ from devicecore.conformance.dra.allocator import (
     matches,
 )
 from devicecore.conformance.dra.environment import CLAIM_KINDS, DEVICE_CLASS, Environment
-from devicecore.conformance.dra.published import SliceDevice
+from devicecore.conformance.dra.pools import SliceDevice
 from devicecore.conformance.dra.publishing import PublishingDriver
 from devicecore.conformance.dra.settings import DriverTestSettings
 from devicecore.conformance.dra.steps import DevicesInUse

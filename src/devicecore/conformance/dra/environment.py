@@ -1,6 +1,7 @@
-"""What surrounds a driver: directories, an API server, a Node, and files that a reboot changes.
+"""The surroundings of a driver: directories, an API server, a Node, and files that a reboot changes.
 
-Law: after `stop` nothing of it is left, except the directories that the user has named, without what the run added.
+Law: at the end nothing of them is left, except the directories that the user has named. Files that the run has made
+there are deleted.
 """
 
 import os
@@ -19,23 +20,13 @@ from devicecore.system.files import read_file
 from devicecore.system.temporary import short_directory
 from devicecore.testing.api_server import LocalApiServer
 from devicecore.testing.api_server.versions import RESOURCE_VERSIONS
+from devicecore.testing.process import DRIVER_VARIABLES, POD_UID, with_texts
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-POD_UID = "11111111-1111-4111-8111-111111111111"
-"""The UID of the pod in which the driver is said to run."""
 DEVICE_CLASS = "devicecore-conformance"
 """The DeviceClass that selects all devices of the driver."""
 
 CLAIM_KINDS = ("ResourceClaim", "ResourceClaimTemplate")
-
-_VARIABLES = {
-    "KUBECONFIG": "{kubeconfig}",
-    "NODE_NAME": "{node}",
-    "CDI_ROOT": "{cdi}",
-    "KUBELET_PLUGINS_DIRECTORY_PATH": "{plugins}",
-    "KUBELET_REGISTRAR_DIRECTORY_PATH": "{registry}",
-}
-"""Environment variables of the driver; the last three are those of the Go drivers that follow the example driver."""
 
 
 class Environment:
@@ -99,14 +90,12 @@ class Environment:
     def variables(self, pod_uid: str = POD_UID) -> dict[str, str]:
         """Return the environment variables of the driver."""
         name, _, value = self.marker.partition("=")
-        texts = {**_VARIABLES, **self._settings.environment}
+        texts = {**DRIVER_VARIABLES, **self._settings.environment}
         return {key: self.expand(text, pod_uid) for key, text in texts.items()} | {name: value}
 
     def expand(self, text: str, pod_uid: str = POD_UID) -> str:
         """Replace the placeholders in a text."""
-        for placeholder, value in {**self.placeholders, "{pod_uid}": pod_uid}.items():
-            text = text.replace(placeholder, value)
-        return text
+        return with_texts(text, {**self.placeholders, "{pod_uid}": pod_uid})
 
     @property
     def cdi_before(self) -> frozenset[str]:
@@ -153,7 +142,7 @@ class Environment:
         seen = read_cdi([str(self.cdi)]).value
         return set() if seen is None else {f"{spec.kind}={name}" for spec in seen.specs for name in spec.devices}
 
-    def has(self, path: str) -> bool:
+    def contains(self, path: str) -> bool:
         """Whether a path lies below a directory of the run, so that the file may be deleted."""
         real = Path(path).resolve()
         return any(real.is_relative_to(root.resolve()) for root in (self._root, self.registry, self.plugins))
@@ -164,7 +153,7 @@ class Environment:
         return {path for root in roots for path in root.rglob("*")}
 
     def _made(self, stack: ExitStack, named: Path | None, default: Path) -> Path:
-        """Return a directory that exists. One that the user has named gets back its present entries in the end."""
+        """Return a directory that exists. At the end, one that the user has named keeps only its present entries."""
         directory = (named or default).absolute()
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         if named is not None:

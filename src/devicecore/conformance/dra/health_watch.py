@@ -1,4 +1,4 @@
-"""What a driver reports on its health stream, with the times at which it came.
+"""What a driver reports on its health stream, and when.
 
 Law: a watch that is closed leaves no call and no thread.
 """
@@ -39,7 +39,7 @@ class HealthWatch:
 
     Attributes:
         opened_at: when it was called, in seconds of `time.monotonic`.
-        reports: what came.
+        reports: those that were received.
         code: the status with which the driver ended the call; empty while it is open.
         details: the text of that status.
     """

@@ -1,4 +1,4 @@
-"""The processes of a driver, found by a variable of their environment wherever they went.
+"""The processes of a driver, found by an environment variable, even if they have left its session.
 
 Law: after `end_all` no process with that variable runs, and none is left to be waited for. If this process starts no
 others, the same is true of processes of the driver that have dropped the variable.
@@ -31,28 +31,26 @@ def orphans_come_here() -> Iterator[None]:
 
 def with_variable(variable: str) -> list[int]:
     """Return the ids of the running processes whose environment has this variable, without this process."""
-    wanted, own = variable.encode(), os.getpid()
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != own:
-            with suppress(OSError):  # it has ended, or belongs to another user
-                if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-    return found
+    return [pid for pid, environment in _read("environ") if variable.encode() in environment.split(b"\0")]
 
 
 def adopted() -> list[int]:
     """Return the ids of the running children of this process that are in other sessions than this process."""
     own, session = str(os.getpid()), str(os.getsid(0))
     found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError):  # it has ended
-                text = (entry / "stat").read_text(encoding="utf-8", errors="replace")
-                state, parent, _, its_session = text.rpartition(")")[2].split()[:4]
-                if parent == own and its_session != session and state != "Z":
-                    found.append(int(entry.name))
+    for pid, status in _read("stat"):
+        state, parent, _, its_session = status.decode(errors="replace").rpartition(")")[2].split()[:4]
+        if parent == own and its_session != session and state != "Z":
+            found.append(pid)
     return found
+
+
+def _read(name: str) -> Iterator[tuple[int, bytes]]:
+    """Yield the id of each process except this one, with the content of its file `name` in /proc."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with suppress(OSError):  # it has ended, or belongs to another user
+                yield int(entry.name), (entry / name).read_bytes()
 
 
 def open_files(variable: str) -> int:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from devicecore.conformance.dra.environment import Environment
-from devicecore.conformance.dra.published import PublishedPool, Slice, SliceDevice, pools_of
+from devicecore.conformance.dra.pools import PublishedPool, Slice, SliceDevice, pools_of
 from devicecore.conformance.dra.running import RunningDriver
 from devicecore.conformance.dra.settings import DriverTestSettings
 from devicecore.conformance.model import Skip

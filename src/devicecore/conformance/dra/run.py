@@ -12,8 +12,8 @@ from devicecore.conformance.dra.allocator import AllocationError
 from devicecore.conformance.dra.checks import CHECKS, CORE, ORDER
 from devicecore.conformance.dra.driver import DriverUnderTest
 from devicecore.conformance.dra.environment import Environment
+from devicecore.conformance.dra.pools import version_of
 from devicecore.conformance.dra.processes import orphans_come_here
-from devicecore.conformance.dra.published import version_of
 from devicecore.conformance.dra.settings import DriverTestSettings
 from devicecore.conformance.dra.steps import Occurrence, TwoParts
 from devicecore.conformance.model import Check, Failure, Report, Result, Skip, counted

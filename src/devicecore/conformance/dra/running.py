@@ -14,13 +14,13 @@ from typing import NoReturn, TypeVar
 
 from attrs import frozen
 
-from devicecore.conformance.dra.environment import POD_UID, Environment
+from devicecore.conformance.dra.environment import Environment
 from devicecore.conformance.dra.kubelet import DriverInstance, DriverKubelet, identity_of, no_sockets_in
 from devicecore.conformance.dra.processes import end_all
 from devicecore.conformance.dra.settings import DriverTestSettings
 from devicecore.conformance.model import Skip, counted
 from devicecore.testing.api_server import LocalApiServer
-from devicecore.testing.process import PluginProcess, StillRunningError
+from devicecore.testing.process import POD_UID, PluginProcess, StillRunningError
 
 T = TypeVar("T")
 
@@ -305,7 +305,7 @@ class RunningDriver:
             self.kill()
             for instance in self.kubelet.history:
                 for path in {instance.path, instance.endpoint}:
-                    if identity_of(path) is not None and self.environment.has(path):
+                    if identity_of(path) is not None and self.environment.contains(path):
                         Path(path).unlink(missing_ok=True)
             self.start()
             found = self.wait(lambda: self.kubelet.newest, self.settings.returning)

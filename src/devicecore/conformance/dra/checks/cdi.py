@@ -12,10 +12,10 @@ from attrs import frozen
 
 from devicecore.conformance.dra.cdi import UnresolvableError, cdi_files, problem_of, read_spec, resolve
 from devicecore.conformance.dra.claims import Claim
+from devicecore.conformance.dra.directory_watch import WatchedDirectory
 from devicecore.conformance.dra.driver import DriverUnderTest
 from devicecore.conformance.dra.events import KILL
 from devicecore.conformance.dra.steps import Parts, across, check
-from devicecore.conformance.dra.written import WatchedDirectory
 from devicecore.conformance.model import Failure, Severity, Skip, counted, needed, require, some
 from devicecore.domain.dra.answers import is_cdi_name
 

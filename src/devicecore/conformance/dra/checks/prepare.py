@@ -15,7 +15,7 @@ from devicecore.conformance.connection import CallFailedError
 from devicecore.conformance.dra.claims import Claim
 from devicecore.conformance.dra.driver import DriverUnderTest, devices_in
 from devicecore.conformance.dra.events import KILL, REBOOT
-from devicecore.conformance.dra.published import SliceDevice
+from devicecore.conformance.dra.pools import SliceDevice
 from devicecore.conformance.dra.steps import Parts, across, check
 from devicecore.conformance.model import Failure, Severity, Skip, counted, in_context, needed, require, some
 from devicecore.domain.text import foreign_text

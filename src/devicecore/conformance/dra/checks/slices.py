@@ -11,7 +11,7 @@ from typing import Any
 from devicecore.conformance.dra.checks.registration import is_valid_name
 from devicecore.conformance.dra.driver import DriverUnderTest
 from devicecore.conformance.dra.events import KILL, KUBELET_RESTART, QUIET, TERM
-from devicecore.conformance.dra.published import version_of
+from devicecore.conformance.dra.pools import version_of
 from devicecore.conformance.dra.steps import Parts, across, check
 from devicecore.conformance.model import Failure, Severity, Skip, counted, require, some
 from devicecore.testing.api_server import Answer, ApiError, Request

@@ -1,6 +1,6 @@
-"""How files get into a directory, seen by inotify: in one step, or piece by piece.
+"""Which files of a directory are written in place, seen by inotify.
 
-Law: what a process writes into a file that has its final name is seen, however short it takes.
+Law: a write into a file that already has its final name is noticed, even if it takes no time.
 """
 
 import ctypes
@@ -48,6 +48,6 @@ class WatchedDirectory:
                     _, _, _, length = _EVENT.unpack_from(data, start)
                     start += _EVENT.size + length
                     names.add(os.fsdecode(data[start - length : start].rstrip(b"\0")))
-        except BlockingIOError:  # that is all
+        except BlockingIOError:  # there are no more events
             pass
         return names
