@@ -30,9 +30,9 @@ How to add a check
 3. Name it in the `CHECKS` of its module, and the module in `checks/__init__.py`, where the order is chosen.
 4. Add a fault to `tests/conformance/faults/<group>.py`: a subclass of the good driver that fails this check alone.
 
-A check leaves nothing. Claims that it made with `driver.claim` are unprepared and deleted after it. What it does to the
-API server (`driver.api.inject`, `stop`) it undoes in a `finally`. A driver that has ended or is no longer registered is
-started again for the next check.
+A check leaves nothing. Claims that it made with `driver.claim` are unprepared and deleted after it. Faults of the API
+server end with the block of `driver.faults`, and its absence ends with that of `driver.without_api_server`. A driver
+that has ended or is no longer registered is started again for the next check.
 """
 
 from devicecore.conformance.dra.checks import CHECKS, CORE

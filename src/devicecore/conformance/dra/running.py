@@ -19,7 +19,7 @@ from devicecore.conformance.dra.kubelet import DriverInstance, DriverKubelet, id
 from devicecore.conformance.dra.processes import end_all
 from devicecore.conformance.dra.settings import DriverTestSettings
 from devicecore.conformance.model import Skip, counted
-from devicecore.testing.api_server import LocalApiServer
+from devicecore.testing.api_server import Fault, LocalApiServer
 from devicecore.testing.process import POD_UID, PluginProcess, StillRunningError
 
 T = TypeVar("T")
@@ -226,6 +226,26 @@ class RunningDriver:
             f"the {self.settings.budget:g} seconds of the run are over; devicecore conformance --only makes it alone"
         )
         raise Skip(reason)
+
+    # --- its API server -----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def faults(self, fault: Fault, *, verb: str, resource: str, times: int | None) -> Iterator[None]:
+        """Let the API server answer so many of these requests with a fault in this block; None means all."""
+        self.api.inject(fault, verb=verb, resource=resource, times=times)
+        try:
+            yield
+        finally:
+            self.api.clear_faults()
+
+    @contextmanager
+    def without_api_server(self) -> Iterator[None]:
+        """Stop the API server for this block."""
+        self.api.stop()
+        try:
+            yield
+        finally:
+            self.api.start()
 
     # --- registration -------------------------------------------------------------------------------------------------
 

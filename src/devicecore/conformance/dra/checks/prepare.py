@@ -5,9 +5,9 @@ Law: an answer is compared with the allocation in the status of the claim, and w
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any, NamedTuple
 
 from devicecore.adapters.grpc_unix.dra import calls
@@ -120,14 +120,9 @@ def require_alive(driver: DriverUnderTest, exits: int) -> None:
     require(not ended, f"the driver ended: {some(ended)}")
 
 
-@contextmanager
-def delayed_reads(driver: DriverUnderTest, seconds: float, times: int | None = None) -> Iterator[None]:
+def delayed_reads(driver: DriverUnderTest, seconds: float, times: int | None = None) -> AbstractContextManager[None]:
     """Let the API server answer reads of claims late."""
-    driver.api.inject(Delay(seconds), verb="get", resource="resourceclaims", times=times)
-    try:
-        yield
-    finally:
-        driver.api.clear_faults()
+    return driver.faults(Delay(seconds), verb="get", resource="resourceclaims", times=times)
 
 
 # --- one claim --------------------------------------------------------------------------------------------------------
@@ -514,12 +509,9 @@ def prepares_after_an_error_of_the_api_server(driver: DriverUnderTest) -> str:
     driver.require_preparing()
     claim = driver.claim(1)
     error = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "InternalError", "code": 500}
-    driver.api.inject(Answer(500, error), verb="get", resource="resourceclaims", times=None)
-    try:
-        with suppress(Failure):  # a driver may need to read the claim, or not
-            driver.prepared(claim)
-    finally:
-        driver.api.clear_faults()
+    fails = driver.faults(Answer(500, error), verb="get", resource="resourceclaims", times=None)
+    with fails, suppress(Failure):  # a driver may need to read the claim, or not
+        driver.prepared(claim)
     driver.prepared(claim)
     return "it was prepared when the API server answered"
 
@@ -533,13 +525,11 @@ def prepares_after_the_api_server_was_away(driver: DriverUnderTest) -> str:
     """A claim is prepared while the API server is away, and once more when it is back."""
     driver.require_preparing()
     claim = driver.claim(1)
-    driver.api.stop()
-    try:
-        driver.prepare(claim)
-    except CallFailedError as error:
-        require(error.code != "DEADLINE_EXCEEDED", f"while the API server was away, {error}")
-    finally:
-        driver.api.start()
+    with driver.without_api_server():
+        try:
+            driver.prepare(claim)
+        except CallFailedError as error:
+            require(error.code != "DEADLINE_EXCEEDED", f"while the API server was away, {error}")
     driver.prepared(claim)
     return "it was prepared when the API server was back"
 

@@ -293,11 +293,11 @@ def waits_between_connections_to_the_api_server(driver: DriverUnderTest) -> str:
 
 @contextmanager
 def _without_api_server(driver: DriverUnderTest) -> Iterator[None]:
-    driver.api.stop()
+    """Stop the API server for this block, and wait afterwards until the slices are complete."""
     try:
-        yield
+        with driver.without_api_server():
+            yield
     finally:
-        driver.api.start()
         driver.wait(driver.is_complete, driver.settings.republishing)
 
 

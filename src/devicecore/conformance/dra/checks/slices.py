@@ -424,12 +424,9 @@ def waits_for_a_late_api_server(driver: DriverUnderTest) -> str:
     _ = driver.catalogue
     driver.kill()
     driver.wipe()
-    driver.api.stop()
-    try:
+    with driver.without_api_server():
         driver.start()
         driver.wait(lambda: None, 3.0)
-    finally:
-        driver.api.start()
     if driver.process is None or driver.process.status is not None:
         driver.start()
     complete = driver.wait(driver.is_complete, driver.settings.republishing)

@@ -131,11 +131,8 @@ def unprepares_a_deleted_claim(driver: DriverUnderTest) -> str:
 def unprepares_without_the_api_server(driver: DriverUnderTest) -> str:
     """A claim is unprepared while the API server is away."""
     claim = driver.ready()
-    driver.api.stop()
-    try:
+    with driver.without_api_server():
         driver.unprepared(claim)
-    finally:
-        driver.api.start()
     return "it was unprepared"
 
 
