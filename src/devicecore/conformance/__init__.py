@@ -1,7 +1,7 @@
-"""Conformance checks: what Kubernetes expects of a device plugin, tested against a running one in any language.
+"""Conformance checks: what Kubernetes expects of a device plugin or a DRA driver, tested against a running one.
 
-`model`, `runner` and `reports` know checks, results and reports of anything. `device_plugin` has the checks for device
-plugins and runs them. It needs gRPC, so neither this package nor `devicecore.testing` imports it.
+`model`, `runner` and `reports` make checks of any subject. `device_plugin` has the checks for device plugins, and `dra`
+those for DRA drivers. Both need gRPC, so this package imports neither of them.
 """
 
 from devicecore.conformance.model import Abort, Check, Failure, Report, Result, Severity, Skip, Verdict, check

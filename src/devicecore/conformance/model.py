@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from attrs import field, frozen
 
 Subject = TypeVar("Subject")
-"""What is checked, such as a running device plugin, with the methods that the checks need."""
+"""What is checked, such as a running device plugin. It has the methods that its checks need."""
 
 
 MAX_ACTUAL = 3000
@@ -24,9 +24,9 @@ class Severity(Enum):
     MUST = "must"
     """Kubernetes cannot work with it, or containers get devices of others. A run with such a failure has failed."""
     SHOULD = "should"
-    """It works until something happens that does happen on real nodes."""
+    """It works, but not after every event that happens on real nodes."""
     INFO = "info"
-    """Good to know."""
+    """A failure breaks nothing, but its reason is worth knowing."""
 
 
 class Verdict(Enum):

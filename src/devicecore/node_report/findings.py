@@ -15,7 +15,7 @@ from devicecore.node_report.facts import Facts
 from devicecore.node_report.look import Source
 
 _MAX_NAMES = 5
-_MAX_NAME = 100  # characters of a device id, a pod's name and the like
+_MAX_NAME = 100  # characters of a device id or of the name of a pod or container
 
 
 @frozen

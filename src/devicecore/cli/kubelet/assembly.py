@@ -168,9 +168,9 @@ def _dra_parts(
 
 @contextmanager
 def watched(directory: Path, changed: signal.Signals) -> Iterator[None]:
-    """Have the kernel send `changed` when something in `directory` changes.
+    """Let the kernel send `changed` when something in `directory` changes.
 
-    Some file systems cannot do that; there, changes are seen at the next look.
+    Some file systems cannot do that. On these, changes are seen at the next look.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:

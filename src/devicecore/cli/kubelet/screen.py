@@ -1,6 +1,6 @@
 """How the state of `devicecore kubelet` is shown: on a terminal, as lines of JSON, in the log only, and in a file.
 
-Law: showing never delays the kubelet: readers that stall and disks that hang are waited for by other threads.
+Law: a reader that stalls or a disk that hangs does not delay the kubelet, because other threads wait for them.
 """
 
 import logging
@@ -29,7 +29,7 @@ MAX_LOG_LINE = 2_000
 
 _EVENTS = 8
 _PATIENCE = 0.5  # seconds to wait for readers at the end
-_DISK = 0.2  # seconds to wait for the disk, so that who reads a line finds the same in the file
+_DISK = 0.2  # seconds to wait for the disk, so that the reader of a line finds the same state in the file
 _OPEN, _CLOSE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # another screen without a cursor, and back
 _HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 
@@ -58,7 +58,7 @@ class Screen:
         """Show a state."""
 
     def handle(self, arrived: frozenset[signal.Signals]) -> bool:
-        """Act on signals; whether the state has to be shown again."""
+        """Act on signals; return whether the state has to be shown again."""
         return bool(arrived & {*self.signals})
 
     @property
@@ -154,7 +154,7 @@ class StateFile:
         threading.Thread(target=self._run, name="devicecore-state", daemon=True).start()
 
     def put(self, document: str, patience: float = _DISK) -> None:
-        """Have `document` written, and wait for it, but not longer than `patience` seconds."""
+        """Let the thread write `document`; wait until it is written, but at most `patience` seconds."""
         with self._changed:
             self._next = document
             self._changed.notify_all()
@@ -184,7 +184,7 @@ class StateFile:
 
 @contextmanager
 def logged(*, live: bool) -> Iterator[deque[str]]:
-    """Have the log on standard error or, with `live`, only as its last lines, which are what this gives."""
+    """Write the log to standard error; with `live`, only keep its last lines. The context gives these lines."""
     events: deque[str] = deque(maxlen=_EVENTS)
     logger = logging.getLogger("devicecore")
     before = logger.level
@@ -209,7 +209,7 @@ def _standard_error() -> Iterator[Callable[[str], None]]:
 
 
 class LineHandler(logging.Handler):
-    """Hands each record on as one printable line of bounded length, and a traceback as further lines."""
+    """Writes each record as one printable line of bounded length, and a traceback as further lines."""
 
     def __init__(self, write: Callable[[str], None], time_format: str | None = None) -> None:
         super().__init__()

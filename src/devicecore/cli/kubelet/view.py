@@ -36,7 +36,7 @@ _MAX_NAME = 253  # characters of a pod's or container's name
 class _Detail:
     """How much is drawn: lines of devices per row (None for all), whether each container has a line, and events.
 
-    It is never one line of devices, because the line that counts the hidden devices needs a second one.
+    `device_lines` is never 1, because a second line is needed to count the devices that are not drawn.
     """
 
     device_lines: int | None
@@ -51,13 +51,7 @@ _DETAILS = (
     _Detail(4, containers=False, events=3),
     _Detail(2, containers=False, events=2),
 )
-_UNITS = (
-    "line",
-    "pod",
-    "claim",
-    "problem",
-    "event",
-)  # what one line of each section stands for, used when lines are cut
+_UNITS = ("line", "pod", "claim", "problem", "event")  # what one line of each section shows
 _LEAST = _Detail(0, containers=False, events=1)
 
 
@@ -329,8 +323,8 @@ def _counts(devices: Sequence[DeviceState]) -> str:
         "unhealthy": sum(device.health == "Unhealthy" for device in devices),
         "listed by no plugin": sum(device.health == "Unknown" for device in devices),
     }
-    said = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count or what == "free")
-    return f"{said} of {len(devices):,}"
+    texts = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count or what == "free")
+    return f"{texts} of {len(devices):,}"
 
 
 def listed(start: str, items: Sequence[str], width: int) -> str:

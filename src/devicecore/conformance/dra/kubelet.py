@@ -138,7 +138,7 @@ class DriverInstance:
         return self._ask(calls.UNPREPARE_METHODS[service or self.service], claims, timeout)
 
     def get_info(self) -> pluginregistration.PluginInfo:
-        """Call GetInfo, as often as you like.
+        """Call GetInfo. It may be called any number of times.
 
         Raises:
             CallFailedError: it failed.
@@ -178,7 +178,7 @@ class DriverKubelet:
         self._watcher: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to look. What lies in the directory is found, too."""
+        """Begin to look. Sockets that are in the directory already are found, too."""
         self._stopped = threading.Event()
         self._watcher = threading.Thread(target=self._watch, args=(self._stopped,), name="conformance-watcher")
         self._watcher.start()
@@ -199,7 +199,7 @@ class DriverKubelet:
             instance.close()
 
     def disconnect(self) -> None:
-        """Take all sockets that are there for those of processes that have ended."""
+        """Treat all present sockets as left by processes that have ended."""
         for instance in self.instances:
             instance.is_gone = True
 

@@ -1,4 +1,4 @@
-"""The claims that pods of this node have asked to prepare: who uses them, and what drivers answered.
+"""The claims that pods of this node have asked to prepare: which pods use them, and what drivers answered.
 
 Law: a claim is in the cache from before its first driver is asked until after its last driver has released it. Only
 `leave` and `remove` take a pod out of a claim: the pod that they are called for.

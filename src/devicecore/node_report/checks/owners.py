@@ -1,4 +1,4 @@
-"""Checks of who holds what.
+"""Checks of the containers that hold devices.
 
 Law: a holder is not reported if a source that was not read could explain it.
 """

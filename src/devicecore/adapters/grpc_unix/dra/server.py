@@ -147,7 +147,7 @@ class ServedDriver:
         loop, self._loop = self._loop, None
         if loop is None:
             return
-        with suppress(LoopStoppedError):  # the program is ending, and the loop has seen to it
+        with suppress(LoopStoppedError):  # the program is ending, and the loop has closed the sockets
             loop.run(self._close())
         loop.release(self._close)
 

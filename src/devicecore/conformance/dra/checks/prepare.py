@@ -21,7 +21,7 @@ from devicecore.conformance.model import Failure, Severity, Skip, counted, in_co
 from devicecore.domain.text import foreign_text
 from devicecore.testing.api_server import Answer, Delay, Json
 
-MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
+MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
 OTHER_DRIVER = "other.example.com"
 _MANY = 8  # claims in one request

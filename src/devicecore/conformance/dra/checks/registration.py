@@ -22,7 +22,7 @@ from devicecore.conformance.model import Abort, Failure, Severity, Skip, counted
 from devicecore.system.sockets import MAX_SOCKET_PATH
 from devicecore.wire import pluginregistration
 
-MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
+MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
 MAX_NAME = 63
 """Characters of a driver's name (ResourceSlice, spec.driver)."""

@@ -16,7 +16,7 @@ from devicecore.conformance.dra.events import CORRUPTION
 from devicecore.conformance.dra.steps import Parts, across, check
 from devicecore.conformance.model import Failure, Severity, Skip, counted, in_context, require
 
-MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
+MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
 
 @check(

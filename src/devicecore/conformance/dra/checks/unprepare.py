@@ -25,7 +25,7 @@ from devicecore.conformance.dra.events import KILL, LOSS, REBOOT
 from devicecore.conformance.dra.steps import Parts, across, check
 from devicecore.conformance.model import Failure, Severity, Skip, counted, needed, require, some
 
-MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
+MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
 CONTRACT = (
     "NodeUnprepareResources is the opposite of NodePrepareResources. The same error handling rules apply. (dra/v1, "
