@@ -8,11 +8,12 @@ from pathlib import Path
 
 from devicecore.adapters.node_sources.kubelet_directory import MAX_CHECKPOINT_BYTES
 from devicecore.adapters.node_sources.large_documents import read_document_file
+from devicecore.adapters.node_sources.objects import items_of, reading
 from devicecore.domain.checkpoint import FileVerdict
 from devicecore.domain.dra.state_file import ClaimEntry, entries_of, judge
 from devicecore.domain.errors import MalformedCheckpointError
 from devicecore.node_report import ClaimsSeen, PreparedDeviceSeen, PublishedDeviceSeen, Reading
-from devicecore.system.documents import DocumentError, Value, described
+from devicecore.system.documents import Value, described
 from devicecore.system.files import read_file
 
 
@@ -43,10 +44,7 @@ def read_claims(path: str, *, may_be_absent: bool) -> Reading[ClaimsSeen]:
 
 def read_slices(path: str, node: str = "") -> Reading[tuple[PublishedDeviceSeen, ...]]:
     """The ResourceSlices in a file; if `node` is given, those of this node."""
-    try:
-        return Reading.of(path, slices_in(read_document_file(path), node))
-    except DocumentError as error:
-        return Reading(path, problem=str(error))
+    return reading(path, lambda: slices_in(read_document_file(path), node))
 
 
 def slices_in(document: Value, node: str = "") -> tuple[PublishedDeviceSeen, ...]:
@@ -55,12 +53,8 @@ def slices_in(document: Value, node: str = "") -> tuple[PublishedDeviceSeen, ...
     Raises:
         DocumentError: it is not a complete list of ResourceSlices.
     """
-    kind = document["kind"].text("")
-    if kind not in {"List", "ResourceSliceList"}:
-        document["kind"].refuse(f"expected a list of ResourceSlices, got {described(kind)}")
-    if rest := document["metadata"]["continue"].text(""):
-        document["metadata"]["continue"].refuse(f"the list is not complete: it goes on with {described(rest)}")
-    return tuple(device for item in document["items"].sequence() for device in _published(item, node))
+    items = items_of(document, "ResourceSlices", "ResourceSliceList")
+    return tuple(device for item in items for device in _published(item, node))
 
 
 def _published(item: Value, node: str) -> Iterator[PublishedDeviceSeen]:

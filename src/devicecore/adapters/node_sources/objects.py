@@ -3,7 +3,8 @@
 Law: a list of pods is read whole or not at all, because a pod that is left out would look like a pod that is gone.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from devicecore.adapters.node_sources.large_documents import parse_document, read_document_file
 from devicecore.domain.errors import InvalidQuantityError
@@ -15,27 +16,28 @@ from devicecore.system.documents import Data, DocumentError, Value, described
 _STATIC_UIDS = ("kubernetes.io/config.mirror", "kubernetes.io/config.hash")
 """Annotations that have the UID under which the kubelet knows a static pod (kubelet: `ConfigMirrorAnnotationKey`)."""
 
+Seen = TypeVar("Seen")
+
 
 def read_pods(path: str) -> Reading[tuple[PodSeen, ...]]:
     """The pods in a file."""
-    try:
-        return Reading.of(path, pods_in(read_document_file(path)))
-    except DocumentError as error:
-        return Reading(path, problem=str(error))
+    return reading(path, lambda: pods_in(read_document_file(path)))
 
 
 def read_node(path: str) -> Reading[NodeSeen]:
     """The Node object in a file, or the `node.json` of `devicecore kubelet`."""
-    try:
-        return Reading.of(path, node_in(read_document_file(path)))
-    except DocumentError as error:
-        return Reading(path, problem=str(error))
+    return reading(path, lambda: node_in(read_document_file(path)))
 
 
 def pods_of_bytes(data: bytes, place: str) -> Reading[tuple[PodSeen, ...]]:
     """The pods in a document that was read elsewhere."""
+    return reading(place, lambda: pods_in(parse_document(data, place)))
+
+
+def reading(place: str, read: Callable[[], Seen]) -> Reading[Seen]:
+    """What `read` returns, or why the document cannot be used."""
     try:
-        return Reading.of(place, pods_in(parse_document(data, place)))
+        return Reading.of(place, read())
     except DocumentError as error:
         return Reading(place, problem=str(error))
 
@@ -46,12 +48,21 @@ def pods_in(document: Value) -> tuple[PodSeen, ...]:
     Raises:
         DocumentError: it is not a complete list of pods.
     """
-    kind = document["kind"].text("")
-    if kind not in {"List", "PodList"}:
-        document["kind"].refuse(f"expected a list of pods (PodList or List), got {described(kind)}")
+    return tuple([_pod(item) for item in items_of(document, "pods", "PodList")])
+
+
+def items_of(document: Value, what: str, kind: str) -> Iterator[Value]:
+    """The items of a list of this kind, or of a List.
+
+    Raises:
+        DocumentError: it is no such list, or only a part of one.
+    """
+    actual = document["kind"].text("")
+    if actual not in {"List", kind}:
+        document["kind"].refuse(f"expected a list of {what} ({kind} or List), got {described(actual)}")
     if rest := document["metadata"]["continue"].text(""):
         document["metadata"]["continue"].refuse(f"the list is not complete: it goes on with {described(rest)}")
-    return tuple([_pod(item) for item in document["items"].sequence()])
+    yield from document["items"].sequence()
 
 
 def node_in(document: Value) -> NodeSeen:
