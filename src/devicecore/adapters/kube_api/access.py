@@ -45,7 +45,7 @@ class NodeNameError(SetUpError, ValueError):
 
 @frozen
 class Problem(Exception):  # noqa: N818 - it never leaves this adapter
-    """Why the node does not show what it should.
+    """Why a request to the API server failed, or why the node does not show what it should.
 
     Attributes:
         kind: problems of the same kind are logged once in a row.

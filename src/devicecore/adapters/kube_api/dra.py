@@ -196,7 +196,7 @@ class KubeApiSlices(_ApiServers):
 
     Args:
         node: the name of the node whose slices are deleted.
-        kubeconfig: as for `KubeApiClaims`, and so are the others.
+        kubeconfig: the kubeconfig, or what is used without one, as for `KubeApiClaims`.
         context: the context of the kubeconfig, if not its current one.
         timeout: seconds for a request with its whole answer.
         program_timeout: seconds for a program that gives credentials.

@@ -158,7 +158,7 @@ class KubeApiSlicePublisher:
         """Stop publishing; the slices stay. A second close does nothing.
 
         Args:
-                timeout: seconds for the request that is under way, after which it is ended.
+            timeout: seconds for the request that is under way, after which it is ended.
         """
         threads = (self._publisher, self._watcher)
         for thread in threads:
