@@ -67,7 +67,7 @@ faults: $(VENV)/.dev ## the faulty DRA drivers of all conformance checks, not on
 SEEDS ?= 0-119
 STEPS ?= 1000
 
-simulate: $(VENV)/.dev ## a node from a seed, 120,000 steps of SEEDS (0-119) and STEPS (1000): a minute or two
+simulate: $(VENV)/.dev ## a node from a seed, 120,000 steps of SEEDS (0-119) and STEPS (1000): two or three minutes
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --steps $(STEPS)
 
 storm: $(VENV)/.dev ## the tests of reliability in full: 10,000 registrations, 1,000 plugins, many crashes; some minutes
