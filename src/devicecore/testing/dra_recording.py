@@ -14,6 +14,7 @@ from devicecore.domain.dra.errors import DriverCallError
 from devicecore.domain.dra.model import ClaimRef, ClaimUid
 from devicecore.ports.drivers import DriverListener, DriverTransport
 from devicecore.testing.faults import Call, ManualClock, Script
+from devicecore.testing.recording import recording
 
 Result = TypeVar("Result")
 
@@ -61,13 +62,7 @@ class RecordingDriverTransport:
 
     def start(self, listener: DriverListener) -> None:
         """Start the recorded transport. An event is recorded after the listener has accepted it."""
-
-        def listen(event: DriverEvent) -> None:
-            listener(event)  # raises if the listener refuses a driver; then there was no registration to record
-            self._record.events.append(event)
-            self._notify()
-
-        self._transport.start(listen)
+        self._transport.start(recording(listener, self._record.events, self._notify))
 
     def stop(self) -> None:
         """Stop the recorded transport."""

@@ -15,6 +15,7 @@ from devicecore.domain.model import DeviceId, PluginId, Receipt
 from devicecore.ports.transport import Listener, PluginTransport
 
 Answer = TypeVar("Answer")
+Reported = TypeVar("Reported")
 
 
 @frozen
@@ -43,6 +44,19 @@ class Recording:
     calls: list[PluginCall] = field(factory=list)
 
 
+def recording(
+    listener: Callable[[Reported], object], events: list[Reported], recorded: Callable[[], None]
+) -> Callable[[Reported], None]:
+    """Return a listener that adds each event to `events` after `listener` has accepted it."""
+
+    def listen(event: Reported) -> None:
+        listener(event)  # raises if the listener refuses a registration; then there was none to record
+        events.append(event)
+        recorded()
+
+    return listen
+
+
 class RecordingTransport(PluginTransport):
     """Records another transport. `recorded` is called after each entry."""
 
@@ -53,13 +67,7 @@ class RecordingTransport(PluginTransport):
 
     def start(self, listener: Listener) -> None:
         """Start the recorded transport. An event is recorded after the listener has accepted it."""
-
-        def listen(event: Event) -> None:
-            listener(event)  # raises if the listener refuses a plugin; then there was no registration to record
-            self._record.events.append(event)
-            self._notify()
-
-        self._transport.start(listen)
+        self._transport.start(recording(listener, self._record.events, self._notify))
 
     def stop(self) -> None:
         """Stop the recorded transport."""

@@ -19,7 +19,7 @@ from devicecore.conformance.dra.allocator import (
     matches,
 )
 from devicecore.conformance.dra.environment import CLAIM_KINDS, DEVICE_CLASS, Environment
-from devicecore.conformance.dra.pools import SliceDevice
+from devicecore.conformance.dra.pools import Slice, SliceDevice
 from devicecore.conformance.dra.publishing import PublishingDriver
 from devicecore.conformance.dra.settings import DriverTestSettings
 from devicecore.conformance.dra.steps import DevicesInUse
@@ -99,7 +99,7 @@ class DriverWithClaims(PublishingDriver):
         Raises:
             Skip: there are none.
         """
-        slices = [one for pool in self.catalogue for one in pool.slices]
+        slices = self._slices
         found: list[SliceDevice] = []
         for device in self.usable_devices:
             if not device.body.get("consumesCounters") or fits_counters([*found, device], slices):
@@ -116,8 +116,7 @@ class DriverWithClaims(PublishingDriver):
         Raises:
             Skip: there is none.
         """
-        taken = {device.key for claim in self._all_claims for device in claim.devices}
-        taken |= {other_than.key} if other_than is not None else set()
+        taken = {device.key for device in (*self._taken, *([other_than] if other_than else []))}
         found = [
             device
             for device in self._prepare_allocation().oldest_first(self.allocatable_devices)
@@ -163,17 +162,10 @@ class DriverWithClaims(PublishingDriver):
         Raises:
             Skip: the published devices do not allow it.
         """
-        allocator, published = self._prepare_allocation(), self.devices
+        published = self.devices
         if spec is None:
             spec = self._spec(count if devices is None else len(devices))
-        slices = [one for pool in self.catalogue for one in pool.slices]
-        taken = [device for claim in self._all_claims for device in claim.devices]
-        try:
-            allocation = allocator.allocate(spec, devices or published, slices, taken)
-        except AllocationError as error:
-            reason = f"no claim can be allocated: {error}"
-            raise (DevicesInUse(reason) if taken else Skip(reason)) from None
-        return self.create_claim(spec, allocation, name=name)
+        return self.create_claim(spec, self._allocate(spec, devices or published, self._taken), name=name)
 
     def create_claim(self, spec: Json, allocation: Json | None, *, name: str = "") -> Claim:
         """Create a ResourceClaim with this status.allocation, or without any."""
@@ -206,12 +198,24 @@ class DriverWithClaims(PublishingDriver):
         Raises:
             Skip: that needs CEL.
         """
-        slices = [one for pool in self.catalogue for one in pool.slices]
+        return self._allocate(self.request(1), [device], ())
+
+    def _allocate(self, spec: Json, devices: Sequence[SliceDevice], taken: Sequence[SliceDevice]) -> Json:
         try:
-            return self._prepare_allocation().allocate(self.request(1), [device], slices, ())
+            return self._prepare_allocation().allocate(spec, devices, self._slices, taken)
         except AllocationError as error:
             reason = f"no claim can be allocated: {error}"
-            raise Skip(reason) from None
+            raise (DevicesInUse(reason) if taken else Skip(reason)) from None
+
+    @property
+    def _slices(self) -> list[Slice]:
+        """The slices of the catalogue."""
+        return [one for pool in self.catalogue for one in pool.slices]
+
+    @property
+    def _taken(self) -> list[SliceDevice]:
+        """The devices that claims of checks have now."""
+        return [device for claim in self._all_claims for device in claim.devices]
 
     def reallocate(self, claim: Claim, device: SliceDevice) -> None:
         """Allocate another device to a claim, as after its deallocation: it keeps its UID."""
