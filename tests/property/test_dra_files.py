@@ -11,6 +11,7 @@ from devicecore.domain.dra.claims import ClaimCache, ClaimInfo
 from devicecore.domain.dra.health import SECOND, DeviceHealth, DraHealth, HealthCache
 from devicecore.domain.dra.model import ClaimKey, ClaimUid, DriverName, PreparedDevice
 from devicecore.domain.dra.state_file import ClaimEntry, StateWriter
+from devicecore.domain.dra.state_verdict import judge
 from devicecore.domain.errors import CorruptCheckpointError, MalformedCheckpointError
 from devicecore.domain.model import PodUid
 
@@ -42,7 +43,7 @@ healths = st.builds(DeviceHealth, text, text, st.sampled_from(DraHealth), moment
 def test_claims_that_are_written_are_read_again(written: Sequence[ClaimEntry]) -> None:
     blob = state_file.encode(written)
     assert list(state_file.decode(blob).entries) == list(written)
-    assert state_file.judge(blob).verdict is FileVerdict.OK
+    assert judge(blob).verdict is FileVerdict.OK
 
 
 @given(st.lists(caches, max_size=5))
@@ -60,7 +61,7 @@ def test_a_cache_that_is_written_is_read_again(cache: ClaimCache) -> None:
 @given(st.binary(max_size=60))
 @example(b'{"Data":"{\\"ClaimInfoStateList\\":[{\\"PodUIDs\\":[]}]}","Checksum":0}')
 def test_any_bytes_have_one_verdict(blob: bytes) -> None:
-    report = state_file.judge(blob)
+    report = judge(blob)
     assert (report.verdict is FileVerdict.OK) is (not report.problem)
 
 

@@ -15,7 +15,8 @@ from devicecore.domain.text import counted, foreign_text
 
 if TYPE_CHECKING:
     from devicecore.domain.dra.state_difference import StateDifference
-    from devicecore.domain.dra.state_file import ClaimEntry, StateReport
+    from devicecore.domain.dra.state_file import ClaimEntry
+    from devicecore.domain.dra.state_verdict import StateReport
 
 
 @frozen
@@ -62,7 +63,8 @@ class ClaimsFile:
 
 def is_claims_file(path: str, blob: bytes | None) -> bool:
     """Whether a file is one of claims: by its content, or else by its name."""
-    from devicecore.domain.dra.state_file import FILE_NAME, is_file_of_claims
+    from devicecore.domain.dra.state_file import FILE_NAME
+    from devicecore.domain.dra.state_verdict import is_file_of_claims
 
     by_content = None if blob is None else is_file_of_claims(blob)
     return PurePath(path).name.startswith(FILE_NAME) if by_content is None else by_content
@@ -71,7 +73,8 @@ def is_claims_file(path: str, blob: bytes | None) -> bool:
 def examine_claims(path: str, blob: bytes | None) -> ClaimsFile:
     """Judge a file of claims."""
     from devicecore.domain.dra.state_difference import claim_warnings
-    from devicecore.domain.dra.state_file import entries_of, judge
+    from devicecore.domain.dra.state_file import entries_of
+    from devicecore.domain.dra.state_verdict import judge
     from devicecore.domain.errors import MalformedCheckpointError
 
     entries = None

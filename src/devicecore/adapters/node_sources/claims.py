@@ -10,7 +10,8 @@ from devicecore.adapters.node_sources.kubelet_directory import MAX_CHECKPOINT_BY
 from devicecore.adapters.node_sources.large_documents import read_document_file
 from devicecore.adapters.node_sources.objects import items_of, reading
 from devicecore.domain.checkpoint import FileVerdict
-from devicecore.domain.dra.state_file import ClaimEntry, entries_of, judge
+from devicecore.domain.dra.state_file import ClaimEntry, entries_of
+from devicecore.domain.dra.state_verdict import judge
 from devicecore.domain.errors import MalformedCheckpointError
 from devicecore.node_report import ClaimsSeen, PreparedDeviceSeen, PublishedDeviceSeen, Reading
 from devicecore.system.documents import Value, described

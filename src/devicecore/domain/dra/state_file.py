@@ -4,7 +4,7 @@ Laws: equal claims in equal order give equal bytes, and they are the bytes that 
 what a kubelet from 1.32 on would have read, or a `CheckpointError` where it would have refused to start.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import compress
 from operator import is_not
@@ -13,7 +13,7 @@ from zlib import crc32
 
 from attrs import define, evolve, field, frozen
 
-from devicecore.domain.checkpoint.go_json import Json, Object, parse
+from devicecore.domain.checkpoint.go_json import Json, parse
 from devicecore.domain.checkpoint.go_text import json_text
 from devicecore.domain.checkpoint.go_values import (
     Fields,
@@ -28,7 +28,6 @@ from devicecore.domain.checkpoint.go_values import (
     into_uint,
     new_strings,
 )
-from devicecore.domain.checkpoint.verdict import FileVerdict
 from devicecore.domain.dra.claims import ClaimCache, ClaimInfo
 from devicecore.domain.dra.model import ClaimKey, ClaimUid, DriverName, PreparedDevice
 from devicecore.domain.errors import CorruptCheckpointError, MalformedCheckpointError
@@ -361,47 +360,3 @@ _DATA_FIELDS: Fields = fields_of(
 _FILE_FIELDS: Fields = fields_of(
     {"Data": ("data", into_string), "Checksum": ("checksum", partial(into_uint, allowed=_UINT32))}
 )
-
-
-def is_file_of_claims(blob: bytes) -> bool | None:
-    """Whether a file is one of claims, and not a checkpoint of device plugins; None if its content does not say.
-
-    In a file of claims `Data` is a text, in a checkpoint an object.
-    """
-    try:
-        document = parse(blob)
-    except MalformedCheckpointError:
-        return None
-    if not isinstance(document, Object):
-        return None
-    fields = {name.lower(): value for name, value in document}
-    if "data" in fields and fields["data"] is not None:
-        return isinstance(fields["data"], str)
-    return True if isinstance(fields.get("entries"), list) else None
-
-
-# --- judging ---------------------------------------------------------------------------------------------------------
-
-
-@frozen
-class StateReport:
-    """A verdict on a file with its reasons. Unknown values are None, and `problem` is empty if nothing is wrong."""
-
-    verdict: FileVerdict
-    stored: int | None = None
-    computed: int | None = None
-    entries: Sequence[ClaimEntry] | None = None
-    problem: str = ""
-
-
-def judge(blob: bytes | None) -> StateReport:
-    """Examine a file without using it; None is no file. It never raises."""
-    if blob is None:
-        return StateReport(FileVerdict.ABSENT, problem="there is no file of claims")
-    try:
-        found = decode(blob)
-    except MalformedCheckpointError as error:
-        return StateReport(FileVerdict.MALFORMED, problem=error.problem)
-    except CorruptCheckpointError as error:
-        return StateReport(FileVerdict.CHECKSUM, error.stored, error.computed, problem=str(error))
-    return StateReport(FileVerdict.OK, found.stored, found.computed, found.entries)
