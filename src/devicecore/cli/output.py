@@ -1,6 +1,6 @@
 """What commands print: text for people, one JSON document for programs.
 
-Law: a file's content cannot play tricks on a terminal, and output that is not for a terminal has no colours.
+Law: text from a file cannot control the terminal, and output that is not for a terminal has no colours.
 """
 
 import json

@@ -71,7 +71,7 @@ Fault = Answer | Drop | Hang | Delay | RunFirst | Chunks
 class PlannedFault:
     """A fault for the next `times` requests with this verb and resource; an empty one stands for every.
 
-    With `every`, only each such request in `every` is met: 2 is every second one.
+    If `every` is 2, only every second one of these requests has the fault, and so on.
     """
 
     fault: Fault

@@ -1,7 +1,7 @@
 """Objects over HTTP: connections, requests and answers.
 
-Law: every request is answered with an object, a list, a stream of events or a Status; a request that is none of the
-API's is refused with the sentence that kube-apiserver has for it.
+Law: every request is answered with an object, a list, a stream of events or a Status. A request that the API does not
+have is refused in the words of kube-apiserver.
 """
 
 import json
@@ -55,7 +55,7 @@ class HttpServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), Handler)
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a connection. Its TLS handshake is left to its own thread, since it may fail and take long."""
+        """Accept a connection. Its own thread makes the TLS handshake, because that may fail and take long."""
         connection, address = super().get_request()
         connection.settimeout(IDLE_SECONDS)
         if self._context is not None:
@@ -93,7 +93,7 @@ class HttpServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002 - as in the standard library
-        """Record a bug of the server. An OSError is none: it means that the connection has ended."""
+        """Record a bug of the server. An OSError is no bug: the connection has ended."""
         error = sys.exception()
         if error is not None and not isinstance(error, OSError):
             self.api.bugs.append(error)
@@ -208,7 +208,7 @@ class Handler(BaseHTTPRequestHandler):
         return evolve(request, body=parsed(body, headers.get("Content-Type", JSON))), target
 
     def _length(self) -> int:
-        """The bytes of the body. If that cannot be said, the connection ends, because its next bytes mean nothing."""
+        """The bytes of the body. If they are not known, the connection ends, because no next request can be found."""
         length = self.headers.get("Content-Length") or "0"
         is_number = length.isascii() and length.isdigit()
         if is_number and len(length) <= len(str(MAX_BODY)) and int(length) <= MAX_BODY:
@@ -222,9 +222,9 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         raise refusal
 
-    def _send(self, code: int, said: Any, extra: Mapping[str, str]) -> None:  # noqa: ANN401 - JSON or text
-        text = isinstance(said, str)
-        body = said.encode() if text else b"" if said is None else json.dumps(said).encode()
+    def _send(self, code: int, answer: Any, extra: Mapping[str, str]) -> None:  # noqa: ANN401 - JSON or text
+        text = isinstance(answer, str)
+        body = answer.encode() if text else b"" if answer is None else json.dumps(answer).encode()
         self.send_response(code)
         for key, value in {"Content-Type": "text/plain" if text else JSON, **extra}.items():
             if value:

@@ -223,8 +223,8 @@ def _one_of(present: Collection[str], allowed: Collection[str], field: str) -> I
     if not present:
         yield required(field, f"exactly one of {names} is required")
     elif len(present) > 1:
-        said = "{" + ", ".join(present) + "}"
-        yield invalid_value(field, said, f"exactly one of {names} is required, but multiple fields are set")
+        fields = "{" + ", ".join(present) + "}"
+        yield invalid_value(field, fields, f"exactly one of {names} is required, but multiple fields are set")
 
 
 def _whole(value: object) -> bool:

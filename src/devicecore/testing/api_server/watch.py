@@ -1,7 +1,7 @@
-"""The events that a client gets which watches objects.
+"""The events that a client gets if it watches objects.
 
-Law: a watch sends what is there at its request, if it is asked to, and then every later event that its selectors let
-through, once and in order. If the history no longer reaches back far enough, it says so and ends.
+Law: a watch sends the present objects, if the client asks for them, and then every later event that matches its
+selectors, once and in order. If the history no longer reaches back far enough, it says so and ends.
 """
 
 from collections.abc import Iterator, Mapping
