@@ -44,6 +44,7 @@ class ClaimedHardware:
         self._by_address: dict[str, tuple[Device, str]] = {}
         self._by_identifier: dict[str, tuple[Device, str]] = {}
         self._by_name: dict[str, list[Device]] = {}
+        self._found_by_name: dict[tuple[str, str], Device | None] = {}
         self._by_cdi: dict[str, Device] = {}
         for key, (device, _) in self._prepared.items():
             self._index(key, device, published.get(key))
@@ -64,13 +65,21 @@ class ClaimedHardware:
             return self._same(*self._by_address[address])
         if id_ in self._by_identifier:
             return self._same(*self._by_identifier[id_])
-        for key in self._by_name.get(id_.lower(), ()):
-            if _is_one_vendor(resource, key[0]):
-                return self._same(key, f"both are called {id_}, and resource and driver are of one vendor")
+        key = self._of_one_vendor(resource, id_.lower())
+        if key is not None:
+            return self._same(key, f"both are called {id_}, and resource and driver are of one vendor")
         for name in cdi_devices:
             if name in self._by_cdi:
                 return self._same(self._by_cdi[name], f"both were given as the CDI device {name}")
         return None
+
+    def _of_one_vendor(self, resource: str, name: str) -> Device | None:
+        """The device of this name whose driver is of the resource's vendor; ids of replicas all have one name."""
+        if (resource, name) not in self._found_by_name:
+            named = self._by_name.get(name, ())
+            found = next((key for key in named if _is_one_vendor(resource, key[0])), None)
+            self._found_by_name[resource, name] = found
+        return self._found_by_name[resource, name]
 
     def _same(self, key: Device, because: str) -> SameDevice:
         device, sources = self._prepared[key]

@@ -4,6 +4,7 @@ Laws: a holder that no second source confirms is `unknown`, not `live`. A device
 and the pod-resources API were both read and neither names a holder.
 """
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from enum import Enum
@@ -57,10 +58,7 @@ class Owner:
     @property
     def is_reusable(self) -> bool:
         """Whether the container is known to be an init container that ends."""
-        if self.pod is None:
-            return False
-        pod = self.pod.pod
-        return any(pod.is_reusable(one) for one in pod.init_containers if one.name == self.container)
+        return self.pod is not None and self.container in self.pod.reusable
 
 
 @frozen
@@ -203,12 +201,11 @@ class Facts:
     @cached_property
     def holders(self) -> Mapping[tuple[str, str], tuple[Owner, ...]]:
         """The owners of each (resource, device)."""
-        found: dict[tuple[str, str], tuple[Owner, ...]] = {}
+        found: dict[tuple[str, str], list[Owner]] = {}
         for allocation in self.allocations:
             for device in allocation.devices:
-                key = allocation.resource, device
-                found[key] = (*found.get(key, ()), allocation.owner)
-        return found
+                found.setdefault((allocation.resource, device), []).append(allocation.owner)
+        return {key: tuple(owners) for key, owners in found.items()}
 
     @cached_property
     def in_use(self) -> Mapping[str, AbstractSet[str]]:
@@ -269,6 +266,15 @@ class Facts:
             for device in ids:
                 known.setdefault(device, {})[resource] = None
         return tuple((plugin, _resources_of(plugin, known)) for plugin in self.look.plugins.value or ())
+
+    @cached_property
+    def sockets_of(self) -> Mapping[str, tuple[str, ...]]:
+        """The sockets of the plugins that may serve each resource."""
+        found: dict[str, list[str]] = {}
+        for plugin, resources in self.served_by:
+            for resource in resources:
+                found.setdefault(resource, []).append(plugin.socket)
+        return {resource: tuple(sockets) for resource, sockets in found.items()}
 
     @cached_property
     def listed(self) -> Mapping[str, Mapping[str, Health]]:
@@ -356,30 +362,36 @@ def _resources_of(plugin: PluginSeen, known: Mapping[str, Mapping[str, None]]) -
     return tuple(sorted(resource for resource, count in shared.items() if count == most))
 
 
+_Place = tuple[str, str]  # namespace and name of a pod
+
+
 class _ApiAllocations:
     """The holdings of the pod-resources API, and which of them the checkpoint has too."""
 
     def __init__(self, api: PodResourcesSeen | None) -> None:
         self._holdings = api.holdings if api else ()
-        self._by_device: dict[tuple[str, str, str], list[int]] = {}
         self._matched: list[set[str]] = [set() for _ in self._holdings]
+        # The numbers of the holdings of a device, for any pod (None) and for each. A number is taken from both once.
+        self._waiting: dict[tuple[_Place | None, str, str, str], deque[int]] = {}
         for number, holding in enumerate(self._holdings):
             for device in holding.devices:
-                self._by_device.setdefault((holding.container, holding.resource, device), []).append(number)
+                for place in (None, (holding.namespace, holding.pod)):
+                    key = place, holding.container, holding.resource, device
+                    self._waiting.setdefault(key, deque()).append(number)
 
     def match(
         self, owner: Owner, resource: str, devices: Mapping[str, tuple[int, ...]], pod: PodSeen | None
     ) -> dict[str, tuple[str, str]]:
         """The devices of an entry that the answer has too, each with namespace and name of its pod."""
+        wanted = None if pod is None else (pod.pod.namespace, pod.pod.name)
         places = {}
         for device in devices:
-            for number in self._by_device.get((owner.container, resource, device), ()):
-                holding = self._holdings[number]
-                place = holding.namespace, holding.pod
-                if (pod is None or place == (pod.pod.namespace, pod.pod.name)) and device not in self._matched[number]:
+            waiting = self._waiting.get((wanted, owner.container, resource, device))
+            while waiting and device not in places:
+                number = waiting.popleft()
+                if device not in self._matched[number]:
                     self._matched[number].add(device)
-                    places[device] = place
-                    break
+                    places[device] = self._holdings[number].namespace, self._holdings[number].pod
         return places
 
     def unmatched(self, pods: Mapping[tuple[str, str], PodSeen]) -> Iterator[AllocationSeen]:

@@ -5,6 +5,7 @@ Law: a source that could not be read has no value, but a reason. It is never tak
 
 from collections.abc import Mapping
 from enum import Enum
+from functools import cached_property
 from typing import Generic, TypeVar
 
 from attrs import field, frozen
@@ -175,6 +176,11 @@ class PodSeen:
     pod: Pod
     phase: str = ""
     other_uids: tuple[str, ...] = ()
+
+    @cached_property
+    def reusable(self) -> frozenset[str]:
+        """The init containers that end, so that later containers may reuse their devices (kubelet.md 5.2)."""
+        return frozenset(one.name for one in self.pod.init_containers if not one.restartable)
 
     @property
     def has_ended(self) -> bool:

@@ -130,7 +130,7 @@ def _holders(facts: Facts, resource: str, devices: list[str]) -> tuple[Evidence,
 
 
 def _sockets(facts: Facts, resource: str) -> str:
-    return ", ".join(name(plugin.socket) for plugin, resources in facts.served_by if resource in resources)
+    return ", ".join(map(name, facts.sockets_of.get(resource, ())))
 
 
 def _them(devices: list[str]) -> str:

@@ -85,7 +85,8 @@ def _is_missing_in_the_answer(facts: Facts, owner: Owner, alive: set[str]) -> bo
 
 def _exclude_each_other(owners: tuple[Owner, ...]) -> bool:
     """Whether these owners may not hold one device together (kubelet.md 5.2)."""
-    if any(one.is_of_another_pod(other) for one, other in combinations(owners, 2)):
+    pods = {(id(one.pod), one.uid, one.identity): one for one in owners}  # many containers may be of one pod
+    if any(one.is_of_another_pod(other) for one, other in combinations(pods.values(), 2)):
         return True
     pod = owners[0].pod
     if pod is None:

@@ -29,12 +29,13 @@ def socket_without_resource(facts: Facts) -> Iterator[Found]:
     if (file is None or (facts.file and facts.data is None)) and (api is None or api.allocatable is None):
         return  # what is registered is not known
     if facts.look.plugins.value is not None:
+        registered = _registered(facts)
         for plugin, resources in facts.served_by:
             if _should_be_registered(plugin, certain=facts.data is not None):
                 known = any(resource in facts.registered or resource in facts.allocatable for resource in resources)
                 held = any(resource in facts.in_use for resource in resources)
                 if not known and not held:
-                    yield _not_registered(facts, plugin)
+                    yield _not_registered(plugin, registered)
         return
     sockets = facts.look.sockets.value
     if sockets and sockets.kubelet and sockets.plugins and not any(facts.registered.values()) and not facts.resources:
@@ -48,14 +49,14 @@ def _should_be_registered(plugin: PluginSeen, *, certain: bool) -> bool:
     return any(health is Health.HEALTHY and (certain or topology != ()) for health, topology in states)
 
 
-def _not_registered(facts: Facts, plugin: PluginSeen) -> Found:
+def _not_registered(plugin: PluginSeen, registered: Evidence) -> Found:
     ids = [*(plugin.devices.ids if plugin.devices else ())]
     sentence = (
         f"The plugin at {name(plugin.socket)} lists {counted(len(ids), 'device')} ({names(ids)}), but the kubelet has "
         "registered none of them."
     )
     listed = Evidence(Source.PLUGINS, f"{name(plugin.socket)}: {names(ids)}")
-    return Found(sentence, (listed, _registered(facts)), devices=tuple(ids))
+    return Found(sentence, (listed, registered), devices=tuple(ids))
 
 
 def resource_without_socket(facts: Facts) -> Iterator[Found]:
@@ -70,12 +71,12 @@ def resource_without_socket(facts: Facts) -> Iterator[Found]:
     if plugins is not None and any(not plugin.devices and not plugin.resource for plugin in plugins):
         return  # what such a plugin serves is not known
     served = {resource for _, resources in facts.served_by for resource in resources}
+    there = Evidence(Source.SOCKETS, names(present) if present else "no sockets of plugins")
     for resource in sorted({*facts.registered, *facts.allocatable} - served):
         ids = {*facts.registered.get(resource, ()), *facts.allocatable.get(resource, ())}
         in_use = facts.in_use.get(resource, ())
         if ids or in_use:
             sentence = f"No socket in the kubelet's directories is that of a plugin for {name(resource)}."
-            there = Evidence(Source.SOCKETS, names(present) if present else "no sockets of plugins")
             yield Found(sentence, (there, _registered(facts, resource)), resource, tuple(sorted(ids | {*in_use})))
 
 
