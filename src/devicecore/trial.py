@@ -125,7 +125,26 @@ _Attempt = tuple[Change, TrialNode, Pod]
 
 
 def _first_that_helps(attempts: Iterator[_Attempt]) -> Change | None:
-    return next((change for change, node, pod in attempts if _fits(node.admit(pod))), None)
+    return next((change for change, node, pod in attempts if _has_enough(node, pod) and _fits(node.admit(pod))), None)
+
+
+def _has_enough(node: TrialNode, pod: Pod) -> bool:
+    """Whether the node has as many free healthy devices as the pod needs at least; only then a trial is worth its time.
+
+    The app containers of a pod share no devices. If the pod holds devices already, it may need no others.
+    """
+    if pod.claimed or any(one.key.pod == pod.uid for one in node.allocations):
+        return True
+    for name in _wanted(node, pod):
+        together = sum(container.limits.get(name, 0) for container in pod.containers)
+        needed = max((together, *(container.limits.get(name, 0) for container in pod.init_containers)))
+        healthy = {device.id for device in node.devices.get(name, ()) if device.health is Health.HEALTHY}
+        for held in node.allocations:
+            if held.resource == name:
+                healthy.difference_update(held.numa_nodes)
+        if name in node.devices and len(healthy) < needed:
+            return False
+    return True
 
 
 def _wanted(node: TrialNode, pod: Pod) -> tuple[ResourceName, ...]:

@@ -2,8 +2,21 @@
 
 import pytest
 
-from devicecore import Admitted, Container, Device, DeviceId, Health, NumaNode, Pod, PodUid, Policy, Refused, Topology
-from devicecore.domain.admission import NotReady
+from devicecore import (
+    Admitted,
+    Container,
+    Device,
+    DeviceId,
+    Health,
+    NumaNode,
+    Pod,
+    PodUid,
+    Policy,
+    Refused,
+    Topology,
+    trial,
+)
+from devicecore.domain.admission import NotReady, Verdict
 from devicecore.domain.ledger import Allocation
 from devicecore.domain.model import ContainerKey, Receipt, ResourceName
 from devicecore.plugins.simulated import simulated_devices
@@ -55,6 +68,39 @@ def test_the_smallest_changes_are_found_by_trial() -> None:
         "pod one ends",
         "the node gets one more healthy device of example.com/gpu",
     ]
+
+
+def test_changes_after_which_there_is_too_little_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial on a large node takes long, and there are hundreds of changes."""
+    tried: list[TrialNode] = []
+    admit = TrialNode.admit
+
+    def admitting(self: TrialNode, pod: Pod) -> Verdict:
+        tried.append(self)
+        return admit(self, pod)
+
+    monkeypatch.setattr(TrialNode, "admit", admitting)
+    devices = simulated_devices("gpu", 40, unhealthy=[3, 4])
+    node = TrialNode("n", {GPU: devices}, [allocation(f"p{number}", f"gpu-{number}") for number in range(40)])
+    release, addition = sentences(node, pod(20))
+    assert release.startswith("these 20 pods end: p39, p38, ")
+    assert addition == "the node gets 20 more healthy devices of example.com/gpu"
+    assert len(tried) == 3
+
+
+@pytest.mark.parametrize(
+    ("limits", "init_limits", "holder"),
+    [([2], [], "none"), ([1, 1], [2, 1], "none"), ([0], [], "other"), ([2], [], "new"), ([1, 1], [2], "new")],
+)
+def test_no_pod_that_fits_is_taken_for_one_that_cannot_fit(
+    limits: list[int], init_limits: list[int], holder: str
+) -> None:
+    """Containers reuse devices of init containers, and a pod keeps the devices that it holds."""
+    held = [allocation(holder, "gpu-0", "gpu-1")] if holder != "none" else []
+    node = TrialNode("n", {GPU: simulated_devices("gpu", 2)}, held)
+    containers = [Container(name, {GPU: limit}) for name, limit in zip(("app", "other"), limits, strict=False)]
+    inits = [Container(f"i{number}", {GPU: limit}) for number, limit in enumerate(init_limits)]
+    assert trial._has_enough(node, Pod(PodUid("new"), containers=containers, init_containers=inits))  # noqa: SLF001 - what a search may leave out
 
 
 def test_several_pods_end_if_one_is_not_enough() -> None:
