@@ -20,7 +20,8 @@ from devicecore.domain.dra.slices import (
     canonical,
     changes,
 )
-from devicecore.testing.api_server import rules
+from devicecore.testing.api_server.causes import subdomain_causes
+from devicecore.testing.api_server.slice_rules import slice_causes
 
 DRIVER, NODE, NODE_UID = DriverName("gpu.example.com"), "worker-1", "node-uid"
 
@@ -45,7 +46,7 @@ class Server:
         """Make the changes; after so many writes the driver is killed. Whether there was anything to do."""
         needed = changes(pool, NODE_UID, self.slices.values(), least_generation=least)
         for body in (*needed.create, *needed.update):
-            assert list(rules.slice_causes(dict(body), None)) == []
+            assert list(slice_causes(dict(body), None)) == []
             if writes:
                 written = slice_of(body)
                 self.slices[written.name] = written
@@ -165,8 +166,8 @@ def test_the_longest_names_make_valid_slices() -> None:
     pool = DevicePool(DriverName("d" * 63), node, node, (PublishedDevice("x" * 63),))
     (body,) = changes(pool, NODE_UID, ()).create
     (name,) = pool.slices()
-    assert list(rules.slice_causes(dict(body), None)) == []
-    assert list(rules.subdomain_causes(name, "metadata.name")) == []
+    assert list(slice_causes(dict(body), None)) == []
+    assert list(subdomain_causes(name, "metadata.name")) == []
 
 
 @pytest.mark.parametrize(
@@ -208,7 +209,7 @@ def test_values_of_every_type_are_accepted_by_the_api_server() -> None:
     )
     device = PublishedDevice("a", device.attributes, {"memory": "16Gi"})
     (body,) = changes(DevicePool(DRIVER, NODE, NODE, (device,)), NODE_UID, ()).create
-    assert list(rules.slice_causes(dict(body), None)) == []
+    assert list(slice_causes(dict(body), None)) == []
     assert device.as_json()["attributes"] == {
         "b": {"bool": True},
         "i": {"int": -1},

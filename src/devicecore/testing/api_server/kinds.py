@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 
 from attrs import field, frozen
 
-from devicecore.testing.api_server import rules
+from devicecore.testing.api_server import claim_rules, slice_rules
+from devicecore.testing.api_server.causes import label_causes, no_causes, subdomain_causes
 from devicecore.testing.api_server.status import ApiError, Cause, Json, bad_request
 
 Rules = Callable[[Json, Json | None], Iterator[Cause]]
@@ -28,8 +29,8 @@ class Kind:
     has_status: bool = False
     has_generation: bool = False
     selectable: tuple[str, ...] = ("metadata.name",)
-    causes: Rules = field(default=rules.no_causes, eq=False)
-    status_causes: Callable[[Json, Json], Iterator[Cause]] = field(default=rules.no_causes, eq=False)
+    causes: Rules = field(default=no_causes, eq=False)
+    status_causes: Callable[[Json, Json], Iterator[Cause]] = field(default=no_causes, eq=False)
 
     @property
     def resource(self) -> str:
@@ -48,7 +49,7 @@ class Kind:
 
     def name_causes(self, name: str) -> Iterator[Cause]:
         """What is wrong with the name of an object."""
-        check = rules.label_causes if self.plural == "namespaces" else rules.subdomain_causes
+        check = label_causes if self.plural == "namespaces" else subdomain_causes
         yield from check(name, "metadata.name")
 
     def unknown_selector(self, path: str, api_version: str) -> ApiError:
@@ -80,7 +81,7 @@ KINDS = (
         RESOURCE_GROUP,
         has_generation=True,
         selectable=("metadata.name", "spec.nodeName", "spec.driver"),
-        causes=rules.slice_causes,
+        causes=slice_rules.slice_causes,
     ),
     Kind(
         "ResourceClaim",
@@ -89,8 +90,8 @@ KINDS = (
         namespaced=True,
         has_status=True,
         selectable=_NAMED,
-        causes=rules.claim_causes,
-        status_causes=rules.claim_status_causes,
+        causes=claim_rules.claim_causes,
+        status_causes=claim_rules.claim_status_causes,
     ),
     Kind(
         "ResourceClaimTemplate",
@@ -98,9 +99,9 @@ KINDS = (
         RESOURCE_GROUP,
         namespaced=True,
         selectable=_NAMED,
-        causes=rules.template_causes,
+        causes=claim_rules.template_causes,
     ),
-    Kind("DeviceClass", "deviceclasses", RESOURCE_GROUP, has_generation=True, causes=rules.class_causes),
+    Kind("DeviceClass", "deviceclasses", RESOURCE_GROUP, has_generation=True, causes=claim_rules.class_causes),
 )
 
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 from attrs import frozen
 
-from devicecore.testing.api_server import fields, rules, status
+from devicecore.testing.api_server import claim_rules, fields, status
 from devicecore.testing.api_server.kinds import KINDS, NAMESPACE, Kind
 from devicecore.testing.api_server.quantities import canonical_quantities
 from devicecore.testing.api_server.selectors import Selector
@@ -435,9 +435,9 @@ def _drop_stale_device_statuses(before: Json, after: Json) -> None:
     written, known = (((of.get("status") or {}).get("devices") or []) for of in (after, before))
     if written and (before.get("status") or {}).get("allocation") != after["status"].get("allocation"):
         results = ((after["status"].get("allocation") or {}).get("devices") or {}).get("results") or []
-        allocated = [rules.device_key(result) for result in results]
+        allocated = [claim_rules.device_key(result) for result in results]
         after["status"]["devices"] = [
-            entry for entry in written if entry not in known or rules.device_key(entry) in allocated
+            entry for entry in written if entry not in known or claim_rules.device_key(entry) in allocated
         ]
 
 

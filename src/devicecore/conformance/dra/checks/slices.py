@@ -15,8 +15,8 @@ from devicecore.conformance.dra.pools import version_of
 from devicecore.conformance.dra.steps import Parts, across, check
 from devicecore.conformance.model import Failure, Severity, Skip, counted, require, some
 from devicecore.testing.api_server import Answer, ApiError, Request
-from devicecore.testing.api_server.rules import slice_causes
 from devicecore.testing.api_server.shapes import wrong_types
+from devicecore.testing.api_server.slice_rules import slice_causes
 from devicecore.testing.api_server.versions import as_kept
 
 MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
