@@ -83,7 +83,13 @@ def start(options: KubeletOptions, sink: LoggedSink, wake: Callable[[], None], l
     root, metrics = options.root, _metrics(options.metrics_port, last_to_first)
     check_directory(root, allow_shared=options.shared)
     pods = None if options.manifests is None else ManifestPods(options.manifests, root / PODS_NAME)
-    claims = NodeClaims(lambda: _dra_parts(options, pods, metrics, claims.notify), wake)
+
+    def make_dra() -> DraParts:
+        from devicecore.cli.kubelet import dra
+
+        return dra.make(options, pods, metrics, claims.notify)
+
+    claims = NodeClaims(make_dra, wake)
     manager = _manager(options, sink, pods, metrics, claims)
     starter = PodStarter(manager, pods, claims, wake)
     manager.start()
@@ -142,28 +148,6 @@ def _manager(
         metrics.count_devices(lambda: manager.state)
         metrics.count_sink_problems(lambda: sink.problem)
     return manager
-
-
-def _dra_parts(
-    options: KubeletOptions,
-    pods: ManifestPods | None,
-    metrics: "PrometheusMetrics | None",
-    observer: Callable[[object], None],
-) -> DraParts:
-    """Make the DRA manager, which reads claims and deletes slices on the API server if there is one."""
-    from devicecore.cli.kubelet import dra
-
-    with ExitStack() as closing:
-        server, slices = None, None
-        if options.has_server:
-            from devicecore.adapters.kube_api.dra import KubeApiClaims, KubeApiSlices
-
-            server = closing.enter_context(KubeApiClaims(kubeconfig=options.kubeconfig, context=options.context))
-            if options.deletes_slices:
-                slices = KubeApiSlices(options.node_name, kubeconfig=options.kubeconfig, context=options.context)
-                closing.enter_context(slices)
-        made = dra.DraSettings(options.root / CLAIMS_NAME, pods, server, slices, metrics)
-        return dra.make(made, observer, closing.pop_all())
 
 
 @contextmanager

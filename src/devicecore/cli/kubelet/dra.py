@@ -5,7 +5,6 @@ the same name on the API server.
 """
 
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attrs import frozen
@@ -14,12 +13,13 @@ from devicecore.adapters.file import FileStore
 from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
 from devicecore.adapters.manifests import ManifestPods
 from devicecore.cli.kubelet.claims import DraParts
+from devicecore.cli.kubelet.options import KubeletOptions
 from devicecore.domain.dra.errors import ClaimSourceError
 from devicecore.domain.dra.model import ClaimKey, ResourceClaim
+from devicecore.domain.dra.state_file import FILE_NAME
 from devicecore.dra_manager import DraManager
 from devicecore.ports.claims import ClaimSource
 from devicecore.ports.dra_observer import DraObserver
-from devicecore.ports.slices import ResourceSlices
 
 if TYPE_CHECKING:
     from devicecore.adapters.prometheus import PrometheusMetrics
@@ -50,38 +50,39 @@ class NodeClaimSource(ClaimSource):
         return self.server.get(key)
 
 
-@frozen
-class DraSettings:
-    """What the DRA manager is made of.
+def make(
+    options: KubeletOptions,
+    manifests: ManifestPods | None,
+    metrics: "PrometheusMetrics | None",
+    observer: DraObserver,
+) -> DraParts:
+    """Make a DRA manager with the adapters of a node, and do not start it.
 
-    Attributes:
-        state: the file of claims, in the kubelet's root directory.
-        manifests: pods and ResourceClaims; None if there are no manifests.
-        claims: reads ResourceClaims of an API server; None if there is no server.
-        slices: deletes the node's ResourceSlices of an API server; None if that is left to another kubelet.
-        metrics: counts claims and operations; None for no metrics.
+    It reads claims, and deletes slices, on the API server if the options name one.
+
+    Raises:
+        SetUpError: there are no credentials for the API server.
     """
+    with ExitStack() as closing:
+        claims, slices = None, None
+        if options.has_server:
+            from devicecore.adapters.kube_api.dra import KubeApiClaims, KubeApiSlices
 
-    state: Path
-    manifests: ManifestPods | None
-    claims: ClaimSource | None
-    slices: ResourceSlices | None
-    metrics: "PrometheusMetrics | None" = None
-
-
-def make(settings: DraSettings, observer: DraObserver, closing: ExitStack) -> DraParts:
-    """Return a DRA manager with the adapters of a node, not started."""
-    transport = GrpcDriverTransport(observe=settings.metrics.driver_call) if settings.metrics else GrpcDriverTransport()
-    manager = DraManager(
-        transport,
-        NodeClaimSource(settings.manifests, settings.claims),
-        FileStore(settings.state),
-        pods=settings.manifests,
-        slices=settings.slices,
-        health_store=FileStore(settings.state.with_name(HEALTH_NAME)),
-        metrics=settings.metrics,
-        observers=(observer,),
-    )
-    if settings.metrics is not None:
-        settings.metrics.count_claims(lambda: manager.claims)
-    return DraParts(manager, transport.handler, closing, deletes_slices=settings.slices is not None)
+            claims = closing.enter_context(KubeApiClaims(kubeconfig=options.kubeconfig, context=options.context))
+            if options.deletes_slices:
+                slices = KubeApiSlices(options.node_name, kubeconfig=options.kubeconfig, context=options.context)
+                closing.enter_context(slices)
+        transport = GrpcDriverTransport(observe=metrics.driver_call if metrics else None)
+        manager = DraManager(
+            transport,
+            NodeClaimSource(manifests, claims),
+            FileStore(options.root / FILE_NAME),
+            pods=manifests,
+            slices=slices,
+            health_store=FileStore(options.root / HEALTH_NAME),
+            metrics=metrics,
+            observers=(observer,),
+        )
+        if metrics is not None:
+            metrics.count_claims(lambda: manager.claims)
+        return DraParts(manager, transport.handler, closing.pop_all(), deletes_slices=slices is not None)
