@@ -61,6 +61,8 @@ class GoodDriver:
 
     fails: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
+    breaks_too: Mapping[str, str] = {}
+    """Other checks that cannot pass on a faulty driver either, with the reason. They are made only in a storm."""
     settings: Mapping[str, float] = {}
     name = "chip.example.org"
     type = "DRAPlugin"

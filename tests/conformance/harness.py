@@ -1,5 +1,6 @@
 """Runs checks on the good driver and on faulty ones."""
 
+import faulthandler
 import inspect
 import os
 import sys
@@ -103,10 +104,12 @@ class Findings:
 
     def assert_found(self, fault: Fault) -> None:
         """Assert that the checks of this fault fail, and no others."""
+        if IS_STORM:
+            faulthandler.cancel_dump_traceback_later()  # all checks on a driver take minutes
         report = self._reports[fault].result()
         failed = {result.name: result.actual for result in report.failures}
         seen = "\n".join(f"{result.verdict.value} {result.name}: {result.actual}" for result in report.results)
-        assert set(failed) == set(fault.fails), f"{seen}\n{report.output}"
+        assert set(fault.fails) == set(failed) - set(fault.breaks_too), f"{seen}\n{report.output}"
         assert all(failed.values())
         severities = [BY_NAME[name].severity for name in fault.fails]
         assert report.passed == (Severity.MUST not in severities)

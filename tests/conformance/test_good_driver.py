@@ -37,6 +37,14 @@ def test_every_check_says_what_it_does_and_why() -> None:
         assert check.group, check.name
 
 
+def test_what_a_fault_breaks_too_is_a_check_and_has_a_reason() -> None:
+    names = {check.name for check in CHECKS}
+    for group in GROUPS:
+        for fault in faults_of(group):
+            assert set(fault.breaks_too) <= names - set(fault.fails), fault
+            assert all(reason.endswith(".") for reason in fault.breaks_too.values()), fault
+
+
 def test_the_names_of_the_checks_are_unique() -> None:
     names = [check.name for check in CHECKS]
     assert len(set(names)) == len(names)

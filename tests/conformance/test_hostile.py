@@ -161,3 +161,17 @@ def test_each_run_has_uids_of_its_own_and_a_seed_repeats_them() -> None:
 
     assert uid(DriverTestSettings()) != uid(DriverTestSettings())
     assert uid(DriverTestSettings(seed=1)) == uid(DriverTestSettings(seed=1))
+
+
+def test_devices_that_are_published_after_an_empty_pool_are_waited_for() -> None:
+    checks = [BY_NAME["completes-its-pools"], BY_NAME["prepares-a-claim"]]
+    report = run(command("FindsItsDevicesLate"), settings=QUICK, checks=checks)
+    assert {result.verdict for result in report.results} == {Verdict.PASSED}, report
+    assert report.facts["devices"] == 7
+
+
+def test_a_report_on_a_driver_without_devices_says_that_little_was_checked() -> None:
+    checks = [BY_NAME["completes-its-pools"]]
+    report = run(command("PublishesAnEmptyPool"), settings=evolve(QUICK, starting=4.0), checks=checks)
+    late = report.subject == "no driver"  # on a busy machine
+    assert late or "it has published no devices, so most checks could not be made" in report.notes

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,6 +90,35 @@ class UsesV1beta1(GoodDriver):
 
     def watch(self, path: str, version: str) -> None:
         super().watch(path.replace("resource.k8s.io/v1/", "resource.k8s.io/v1beta1/"), version)
+
+
+class PublishesAnEmptyPool(GoodDriver):
+    """It has no devices, and publishes that."""
+
+    def slices(self) -> list[Json]:
+        specs = super().slices()
+        return [{**specs[0], "devices": [], "pool": {**specs[0]["pool"], "resourceSliceCount": 1}}]
+
+
+class FindsItsDevicesLate(PublishesAnEmptyPool):
+    """It publishes an empty pool first, and its devices two seconds later."""
+
+    began = time.monotonic()
+
+    @property
+    def has_found(self) -> bool:
+        return time.monotonic() - self.began > 2.0
+
+    def slices(self) -> list[Json]:
+        if not self.has_found:
+            return super().slices()
+        return [{**spec, "pool": {**spec["pool"], "generation": 2}} for spec in GoodDriver.slices(self)]
+
+    def watch(self, path: str, version: str) -> None:
+        if self.has_found:
+            super().watch(path, version)
+        else:
+            self.over.wait(2.1)
 
 
 class AnswersNothing(GoodDriver):

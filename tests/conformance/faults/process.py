@@ -18,6 +18,7 @@ from tests.conformance.good_driver import GoodDriver, Json, Message, fails
 @fails("ends-on-sigterm")
 class IgnoresSigterm(GoodDriver):
     settings: Json = {"grace": 2.0}
+    breaks_too = {"ends-during-a-call": "A driver that never ends does not end during a call either."}
 
     def serve(self) -> None:
         super().serve()

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from devicecore.conformance.connection import CallFailedError
 from devicecore.conformance.dra.claims import Claim, DriverWithClaims
 from devicecore.conformance.dra.environment import Environment
+from devicecore.conformance.dra.kubelet import DriverInstance
 from devicecore.conformance.dra.running import CUT_GRACE
 from devicecore.conformance.dra.settings import DriverTestSettings
 from devicecore.conformance.dra.steps import Steps, TwoParts
@@ -22,6 +23,7 @@ from devicecore.testing.api_server import Json
 
 T = TypeVar("T")
 
+_ANSWER = 10.0  # seconds for a call without claims
 _CLEAN_UP = 5.0  # seconds for the calls after a check
 _CONVINCING = 10.0  # seconds without an answer that are a failure, even if less time than usual was left
 
@@ -53,6 +55,7 @@ class DriverUnderTest(DriverWithClaims):
         """Seconds from the wipe until all pools were complete again; None if they were not."""
         self._was_silent = False
         self._prepares: bool | None = None
+        self._repeats: bool | None = None
         self._unprepares: bool | None = None
         self._removes_cdi: bool | None = None
         self._refuses_used: bool | None = None
@@ -108,6 +111,40 @@ class DriverUnderTest(DriverWithClaims):
                 self._unprepares = is_served and not self._prepares
             self._removes_cdi = self.environment.cdi_names() <= before
             self.clean_up()
+
+    def require_repeating(self) -> None:
+        """Do nothing if the driver prepares a claim a second time.
+
+        Raises:
+            Skip: it does not, which another check reports.
+        """
+        if self._repeats is None:
+            with self.owning([]):
+                claim = self.ready(1)
+                try:
+                    self.prepared(claim)
+                except Failure:
+                    self._repeats = False
+                else:
+                    self._repeats = True
+                self.clean_up()
+        if not self._repeats:
+            reason = "the driver prepares no claim twice"
+            raise Skip(reason)
+
+    def require_answering(self) -> DriverInstance:
+        """Return the instance that a kubelet calls, which answers a call without claims.
+
+        Raises:
+            Skip: it does not, which another check reports.
+        """
+        found = self.reachable
+        try:
+            self.timed(lambda seconds: found.prepare((), seconds), _ANSWER)
+        except CallFailedError as error:
+            reason = f"a call without claims is not answered: {error}"
+            raise Skip(reason) from None
+        return found
 
     @property
     def removes_cdi_devices(self) -> bool:

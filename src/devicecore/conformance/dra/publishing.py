@@ -57,13 +57,17 @@ class PublishingDriver(RunningDriver):
         return pools_of(self.slices())
 
     def wait_for_pools(self) -> float | None:
-        """Wait once until all pools are complete; seconds from the start of the process, None if they are not."""
+        """Wait once until all pools are complete; seconds from the start of the process, None if they are not.
+
+        Some drivers first publish a pool without devices, so devices are waited for, too.
+        """
         if not self._waited_for_pools:
             self._waited_for_pools = True
             _ = self.instance
-            left = self.started_at + self.settings.starting - time.monotonic()
-            if self.wait(self.is_complete, max(left, 0.0)):
+            end = self.started_at + self.settings.starting
+            if self.wait(self.is_complete, max(end - time.monotonic(), 0.0)):
                 self._first_pools = time.monotonic() - self.started_at
+                self.wait(self.has_devices, max(end - time.monotonic(), 0.0))
             self.refresh()
         return self._first_pools
 
@@ -93,6 +97,10 @@ class PublishingDriver(RunningDriver):
             reason = "the driver has published no devices"
             raise Skip(reason)
         return found
+
+    def has_devices(self) -> bool:
+        """Whether all pools are complete, and there is a device in them."""
+        return self.is_complete() and any(pool.devices for pool in self.pools())
 
     def is_complete(self) -> bool:
         """Whether there are pools, and all of them are complete."""

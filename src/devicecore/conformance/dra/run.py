@@ -73,6 +73,7 @@ class _Guarded:
         for event in self.events:
             driver.steps.begin(event)
         try:
+            driver.notice_exit()
             driver.require_time()
             return self.look(driver)
         except Failure:
@@ -110,6 +111,8 @@ def _report(driver: DriverUnderTest, results: tuple[Result, ...], not_made: str,
             f"it uses resource.k8s.io/{versions[0]}, which API servers since Kubernetes 1.34 serve only if they are "
             "configured to"
         )
+    if name and not devices:
+        notes.append("it has published no devices, so most checks could not be made")
     if driver.exits:
         notes.append(f"the driver ended by itself {counted(len(driver.exits), 'time')}")
     return Report(

@@ -45,6 +45,7 @@ class Return:
         ended_after: seconds until that process ended.
         left: sockets of that process that were there after its end.
         kept_slices: whether there were slices after its end.
+        exits: one sentence for each time that the process ended by itself meanwhile.
     """
 
     seconds: float | None
@@ -53,6 +54,7 @@ class Return:
     ended_after: float = 0.0
     left: tuple[str, ...] = ()
     kept_slices: bool = True
+    exits: tuple[str, ...] = ()
 
 
 class RunningDriver:
@@ -196,6 +198,11 @@ class RunningDriver:
                 time.sleep(_EXIT_PAUSE)
                 self.start()
             time.sleep(_POLL_INTERVAL)
+
+    def notice_exit(self) -> None:
+        """If the process has ended by itself, note that and start it again, so that no later check is blamed for it."""
+        if self.process is not None and self.process.status is not None:
+            self.wait(lambda: self.process is None or self.process.status is None, _EXIT_PAUSE)
 
     @property
     def has_exited(self) -> bool:
@@ -360,11 +367,14 @@ class RunningDriver:
         def look() -> DriverInstance | None:
             return next((one for one in reversed(self.kubelet.registered) if one.found_at >= since), None)
 
+        exits = len(self.exits)
         found = self.wait(look, self.settings.returning)
+        ended = tuple(dict.fromkeys(self.exits[exits:]))
         if found is None:
             limit = counted(self.settings.returning, "second")
-            return Return(None, f"it was not registered again within {limit}: {self.not_registered_because()}")
-        return Return(found.registered_at - since)
+            problem = f"it was not registered again within {limit}: {self.not_registered_because()}"
+            return Return(None, problem, exits=ended)
+        return Return(found.registered_at - since, exits=ended)
 
     def restart(self, event: str, meanwhile: Callable[[], object] = lambda: None) -> None:
         """Kill the driver, do something, start it, and note in `returns` how it came back."""

@@ -196,11 +196,7 @@ def closes_its_files(driver: DriverUnderTest) -> str:
 )
 def serves_new_connections(driver: DriverUnderTest) -> str:
     """One hundred connections are made one after the other, with a call on each."""
-    instance = driver.reachable
-    try:
-        driver.timed(lambda seconds: instance.prepare((), seconds))
-    except CallFailedError as error:
-        raise Skip(str(error)) from None
+    instance = driver.require_answering()
     for number in range(_CONNECTIONS):
         with in_context(f"on connection {number + 1}"):
             ask_anew(instance)
@@ -242,6 +238,7 @@ def survives_other_clients(driver: DriverUnderTest) -> str:
 def goes_on_after_a_pause(driver: DriverUnderTest) -> str:
     """The driver is stopped with SIGSTOP for some seconds, continued with SIGCONT, and asked to prepare a claim."""
     process, claim = own_process(driver), driver.claim()
+    driver.require_answering()
     process.pause()
     try:
         driver.wait(lambda: None, _PAUSE)
@@ -264,6 +261,7 @@ def goes_on_after_a_pause(driver: DriverUnderTest) -> str:
 def stays_while_the_api_server_is_away(driver: DriverUnderTest) -> str:
     """The API server is stopped for some seconds, and the driver is called."""
     process = own_process(driver)
+    driver.require_answering()
     with _without_api_server(driver):
         driver.wait(lambda: process.status is not None, _AWAY)
         require(process.status is None, f"it ended with status {process.status}")

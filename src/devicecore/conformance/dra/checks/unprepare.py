@@ -182,8 +182,9 @@ def frees_the_device(driver: DriverUnderTest) -> str:
 )
 def unprepares_after_a_failed_prepare(driver: DriverUnderTest) -> str:
     """The preparation of a claim fails, because its allocation is not complete; then it is unprepared."""
-    driver.require_preparing()
     device = driver.free_device()
+    driver.ready(devices=[device])
+    driver.clean_up()
     allocation = driver.allocation_of(device)
     ghost = dict(allocation["devices"]["results"][0], device="no-such-device", request="r1")
     allocation["devices"]["results"].append(ghost)
