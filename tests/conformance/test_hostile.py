@@ -175,3 +175,10 @@ def test_a_report_on_a_driver_without_devices_says_that_little_was_checked() -> 
     report = run(command("PublishesAnEmptyPool"), settings=evolve(QUICK, starting=4.0), checks=checks)
     late = report.subject == "no driver"  # on a busy machine
     assert late or "it has published no devices, so most checks could not be made" in report.notes
+
+
+def test_an_object_of_a_check_that_the_api_server_refuses_ends_no_run() -> None:
+    checks = [BY_NAME["replaces-stale-sockets"], BY_NAME["removes-obsolete-slices"]]
+    words = [sys.executable, str(DRIVER), "registration:NameWithUnderscore"]  # which no slice may have
+    report = run(words, settings=evolve(QUICK, starting=5.0), checks=checks)
+    assert report.result("removes-obsolete-slices").verdict is Verdict.SKIPPED

@@ -298,6 +298,8 @@ class OneCallAtATime(GoodDriver):
 class NoLockPerClaim(GoodDriver):
     """It refuses a claim while it prepares it."""
 
+    breaks_too = {"prepares-after-cancelled-calls": "The cancelled calls still run when the claim is prepared again."}
+
     def __init__(self) -> None:
         super().__init__()
         self.busy: set[str] = set()

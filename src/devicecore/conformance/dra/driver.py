@@ -7,7 +7,6 @@ and this one, which calls the driver.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from devicecore.conformance.connection import CallFailedError
@@ -18,6 +17,7 @@ from devicecore.conformance.dra.running import CUT_GRACE
 from devicecore.conformance.dra.settings import DriverTestSettings
 from devicecore.conformance.dra.steps import Steps, TwoParts
 from devicecore.conformance.model import Failure, Skip, counted, needed
+from devicecore.domain.dra.model import ClaimRef
 from devicecore.domain.text import foreign_text
 from devicecore.testing.api_server import Json
 
@@ -54,6 +54,7 @@ class DriverUnderTest(DriverWithClaims):
         self.republished_after: float | None = None
         """Seconds from the wipe until all pools were complete again; None if they were not."""
         self._was_silent = False
+        self._left: list[ClaimRef] = []
         self._prepares: bool | None = None
         self._repeats: bool | None = None
         self._unprepares: bool | None = None
@@ -64,6 +65,7 @@ class DriverUnderTest(DriverWithClaims):
         """Create a ResourceClaim. Before the first one, find out whether the driver prepares claims at all."""
         if self._prepares is None:
             self._learn()
+        self._unprepare_all(self._left)
         return super().create_claim(spec, allocation, name=name)
 
     def clean_up(self) -> None:
@@ -71,13 +73,22 @@ class DriverUnderTest(DriverWithClaims):
         claims = list(self._claims)
         self._claims.clear()
         sent = [claim.ref for claim in claims if claim.was_sent]
-        instance = self.kubelet.newest
-        if sent and instance is not None:
-            with suppress(CallFailedError):  # what it says of such calls is the subject of other checks
-                instance.unprepare(sent, min(_CLEAN_UP, self._call_timeout()))
+        self._unprepare_all([*self._left, *sent])
         for claim in claims:
             self.delete_object(claim)
             self._all_claims.remove(claim)
+
+    def _unprepare_all(self, claims: Sequence[ClaimRef]) -> None:
+        """Unprepare claims. If the driver cannot be reached, that is done before the next claim is made."""
+        instance, self._left = self.kubelet.newest, list(claims)
+        if not claims or instance is None:
+            return
+        try:
+            instance.unprepare(claims, min(_CLEAN_UP, self._call_timeout()))
+        except CallFailedError as error:  # what it says of such calls is the subject of other checks
+            if error.code == "UNAVAILABLE":
+                return
+        self._left = []
 
     # --- what is known of its habits ----------------------------------------------------------------------------------
 

@@ -25,6 +25,8 @@ class PublishingDriver(RunningDriver):
         super().__init__(environment, command, settings)
         self.planted: set[str] = set()
         """The names of slices that checks have made."""
+        self.device_count: int = 0
+        """How many devices it had published when it had most."""
         self._catalogue: tuple[PublishedPool, ...] = ()
         self._first_pools: float | None = None
         self._waited_for_pools = False
@@ -68,6 +70,7 @@ class PublishingDriver(RunningDriver):
             if self.wait(self.is_complete, max(end - time.monotonic(), 0.0)):
                 self._first_pools = time.monotonic() - self.started_at
                 self.wait(self.has_devices, max(end - time.monotonic(), 0.0))
+                self.warm_up = time.monotonic() - self.instance.registered_at
             self.refresh()
         return self._first_pools
 
@@ -115,6 +118,7 @@ class PublishingDriver(RunningDriver):
         """Note the pools in the catalogue, if all of them are complete."""
         if pools := self.complete_pools():
             self._catalogue = pools
+            self.device_count = max(self.device_count, sum(len(pool.devices) for pool in pools))
 
     def plant(self, spec: Json) -> str:
         """Create a slice that is not the driver's own doing; return its name."""
@@ -128,8 +132,3 @@ class PublishingDriver(RunningDriver):
         for one in self.slices():
             with suppress(ApiError):  # the driver may have deleted it meanwhile
                 self.api.delete("ResourceSlice", one["metadata"]["name"])
-
-    @property
-    def device_count(self) -> int:
-        """How many devices it has published."""
-        return sum(len(pool.devices) for pool in self._catalogue)

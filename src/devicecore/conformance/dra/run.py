@@ -8,18 +8,16 @@ from collections.abc import Callable, Iterable, Sequence
 
 from attrs import evolve, frozen
 
-from devicecore.conformance.dra.allocator import AllocationError
 from devicecore.conformance.dra.checks import CHECKS, CORE, ORDER
 from devicecore.conformance.dra.driver import DriverUnderTest
 from devicecore.conformance.dra.environment import Environment
 from devicecore.conformance.dra.pools import version_of
 from devicecore.conformance.dra.processes import orphans_come_here
 from devicecore.conformance.dra.settings import DriverTestSettings
-from devicecore.conformance.dra.steps import Occurrence, TwoParts
-from devicecore.conformance.model import Check, Failure, Report, Result, Skip, counted
+from devicecore.conformance.dra.steps import IMPOSSIBLE, Occurrence, TwoParts, impossible
+from devicecore.conformance.model import Check, Failure, Report, Result, counted
 from devicecore.conformance.runner import run_checks
 from devicecore.domain.text import foreign_text
-from devicecore.testing.api_server import ApiError
 from devicecore.testing.api_server.versions import RESOURCE_VERSIONS
 
 
@@ -79,9 +77,8 @@ class _Guarded:
         except Failure:
             driver.require_time()  # otherwise it may have failed because the run has ended its calls
             raise
-        except (AllocationError, ApiError, OSError) as error:
-            reason = f"the check could not be made: {error}"
-            raise Skip(reason) from error
+        except IMPOSSIBLE as error:
+            raise impossible(error) from error
         finally:
             driver.clean_up()
 

@@ -28,6 +28,7 @@ _POLL_INTERVAL = 0.02  # seconds
 _MAX_EXITS = 3  # after which an unregistered driver is not started again within one wait
 _EXIT_PAUSE = 0.3  # seconds from an exit to the next start
 _COMES_BACK = 2.0  # seconds for a driver that is about to register
+_SOON = 2.0  # seconds from the registration to the devices, for which no check has to wait again
 _DIAL = 5.0  # seconds to reach a service
 _LAST_GRACE = 2.0  # seconds from SIGTERM to SIGKILL at the end of the run
 CUT_GRACE = 1.0
@@ -82,10 +83,13 @@ class RunningDriver:
         """When the process was started last, in seconds of `time.monotonic`."""
         self.asked_before: int = 0
         """How many requests the API server had at that time."""
+        self.warm_up: float = 0.0
+        """Seconds from its registration until it had published devices, at its first start."""
         self._command = tuple(command)
         self._deadline = time.monotonic() + settings.budget
         self._name = ""
         self._is_lost = False
+        self._needs_clean_directories = False
         self._last_output = ""
         self._finding = threading.RLock()
         self._starting = threading.RLock()
@@ -120,11 +124,15 @@ class RunningDriver:
     def start(self) -> None:
         """Start the process, and end the former one.
 
+        A driver that did not come back beside its former sockets, which a check has reported, no longer finds them.
+
         Raises:
             Skip: no time is left for the run.
         """
         with self._starting:
             self.kill()
+            if self._needs_clean_directories:
+                self._delete_sockets()
             if self.process is not None:
                 self._last_output = self.process.last_output
             self.started_at, self.asked_before = time.monotonic(), len(self.api.requests)
@@ -329,15 +337,18 @@ class RunningDriver:
             return None  # another start would change nothing
         found = self.wait(lambda: self.kubelet.newest, min(_COMES_BACK, self.settings.returning))
         if found is None:
-            self.kill()
-            for instance in self.kubelet.history:
-                for path in {instance.path, instance.endpoint}:
-                    if identity_of(path) is not None and self.environment.contains(path):
-                        Path(path).unlink(missing_ok=True)
+            self._needs_clean_directories = True
             self.start()
             found = self.wait(lambda: self.kubelet.newest, self.settings.returning)
+            self._needs_clean_directories = found is not None
         self._is_lost = found is None
         return found
+
+    def _delete_sockets(self) -> None:
+        for instance in self.kubelet.history:
+            for path in {instance.path, instance.endpoint}:
+                if identity_of(path) is not None and self.environment.contains(path):
+                    Path(path).unlink(missing_ok=True)
 
     @property
     def name(self) -> str:
@@ -377,10 +388,15 @@ class RunningDriver:
         return Return(found.registered_at - since, exits=ended)
 
     def restart(self, event: str, meanwhile: Callable[[], object] = lambda: None) -> None:
-        """Kill the driver, do something, start it, and note in `returns` how it came back."""
+        """Kill the driver, do something, start it, and note in `returns` how it came back.
+
+        A driver that found its devices late at its first start gets that time again, because a kubelet tries again.
+        """
         _ = self.instance
         self.kill()
         meanwhile()
         began = time.monotonic()
         self.start()
         self.returns[event] = self.wait_registered(began)
+        if self.warm_up > _SOON and not self.returns[event].problem:
+            self.wait(lambda: None, self.warm_up)

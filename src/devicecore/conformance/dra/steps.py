@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from attrs import field, frozen
 
+from devicecore.conformance.dra.allocator import AllocationError
 from devicecore.conformance.model import Check, Failure, Severity, Skip
+from devicecore.testing.api_server import ApiError
 
 if TYPE_CHECKING:
     from devicecore.conformance.dra.claims import Claim
@@ -18,6 +20,15 @@ if TYPE_CHECKING:
 
 class DevicesInUse(Skip):
     """Raised by a check that needs a device while other checks have all of them."""
+
+
+IMPOSSIBLE = (AllocationError, ApiError, OSError)
+"""What is raised if a check cannot be made, such as the API server's refusal of an object of the check."""
+
+
+def impossible(error: Exception) -> Skip:
+    """Return what skips a check because of an error of `IMPOSSIBLE`."""
+    return Skip(f"the check could not be made: {error}")
 
 
 Parts = Generator[None, None, str]
@@ -83,6 +94,8 @@ class Steps:
                     next(parts)
                 except (Failure, Skip) as error:
                     problem = error
+                except IMPOSSIBLE as error:
+                    problem = impossible(error)
             self._begun[look] = _Begun(parts, claims, problem)
         try:
             event.begin(self.driver)

@@ -768,7 +768,7 @@ def prepares_one_claim_in_several_calls_at_once(driver: DriverUnderTest) -> str:
 )
 def prepares_after_cancelled_calls(driver: DriverUnderTest) -> str:
     """A claim is prepared by twenty calls that are cancelled after 50 ms each, and then by a call that is not."""
-    driver.require_preparing()
+    driver.require_repeating()
     claim = driver.claim(1)
     with delayed_reads(driver, 0.1, times=_CANCELLED):
         for _number in range(_CANCELLED):

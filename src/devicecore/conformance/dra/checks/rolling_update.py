@@ -82,7 +82,7 @@ def _newer_instance(
         process.stop(grace=2.0)
         for one in driver.kubelet.registered:
             for path in {one.path, one.endpoint} - paths:
-                if driver.environment.has(path):
+                if driver.environment.contains(path):
                     Path(path).unlink(missing_ok=True)
         driver.wait(lambda: all(one.path in paths for one in driver.kubelet.registered), _ANSWER)
 
