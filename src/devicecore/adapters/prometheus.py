@@ -17,8 +17,7 @@ from contextlib import suppress
 from functools import reduce
 from itertools import accumulate, islice
 from operator import sub
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler
 
 from attrs import Factory, define, field, frozen
@@ -31,6 +30,7 @@ from devicecore.domain.errors import SetUpError
 from devicecore.domain.model import ResourceName
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.text import foreign_text
+from devicecore.ports.context import ClosesAtExit
 
 if TYPE_CHECKING:
     from devicecore.domain.dra.claims import ClaimCache
@@ -287,7 +287,7 @@ class _Listener(ThreadingWSGIServer):
             _log.exception("a scrape failed")
 
 
-class MetricsServer:
+class MetricsServer(ClosesAtExit):
     """Answers scrapes until it is closed. Use it as a context manager, or call `close`."""
 
     def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
@@ -324,14 +324,6 @@ class MetricsServer:
                 self._server.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, which would sleep for the interval
             self._server.shutdown()
         self._server.server_close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def devices_by_state(state: NodeState) -> Iterator[tuple[ResourceName, str, int]]:

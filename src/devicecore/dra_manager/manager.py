@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from types import TracebackType
-from typing import Self
 
 from devicecore.domain.dra import devices, health
 from devicecore.domain.dra.claims import ClaimCache
@@ -30,6 +28,7 @@ from devicecore.dra_manager.run import DraRun
 from devicecore.dra_manager.saved_claims import RestoredClaims, SavedClaims
 from devicecore.dra_manager.turns import ClaimTurns
 from devicecore.ports.claims import ClaimSource
+from devicecore.ports.context import Runs
 from devicecore.ports.dra_metrics import DraMetrics
 from devicecore.ports.dra_observer import DraObserver
 from devicecore.ports.drivers import DriverTransport
@@ -43,7 +42,7 @@ RECONCILE_PERIOD = 60.0
 """Seconds between two releases of the claims of pods that are gone."""
 
 
-class DraManager:
+class DraManager(Runs):
     """Prepares claims for pods, and remembers which pod uses which: the kubelet's DRA manager.
 
     Thread-safe. Use it as a context manager, or call `start` and `stop`.
@@ -148,15 +147,6 @@ class DraManager:
     def _check_process(self) -> None:
         if self._run is not None:
             self._run.check_process()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
 
     # --- what is known, as values -------------------------------------------------------------------------------------
 

@@ -8,8 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from devicecore.domain import container_options
 from devicecore.domain.admission import Admitted, Verdict
@@ -35,6 +34,7 @@ from devicecore.manager.restoring import Restored, restored
 from devicecore.manager.run import Run
 from devicecore.manager.saver import Saver
 from devicecore.manager.turns import Affinity, Turns
+from devicecore.ports.context import Runs
 from devicecore.ports.hints import HintProvider
 from devicecore.ports.metrics import Metrics
 from devicecore.ports.observer import Observer
@@ -46,7 +46,7 @@ from devicecore.ports.transport import PluginTransport
 _log = logging.getLogger(__name__)
 
 
-class DeviceManager:
+class DeviceManager(Runs):
     """Allocates devices to containers, and remembers which container has which: the kubelet's device manager.
 
     Thread-safe. Use it as a context manager, or call `start` and `stop`.
@@ -185,15 +185,6 @@ class DeviceManager:
         self._saver.end(run)
         with self._moving:
             self._transport.stop()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def _check_process(self) -> None:
         if self._run is not None:

@@ -12,12 +12,12 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Self
+from typing import IO
 
 from attrs import frozen
 
 from devicecore.domain.errors import DeviceCoreError
+from devicecore.ports.context import StopsAtExit
 
 POD_UID = "11111111-1111-4111-8111-111111111111"
 """The UID of the pod in which a DRA driver is said to run, unless a test gives another."""
@@ -97,7 +97,7 @@ class NotPrintedError(PluginProcessError, TimeoutError):
         return f"expected the plugin to print {self.text!r} within {self.timeout:g} s, {last}"
 
 
-class PluginProcess:
+class PluginProcess(StopsAtExit):
     """A running command; as a context manager it stops the command in the end.
 
     In the command, `{dir}` is replaced by `directory` and `{socket}` by the kubelet's socket in it. The environment
@@ -154,14 +154,6 @@ class PluginProcess:
         ]
         for thread in self._threads:
             thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def __repr__(self) -> str:
         state = "running" if self.status is None else f"status {self.status}"

@@ -15,8 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
@@ -30,6 +29,7 @@ from devicecore.adapters.grpc_unix.plugin_service import Context, PluginService
 from devicecore.domain.errors import DirectoryError, SetUpError
 from devicecore.domain.model import ResourceName
 from devicecore.domain.text import foreign_text
+from devicecore.ports.context import StopsAtExit
 from devicecore.ports.plugin import DevicePlugin
 from devicecore.system.background import bounded_backoff, end, supervise
 from devicecore.system.sockets import OwnedSocket, SocketIdentity, SocketState, check_socket_path, socket_identity
@@ -182,7 +182,7 @@ class _Unregistered(Enum):
 _Registration = _Accepted | _Refused | _Unregistered
 
 
-class ServedPlugin:
+class ServedPlugin(StopsAtExit):
     """A plugin that is served; a context manager that stops it at the end. `serve_plugin` makes and starts it.
 
     `kubelet_socket` is where it registers; None if a kubelet's plugin watcher is to find it.
@@ -221,14 +221,6 @@ class ServedPlugin:
     def __repr__(self) -> str:
         state = "stopped" if self._loop is None else "registered" if self.registered else "not registered"
         return f"ServedPlugin({self.plugin.resource!r}, {self.socket!r}, {state})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def start(self) -> None:
         """Begin to serve, and to look for the kubelet; wait for a missing directory. A second call does nothing.

@@ -10,8 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from attrs import frozen
 from lightkube import Client
@@ -24,6 +23,7 @@ from devicecore.domain.dra.errors import ClaimSourceError, InvalidObjectError, S
 from devicecore.domain.dra.model import ClaimKey, DriverName, ResourceClaim
 from devicecore.domain.dra.objects import resource_claim_of
 from devicecore.domain.text import foreign_text
+from devicecore.ports.context import ClosesAtExit
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class _Refused:
     message: str
 
 
-class _ApiServers:
+class _ApiServers(ClosesAtExit):
     """Connections to one API server, one for each call that is under way."""
 
     def __init__(
@@ -72,14 +72,6 @@ class _ApiServers:
         self._idle: list[ApiServer] = []
         self._used: list[ApiServer] = []
         self._is_closed = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the requests that are under way; later ones fail. A second close does nothing."""

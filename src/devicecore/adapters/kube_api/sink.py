@@ -12,8 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from os import PathLike
-from types import TracebackType
-from typing import Self
 
 from attrs import define, evolve, frozen
 
@@ -23,6 +21,7 @@ from devicecore.adapters.kube_api.patches import NodeObject, PatchStrategy, Want
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import SinkError
 from devicecore.domain.model import ResourceName
+from devicecore.ports.context import ClosesAtExit
 from devicecore.system.background import SupervisedThread
 
 _log = logging.getLogger(__name__)
@@ -73,7 +72,7 @@ class _State:
         return self.published == self.wanted
 
 
-class KubeApiSink:
+class KubeApiSink(ClosesAtExit):
     """Publishes a node's device resources in the status of its Node object.
 
     A thread publishes what `publish` was given last, and tries again after a failure. Another thread watches the Node:
@@ -209,14 +208,6 @@ class KubeApiSink:
         with self._condition:
             if not self._state.is_published:
                 _log.error("closed before all was published: %s", problem or f"no answer from {self._name}")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     # --- the thread that publishes ------------------------------------------------------------------------------------
 

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from os import PathLike
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from lightkube import Client
 from lightkube.core.resource import ApiInfo, ResourceDef
@@ -27,6 +26,7 @@ from devicecore.domain.dra.model import DriverName
 from devicecore.domain.dra.objects import slice_of
 from devicecore.domain.dra.slices import DevicePool, PublishedDevice, SliceChanges, StoredSlice, canonical, changes
 from devicecore.domain.text import foreign_text
+from devicecore.ports.context import ClosesAtExit
 from devicecore.system.background import SupervisedThread, bounded_backoff
 
 _log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class _Slice(Watched):
     )
 
 
-class KubeApiSlicePublisher:
+class KubeApiSlicePublisher(ClosesAtExit):
     """Publishes the devices of one driver on one node. Thread-safe. Close it, or use it as a context manager.
 
     A thread publishes what `publish` was given last, and tries again after a failure. Another thread watches: if a
@@ -172,14 +172,6 @@ class KubeApiSlicePublisher:
             self._node.stop()
         for thread in threads:
             thread.stop(timeout)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     # --- the thread that publishes ------------------------------------------------------------------------------------
 

@@ -7,8 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import grpc
 from attrs import field, frozen
@@ -17,6 +16,7 @@ from google.protobuf.message import DecodeError, Message
 from devicecore.adapters.pod_resources.api import SERVICE_V1, SERVICE_V1ALPHA1
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.text import foreign_text
+from devicecore.ports.context import ClosesAtExit
 from devicecore.system.grpc_settings import channel_options, target
 from devicecore.wire import podresources, podresources_v1alpha1
 
@@ -40,7 +40,7 @@ class PodResourcesError(DeviceCoreError):
         return f"{self.method} at {self.socket!r} failed with {self.code}: {self.cause}"
 
 
-class PodResourcesClient:
+class PodResourcesClient(ClosesAtExit):
     """Asks a kubelet, which need not run yet when the client is made. Thread-safe.
 
     A call waits for the socket. It is repeated while the kubelet is unavailable or rejects it because of its rate
@@ -55,14 +55,6 @@ class PodResourcesClient:
         self._channel = grpc.insecure_channel(
             target(str(Path(socket).absolute())), options=channel_options(_MAX_ANSWER)
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connection. A second close does nothing."""

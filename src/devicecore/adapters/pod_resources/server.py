@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import grpc
 from attrs import frozen
@@ -28,6 +27,7 @@ from devicecore.adapters.pod_resources.api import (
 )
 from devicecore.domain.errors import DirectoryError, DirectoryInUseError, SetUpError
 from devicecore.domain.text import foreign_text
+from devicecore.ports.context import Runs
 from devicecore.system.background import SupervisedThread
 from devicecore.system.directories import KeptDirectory
 from devicecore.system.grpc_settings import target
@@ -45,7 +45,7 @@ _LOOK_INTERVAL = 1.0  # seconds between two looks at our own socket
 _log = logging.getLogger(__name__)
 
 
-class PodResourcesServer:
+class PodResourcesServer(Runs):
     """Serves the API, v1 and v1alpha1, on a unix socket.
 
     Args:
@@ -86,15 +86,6 @@ class PodResourcesServer:
 
     def __repr__(self) -> str:
         return f"PodResourcesServer({str(self.socket)!r}, {'stopped' if self._server is None else 'running'})"
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def start(self) -> None:
         """Serve. A second start does nothing.

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from attrs import evolve
 
+from devicecore.ports.context import Runs
 from devicecore.testing.api_server.faults import Fault, PlannedFault, Request
 from devicecore.testing.api_server.http import HttpServer
 from devicecore.testing.api_server.kinds import KINDS, NAMESPACE, RESOURCE_GROUP, Kind, kind_of
@@ -25,7 +25,7 @@ from devicecore.testing.api_server.store import ObjectStore
 DEFAULT_NAMESPACES = ("default", "kube-system")
 
 
-class LocalApiServer:
+class LocalApiServer(Runs):
     """Serves Nodes, Pods, Namespaces, Events and the kinds of `resource.k8s.io` on a free port of this machine.
 
     Use it as a context manager, or call `start` and `stop`; after a stop, `start` serves the same objects on the same
@@ -111,15 +111,6 @@ class LocalApiServer:
             self._http = None
         if self.bugs:
             raise self.bugs[0]
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def __repr__(self) -> str:
         return f"<LocalApiServer at {self.url}, {len(self.requests)} requests>"

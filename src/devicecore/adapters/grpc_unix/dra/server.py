@@ -10,8 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 import grpc.aio
 
@@ -25,6 +24,7 @@ from devicecore.domain.dra.drivers import SERVICES
 from devicecore.domain.dra.health import ReportedHealth
 from devicecore.domain.errors import DirectoryError
 from devicecore.domain.text import foreign_text
+from devicecore.ports.context import StopsAtExit
 from devicecore.ports.dra_driver import DraDriver
 from devicecore.system.background import end, supervise
 from devicecore.system.sockets import OwnedSocket, check_socket_path
@@ -82,7 +82,7 @@ def serve_driver(
     return served
 
 
-class ServedDriver:
+class ServedDriver(StopsAtExit):
     """A driver that is served: a context manager that stops it at its end. `serve_driver` makes and starts it."""
 
     def __init__(
@@ -115,14 +115,6 @@ class ServedDriver:
         self._problem = "no kubelet has asked yet"
         self._heard = threading.Condition()
         self._has_status = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def start(self) -> None:
         """Begin to serve. A second call does nothing.
