@@ -20,6 +20,7 @@ from devicecore.domain.dra.model import PreparedDevice
 from devicecore.domain.dra.state_file import ClaimEntry
 from devicecore.domain.dra.state_file import encode as encode_claims
 from devicecore.node_report import CHECKS
+from tests.recorded import lines, share
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -178,10 +179,12 @@ def test_an_api_server_that_cannot_be_used_is_a_sentence(
 
 
 def test_no_recorded_checkpoint_is_too_much(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each recorded file gives a report, a page and a picture: with findings if a kubelet would not read it."""
+    """Each recorded file gives a report, a page and a picture: with findings if a kubelet would not read it.
+
+    In `make test` it is every seventh file. `adapters/test_node_sources.py` reads all of them as doctor does.
+    """
     file, page, picture = tmp_path / "file", tmp_path / "page.html", tmp_path / "picture.svg"
-    for line in (ROOT / "tests" / "data" / "checkpoint" / "decode.jsonl").read_text().splitlines():
-        record = json.loads(line)
+    for record in share(list(lines("checkpoint/decode.jsonl")), of=7):
         file.write_bytes(base64.b64decode(record["file_b64"]))
         status = doctor("--checkpoint", str(file), "--html", str(page), "--svg", str(picture))
         printed = capsys.readouterr()

@@ -8,6 +8,7 @@ makes to a port. After each action, and inside each call of a driver, the laws a
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import pytest
@@ -423,7 +424,7 @@ class World:
 
     def saved(self) -> ClaimCache:
         """What the file says."""
-        return ClaimCache() if self.disk.blob is None else decode(self.disk.blob).cache
+        return ClaimCache() if self.disk.blob is None else _cache_in(self.disk.blob)
 
     def check_prepare_call(self, driver: Driver, claims: Sequence[ClaimRef]) -> None:
         """M2, M6, M7, M17: what holds whenever a driver is asked to prepare."""
@@ -514,6 +515,12 @@ class World:
 
 class _FailedError(Exception):
     """A public call failed with an error of the library."""
+
+
+@lru_cache(maxsize=16)
+def _cache_in(blob: bytes) -> ClaimCache:
+    """Decode a file once, because the laws look at it several times in each action."""
+    return decode(blob).cache
 
 
 def _durable(claims: Mapping[ClaimKey, ClaimInfo]) -> dict[ClaimKey, object]:
