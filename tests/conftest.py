@@ -22,10 +22,19 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 ROOT = Path(__file__).parent
-_LAWS = ("capacity", "checkpoint_repair", "dra_claims", "dra_drivers", "dra_files", "dra_slices", "topology")
+_LAWS = (
+    "capacity",
+    "checkpoint_repair",
+    "device_set",
+    "dra_claims",
+    "dra_drivers",
+    "dra_files",
+    "dra_slices",
+    "topology",
+)
 MEASURED = [
     ROOT / "unit",
-    ROOT / "cli" / "test_checkpoint_claims.py",
+    ROOT / "cli" / "test_checkpoint_repair.py",
     *(ROOT / "property" / f"test_{name}.py" for name in _LAWS),
 ]
 """The tests of which `make test` measures the coverage: enough for the four rooms that must be covered. Measuring

@@ -11,13 +11,14 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from devicecore.cli.commands import PLACES
 from devicecore.cli.main import main
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
     [
         "pytest",  # which a fork would import if it is the main module
-        "devicecore.cli.commands",
+        *(place.partition(":")[0] for place in PLACES.values()),
         "devicecore.cli.kubelet.assembly",  # which imports gRPC, but does not use it, so that a fork may
         "devicecore.domain.checkpoint",
         "devicecore.wire.conversion",

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 
-from devicecore.cli.commands import devicecore as commands
+from devicecore.cli.commands import PLACES, SUMMARIES
+from devicecore.cli.commands import devicecore as tree
 from devicecore.domain.checkpoint import CheckpointData, encode
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -44,7 +46,7 @@ def every_command(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, .
 @pytest.mark.parametrize("columns", [60, 80, 120])
 def test_an_example_stays_on_one_line_however_narrow_the_terminal(columns: int) -> None:
     """What a user copies from `--help` is one command."""
-    for path, command in every_command(commands):
+    for path, command in every_command(tree):
         written = [line.strip() for line in inspect.cleandoc(command.help or "").splitlines()]
         examples = {line for line in written if line.startswith("$ ")}
         context = click.Context(command, info_name=path[-1], terminal_width=columns)
@@ -55,7 +57,7 @@ def test_an_example_stays_on_one_line_however_narrow_the_terminal(columns: int) 
 
 def test_the_list_of_commands_says_of_each_what_it_does_in_a_whole_sentence() -> None:
     """At 80 columns, click would cut a longer first sentence."""
-    groups = [commands, *(command for _, command in every_command(commands) if isinstance(command, click.Group))]
+    groups = [tree, *(command for _, command in every_command(tree) if isinstance(command, click.Group))]
     for group in groups:
         listed = group.get_help(click.Context(group, terminal_width=80)).partition("Commands:")[2].splitlines()
         assert [line for line in listed if line.endswith("...")] == []
@@ -126,12 +128,40 @@ def test_another_missing_module_is_a_bug_and_shows_its_traceback() -> None:
     assert "ModuleNotFoundError" in ran.stderr
 
 
-def test_help_loads_nothing_heavy() -> None:
-    """Whoever asks for help waits for neither gRPC nor protobuf nor rich."""
+def test_help_loads_no_command() -> None:
     ran = run_python("import sys; from devicecore.cli.main import main; main(['--help']); print(*sys.modules)")
     loaded = set(ran.stdout.splitlines()[-1].split())
-    assert not loaded & {"grpc", "google.protobuf", "rich", "yaml", "hypothesis"}
+    assert not loaded & {place.partition(":")[0] for place in PLACES.values()}
+    assert not loaded & {"attrs", "grpc", "google.protobuf", "rich", "yaml", "hypothesis"}
     assert "click" in loaded
+
+
+def test_importing_all_commands_loads_nothing_heavy() -> None:
+    modules = [place.partition(":")[0] for place in PLACES.values()]
+    ran = run_python(f"import {', '.join(modules)}, sys; print(*sys.modules)")
+    loaded = set(ran.stdout.split())
+    assert not loaded & {"grpc", "google.protobuf", "rich", "yaml", "hypothesis"}
+    assert loaded >= set(modules)
+
+
+def test_the_help_lists_each_command_as_the_command_describes_itself() -> None:
+    assert list(PLACES) == list(SUMMARIES) == sorted(PLACES)
+    context = click.Context(tree)
+    for name, summary in SUMMARIES.items():
+        command = tree.get_command(context, name)
+        assert command is not None, name
+        assert command.name == name
+        assert command.get_short_help_str(65) == summary, name
+
+
+def test_a_command_is_completed_with_its_subcommands_and_options() -> None:
+    def completions(*words: str) -> set[str]:
+        complete = ShellComplete(tree, {}, "devicecore", "_DEVICECORE_COMPLETE")
+        return {item.value for item in complete.get_completions(list(words[:-1]), words[-1])}
+
+    assert completions("") == set(PLACES)
+    assert completions("plugin", "") == {"directory", "simulated"}
+    assert "--checkpoint" in completions("doctor", "--c")
 
 
 @pytest.mark.parametrize("command", ["verify nowhere", "show v1.13-two-pods.json", "show --json v1.13-two-pods.json"])

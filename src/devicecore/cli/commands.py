@@ -1,20 +1,56 @@
 """The tree of commands.
 
-Law: importing the tree loads neither gRPC nor rich nor protobuf, so `--help` takes no time.
+Law: a command is imported when it is called or completed, so `devicecore --help` imports none. Importing a command
+loads neither gRPC nor rich nor protobuf.
 """
+
+from importlib import import_module
 
 import click
 
-from devicecore.cli.checkpoint import checkpoint
-from devicecore.cli.conformance import conformance
-from devicecore.cli.demo.command import demo
-from devicecore.cli.doctor import doctor
-from devicecore.cli.dra_driver import dra_driver
-from devicecore.cli.fits import fits
-from devicecore.cli.kubelet.command import kubelet
-from devicecore.cli.plugin import plugin
-from devicecore.cli.plugin_directory import directory
-from devicecore.cli.why import why
+PLACES = {
+    "checkpoint": "devicecore.cli.checkpoint:checkpoint",
+    "conformance": "devicecore.cli.conformance:conformance",
+    "demo": "devicecore.cli.demo.command:demo",
+    "doctor": "devicecore.cli.doctor:doctor",
+    "dra-driver": "devicecore.cli.dra_driver:dra_driver",
+    "fits": "devicecore.cli.fits:fits",
+    "kubelet": "devicecore.cli.kubelet.command:kubelet",
+    "plugin": "devicecore.cli.plugin_directory:plugin",  # which adds a command to the group that it imports
+    "why": "devicecore.cli.why:why",
+}
+"""The module and the name of each command."""
+
+SUMMARIES = {
+    "checkpoint": "Examine, repair and compare a kubelet's checkpoints.",
+    "conformance": "Check a device plugin or a DRA driver in any language.",
+    "demo": "See the device manager at work on this machine.",
+    "doctor": "Read a node, and say what is wrong with its devices.",
+    "dra-driver": "Run a DRA driver that needs no hardware.",
+    "fits": "Say whether POD fits on a node, and on which devices.",
+    "kubelet": "Run a device manager in the place of a kubelet.",
+    "plugin": "Run a device plugin that needs no hardware.",
+    "why": "Explain why a kubelet refused a pod.",
+}
+"""What each command says of itself, in a sentence that fits into 80 columns."""
+
+
+class _CommandTree(click.Group):
+    """A group that knows the names and summaries of its commands, and imports a command when somebody asks for it."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of that name, imported; None if there is none."""
+        del ctx
+        if cmd_name not in PLACES:
+            return None
+        module, _, name = PLACES[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a line for each command, as click does, but without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, SUMMARIES[name]) for name in self.list_commands(ctx)])
 
 
 def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - how click calls it
@@ -28,7 +64,11 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
         context.exit()
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_CommandTree,
+    commands=[click.Command(name) for name in PLACES],
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print the version."
 )
@@ -43,15 +83,3 @@ def devicecore() -> None:
     The exit status is 0 if all is well, 1 for a negative finding, and 2 for wrong usage or something that cannot be
     used. Every listing has --json.
     """
-
-
-devicecore.add_command(demo)
-devicecore.add_command(kubelet)
-devicecore.add_command(plugin)
-plugin.add_command(directory)
-devicecore.add_command(dra_driver)
-devicecore.add_command(conformance)
-devicecore.add_command(checkpoint)
-devicecore.add_command(doctor)
-devicecore.add_command(why)
-devicecore.add_command(fits)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from devicecore.cli.options import extended_resource
-from devicecore.cli.plugin import END_WITHIN, log_to_stderr, place_of, place_options
+from devicecore.cli.plugin import END_WITHIN, log_to_stderr, place_of, place_options, plugin
 from devicecore.cli.signals import Signals
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-@click.command()
+@plugin.command()
 @click.option(
     "--resource",
     required=True,
