@@ -70,7 +70,7 @@ class PublishingDriver(RunningDriver):
             if self.wait(self.is_complete, max(end - time.monotonic(), 0.0)):
                 self._first_pools = time.monotonic() - self.started_at
                 self.wait(self.has_devices, max(end - time.monotonic(), 0.0))
-                self.warm_up = time.monotonic() - self.instance.registered_at
+                self.warm_up: float = time.monotonic() - self.instance.registered_at
             self.refresh()
         return self._first_pools
 
