@@ -12,7 +12,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from itertools import accumulate, islice
@@ -184,38 +184,13 @@ class PrometheusMetrics:
             pod_resources = {series: dict(counts) for series, counts in self._pod_resources.items()}
             operations = {key: histogram.read() for key, histogram in self._operations.items()}
             driver_calls = {key: histogram.read() for key, histogram in self._driver_calls.items()}
-        counter = CounterMetricFamily(
-            "kubelet_device_plugin_registration_total",
-            "[ALPHA] Cumulative number of device plugin registrations. Broken down by resource name.",
-            labels=_LABELS,
-        )
-        for resource, count in sorted(registrations.items()):
-            if count:
-                counter.add_metric([resource], count)
-        yield counter
-        histogram = HistogramMetricFamily(
-            "kubelet_device_plugin_alloc_duration_seconds",
-            "[ALPHA] Duration in seconds to serve a device plugin Allocation request. Broken down by resource name.",
-            labels=_LABELS,
-        )
-        for resource, (buckets, total) in sorted(durations.items()):
-            if buckets[-1][1]:
-                histogram.add_metric([resource], buckets, total)
-        yield histogram
+        yield from _plugins(registrations, durations)
         yield from _topology_manager(*admissions, failed)
         yield from _pod_resources(pod_resources)
         yield from _dra(operations, driver_calls)
         if self._claims is not None:
             yield _claims_in_use(self._claims())
-        devices = GaugeMetricFamily(
-            "devicecore_devices",
-            "Devices by state. A device that is allocated and unhealthy is counted in both.",
-            labels=(*_LABELS, "state"),
-        )
-        counts = devices_by_state(self._state()) if self._state else iter(())
-        for resource, state, number in islice(counts, MAX_RESOURCES * len(_STATES)):
-            devices.add_metric([resource, state], number)
-        yield devices
+        yield _devices(devices_by_state(self._state()) if self._state else iter(()))
         if self._sink_problem is not None:
             yield GaugeMetricFamily(
                 "devicecore_node_status_published",
@@ -373,6 +348,40 @@ class _Calls:
 
     registrations: int = 0
     durations: _Histogram = Factory(lambda: _Histogram(BUCKETS))
+
+
+def _plugins(registrations: Mapping[str, int], durations: "Mapping[str, tuple[_Buckets, float]]") -> Iterator[Metric]:
+    """Registrations of plugins, and the durations of their answers to Allocate, by resource."""
+    counter = CounterMetricFamily(
+        "kubelet_device_plugin_registration_total",
+        "[ALPHA] Cumulative number of device plugin registrations. Broken down by resource name.",
+        labels=_LABELS,
+    )
+    for resource, count in sorted(registrations.items()):
+        if count:
+            counter.add_metric([resource], count)
+    yield counter
+    histogram = HistogramMetricFamily(
+        "kubelet_device_plugin_alloc_duration_seconds",
+        "[ALPHA] Duration in seconds to serve a device plugin Allocation request. Broken down by resource name.",
+        labels=_LABELS,
+    )
+    for resource, (buckets, total) in sorted(durations.items()):
+        if buckets[-1][1]:
+            histogram.add_metric([resource], buckets, total)
+    yield histogram
+
+
+def _devices(counts: Iterable[tuple[str, str, int]]) -> Metric:
+    """Devices by resource and state."""
+    devices = GaugeMetricFamily(
+        "devicecore_devices",
+        "Devices by state. A device that is allocated and unhealthy is counted in both.",
+        labels=(*_LABELS, "state"),
+    )
+    for resource, state, number in islice(counts, MAX_RESOURCES * len(_STATES)):
+        devices.add_metric([resource, state], number)
+    return devices
 
 
 def _topology_manager(buckets: _Buckets, total: float, failed: int) -> Iterator[Metric]:
