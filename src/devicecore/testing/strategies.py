@@ -5,6 +5,7 @@ are made with public methods only, so the library itself can reach each of them.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
 from string import ascii_letters, ascii_lowercase, digits
 
 from attrs import evolve
@@ -53,6 +54,9 @@ _TRAPS = (
 )
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=8)  # all characters of a protobuf string
 _WORDS = st.sampled_from(("a", "b", "c"))
+
+_reused = lru_cache(maxsize=64)
+"""Makes a strategy once: in a composite strategy, making and checking one takes longer than drawing from it."""
 
 
 # --- names and devices -----------------------------------------------------------------------------------------------
@@ -161,12 +165,8 @@ def pods(
     max_containers: int = 2,
 ) -> Pod:
     """Pods with app containers, init containers and sidecars, with limits up to `max_count` for `resources`."""
-    count = st.sampled_from((None, *range(1, max_count + 1), 0))
-    limits = st.fixed_dictionaries(dict.fromkeys(resources, count)).map(
-        lambda asked: {name: size for name, size in asked.items() if size is not None}
-    )
-    apps = draw(st.lists(limits, min_size=1, max_size=max_containers))
-    inits = draw(st.lists(st.tuples(limits, st.booleans()), max_size=max_init_containers))
+    app_limits, init_limits = _limits(tuple(resources), max_count, max_init_containers, max_containers)
+    apps, inits = draw(app_limits), draw(init_limits)
     return Pod(
         uid := draw(st.sampled_from(uids)),
         name=str(uid),
@@ -175,6 +175,19 @@ def pods(
             Container(f"init-{number}", asked, restartable) for number, (asked, restartable) in enumerate(inits)
         ),
     )
+
+
+@_reused
+def _limits(
+    resources: tuple[str, ...], max_count: int, max_init_containers: int, max_containers: int
+) -> tuple[st.SearchStrategy[list[dict[str, int]]], st.SearchStrategy[list[tuple[dict[str, int], bool]]]]:
+    """The limits of app containers; those of init containers, each with whether it is a sidecar."""
+    count = st.sampled_from((None, *range(1, max_count + 1), 0))
+    limits = st.fixed_dictionaries(dict.fromkeys(resources, count)).map(
+        lambda asked: {name: size for name, size in asked.items() if size is not None}
+    )
+    apps = st.lists(limits, min_size=1, max_size=max_containers)
+    return apps, st.lists(st.tuples(limits, st.booleans()), max_size=max_init_containers)
 
 
 # --- machines --------------------------------------------------------------------------------------------------------
@@ -224,11 +237,11 @@ def ledgers(  # noqa: D417  # Hypothesis passes `draw`
     offered = {name: sorted(set(ids)) for name, ids in pool.items() if ids}
     if not offered:
         return Ledger()
-    keys = st.builds(ContainerKey, st.sampled_from(uids), _WORDS)
-    names = st.sampled_from(sorted(offered))
-    ledger = Ledger.of(draw(st.lists(_allocations(offered), max_size=3))) if shared_by_error else Ledger()
+    keys, names, fates = _steps(tuple(uids), tuple(sorted(offered)))
+    known = tuple((name, tuple(ids)) for name, ids in sorted(offered.items()))
+    ledger = Ledger.of(draw(_allocation_lists(known))) if shared_by_error else Ledger()
     for _ in range(draw(st.integers(0, max_steps))):
-        key, resource, fate = draw(keys), draw(names), draw(st.sampled_from(("confirm", "keep", "release", "evict")))
+        key, resource, fate = draw(keys), draw(names), draw(fates)
         free = [device for device in offered[resource] if device not in ledger.in_use(resource)]
         if fate == "evict":
             ledger = ledger.evict([key.pod])
@@ -246,16 +259,29 @@ def _attached_to(node: NumaNode) -> Callable[[DeviceId], tuple[NumaNode, ...]]:
     return lambda _: (node,)
 
 
-def _allocations(offered: Mapping[ResourceName, Sequence[DeviceId]]) -> st.SearchStrategy[Allocation]:
+@_reused
+def _steps(
+    uids: tuple[PodUid, ...], resources: tuple[ResourceName, ...]
+) -> tuple[st.SearchStrategy[ContainerKey], st.SearchStrategy[ResourceName], st.SearchStrategy[str]]:
+    """Who asks for which resource, and what becomes of the reservation."""
+    fates = st.sampled_from(("confirm", "keep", "release", "evict"))
+    return st.builds(ContainerKey, st.sampled_from(uids), _WORDS), st.sampled_from(resources), fates
+
+
+@_reused
+def _allocation_lists(
+    offered: tuple[tuple[ResourceName, tuple[DeviceId, ...]], ...],
+) -> st.SearchStrategy[list[Allocation]]:
     """Allocations as in a checkpoint, independent of each other: two of them may have the same device."""
     keys = st.builds(ContainerKey, st.sampled_from(PODS), _WORDS)
     nodes = st.lists(numa_nodes(), max_size=2, unique=True).map(lambda listed: tuple(sorted(listed)))
+    receipts = st.binary(max_size=4).map(Receipt)
 
-    def of(resource: ResourceName) -> st.SearchStrategy[Allocation]:
-        held = st.dictionaries(st.sampled_from(offered[resource]), nodes, min_size=1, max_size=3)
-        return st.builds(Allocation, keys, st.just(resource), held, st.binary(max_size=4).map(Receipt))
+    def of(resource: ResourceName, ids: tuple[DeviceId, ...]) -> st.SearchStrategy[Allocation]:
+        held = st.dictionaries(st.sampled_from(ids), nodes, min_size=1, max_size=3)
+        return st.builds(Allocation, keys, st.just(resource), held, receipts)
 
-    return st.sampled_from(sorted(offered)).flatmap(of)
+    return st.lists(st.one_of(*(of(resource, ids) for resource, ids in offered)), max_size=3)
 
 
 @st.composite
@@ -267,7 +293,7 @@ def plugin_events(
     max_size: int = 8,
 ) -> tuple[Event, ...]:
     """Events of a transport: instances register, report and are lost; some events are late, some come after a loss."""
-    reports = device_lists(ids=device_ids(awkward=False)) if lists is None else lists
+    reports = _simple_lists() if lists is None else lists
     options = st.builds(PluginOptions, st.booleans(), st.booleans())
     seen: list[PluginId] = []
     events: list[Event] = []
@@ -281,6 +307,16 @@ def plugin_events(
         else:
             events.append(PluginLost(draw(st.sampled_from(seen))))
     return tuple(events)
+
+
+@_reused
+def _simple_lists() -> st.SearchStrategy[tuple[Device, ...]]:
+    return device_lists(ids=device_ids(awkward=False))
+
+
+@_reused
+def _preference() -> st.SearchStrategy[PluginOptions]:
+    return st.builds(PluginOptions, get_preferred_allocation_available=st.booleans())
 
 
 @st.composite
@@ -302,12 +338,11 @@ def node_states(  # noqa: D417  # Hypothesis passes `draw`
         max_pods: the maximum number of admitted pods.
         all_confirmed: whether every reservation was confirmed, so that none is in flight.
     """
-    reports = device_lists(ids=device_ids(awkward=False)) if lists is None else lists
-    options = st.builds(PluginOptions, get_preferred_allocation_available=st.booleans())
+    reports = _simple_lists() if lists is None else lists
     state = NodeState()
     plugins = [PluginId(resource, "plugin.sock", number) for number, resource in enumerate(resources, start=1)]
     for plugin in plugins:
-        state = state.apply(PluginRegistered(plugin, draw(options)), now=0.0)
+        state = state.apply(PluginRegistered(plugin, draw(_preference())), now=0.0)
         state = state.apply(DevicesReported(plugin, draw(reports)), now=0.0)
     for uid in uids[: draw(st.integers(0, max_pods))]:
         pod = draw(pods(uids=(uid,), resources=resources))
