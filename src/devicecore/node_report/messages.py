@@ -47,7 +47,10 @@ _TOKEN = re.compile(r"\[\[|\]\]|\{\{|\}\}|\[|\]|\{(\w+)\}|[^\[\]{}]+")
 
 @frozen
 class Message:
-    """One row: a sentence, and what it means. `because` and `change` have the names of its values in braces."""
+    """One row: a sentence, and what it means. `because` and `change` have the names of its values in braces.
+
+    Each text that a pattern finds contains the literal of the same place.
+    """
 
     id: str
     manager: str
@@ -55,6 +58,7 @@ class Message:
     because: str
     change: str
     patterns: tuple[re.Pattern[str], ...]
+    literals: tuple[str, ...]
     prefix: str = ""
     issues: tuple[str, ...] = ()
 
@@ -131,6 +135,7 @@ def _rows(table: list[dict[str, object]]) -> Iterator[Message]:
             because=str(row["because"]),
             change=str(row["change"]),
             patterns=patterns,
+            literals=tuple(map(_literal, texts)),
             prefix=prefix,
             issues=tuple(map(str, issues)),
         )
@@ -162,3 +167,14 @@ def _pattern(text: str) -> str:
             case plain:
                 parts.append(re.escape(plain))
     return "".join(parts)
+
+
+def _literal(text: str) -> str:
+    """The longest part of a sentence of the table that is in every text of its row."""
+    depth, parts = 0, [""]
+    for token in _TOKEN.finditer(text):
+        if token[0] in {"[", "]"}:
+            depth += 1 if token[0] == "[" else -1
+        elif depth == 0 and token[1] is None and token[0] not in {"[[", "]]", "{{", "}}"}:
+            parts.append(token[0])
+    return max(parts, key=len)
