@@ -344,8 +344,8 @@ def test_no_recorded_file_makes_a_command_raise(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["repair", "diff", "convert"])
 def test_large_files_are_read(tmp_path: Path, command: str) -> None:
-    """5,000 pods with 10 devices each."""
-    ids = [tuple(f"gpu-{pod}-{number}" for number in range(10)) for pod in range(5000)]
+    """1,000 pods with 10 devices each, which is more than a node has."""
+    ids = [tuple(f"gpu-{pod}-{number}" for number in range(10)) for pod in range(1000)]
     entries = [entry(f"uid-{pod}", *of_pod) for pod, of_pod in enumerate(ids)]
     file = written(tmp_path / "file", *entries, registered=tuple(id_ for of_pod in ids for id_ in of_pod))
     arguments = {"repair": [file, str(tmp_path / "new")], "diff": [file, file], "convert": ["--to", "1", file]}

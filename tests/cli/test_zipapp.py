@@ -107,7 +107,7 @@ def test_each_command_for_checkpoints_works(pyz: Path, file: Path, tmp_path: Pat
         ["kubelet", "--root", "."],
         ["plugin", "simulated", "--resource", GPU],
         ["conformance", "run", "--", "plugin"],
-        ["dra-driver", "simulated", "--name", "example.com", "--node", "n"],
+        ["dra-driver", "simulated", "--name", "example.com", "--node", "n", "--manifests", "."],
     ],
 )
 def test_a_command_that_needs_more_says_so_and_leaves_nothing(pyz: Path, arguments: list[str]) -> None:

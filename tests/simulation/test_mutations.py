@@ -109,7 +109,7 @@ def _allocated(ledger: Ledger, resource: ResourceName) -> Iterator[DeviceId]:
     return (device for held in ledger if held.resource == resource for device in held.devices)
 
 
-@breaks("nothing_but_its_own_errors_leaves_the_manager", seed=3)
+@breaks("nothing_but_its_own_errors_leaves_the_manager", seed=8)
 def eviction_drops_reservations(patch: Patch) -> None:
     evict = Ledger.evict
     patch.setattr(Ledger, "evict", lambda self, pods: Ledger.of(evict(self, pods)))
@@ -387,7 +387,7 @@ def the_sink_is_called_under_the_lock_of_the_state(patch: Patch) -> None:
     patch.setattr(DeviceManager, "_publisher_type", Locking)
 
 
-@breaks("a_started_container_is_given_what_it_holds", seed=0)
+@breaks("a_started_container_is_given_what_it_holds", seed=7)
 def a_container_is_given_what_its_pod_holds(patch: Patch) -> None:
     patch.setattr(Ledger, "of_container", lambda self, key: self.of_pod(key.pod))
 
