@@ -29,7 +29,7 @@ class OpenCall:
         if frame is None:
             return True
         try:
-            frame.clear()  # Python refuses this for a frame that is being executed, in whatever thread
+            frame.clear()  # Python refuses this for a frame that any thread executes
         except RuntimeError:
             return False
         self._frame = None

@@ -43,7 +43,7 @@ class KeptDirectory:
 
     Args:
         path: the directory.
-        mode: its permissions if it is made, whatever the umask is.
+        mode: its permissions if it is made; the umask does not change them.
         allow_shared: whether other users may write to it.
     """
 

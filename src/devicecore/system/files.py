@@ -134,7 +134,7 @@ class DurableFile:
 
     Args:
         path: the file.
-        mode: its permissions, whatever the umask is.
+        mode: its permissions; the umask does not change them.
         max_bytes: how many bytes it may have when it is read.
     """
 
@@ -248,7 +248,7 @@ class DurableFile:
     def _sweep(self) -> None:
         """Delete what a crash in the middle of `write` has left."""
         ours = re.compile(rf"\.{re.escape(self._path.name)}\.\d+-\d+\.new")
-        for name in os.listdir(self._directory):  # noqa: PTH208 - one call of the OS, whatever Python's version
+        for name in os.listdir(self._directory):  # noqa: PTH208 - one call of the operating system in every version of Python
             if ours.fullmatch(name):
                 self._path.with_name(name).unlink(missing_ok=True)
         self._swept = True

@@ -95,7 +95,7 @@ class OwnedSocket:
 
     Args:
         path: absolute, of at most `MAX_SOCKET_PATH` bytes.
-        mode: permissions of the socket, whatever the umask is. A user needs the right to write in order to connect.
+        mode: permissions of the socket; the umask does not change them. Users that may write to it may connect.
     """
 
     def __init__(self, path: str, mode: int = 0o755) -> None:

@@ -222,8 +222,8 @@ def _device_statuses(status: Json, allocated: Collection[tuple[object, ...]]) ->
             )
     for field, entry in objects_of(entries, "status.devices"):
         if device_key(entry) not in allocated:
-            said = {name: entry.get(name) for name in ("driver", "pool", "device")}
-            yield invalid_value(field, said, "must be an allocated device in the claim")
+            shown = {name: entry.get(name) for name in ("driver", "pool", "device")}
+            yield invalid_value(field, shown, "must be an allocated device in the claim")
         yield from limit_causes(entry.get("conditions"), f"{field}.conditions", 8)
         types = [mapping_of(condition).get("type") for condition in list_of(entry.get("conditions"))]
         yield from unique_causes(types, lambda number, field=field: f"{field}.conditions[{number}].type")  # type: ignore[misc]  # as above

@@ -133,9 +133,9 @@ def applied(
 
 
 def _apply_conflict(conflicts: list[tuple[FieldPath, set[Owner]]]) -> ApiError:
-    said = [f'conflict with "{min(owners)[0]}": .{".".join(path)}' for path, owners in conflicts]
-    plural = "conflict" if len(said) == 1 else "conflicts"
-    return ApiError(409, "Conflict", f"Apply failed with {len(said)} {plural}: {', '.join(said)}")
+    texts = [f'conflict with "{min(owners)[0]}": .{".".join(path)}' for path, owners in conflicts]
+    plural = "conflict" if len(texts) == 1 else "conflicts"
+    return ApiError(409, "Conflict", f"Apply failed with {len(texts)} {plural}: {', '.join(texts)}")
 
 
 def updated_owners(

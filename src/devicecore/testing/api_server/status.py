@@ -90,8 +90,8 @@ def modified(resource: str, name: str) -> ApiError:
 
 def invalid(kind: str, name: str, causes: list[Cause]) -> ApiError:
     """The object breaks rules of its kind. `kind` is qualified, such as `ResourceSlice.resource.k8s.io`."""
-    said = [str(cause) for cause in causes]
-    text = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
+    texts = [str(cause) for cause in causes]
+    text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     return ApiError(422, "Invalid", f'{kind} "{name}" is invalid: {text}', tuple(causes))
 
 

@@ -259,10 +259,10 @@ class ObjectStore:
         with self._changed:
             before = self._existing(kind, (namespace, name))
             metadata = before["metadata"]
-            for field, said in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+            for field, what in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
                 expected = (preconditions or {}).get(field)
                 if expected is not None and expected != metadata[field]:
-                    raise status.conflict(kind.qualified, name, _precondition(said, expected, metadata[field]))
+                    raise status.conflict(kind.qualified, name, _precondition(what, expected, metadata[field]))
             if metadata.get("finalizers"):
                 if "deletionTimestamp" in metadata:
                     return copy.deepcopy(before)
@@ -390,10 +390,10 @@ def _refuse_wrong_types(kind: Kind, body: Json) -> None:
         raise status.bad_request(message)
 
 
-def _precondition(said: str, expected: str, actual: str) -> str:
-    end = "deleted and then recreated" if said == "UID" else "modified"
+def _precondition(what: str, expected: str, actual: str) -> str:
+    end = "deleted and then recreated" if what == "UID" else "modified"
     return (
-        f"the {said} in the precondition ({expected}) does not match the {said} in record ({actual}). "
+        f"the {what} in the precondition ({expected}) does not match the {what} in record ({actual}). "
         f"The object might have been {end}"
     )
 
@@ -431,7 +431,7 @@ def _combined(kind: Kind, before: Json, sent: Json, *, in_status: bool) -> Json:
 
 
 def _drop_stale_device_statuses(before: Json, after: Json) -> None:
-    """Of a claim, drop what drivers said of devices that this write takes from it."""
+    """Drop the statuses of devices that this write takes from a claim."""
     written, known = (((of.get("status") or {}).get("devices") or []) for of in (after, before))
     if written and (before.get("status") or {}).get("allocation") != after["status"].get("allocation"):
         results = ((after["status"].get("allocation") or {}).get("devices") or {}).get("results") or []
