@@ -773,3 +773,12 @@ def test_a_driver_error_keeps_its_code(node: Node) -> None:
     assert str(failed.value) == (
         "prepare dynamic resources: NodePrepareResources: rpc error: code = ResourceExhausted desc = busy"
     )
+
+
+@pytest.mark.parametrize("days", [-36_500, 36_500])
+def test_health_does_not_expire_because_the_machines_clock_is_set(days: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that has just reported must not count as silent, nor one that is silent count as reporting."""
+    manager = DraManager(MemoryDriverTransport(), MemoryClaims(), MemoryStore())
+    before = manager.now
+    monkeypatch.setattr("time.time_ns", lambda: before + days * 86_400 * SECOND)
+    assert before <= manager.now < before + health.DEFAULT_LIMIT

@@ -20,6 +20,7 @@ from devicecore.domain.dra.lookup import claim_keys
 from devicecore.domain.dra.model import DraPod, DriverName
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.model import PodUid
+from devicecore.dra_manager.clock import steady_time_ns
 from devicecore.dra_manager.driver_list import DriverList
 from devicecore.dra_manager.health_record import HealthRecord
 from devicecore.dra_manager.preparation import Preparation, PreparedPod
@@ -59,7 +60,7 @@ class DraManager(Runs):
         fail_on_warnings: whether `prepare` fails if a driver answers devices that were not allocated, requests that
             the claim does not have, or malformed CDI names. A kubelet takes them.
         clock: monotonic seconds.
-        wall_clock: nanoseconds since 1970.
+        wall_clock: nanoseconds since 1970; by default a clock that does not follow changes of the machine's.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class DraManager(Runs):
         observers: Iterable[DraObserver] = (),
         fail_on_warnings: bool = False,
         clock: Callable[[], float] = time.monotonic,
-        wall_clock: Callable[[], int] = time.time_ns,
+        wall_clock: Callable[[], int] = steady_time_ns,
     ) -> None:
         self._transport = transport
         self._pods = pods
@@ -164,6 +165,11 @@ class DraManager(Runs):
     def health(self) -> HealthCache:
         """The health that drivers have reported for their devices."""
         return self._health.cache
+
+    @property
+    def now(self) -> int:
+        """The time of its wall clock, with which `health` is asked: nanoseconds since 1970."""
+        return self._health.now
 
     # --- pods ---------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ faster. Both have the same methods.
 import json
 import os
 import shutil
-import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -41,6 +40,7 @@ from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.model import PodUid
 from devicecore.domain.text import counted, foreign_text
 from devicecore.dra_manager import DraManager
+from devicecore.dra_manager.clock import steady_time_ns
 from devicecore.ports.claims import ClaimSource
 from devicecore.ports.dra_driver import DraDriver
 from devicecore.ports.drivers import DriverTransport
@@ -397,7 +397,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager]):
         )
 
     def _wall_clock(self) -> int:
-        return time.time_ns() + int(self._passed * SECOND)
+        return steady_time_ns() + int(self._passed * SECOND)
 
 
 class DraKubelet(BaseDraKubelet):

@@ -4,7 +4,6 @@ Law: only `release` calls drivers or the API server, because the main thread cal
 only the domain is imported here.
 """
 
-import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -189,7 +188,7 @@ class _DeviceStates:
 
     @classmethod
     def of(cls, manager: "DraManager") -> "_DeviceStates":
-        return cls(manager.health, time.time_ns())
+        return cls(manager.health, manager.now)
 
     def state(self, driver: DriverName, device: PreparedDevice) -> ClaimedDevice:
         """The state of a device, with its health."""
