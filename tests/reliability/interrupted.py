@@ -65,6 +65,13 @@ def check_all(manager: DeviceManager, store: CheckpointStore) -> None:
     manager.stop()
 
 
+def watch() -> None:
+    """End the program if it hangs. This starts a thread, which must not receive the main thread's signal."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+    faulthandler.dump_traceback_later(LIMIT, exit=True)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+
+
 def in_main_thread(calls: int, directory: Path) -> Counter[str]:
     counts: Counter[str] = Counter()
     store = FileStore(directory / "checkpoint")
@@ -80,7 +87,8 @@ def in_main_thread(calls: int, directory: Path) -> Counter[str]:
         manager.evict([PodUid(f"warm-up-{number}")])
     typical = (time.perf_counter() - began) / 20
     for number in range(calls):
-        faulthandler.dump_traceback_later(LIMIT, exit=True)
+        if number % 100 == 0:
+            watch()
         uid = f"pod-{number}"
         try:
             try:
