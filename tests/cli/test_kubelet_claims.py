@@ -15,6 +15,7 @@ from devicecore.adapters.memory import MemoryStore
 from devicecore.adapters.pod_resources import get_pod, list_pods
 from devicecore.cli.kubelet import claims as node_claims
 from devicecore.cli.kubelet import pods
+from devicecore.cli.kubelet.lanes import MAX_THREADS, THREADS_OF_LONG
 from devicecore.cli.kubelet.state import KubeletState
 from devicecore.cli.kubelet.view import render
 from devicecore.domain.container_options import ContainerAllocateResponse
@@ -154,16 +155,24 @@ def test_a_driver_that_hangs_delays_no_other_pod(node: Node) -> None:
     node.register(hung)
     node.register(CountingDriver(OTHER))
     node.transport.connect(SimulatedPlugin(GPU, simulated_devices("gpu", 50)))
-    node.put("hung", claim(), *(pod(f"hung-{number}", limits={GPU: 1}) for number in range(40)))
-    while not hung.calls:
+    names = [f"hung-{number}" for number in range(MAX_THREADS + 20)]
+    node.put("hung", *(one for name in names for one in (claim(name), pod(name, name))))
+    while len(hung.calls) < THREADS_OF_LONG:
         node.turn()
     node.write("plain", gpu=1)
-    node.put("other", claim("other", OTHER), pod("other", "other", limits={GPU: 1}))
+    node.put("other", claim("other", OTHER), pod("other", "other"))
     state = node.wait_for_phases(plain="Running", other="Running")
     assert not any(one.phase == "Running" for one in state.pods if one.pod.name.startswith("hung"))
     hung.answers.set()
     node.wait_until_settled()
-    assert hung.calls == [("prepare", "shared")]
+    assert sorted(hung.calls) == sorted(("prepare", name) for name in names)
+    hung.answers.clear()
+    node.remove("hung")
+    node.turn()
+    node.remove("other")
+    node.wait_until(lambda state: not any(one.name == "other" for one in state.dra.claims))
+    hung.answers.set()
+    node.wait_until_settled()
 
 
 def test_a_pod_waits_for_the_claim_of_its_template(node: Node) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from attrs import define, frozen
 
 from devicecore.adapters.grpc_unix.watcher import PluginHandler, RegisteredPlugin
-from devicecore.cli.kubelet.lanes import Lanes
+from devicecore.cli.kubelet.lanes import THREADS_OF_LONG, Lanes
 from devicecore.cli.kubelet.state import ClaimsState, PodState
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.model import Pod, PodUid
@@ -26,11 +26,12 @@ from devicecore.domain.text import counted, foreign_text
 
 if TYPE_CHECKING:
     from devicecore.cli.kubelet.dra_state import PreparationFacts
-    from devicecore.domain.dra.model import ClaimKey, DraPod, ResourceClaim
+    from devicecore.domain.dra.model import ClaimKey, DraPod, DriverName, ResourceClaim
     from devicecore.dra_manager import DraManager
     from devicecore.wire import podresources
 
 _MAX_UID = 64  # characters of a UID in messages
+_MAX_THREADS = 1024  # as many as 64 drivers that hang need, because a pod per thread may wait for each
 _RETRY = 10.0  # seconds between two attempts to release the claims of a pod, as in a kubelet
 
 _log = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ class NodeClaims:
         self._starting = threading.Lock()  # held while the manager is started or stopped, which needs the event loop
         self._parts: DraParts | None = None
         self._is_stopped = False
-        self._preparing, self._releasing = Lanes(), Lanes()
+        self._preparing, self._releasing = (Lanes(THREADS_OF_LONG, _MAX_THREADS) for _ in range(2))
         self._leaving: dict[PodUid, _Leaving] = {}
         self._left: queue.SimpleQueue[tuple[PodUid, str]] = queue.SimpleQueue()
         self._ticking = {"wipe": threading.Lock(), "reconcile": threading.Lock()}
@@ -137,9 +138,13 @@ class NodeClaims:
 
     # --- what threads of attempts call --------------------------------------------------------------------------------
 
-    def submit(self, pod: PodUid, work: Callable[[], None]) -> None:
-        """Do `work` in another thread, which may wait for drivers."""
-        self._preparing.submit(pod, work)
+    def submit(self, pod: PodUid, facts: "PreparationFacts | None", work: Callable[[], None]) -> None:
+        """Do `work` in another thread, which may wait for the drivers of a pod.
+
+        Pods with the same drivers share threads. If a driver hangs, many pods that wait for it need no thread that
+        pods of another driver need.
+        """
+        self._preparing.submit((facts and facts.drivers) or pod, work)
 
     def prepare(self, pod: "DraPod") -> None:
         """Prepare the claims of a pod, which may take as long as its drivers.
@@ -247,7 +252,12 @@ class NodeClaims:
         for uid, leaving in self._leaving.items():
             if not leaving.is_queued and (has_changed or leaving.retry_at <= now):
                 leaving.is_queued = True
-                self._releasing.submit(uid, partial(self._release, uid))
+                self._releasing.submit(self._drivers_of(uid) or uid, partial(self._release, uid))
+
+    def _drivers_of(self, pod: PodUid) -> "frozenset[DriverName]":
+        """The drivers of the claims that a pod is in."""
+        claims = self.manager.claims.claims.values() if self.manager else ()
+        return frozenset(driver for claim in claims if pod in claim.pods for driver in claim.drivers)
 
     def tick(self) -> None:
         """Let the manager see that time has passed, in another thread: it may have to call drivers."""

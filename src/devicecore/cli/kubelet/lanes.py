@@ -1,7 +1,6 @@
-"""Threads for admissions, which wait for plugins.
+"""Threads for admissions, which wait for plugins, and for claims, which wait for drivers.
 
-Law: a lane whose work hangs delays no other lane. The work of one lane is done in its order and one piece at a time, as
-long as at most 100 pieces wait.
+Law: a lane whose work hangs delays no other lane. The work of one lane is begun in its order.
 """
 
 import logging
@@ -12,10 +11,14 @@ from collections.abc import Callable, Hashable
 from attrs import Factory, define
 
 MAX_THREADS = 128
-"""Threads at work at once. A further lane waits until one is free, which happens only if as many plugins hang."""
+"""Threads at work at once by default. A further lane waits until one is free, which happens only if all of them wait
+for plugins or drivers that hang.
+"""
+
+THREADS_OF_LONG = 16
+"""Threads of a lane in which much waits. While one admission is saved, others wait, and are saved with one write."""
 
 _LONG = 100  # pieces of work that wait in a lane before more threads help
-_THREADS_OF_LONG = 16  # while one admission is saved, others wait, and are then saved with one write
 
 Work = Callable[[], None]
 
@@ -29,16 +32,18 @@ class _Queue:
     work: deque[Work] = Factory(deque)
     threads: int = 0
 
-    @property
-    def wanted(self) -> int:
-        """How many threads there should be."""
-        return _THREADS_OF_LONG if len(self.work) > _LONG else 1
-
 
 class Lanes:
-    """Queues of work, with threads while there is any. Threads are daemons: they never delay the end of the process."""
+    """Queues of work, with threads while there is any. Threads are daemons: they never delay the end of the process.
 
-    def __init__(self) -> None:
+    Args:
+        of_lane: threads of a lane at most, while no more than 100 pieces of work wait in it.
+        in_all: threads of all lanes together at most; `MAX_THREADS` by default.
+    """
+
+    def __init__(self, of_lane: int = 1, in_all: int | None = None) -> None:
+        self._of_lane = of_lane
+        self._in_all = MAX_THREADS if in_all is None else in_all
         self._lock = threading.Lock()
         self._queues: dict[Hashable, _Queue] = {}
         self._ready: deque[Hashable] = deque()
@@ -52,11 +57,11 @@ class Lanes:
                 return
             queue = self._queues.setdefault(lane, _Queue())
             queue.work.append(work)
-            if queue.threads >= queue.wanted:
+            if queue.threads >= (THREADS_OF_LONG if len(queue.work) > _LONG else self._of_lane):
                 return
             queue.threads += 1
             self._ready.append(lane)
-            if self._threads < MAX_THREADS:
+            if self._threads < self._in_all:
                 self._threads += 1
                 threading.Thread(target=self._run, name="devicecore-admission", daemon=True).start()
 

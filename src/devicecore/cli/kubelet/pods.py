@@ -369,7 +369,7 @@ class PodStarter:
             _log.exception("pod %s cannot be tried", entry.name)
             outcome = Outcome(OutcomeKind.REFUSED, f"{type(error).__name__}: {error}")
         if outcome is not None and outcome.kind is OutcomeKind.NEEDS_CLAIMS:
-            self._claims.submit(entry.pod.uid, partial(self._attempt, entry, facts, self._prepare))
+            self._claims.submit(entry.pod.uid, entry.claim_facts, partial(self._attempt, entry, facts, self._prepare))
             return
         self._done.put(_Done(entry, outcome, facts))
         self._wake()
