@@ -14,8 +14,7 @@ from attrs import evolve
 from devicecore.adapters.memory import MemoryStore
 from devicecore.adapters.pod_resources import get_pod, list_pods
 from devicecore.cli.kubelet import claims as node_claims
-from devicecore.cli.kubelet import pods
-from devicecore.cli.kubelet.lanes import MAX_THREADS, THREADS_OF_LONG
+from devicecore.cli.kubelet import lanes, pods
 from devicecore.cli.kubelet.state import KubeletState
 from devicecore.cli.kubelet.view import render
 from devicecore.domain.container_options import ContainerAllocateResponse
@@ -149,15 +148,16 @@ def test_a_driver_that_refuses_is_asked_again_only_when_something_has_changed(no
     assert driver.calls == [("prepare", "shared")] * 2
 
 
-def test_a_driver_that_hangs_delays_no_other_pod(node: Node) -> None:
+def test_a_driver_that_hangs_delays_no_other_pod(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "MAX_THREADS", 20)
     hung = CountingDriver()
     hung.answers.clear()
     node.register(hung)
     node.register(CountingDriver(OTHER))
     node.transport.connect(SimulatedPlugin(GPU, simulated_devices("gpu", 50)))
-    names = [f"hung-{number}" for number in range(MAX_THREADS + 20)]
+    names = [f"hung-{number}" for number in range(30)]
     node.put("hung", *(one for name in names for one in (claim(name), pod(name, name))))
-    while len(hung.calls) < THREADS_OF_LONG:
+    while len(hung.calls) < lanes.THREADS_OF_LONG:
         node.turn()
     node.write("plain", gpu=1)
     node.put("other", claim("other", OTHER), pod("other", "other"))

@@ -36,6 +36,33 @@ def test_a_lane_that_hangs_delays_no_other() -> None:
     work.close()
 
 
+def test_ten_lanes_in_which_much_work_hangs_delay_no_other() -> None:
+    """A lane gets more threads if much waits in it; 8 plugins that hung took all threads there were."""
+    work, hangs, ended = Lanes(), threading.Event(), threading.Event()
+    for lane in range(10):
+        for _ in range(150):
+            work.submit(lane, partial(wait_for, hangs))
+    work.submit("other", ended.set)
+    assert ended.wait(PATIENCE)
+    work.close()
+    hangs.set()
+
+
+def test_if_the_system_has_no_thread_left_those_that_run_do_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    work, hangs, ended = Lanes(), threading.Event(), threading.Event()
+    work.submit("a", partial(wait_for, hangs))
+
+    def fail(_: threading.Thread) -> None:
+        problem = "can't start new thread"
+        raise RuntimeError(problem)
+
+    with monkeypatch.context() as scarce:
+        scarce.setattr(threading.Thread, "start", fail)
+        work.submit("b", ended.set)
+    hangs.set()
+    assert ended.wait(PATIENCE)
+
+
 def test_one_thread_more_than_there_may_be_waits_for_a_lane_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes, "MAX_THREADS", 1)
     work, hangs, ended = Lanes(), threading.Event(), threading.Event()

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from devicecore.wire import podresources
 
 _MAX_UID = 64  # characters of a UID in messages
-_MAX_THREADS = 1024  # as many as 64 drivers that hang need, because a pod per thread may wait for each
 _RETRY = 10.0  # seconds between two attempts to release the claims of a pod, as in a kubelet
 
 _log = logging.getLogger(__name__)
@@ -77,7 +76,7 @@ class NodeClaims:
         self._starting = threading.Lock()  # held while the manager is started or stopped, which needs the event loop
         self._parts: DraParts | None = None
         self._is_stopped = False
-        self._preparing, self._releasing = (Lanes(THREADS_OF_LONG, _MAX_THREADS) for _ in range(2))
+        self._preparing, self._releasing = Lanes(THREADS_OF_LONG), Lanes(THREADS_OF_LONG)
         self._leaving: dict[PodUid, _Leaving] = {}
         self._left: queue.SimpleQueue[tuple[PodUid, str]] = queue.SimpleQueue()
         self._ticking = {"wipe": threading.Lock(), "reconcile": threading.Lock()}

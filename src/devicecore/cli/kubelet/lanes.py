@@ -10,9 +10,9 @@ from collections.abc import Callable, Hashable
 
 from attrs import Factory, define
 
-MAX_THREADS = 128
-"""Threads at work at once by default. A further lane waits until one is free, which happens only if all of them wait
-for plugins or drivers that hang.
+MAX_THREADS = 1024
+"""Threads at work at once. A further lane waits until one is free. Lanes of 64 plugins or drivers that hang have fewer,
+however many pods wait for them.
 """
 
 THREADS_OF_LONG = 16
@@ -38,12 +38,10 @@ class Lanes:
 
     Args:
         of_lane: threads of a lane at most, while no more than 100 pieces of work wait in it.
-        in_all: threads of all lanes together at most; `MAX_THREADS` by default.
     """
 
-    def __init__(self, of_lane: int = 1, in_all: int | None = None) -> None:
+    def __init__(self, of_lane: int = 1) -> None:
         self._of_lane = of_lane
-        self._in_all = MAX_THREADS if in_all is None else in_all
         self._lock = threading.Lock()
         self._queues: dict[Hashable, _Queue] = {}
         self._ready: deque[Hashable] = deque()
@@ -61,9 +59,17 @@ class Lanes:
                 return
             queue.threads += 1
             self._ready.append(lane)
-            if self._threads < self._in_all:
-                self._threads += 1
-                threading.Thread(target=self._run, name="devicecore-admission", daemon=True).start()
+            if self._threads < MAX_THREADS:
+                self._start_thread()
+
+    def _start_thread(self) -> None:
+        try:
+            threading.Thread(target=self._run, name="devicecore-admission", daemon=True).start()
+        except RuntimeError:  # the system has no thread left: those that run will do the work
+            if not self._threads:
+                raise
+        else:
+            self._threads += 1
 
     def close(self) -> None:
         """Drop the work that has not begun, and do not wait for the rest."""
