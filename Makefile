@@ -6,6 +6,10 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check --no-input
 
+# Containers often forbid Python to keep what it has compiled. Then each of the hundreds of processes that the tests start
+# would compile devicecore again, and each worker of pytest all tests. Empty means allowed.
+export PYTHONDONTWRITEBYTECODE :=
+
 .NOTPARALLEL: # two pips must not work on one environment
 .DEFAULT_GOAL := help
 .PHONY: help test quick lint types imports unit coverage laws faults matrix simulate bench storm fuzz demo zipapp format protos conformance clean FORCE
