@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .NOTPARALLEL: # two pips must not work on one environment
 .DEFAULT_GOAL := help
-.PHONY: help test quick lint types imports unit coverage laws faults matrix simulate bench storm fuzz demo zipapp format protos conformance clean FORCE
+.PHONY: help test quick lint types imports unit coverage laws faults cross matrix simulate bench storm fuzz demo zipapp format protos conformance clean FORCE
 
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
@@ -74,6 +74,9 @@ laws: $(VENV)/.dev ## the laws of tests/property on 1,000 new examples each, not
 
 faults: $(VENV)/.dev ## the faulty DRA drivers of all conformance checks, not only of the default run's: some minutes
 	@FAULTS=1 $(BIN)/pytest --quiet --numprocesses=3 tests/conformance
+
+cross: $(VENV)/.dev ## all conformance checks on each of the faulty DRA drivers: about an hour
+	@STORM=1 $(BIN)/pytest --quiet tests/conformance
 
 SEEDS ?= 0-119
 STEPS ?= 1000

@@ -182,3 +182,9 @@ def test_an_object_of_a_check_that_the_api_server_refuses_ends_no_run() -> None:
     words = [sys.executable, str(DRIVER), "registration:NameWithUnderscore"]  # which no slice may have
     report = run(words, settings=evolve(QUICK, starting=5.0), checks=checks)
     assert report.result("removes-obsolete-slices").verdict is Verdict.SKIPPED
+
+
+def test_a_device_that_a_driver_does_not_give_back_is_not_used_by_later_checks() -> None:
+    checks = [BY_NAME["unprepares-a-claim"], BY_NAME["prepares-claims-at-the-same-time"]]
+    report = run([sys.executable, str(DRIVER), "unprepare:RefusesPreparedClaims"], settings=QUICK, checks=checks)
+    assert not report.result("prepares-claims-at-the-same-time").failed, report

@@ -117,11 +117,13 @@ def dra_run(
         click.UsageError: there is no command, or an option has a wrong value.
     """
     from devicecore.conformance.dra import run
+    from devicecore.conformance.dra.processes import own_age
 
     if not command:
         message = "--dra needs the command that starts the driver: devicecore conformance --dra -- ./my-driver ..."
         raise click.UsageError(message)
     settings = _settings_of(options, full=full)
+    settings = evolve(settings, budget=settings.budget - min(own_age(), settings.budget / 2))
     reporting.begin()
     with _ending_cleanly():
         report = run(command, settings=settings, checks=checks, on_result=reporting.show)

@@ -64,6 +64,11 @@ class RefusesUnknownClaims(GoodDriver):
 class ReadsTheClaim(GoodDriver):
     """It reads the claim, and leaves everything as it is if the claim is gone."""
 
+    breaks_too = {
+        "unprepares-a-claim-that-was-deleted-meanwhile": "It is a deleted claim, too.",
+        "unprepares-with-a-slow-api-server": "It waits for the claim.",
+    }
+
     def unprepare_claim(self, claim: Message) -> None:
         try:
             self.allocated(claim)
@@ -94,6 +99,16 @@ class UnpreparesByName(GoodDriver):
 @fails("frees-the-device")
 class KeepsDevices(GoodDriver):
     """A device stays reserved for a while, unless its claim is named anew."""
+
+    breaks_too = dict.fromkeys(
+        [
+            "unprepares-a-claim-that-was-deleted-meanwhile",
+            "prepares-many-devices-in-one-claim",
+            "prepares-claims-at-the-same-time",
+            "unprepares-after-a-failed-prepare",
+        ],
+        "It prepares a device of a claim that was unprepared just before.",
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -201,6 +216,8 @@ class WaitsForTheApiServer(GoodDriver):
 
 @fails("unprepares-after-a-restart")
 class LeavesCdiOfFormerProcesses(GoodDriver):
+    breaks_too = {"survives-a-kill-at-any-moment": "The claim of the killed process is unprepared by the next one."}
+
     def load(self) -> None:
         super().load()
         self.old = {uid for uid, record in self.claims.items() if self.still_there(record["name"])}

@@ -66,6 +66,8 @@ class DriverWithClaims(PublishingDriver):
         self._all_claims: list[Claim] = []
         self._numbers = itertools.count(1)
         self._allocator: Allocator | None = None
+        self._held: set[tuple[str, str]] = set()
+        """The keys of devices of claims that the driver did not unprepare, so that no other claim gets them."""
 
     # --- devices for claims -------------------------------------------------------------------------------------------
 
@@ -81,14 +83,19 @@ class DriverWithClaims(PublishingDriver):
             found = tuple(
                 device
                 for device in self.devices
-                if not is_repelling(device, ())
+                if device.key not in self._held
+                and not is_repelling(device, ())
                 and not device.body.get("bindingConditions")
                 and all(matches(text, self.name, device) for text in expressions)
             )
         except UndecidableError as error:
             raise Skip(str(error)) from None
         if not found:
-            reason = "the scheduler would allocate none of the published devices: taints or the DeviceClass forbid it"
+            reason = (
+                "the driver has unprepared none of the claims that have its devices"
+                if self._held
+                else "the scheduler would allocate none of the published devices: taints or the DeviceClass forbid it"
+            )
             raise Skip(reason)
         return found
 
@@ -162,7 +169,7 @@ class DriverWithClaims(PublishingDriver):
         Raises:
             Skip: the published devices do not allow it.
         """
-        published = self.devices
+        published = [device for device in self.devices if device.key not in self._held]
         if spec is None:
             spec = self._spec(count if devices is None else len(devices))
         return self.create_claim(spec, self._allocate(spec, devices or published, self._taken), name=name)

@@ -17,7 +17,6 @@ from devicecore.conformance.dra.running import CUT_GRACE
 from devicecore.conformance.dra.settings import DriverTestSettings
 from devicecore.conformance.dra.steps import Steps, TwoParts
 from devicecore.conformance.model import Failure, Skip, counted, needed
-from devicecore.domain.dra.model import ClaimRef
 from devicecore.domain.text import foreign_text
 from devicecore.testing.api_server import Json
 
@@ -54,7 +53,7 @@ class DriverUnderTest(DriverWithClaims):
         self.republished_after: float | None = None
         """Seconds from the wipe until all pools were complete again; None if they were not."""
         self._was_silent = False
-        self._left: list[ClaimRef] = []
+        self._left: list[Claim] = []
         self._prepares: bool | None = None
         self._repeats: bool | None = None
         self._unprepares: bool | None = None
@@ -72,22 +71,25 @@ class DriverUnderTest(DriverWithClaims):
         """Unprepare and delete the claims of the present check."""
         claims = list(self._claims)
         self._claims.clear()
-        sent = [claim.ref for claim in claims if claim.was_sent]
-        self._unprepare_all([*self._left, *sent])
+        self._unprepare_all([*self._left, *(claim for claim in claims if claim.was_sent)])
         for claim in claims:
             self.delete_object(claim)
             self._all_claims.remove(claim)
 
-    def _unprepare_all(self, claims: Sequence[ClaimRef]) -> None:
+    def _unprepare_all(self, claims: Sequence[Claim]) -> None:
         """Unprepare claims. If the driver cannot be reached, that is done before the next claim is made."""
         instance, self._left = self.kubelet.newest, list(claims)
         if not claims or instance is None:
             return
         try:
-            instance.unprepare(claims, min(_CLEAN_UP, self._call_timeout()))
+            answer = instance.unprepare([claim.ref for claim in claims], min(_CLEAN_UP, self._call_timeout()))
         except CallFailedError as error:  # what it says of such calls is the subject of other checks
             if error.code == "UNAVAILABLE":
                 return
+        else:
+            for claim in claims:
+                if claim.uid in answer and answer[claim.uid].error:
+                    self._held.update(device.key for device in claim.devices)
         self._left = []
 
     # --- what is known of its habits ----------------------------------------------------------------------------------

@@ -53,6 +53,12 @@ def _read(name: str) -> Iterator[tuple[int, bytes]]:
                 yield int(entry.name), (entry / name).read_bytes()
 
 
+def own_age() -> float:
+    """Return how long this process has been running, in seconds."""
+    started = int(Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
+
+
 def open_files(variable: str) -> int:
     """Return how many file descriptors the processes with this variable have."""
     number = 0

@@ -238,7 +238,7 @@ class RunningDriver:
             Skip: always.
         """
         reason = (
-            f"the {self.settings.budget:g} seconds of the run are over; devicecore conformance --only makes it alone"
+            f"the {self.settings.budget:.0f} seconds of the run are over; devicecore conformance --only makes it alone"
         )
         raise Skip(reason)
 
