@@ -14,7 +14,7 @@ from attrs import evolve
 from devicecore.conformance import Verdict
 from devicecore.conformance.dra import DriverTestSettings, Environment, run
 from devicecore.conformance.dra.kubelet import no_sockets_in
-from tests.conformance.harness import BY_NAME, DRIVER, QUICK
+from tests.conformance.harness import BY_NAME, DRIVER, QUICK, TRIES_ALL_FAULTS
 
 LIMIT = 120.0  # seconds for a run on a loaded machine
 
@@ -178,13 +178,27 @@ def test_a_report_on_a_driver_without_devices_says_that_little_was_checked() -> 
 
 
 def test_an_object_of_a_check_that_the_api_server_refuses_ends_no_run() -> None:
-    checks = [BY_NAME["replaces-stale-sockets"], BY_NAME["removes-obsolete-slices"]]
+    checks = [BY_NAME["replaces-stale-sockets"], BY_NAME["leaves-slices-of-others-alone"]]
     words = [sys.executable, str(DRIVER), "registration:NameWithUnderscore"]  # which no slice may have
     report = run(words, settings=evolve(QUICK, starting=5.0), checks=checks)
-    assert report.result("removes-obsolete-slices").verdict is Verdict.SKIPPED
+    assert report.result("leaves-slices-of-others-alone").verdict is Verdict.SKIPPED
 
 
 def test_a_device_that_a_driver_does_not_give_back_is_not_used_by_later_checks() -> None:
     checks = [BY_NAME["unprepares-a-claim"], BY_NAME["prepares-claims-at-the-same-time"]]
     report = run([sys.executable, str(DRIVER), "unprepare:RefusesPreparedClaims"], settings=QUICK, checks=checks)
     assert not report.result("prepares-claims-at-the-same-time").failed, report
+
+
+@pytest.mark.skipif(not TRIES_ALL_FAULTS, reason="it waits for a call of ten seconds")
+def test_a_driver_that_hangs_only_with_claims_fails_although_little_time_is_left() -> None:
+    settings = evolve(QUICK, budget=25.0, call=600.0, call_again=1.0, environment={"HANGS_WITH": "claims"})
+    report = run(command("Hangs"), settings=settings, checks=[BY_NAME["prepares-a-claim"]])
+    assert report.result("prepares-a-claim").failed, report
+    assert "there was no answer within 1 second, and before that none within 1" in report.results[0].actual
+
+
+def test_a_device_of_a_claim_that_is_unprepared_is_given_to_later_checks() -> None:
+    checks = [BY_NAME["unprepares-a-claim"], BY_NAME["unprepare-is-idempotent"]]
+    report = run([sys.executable, str(DRIVER), "unprepare:RefusesTheSecond"], settings=QUICK, checks=checks)
+    assert report.result("unprepare-is-idempotent").failed, report

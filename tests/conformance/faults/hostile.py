@@ -129,19 +129,23 @@ class AnswersNothing(GoodDriver):
 
 
 class Hangs(GoodDriver):
-    """It answers no call of its service, and ignores SIGTERM."""
+    """It answers no call of its service, or with HANGS_WITH=claims none that has claims, and ignores SIGTERM."""
 
     def serve(self) -> None:
         super().serve()
         signal.signal(signal.SIGTERM, lambda *_: None)
 
     def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
-        self.over.wait()
+        self.hang(request)
         return super().prepare(request, context)
 
     def unprepare(self, request: Message, _context: grpc.ServicerContext) -> Message:
-        self.over.wait()
+        self.hang(request)
         return super().unprepare(request, _context)
+
+    def hang(self, request: Message) -> None:
+        if request.claims or os.environ.get("HANGS_WITH") != "claims":
+            self.over.wait()
 
     def watch_health(self, _: Message, _context: grpc.ServicerContext) -> Iterator[Message]:
         self.over.wait()

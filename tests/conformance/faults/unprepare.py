@@ -43,6 +43,8 @@ class RefusesTheSecond(GoodDriver):
 
 @fails("unprepares-an-unknown-claim")
 class RefusesUnknownClaims(GoodDriver):
+    breaks_too = {"unprepares-after-its-state-was-lost": "Without its state it knows no claim."}
+
     def load(self) -> None:
         super().load()
         self.seen = set(self.claims)

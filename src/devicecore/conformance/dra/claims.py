@@ -39,6 +39,7 @@ class Claim:
         devices: the driver's devices that it is allocated to.
         shares: the shares in the allocation, of devices that may be allocated several times.
         was_sent: whether the driver was asked to prepare it.
+        is_prepared: whether the driver has prepared it, and has not unprepared it since.
     """
 
     namespace: str
@@ -47,6 +48,7 @@ class Claim:
     devices: tuple[SliceDevice, ...]
     shares: tuple[str, ...] = ()
     was_sent: bool = False
+    is_prepared: bool = False
 
     @property
     def ref(self) -> ClaimRef:

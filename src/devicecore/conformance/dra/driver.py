@@ -52,7 +52,7 @@ class DriverUnderTest(DriverWithClaims):
         """Whether the process that is running has changed a slice less than a minute before the wipe."""
         self.republished_after: float | None = None
         """Seconds from the wipe until all pools were complete again; None if they were not."""
-        self._was_silent = False
+        self._silence: int = 0
         self._left: list[Claim] = []
         self._prepares: bool | None = None
         self._repeats: bool | None = None
@@ -88,7 +88,7 @@ class DriverUnderTest(DriverWithClaims):
                 return
         else:
             for claim in claims:
-                if claim.uid in answer and answer[claim.uid].error:
+                if claim.is_prepared and claim.uid in answer and answer[claim.uid].error:
                     self._held.update(device.key for device in claim.devices)
         self._left = []
 
@@ -194,7 +194,10 @@ class DriverUnderTest(DriverWithClaims):
         for claim in claims:
             claim.was_sent = True
         refs = [claim.ref for claim in claims]
-        return self.timed(lambda seconds: self.reachable.prepare(refs, seconds), timeout)
+        answer = self.timed(lambda seconds: self.reachable.prepare(refs, seconds), timeout)
+        for claim in claims:
+            claim.is_prepared |= claim.uid in answer and not answer[claim.uid].error
+        return answer
 
     def unprepare(self, *claims: Claim, timeout: float | None = None) -> Mapping[str, Any]:
         """Call NodeUnprepareResources once for these claims; the answers by UID, as messages.
@@ -203,7 +206,10 @@ class DriverUnderTest(DriverWithClaims):
             CallFailedError: the call failed as a whole.
         """
         refs = [claim.ref for claim in claims]
-        return self.timed(lambda seconds: self.reachable.unprepare(refs, seconds), timeout)
+        answer = self.timed(lambda seconds: self.reachable.unprepare(refs, seconds), timeout)
+        for claim in claims:
+            claim.is_prepared &= claim.uid not in answer or bool(answer[claim.uid].error)
+        return answer
 
     def prepared(self, claim: Claim) -> tuple[Any, ...]:
         """Prepare one claim; the devices in the answer, as messages.
@@ -247,10 +253,12 @@ class DriverUnderTest(DriverWithClaims):
         return claim
 
     def _call_timeout(self) -> float:
-        return self.settings.call_again if self._was_silent else self.settings.call
+        return self.settings.call_again if self._silence else self.settings.call
 
     def timed(self, call: Callable[[float], T], timeout: float | None = None) -> T:
         """Make a call that gets the seconds it may take: `timeout`, by default those of a call to prepare claims.
+
+        A call takes at most half of the time that is left, so that a driver that hangs can fail other checks, too.
 
         Raises:
             CallFailedError: the call failed.
@@ -258,15 +266,16 @@ class DriverUnderTest(DriverWithClaims):
         """
         self.require_time()
         wanted = self._call_timeout() if timeout is None else timeout
-        limit = min(wanted, max(self.time_left - CUT_GRACE, 0.1))
+        limit = min(wanted, max(self.time_left / 2, _CONVINCING), max(self.time_left - CUT_GRACE, 0.1))
         try:
             return call(limit)
         except CallFailedError as error:
             if error.code == "DEADLINE_EXCEEDED" and limit < min(wanted, _CONVINCING):
                 self.skip_for_time()
             if error.code == "DEADLINE_EXCEEDED" and timeout is None:
-                self._was_silent = True
-                message = f"there was no answer within {counted(round(limit), 'second')}"
+                before = f", and before that none within {counted(self._silence, 'second')}" if self._silence else ""
+                message = f"there was no answer within {counted(round(limit), 'second')}{before}"
+                self._silence = self._silence or round(limit)
                 raise CallFailedError(error.method, error.code, message) from None
             raise
 
