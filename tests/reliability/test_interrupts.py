@@ -6,13 +6,20 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from devicecore.adapters.grpc_unix import GrpcUnixTransport, directory, transport
-from devicecore.domain.events import Event
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, transport
+from devicecore.adapters.grpc_unix import directory as plugin_directory
+from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
+from devicecore.adapters.grpc_unix.dra import transport as driver_transport
+from devicecore.adapters.pod_resources import PodResourcesServer, Snapshot
+from devicecore.adapters.pod_resources import server as pod_resources
+from devicecore.domain.node_state import NodeState
 from devicecore.system.temporary import short_directory
 from tests.adapters.peers import environment
 from tests.interrupts import Interrupts
@@ -33,27 +40,41 @@ def test_after_an_interrupt_the_manager_works_and_its_state_is_correct(way: str,
     assert counts["interrupted, and the pod has none"] > 0
 
 
-def ignore(_event: Event) -> None:
+def ignore(_event: object) -> None:
     pass
+
+
+def server(what: str, directory: str) -> tuple[Callable[[], None], Callable[[], None], Sequence[ModuleType]]:
+    """How to start and stop a server in `directory`, and the modules in which it is interrupted."""
+    match what:
+        case "plugins":
+            plugins = GrpcUnixTransport(directory)
+            return partial(plugins.start, ignore), plugins.stop, (transport, plugin_directory)
+        case "drivers":
+            drivers = GrpcDriverTransport(directory)
+            return partial(drivers.start, ignore), drivers.stop, (driver_transport,)
+        case _:
+            snapshot = partial(Snapshot, NodeState(), ())
+            pods = PodResourcesServer(Path(directory, "kubelet.sock"), snapshot)
+            return pods.start, pods.stop, (pod_resources,)
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 @pytest.mark.parametrize("name", ["start", "stop"])
-def test_a_transport_whose_start_or_stop_was_interrupted_can_be_stopped_and_started(name: str) -> None:
+@pytest.mark.parametrize("what", ["plugins", "drivers", "pod resources"])
+def test_a_server_whose_start_or_stop_was_interrupted_can_be_stopped_and_started(what: str, name: str) -> None:
     """It could not be started any more: its own lock, or its own socket, kept it out."""
     with short_directory() as path:
         at, is_interrupted = 0, True
         while is_interrupted:
-            tested = GrpcUnixTransport(path)
-            start = partial(tested.start, ignore)
+            start, stop, modules = server(what, path)
             if name == "stop":
                 start()
-            interrupts = Interrupts(at := at + 1, transport, directory)
-            is_interrupted = interrupts.interrupt(tested.stop if name == "stop" else start)
+            is_interrupted = Interrupts(at := at + 1, *modules).interrupt(stop if name == "stop" else start)
             if at % 2:
-                tested.stop()
+                stop()
             start()
-            tested.stop()
+            stop()
             assert not [*Path(path).iterdir()]
     assert "devicecore-grpc" not in {thread.name for thread in threading.enumerate()}
-    assert at > 10
+    assert at > 4

@@ -83,6 +83,7 @@ class PodResourcesServer(Runs):
         self._socket = OwnedSocket(str(self.socket))
         self._server: grpc.Server | None = None
         self._keeper: SupervisedThread | None = None
+        self._is_started = False
 
     def __repr__(self) -> str:
         return f"PodResourcesServer({str(self.socket)!r}, {'stopped' if self._server is None else 'running'})"
@@ -95,27 +96,30 @@ class PodResourcesServer(Runs):
             DirectoryError: its directory cannot be made or used.
             DirectoryInUseError: another process serves this socket.
         """
-        if self._server is not None:
+        if self._is_started:
             return
+        self.stop()  # an interrupt may have ended a start or a stop too early
         check_socket_path(str(self.socket))
         self._directory.make()
         try:
             self._serve_first()
+            self._keeper = SupervisedThread("devicecore-pod-resources-socket", self._keep_socket)
+            self._keeper.start()
+            self._is_started = True
         except BaseException:
-            self._directory.close()
+            self.stop()
             raise
-        self._keeper = SupervisedThread("devicecore-pod-resources-socket", self._keep_socket)
-        self._keeper.start()
 
     def stop(self) -> None:
         """Stop serving and remove our socket, not another process's at its path. A second call does nothing."""
+        self._is_started = False
         if self._keeper is not None:
             self._keeper.stop()
         self._directory.close()
-        server, self._server = self._server, None
-        if server is not None:
+        if self._server is not None:
             self._socket.remove()
-            server.stop(_STOP_GRACE).wait()
+            self._server.stop(_STOP_GRACE).wait()
+            self._server = None
 
     def _serve_first(self) -> None:
         try:
@@ -150,8 +154,11 @@ class PodResourcesServer(Runs):
             with self._socket.binding() as private:
                 server.add_insecure_port(target(private))
                 server.start()
-        except (OSError, RuntimeError) as error:  # the second is grpc's, which does not say why
+        except BaseException as error:
             server.stop(None)
+            if not isinstance(error, OSError | RuntimeError):  # the second is grpc's, which does not say why
+                self._socket.remove()
+                raise
             raise DirectoryError(str(self.socket.parent), getattr(error, "strerror", None) or str(error)) from error
         former, self._server = self._server, server
         if former is not None:

@@ -108,6 +108,7 @@ class GrpcDriverTransport:
         self._generations = itertools.count(1)
         self._changing = threading.Lock()  # start and stop exclude each other
         self._running: _Running | None = None
+        self._ending: _Running | None = None  # until it has ended: an interrupt may end a start or a stop
         self.handler: DriverHandler = DriverHandler(self._register)
         """Registers drivers that a plugin watcher has found: a `PluginHandler`."""
 
@@ -130,6 +131,7 @@ class GrpcDriverTransport:
                 )
             self._running = running  # a driver may register at once
             try:
+                running.acquire_loop()
                 running.start()
             except BaseException:
                 self._stop()
@@ -214,9 +216,12 @@ class GrpcDriverTransport:
         return RegisteredDriver(running, client)
 
     def _stop(self) -> None:
-        running, self._running = self._running, None
+        """End what runs, or what an interrupt has left of a start or a stop."""
+        running = self._running or self._ending
+        self._running, self._ending = None, running
         if running is not None:
             running.stop()
+        self._ending = None
 
 
 @frozen
@@ -279,16 +284,29 @@ class _Running:
         self.clients: dict[InstanceId, DriverClient] = {}
         self.reading_a_large_report = asyncio.Lock()
         self.watcher: PluginWatcher | None = None
-        self.loop = LoopThread.acquire(self._close)
+        self._loop: LoopThread | None = None
+
+    @property
+    def loop(self) -> LoopThread:
+        assert self._loop is not None, "acquire_loop comes first"  # noqa: S101  # for mypy
+        return self._loop
+
+    def acquire_loop(self) -> None:
+        try:
+            self._loop = LoopThread.acquire(self._close)
+        except BaseException:
+            LoopThread.forget(self._close)  # an interrupt may have come when it was acquired already
+            raise
 
     def start(self) -> None:
         self.loop.run(self._open())
 
     def stop(self) -> None:
         self._is_closed = True
-        with suppress(LoopStoppedError):  # the program is ending, and the loop has closed it
-            self.loop.run(self._close())
-        self.loop.release(self._close)
+        if self._loop is not None:
+            with suppress(LoopStoppedError):  # the program is ending, and the loop has closed it
+                self._loop.run(self._close())
+            self._loop.release(self._close)
         self._listeners.shutdown(wait=False, cancel_futures=True)
 
     async def add(self, client: DriverClient) -> None:
