@@ -120,13 +120,12 @@ def test_a_claim_of_wrong_types_is_a_sentence(tmp_path: Path) -> None:
     assert "Traceback" not in ran.stderr
 
 
-@pytest.mark.parametrize("name", ["prepares-a-claim", "ends-on-sigterm"])
-def test_a_driver_that_hangs_does_not_make_the_run_longer(name: str) -> None:
-    settings = evolve(QUICK, budget=4.0, call=600.0, call_again=600.0, grace=600.0)
-    report = run(command("Hangs"), settings=settings, checks=[BY_NAME[name]])
+def test_a_driver_that_hangs_does_not_make_the_run_longer() -> None:
+    settings = evolve(QUICK, budget=3.0, call=600.0, call_again=600.0, grace=600.0)
+    report = run(command("Hangs"), settings=settings, checks=[BY_NAME["ends-on-sigterm"]])
     assert report.seconds < LIMIT
     assert report.results[0].verdict is Verdict.SKIPPED
-    assert "the 4 seconds of the run are over" in report.results[0].actual
+    assert "the 3 seconds of the run are over" in report.results[0].actual
 
 
 def test_what_lies_where_the_registration_socket_should_be_is_named() -> None:
@@ -170,6 +169,7 @@ def test_devices_that_are_published_after_an_empty_pool_are_waited_for() -> None
     assert report.facts["devices"] == 7
 
 
+@pytest.mark.skipif(not TRIES_ALL_FAULTS, reason="it waits for devices for four seconds")
 def test_a_report_on_a_driver_without_devices_says_that_little_was_checked() -> None:
     checks = [BY_NAME["completes-its-pools"]]
     report = run(command("PublishesAnEmptyPool"), settings=evolve(QUICK, starting=4.0), checks=checks)
