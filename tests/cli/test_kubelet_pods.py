@@ -195,5 +195,9 @@ def test_a_disk_that_hangs_delays_no_pod_without_devices(tmp_path: Path) -> None
         node.starter.tick()
         node.write("plain")
         node.wait_for_phases(plain="Running")
+        (node.manifests / "plain.yaml").unlink()
+        node.turn()
+        node.write("plain")  # with the same UID, so it waits for the release of the former
+        node.wait_for_phases(plain="Running")
         store.works.set()
         node.wait_until_settled()

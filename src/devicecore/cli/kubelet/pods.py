@@ -286,7 +286,8 @@ class PodStarter:
                 self._wake()
 
         self._releases += 1
-        self._threads.submit("release", work)
+        # In a lane of its own, because the one before may wait for a disk that hangs.
+        self._threads.submit(("release", gone), work)
 
     # --- attempts -----------------------------------------------------------------------------------------------------
 
