@@ -13,6 +13,7 @@ from click.shell_completion import ShellComplete
 
 from devicecore.cli.commands import PLACES, SUMMARIES
 from devicecore.cli.commands import devicecore as tree
+from devicecore.cli.main import main
 from devicecore.domain.checkpoint import CheckpointData, encode
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -217,3 +218,25 @@ sys.exit(main(["--help"]))
 """
     ran = run_python(script)
     assert (ran.returncode, ran.stdout, ran.stderr) == (128 + signal.SIGINT, "", "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["checkpoint", "verify", ""],
+        ["checkpoint", "show", ""],
+        ["checkpoint", "diff", "a", ""],
+        ["checkpoint", "repair", "a", ""],
+        ["checkpoint", "convert", "--to", "2", "-o", "", "a"],
+        ["doctor", "--checkpoint", ""],
+        ["doctor", "--root", ""],
+        ["doctor", "--html", ""],
+        ["fits", ""],
+        ["fits", "a", "--node", ""],
+        ["why", "a", "--pod", ""],
+    ],
+)
+def test_an_empty_name_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A shell makes it of a variable that is not set."""
+    assert main(arguments) == 2
+    assert "expected the name of a file or directory, got an empty text." in capsys.readouterr().err

@@ -13,6 +13,7 @@ from devicecore.cli.checkpoint_convert import convert
 from devicecore.cli.checkpoint_diff import diff
 from devicecore.cli.checkpoint_files import facts, load, path_of
 from devicecore.cli.checkpoint_repair import repair
+from devicecore.cli.options import PLACE
 from devicecore.cli.output import MAX_SENTENCE, complain, json_option, print_json
 from devicecore.domain.text import foreign_text
 
@@ -51,7 +52,7 @@ checkpoint.add_command(convert)
 @checkpoint.command()
 @json_option
 @_strict_option
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=PLACE)
 def verify(*, as_json: bool, strict: bool, files: tuple[str, ...]) -> int:
     """Say whether a kubelet can use a checkpoint.
 
@@ -99,7 +100,7 @@ def verify(*, as_json: bool, strict: bool, files: tuple[str, ...]) -> int:
 )
 @click.option("--pod", "pods", multiple=True, metavar="UID", help="Show only the pod with this UID. May be repeated.")
 @click.option("--free", "free_only", is_flag=True, help="Show only the registered devices that no pod holds.")
-@click.argument("file")
+@click.argument("file", type=PLACE)
 def show(
     *, as_json: bool, strict: bool, resources: tuple[str, ...], pods: tuple[str, ...], free_only: bool, file: str
 ) -> int:

@@ -10,6 +10,7 @@ import click
 
 from devicecore.cli.checkpoint_claims import is_claims_file
 from devicecore.cli.checkpoint_files import load, lost_fields, path_of, refuse_to_overwrite, write_new
+from devicecore.cli.options import PLACE
 from devicecore.cli.output import complain, json_option, print_json
 
 if TYPE_CHECKING:
@@ -23,9 +24,9 @@ _WITH_NUMA_NODES = 2  # the format that has NUMA nodes
 @click.command()
 @json_option
 @click.option("--to", "wanted", required=True, type=click.Choice(["1", "2"]), help="The format to write.")
-@click.option("-o", "--output", metavar="NEWFILE", help="Write this file instead of standard output.")
+@click.option("-o", "--output", metavar="NEWFILE", type=PLACE, help="Write this file instead of standard output.")
 @click.option("--force", is_flag=True, help="Overwrite NEWFILE if it exists. FILE itself is never overwritten.")
-@click.argument("file")
+@click.argument("file", type=PLACE)
 def convert(*, as_json: bool, wanted: str, output: str | None, force: bool, file: str) -> int:
     """Write the same data in another format, and say what is lost.
 

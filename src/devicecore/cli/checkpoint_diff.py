@@ -11,6 +11,7 @@ import click
 
 from devicecore.cli.checkpoint_claims import ClaimsFile, counted_claims, examine_claims, is_claims_file, lines_of
 from devicecore.cli.checkpoint_files import facts, load, path_of
+from devicecore.cli.options import PLACE
 from devicecore.cli.output import MAX_VALUE, complain, json_option, print_json
 from devicecore.domain.text import foreign_text
 
@@ -32,8 +33,8 @@ _WITH_NUMA_NODES = 2  # the format that has NUMA nodes
 
 @click.command()
 @json_option
-@click.argument("before")
-@click.argument("after")
+@click.argument("before", type=PLACE)
+@click.argument("after", type=PLACE)
 def diff(*, as_json: bool, before: str, after: str) -> int:
     """Compare two checkpoints by pod, container, resource and device.
 

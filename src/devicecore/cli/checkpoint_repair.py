@@ -11,6 +11,7 @@ import click
 from devicecore.cli.checkpoint_claims import is_claims_file
 from devicecore.cli.checkpoint_files import load, lost_fields, path_of, refuse_to_overwrite, write_new
 from devicecore.cli.node_sources import given_pods
+from devicecore.cli.options import PLACE
 from devicecore.cli.output import MAX_VALUE, complain, json_option, print_json
 from devicecore.domain.text import foreign_text
 
@@ -34,12 +35,13 @@ _UNDECIDED = 1
     "--pods",
     "pods_file",
     metavar="PODS",
+    type=PLACE,
     help="All pods of the node: a file of what the kubelet's /pods or `kubectl get pods -A -o json` prints. Entries of "
     "other pods, and of pods that have ended, are dropped. - is standard input.",
 )
 @click.option("--force", is_flag=True, help="Overwrite NEWFILE if it exists. FILE itself is never overwritten.")
-@click.argument("file")
-@click.argument("new_file", metavar="NEWFILE")
+@click.argument("file", type=PLACE)
+@click.argument("new_file", metavar="NEWFILE", type=PLACE)
 def repair(
     *, as_json: bool, keep: tuple[str, ...], pods_file: str | None, force: bool, file: str, new_file: str
 ) -> int:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from devicecore.cli.node_sources import NodeSources, source_options
+from devicecore.cli.options import PLACE
 from devicecore.cli.output import complain, fold, json_option
 from devicecore.cli.signals import Signals
 from devicecore.domain.text import foreign_text
@@ -41,10 +42,11 @@ Wait = Callable[[float], bool]
 @click.option(
     "--html",
     metavar="FILE",
+    type=PLACE,
     help="Also write the report as a web page: a picture of the devices by NUMA node, the findings, and tables. It is "
     "one file, which loads nothing.",
 )
-@click.option("--svg", metavar="FILE", help="Also write the picture alone, as SVG.")
+@click.option("--svg", metavar="FILE", type=PLACE, help="Also write the picture alone, as SVG.")
 @click.option("--watch", is_flag=True, help="Look again and again, until SIGINT or SIGTERM.")
 @click.option(
     "--interval",

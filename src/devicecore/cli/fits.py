@@ -10,6 +10,7 @@ import click
 from attrs import evolve
 
 from devicecore.cli.node_sources import DEFAULT_ROOT, NodeSources, given_pods
+from devicecore.cli.options import PLACE
 from devicecore.cli.output import complain, json_option, print_json, print_pairs
 from devicecore.cli.trial_options import node_for_trial, pod_in_file, topology_options
 
@@ -32,6 +33,7 @@ _ONLY_DEVICES = (
     "--node",
     "places",
     metavar="PLACE",
+    type=PLACE,
     multiple=True,
     help=f"A node: a kubelet's directory, a checkpoint, or a description. May be repeated. Default: {DEFAULT_ROOT}.",
 )
@@ -39,12 +41,13 @@ _ONLY_DEVICES = (
 @click.option(
     "--pods",
     metavar="FILE",
+    type=PLACE,
     help="All pods of the nodes: what `kubectl get pods -A -o json` prints. Devices of other pods, and of pods that "
     "have ended, are free, which a checkpoint alone does not tell. - is standard input.",
 )
 @topology_options
 @json_option
-@click.argument("pod")
+@click.argument("pod", type=PLACE)
 def fits(
     *,
     as_json: bool,

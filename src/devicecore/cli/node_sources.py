@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import click
 from attrs import define, field
 
-from devicecore.cli.options import with_options
+from devicecore.cli.options import PLACE, with_options
 
 if TYPE_CHECKING:
     from devicecore.adapters.node_sources import KubeletDirectory
@@ -40,25 +40,35 @@ _OPTIONS = (
     click.option(
         "--root",
         metavar="DIR",
+        type=PLACE,
         help=f"The kubelet's root directory, or its device-plugins directory. Default: {DEFAULT_ROOT}, unless "
         "--checkpoint or --pod-resources is given.",
     ),
-    click.option("--checkpoint", metavar="FILE", help="The checkpoint, if it is not in --root."),
-    click.option("--pod-resources", metavar="SOCKET", help="The pod-resources socket, if it is not in --root."),
+    click.option("--checkpoint", metavar="FILE", type=PLACE, help="The checkpoint, if it is not in --root."),
+    click.option(
+        "--pod-resources", metavar="SOCKET", type=PLACE, help="The pod-resources socket, if it is not in --root."
+    ),
     click.option(
         "--pods",
         metavar="FILE",
+        type=PLACE,
         help="The pods: what the kubelet's /pods or `kubectl get pods -A -o json` prints. - is standard input.",
     ),
-    click.option("--node", metavar="FILE", help="The Node: what `kubectl get node NAME -o json` prints."),
-    click.option("--claims", metavar="FILE", help="The file of ResourceClaims, dra_manager_state, if not in --root."),
+    click.option("--node", metavar="FILE", type=PLACE, help="The Node: what `kubectl get node NAME -o json` prints."),
+    click.option(
+        "--claims", metavar="FILE", type=PLACE, help="The file of ResourceClaims, dra_manager_state, if not in --root."
+    ),
     click.option(
         "--slices",
         metavar="FILE",
+        type=PLACE,
         help="What DRA drivers publish: what `kubectl get resourceslices -o json` prints.",
     ),
     click.option(
-        "--kubeconfig", metavar="FILE", help="Read pods, Node, slices from this API server; needs --node-name."
+        "--kubeconfig",
+        metavar="FILE",
+        type=PLACE,
+        help="Read pods, Node, slices from this API server; needs --node-name.",
     ),
     click.option(
         "--in-cluster",
@@ -79,6 +89,7 @@ _OPTIONS = (
         "--cdi-dir",
         "cdi_directories",
         metavar="DIR",
+        type=PLACE,
         multiple=True,
         help="A directory of CDI files. Default: /etc/cdi and /var/run/cdi, unless only --checkpoint is given.",
     ),

@@ -53,6 +53,20 @@ def numbers(context: click.Context, option: click.Parameter, text: str) -> tuple
     return tuple(_all(found for found in ranges if found))
 
 
+class _Place(click.types.StringParamType):
+    """The name of a file, a directory or a socket: any text but the empty one, which a shell's unset variable gives."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return `value`, or fail."""
+        if value == "":
+            self.fail("expected the name of a file or directory, got an empty text.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PLACE = _Place()
+"""The type of options and arguments that name a file, a directory or a socket."""
+
+
 def extended_resource(context: click.Context, option: click.Parameter, text: str) -> str:
     """Read the name of an extended resource; an empty text stays empty."""
     from devicecore.domain.model import is_extended_resource

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from devicecore.cli.node_sources import NodeSources, source_options
+from devicecore.cli.options import PLACE
 from devicecore.cli.output import complain, json_option, print_json, print_pairs
 from devicecore.cli.trial_options import node_for_trial, pod_in_file, topology_options
 from devicecore.domain.text import foreign_text
@@ -38,7 +39,11 @@ _UPSTREAM = "https://github.com/kubernetes/kubernetes/issues/"
 @topology_options
 @json_option
 @click.option(
-    "--pod", "pod_file", metavar="FILE", help="The refused pod, if MESSAGE is a text: its manifest, YAML or JSON."
+    "--pod",
+    "pod_file",
+    metavar="FILE",
+    type=PLACE,
+    help="The refused pod, if MESSAGE is a text: its manifest, YAML or JSON.",
 )
 @click.argument("message")
 def why(
