@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -117,6 +118,27 @@ def test_a_directory_of_the_user_is_left_as_it_was(short_path: Path) -> None:
     assert "--allow-shared-directory" in refused.stderr
     ran = conformance(*CALM, "--allow-shared-directory", *command)
     assert (ran.returncode, list(short_path.iterdir())) == (0, [])
+
+
+def test_sigterm_ends_the_plugin_and_leaves_nothing(short_path: Path, tmp_path: Path) -> None:
+    """As when a job of a CI system is cancelled."""
+    started = tmp_path / "started"
+    os.mkfifo(started)
+    # More than a pipe holds is printed, so the command has begun to read it when the process names itself.
+    plugin = ["sh", "-c", f"seq 20000; echo $$ > {started}; exec sleep 600"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "devicecore", "conformance", "--", *plugin],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(short_path)},
+    ) as running:
+        process = int(started.read_text())
+        running.send_signal(signal.SIGTERM)
+        _, complaint = running.communicate(timeout=60)
+    assert (running.returncode, complaint, list(short_path.iterdir())) == (128 + signal.SIGTERM, "", [])
+    with pytest.raises(ProcessLookupError):
+        os.kill(process, 0)
 
 
 def test_a_plugin_can_be_started_by_hand(short_path: Path) -> None:

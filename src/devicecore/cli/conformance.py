@@ -14,6 +14,7 @@ from devicecore.cli.conformance_dra import (
     dra_checks,
     dra_options,
     dra_run,
+    ending_cleanly,
     refuse_options_of_the_other_kind,
 )
 from devicecore.cli.conformance_options import choice_options, plugin_options, report_options
@@ -101,7 +102,10 @@ def _plugin_run(
     registry: bool,
     **settings: Any,  # noqa: ANN401 - click made each of the type that its field of Settings has
 ) -> int:
-    """Run the checks over a device plugin, and return the exit status."""
+    """Run the checks over a device plugin, and return the exit status.
+
+    SIGINT, SIGTERM and SIGHUP end the run, after everything was ended and removed.
+    """
     from devicecore.conformance.device_plugin import Settings, run
 
     if settings["undo_health"] and not settings["provoke_health"]:
@@ -113,16 +117,17 @@ def _plugin_run(
             _say_what_to_do(directory, settings["first"], registry=registry)
 
     reporting.begin()
-    report = run(
-        command or None,
-        settings=Settings(**settings),
-        directory=socket_dir,
-        allow_shared_directory=allow_shared_directory,
-        registry=registry,
-        checks=checks,
-        on_ready=say_what_to_do,
-        on_result=reporting.show,
-    )
+    with ending_cleanly():
+        report = run(
+            command or None,
+            settings=Settings(**settings),
+            directory=socket_dir,
+            allow_shared_directory=allow_shared_directory,
+            registry=registry,
+            checks=checks,
+            on_ready=say_what_to_do,
+            on_result=reporting.show,
+        )
     return reporting.end(report)
 
 

@@ -125,7 +125,7 @@ def dra_run(
     settings = _settings_of(options, full=full)
     settings = evolve(settings, budget=settings.budget - min(own_age(), settings.budget / 2))
     reporting.begin()
-    with _ending_cleanly():
+    with ending_cleanly():
         report = run(command, settings=settings, checks=checks, on_result=reporting.show)
     return reporting.end(report)
 
@@ -154,7 +154,7 @@ def _settings_of(options: Mapping[str, Any], *, full: bool) -> "DriverTestSettin
 
 
 @contextmanager
-def _ending_cleanly() -> Iterator[None]:
+def ending_cleanly() -> Iterator[None]:
     """Let the first signal that asks the process to end raise SystemExit, and ignore further ones."""
 
     def end(number: int, _: FrameType | None) -> NoReturn:
