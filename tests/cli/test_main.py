@@ -240,3 +240,20 @@ def test_an_empty_name_is_refused(arguments: list[str], capsys: pytest.CaptureFi
     """A shell makes it of a variable that is not set."""
     assert main(arguments) == 2
     assert "expected the name of a file or directory, got an empty text." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "1e308"])
+@pytest.mark.parametrize(
+    "arguments", [["doctor", "--patience"], ["kubelet", "--root", "/", "--wait"], ["conformance", "--starting"]]
+)
+def test_a_time_that_nobody_can_wait_for_is_refused(
+    arguments: list[str], seconds: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, seconds]) == 2
+    assert f"expected at most 1,000,000,000 seconds, got {seconds}." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["plugin", "simulated"], ["dra-driver", "simulated"]])
+def test_a_count_that_fills_the_memory_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*arguments, "--count", "1000001"]) == 2
+    assert "1000001 is not in the range 0<=x<=1000000." in capsys.readouterr().err

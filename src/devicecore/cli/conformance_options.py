@@ -8,13 +8,13 @@ from typing import ParamSpec, TypeVar
 
 import click
 
-from devicecore.cli.options import extended_resource, with_options
+from devicecore.cli.options import Seconds, extended_resource, with_options
 from devicecore.cli.output import json_option
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_SECONDS = click.FloatRange(min=0.1)
+_SECONDS = Seconds(min=0.1)
 
 _PLUGIN = (
     click.option(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from devicecore.cli.node_sources import NodeSources, source_options
-from devicecore.cli.options import PLACE
+from devicecore.cli.options import PLACE, Seconds
 from devicecore.cli.output import complain, fold, json_option
 from devicecore.cli.signals import Signals
 from devicecore.domain.text import foreign_text
@@ -51,7 +51,7 @@ Wait = Callable[[float], bool]
 @click.option(
     "--interval",
     metavar="SECONDS",
-    type=click.FloatRange(min=0.1),
+    type=Seconds(min=0.1),
     default=10.0,
     show_default=True,
     help="With --watch: the pause between two reports.",
@@ -59,7 +59,7 @@ Wait = Callable[[float], bool]
 @click.option(
     "--patience",
     metavar="SECONDS",
-    type=click.FloatRange(min=0),
+    type=Seconds(min=0),
     help="For how long a finding must stay the same. Default: 1 to 15, by kind; 0 if only files are read.",
 )
 @click.pass_context

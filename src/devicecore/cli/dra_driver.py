@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from attrs import define, frozen
 
-from devicecore.cli.options import numbers, refuse_missing_devices
+from devicecore.cli.options import MAX_DEVICES, numbers, refuse_missing_devices
 from devicecore.cli.plugin import END_WITHIN, log_to_stderr, obey_input
 from devicecore.cli.signals import Signals
 from devicecore.domain.text import counted, foreign_text
@@ -83,7 +83,7 @@ class _Options:
 @click.option("--name", required=True, help="The driver's name, such as gpu.example.com.")
 @click.option("--node", required=True, envvar="NODE_NAME", help="The node's name, or $NODE_NAME.")
 @click.option("--pool", metavar="NAME", help="The name of the pool of devices; by default the node's.")
-@click.option("--count", type=click.IntRange(min=0), default=8, show_default=True, help="How many devices.")
+@click.option("--count", type=click.IntRange(0, MAX_DEVICES), default=8, show_default=True, help="How many devices.")
 @click.option("--numa-nodes", metavar="N,N-N", default="", callback=numbers, help="NUMA nodes of the devices, in turn.")
 @click.option(
     "--unhealthy", metavar="N,N-N", default="", callback=numbers, help="Devices that are unhealthy, by number."

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import click
 from attrs import define, field
 
-from devicecore.cli.options import PLACE, with_options
+from devicecore.cli.options import PLACE, Seconds, with_options
 
 if TYPE_CHECKING:
     from devicecore.adapters.node_sources import KubeletDirectory
@@ -80,7 +80,7 @@ _OPTIONS = (
     click.option(
         "--plugin-timeout",
         metavar="SECONDS",
-        type=click.FloatRange(min=0.1),
+        type=Seconds(min=0.1),
         default=10.0,
         show_default=True,
         help="How long a plugin or the kubelet may take for one answer.",

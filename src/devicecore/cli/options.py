@@ -17,6 +17,10 @@ Option = Callable[[Callable[P, R]], Callable[P, R]]
 
 _RANGE = re.compile("([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _MAX_NUMBERS = 10_000
+_MAX_SECONDS = 1_000_000_000
+
+MAX_DEVICES = 1_000_000
+"""How many devices a simulated plugin or driver has at most. The list of so many is larger than a kubelet accepts."""
 
 
 def with_options(
@@ -65,6 +69,17 @@ class _Place(click.types.StringParamType):
 
 PLACE = _Place()
 """The type of options and arguments that name a file, a directory or a socket."""
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds for which a process can wait: neither `nan` nor `inf`, and no more than thirty years."""
+
+    def convert(self, value: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return `value` as a number, or fail."""
+        seconds = float(super().convert(value, param, ctx))
+        if not seconds <= _MAX_SECONDS:
+            self.fail(f"expected at most {_MAX_SECONDS:,} seconds, got {value}.", param, ctx)
+        return seconds
 
 
 def extended_resource(context: click.Context, option: click.Parameter, text: str) -> str:

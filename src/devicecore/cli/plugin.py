@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 import click
 from attrs import frozen
 
-from devicecore.cli.options import extended_resource, numbers, refuse_missing_devices
+from devicecore.cli.options import MAX_DEVICES, extended_resource, numbers, refuse_missing_devices
 from devicecore.cli.signals import Signals
 from devicecore.domain.text import counted
 
@@ -118,7 +118,7 @@ def plugin() -> None:
     callback=extended_resource,
     help="The extended resource, such as example.com/gpu, or $resourcename.",
 )
-@click.option("--count", type=click.IntRange(min=0), default=10, show_default=True, help="How many devices.")
+@click.option("--count", type=click.IntRange(0, MAX_DEVICES), default=10, show_default=True, help="How many devices.")
 @click.option("--prefix", metavar="TEXT", help="How device ids begin; by default the resource's name after the slash.")
 @place_options
 @click.option("--endpoint", metavar="NAME", help="The name of the plugin's socket; by default made of the resource.")

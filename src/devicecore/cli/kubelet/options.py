@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 import click
 from attrs import field, frozen
 
-from devicecore.cli.options import numbers, with_options
+from devicecore.cli.options import Seconds, numbers, with_options
 
 if TYPE_CHECKING:
     from devicecore.domain.topology import Topology
@@ -83,7 +83,7 @@ _OPTIONS = (
     click.option(
         "--resync",
         metavar="SECONDS",
-        type=click.FloatRange(min=1),
+        type=Seconds(min=1),
         default=300.0,
         show_default=True,
         help="How often to compare the Node, even if the watch shows no change.",
@@ -91,7 +91,7 @@ _OPTIONS = (
     click.option(
         "--status-period",
         metavar="SECONDS",
-        type=click.FloatRange(min=0.1),
+        type=Seconds(min=0.1),
         default=10.0,
         show_default=True,
         help="How often to look for resources and claims whose time is over.",
@@ -100,7 +100,7 @@ _OPTIONS = (
     click.option(
         "--wait",
         metavar="SECONDS",
-        type=click.FloatRange(min=0),
+        type=Seconds(min=0),
         default=15.0,
         show_default=True,
         help="With --once: how long to wait for plugins and pods.",
