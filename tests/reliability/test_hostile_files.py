@@ -13,8 +13,9 @@ import pytest
 
 from devicecore.cli.main import main
 from devicecore.system import files
-from tests.reliability.scale import PATIENCE
+from tests.reliability.scale import PATIENCE, scale
 
+DEPTH = scale(2_000, 10_000)  # both deeper than Python calls
 ESCAPES = "\x1b[31m\x1b]0;x\x07\n\u202e\x00"
 MESSAGE = "Allocate failed due to no containers return in allocation response, which is unexpected"
 
@@ -35,10 +36,10 @@ def bound_socket(path: Path) -> None:
 
 
 HOSTILE: dict[str, Callable[[Path], object]] = {
-    "10,000 lists": lambda path: path.write_text("[" * 10_000 + "]" * 10_000),
-    "10,000 objects": lambda path: path.write_text('{"a":' * 10_000 + "1" + "}" * 10_000),
-    "10,000 lists as entries": lambda path: path.write_text(
-        '{"Data":{"PodDeviceEntries":' + "[" * 10_000 + "]" * 10_000 + '},"Checksum":1}'
+    "nested lists": lambda path: path.write_text("[" * DEPTH + "]" * DEPTH),
+    "nested objects": lambda path: path.write_text('{"a":' * DEPTH + "1" + "}" * DEPTH),
+    "nested lists as entries": lambda path: path.write_text(
+        '{"Data":{"PodDeviceEntries":' + "[" * DEPTH + "]" * DEPTH + '},"Checksum":1}'
     ),
     "1 GB": sparse,
     "a pipe without a writer": os.mkfifo,
