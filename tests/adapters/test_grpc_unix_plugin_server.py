@@ -207,7 +207,7 @@ def test_a_plugin_whose_path_was_taken_does_not_take_it_back(directory: Path, re
         served = serve_plugin(Gpus("old"), directory, endpoint="p.sock", poll_interval=SOON)
         recorder.lists(recorder.plugin())
         with RawPlugin(directory / "p.sock", ["new"]):
-            while (why := problem(served)) in ("it has gone a moment ago", None):
+            while (why := problem(served)) in ("it was lost a moment ago", None):
                 pass  # it has not looked yet
             assert why == f"another process has taken {directory / 'p.sock'}"
             assert len(recorder.of(RegistrationRequested)) == 1
