@@ -19,6 +19,7 @@ from devicecore.adapters.kube_api.reading import read_objects
 from devicecore.adapters.memory import MemoryStore, MemoryTransport
 from devicecore.adapters.node_sources import (
     KubeletDirectory,
+    kubelet_directory,
     node_in,
     pods_in,
     read_cdi,
@@ -255,6 +256,41 @@ def test_the_file_of_claims_is_read_whole_or_named_as_incomplete(tmp_path: Path)
     )
 
 
+def test_sockets_that_are_deleted_meanwhile_do_not_hide_the_others(tmp_path: Path) -> None:
+    directory = KubeletDirectory.at(str(tmp_path))
+    (tmp_path / "device-plugins").mkdir()
+    ended = threading.Event()
+
+    def come_and_go() -> None:
+        while not ended.is_set():
+            for parent in ("device-plugins", "plugins_registry/a/b"):
+                (tmp_path / parent).mkdir(parents=True, exist_ok=True)
+                files = [tmp_path / parent / f"{number}.sock" for number in range(50)]
+                for file in files:
+                    file.touch()
+                for file in files:
+                    file.unlink()
+            (tmp_path / "plugins_registry/a/b").rmdir()
+
+    thread = threading.Thread(target=come_and_go)
+    thread.start()
+    try:
+        seen = [read_sockets(directory) for _ in range(1_000)]
+    finally:
+        ended.set()
+        thread.join()
+    assert {(one.problem, one.notes) for one in seen} == {("", ())}
+
+
+def test_the_files_of_a_registry_are_looked_at_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubelet_directory, "MAX_ENTRIES", 10)
+    (tmp_path / "device-plugins").mkdir()
+    for name in range(6):
+        (tmp_path / "plugins_registry" / str(name) / "x").mkdir(parents=True)
+    (note,) = read_sockets(KubeletDirectory.at(str(tmp_path))).notes
+    assert note.endswith("plugins_registry: only 10 files are looked at")
+
+
 @pytest.mark.parametrize(
     "document", [{"kind": "PodList"}, {"kind": "List", "metadata": {"continue": "x"}}, {"kind": "List", "items": [{}]}]
 )
@@ -262,6 +298,14 @@ def test_what_is_no_list_of_slices_is_refused(tmp_path: Path, document: object) 
     path = tmp_path / "slices.json"
     path.write_text(json.dumps(document))
     assert read_slices(str(path)).problem
+
+
+@pytest.mark.parametrize("attributes", [1, True, "text", ["text"], [{}], {"uuid": 1}, {"uuid": {"string": 1}}])
+def test_attributes_of_another_type_are_refused_with_their_place(tmp_path: Path, attributes: object) -> None:
+    device = {"name": "gpu-0", "attributes": attributes}
+    item = {"spec": {"driver": "d.org", "pool": {"name": "p"}, "devices": [device]}}
+    (tmp_path / "slices.json").write_text(json.dumps({"kind": "List", "items": [item]}))
+    assert ".devices[0].attributes" in read_slices(str(tmp_path / "slices.json")).problem
 
 
 def test_slices_of_older_versions_are_read(tmp_path: Path) -> None:

@@ -167,9 +167,12 @@ def test_a_note_that_cannot_be_read_keeps_its_devices(place: Place) -> None:
     driver.prepare([REF])
     (note,) = (place.directory / "state" / "claims").glob("*.json")
     other = place.put(row("dev-1"), uid="other", name="other")
-    for damaged in (b"", b"{", b"[]", b'{"claim": {}}', note.read_bytes()[:-9], b"[" * 100_000):
+    text = note.read_bytes()
+    half_a_pair, of_another = text.replace(b'"cdi": "', b'"cdi": "\\ud800'), text.replace(UID.encode(), b"x")
+    for damaged in (b"", b"{", b"[]", b'{"claim": {}}', text[:-9], b"[" * 100_000, half_a_pair, of_another):
         note.write_bytes(damaged)
         assert f"the devices of claim {UID} are not known" in error_of(driver, other)
+    note.write_bytes(half_a_pair)
     with driver.running():  # it starts all the same
         assert error_of(driver, REF) == ""  # preparing that claim again repairs its note
     assert "is prepared for" in error_of(driver, other)

@@ -4,6 +4,7 @@ import http.client
 import json
 import socket
 import threading
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
@@ -582,6 +583,52 @@ def test_a_yaml_body_with_multiplied_aliases_is_refused(server: LocalApiServer) 
     reply = ask(server, "PATCH", f"{SLICES}/s?fieldManager=m", body.encode(), APPLY)
     assert (reply.code, reply.body["reason"]) == (400, "BadRequest")
     assert "more than 50000 values" in reply.body["message"]
+
+
+def test_a_patch_whose_copies_grow_without_end_is_refused(server: LocalApiServer) -> None:
+    ask(server, "POST", SLICES, a_slice())
+    there = "/metadata/annotations"
+    grow: list[Json] = [{"op": "add", "path": there, "value": {"a": "x" * 100}}]
+    grow += [{"op": "copy", "from": there, "path": f"{there}/{number}"} for number in range(16)]
+    nest = [{"op": "add", "path": "/spec/x" + "/a" * depth, "value": {}} for depth in range(150)]
+    for operations, code in ((grow, 422), (nest, 400), ([{"op": "copy", "path": "/a"}], 422)):
+        assert ask(server, "PATCH", f"{SLICES}/s", operations, JSON_PATCH).code == code
+    assert server.get("ResourceSlice", "s")["spec"] == a_slice()["spec"]
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-1e999"])
+def test_a_number_that_json_cannot_hold_is_refused(server: LocalApiServer, number: str) -> None:
+    assert (
+        ask(server, "POST", "/api/v1/nodes", b'{"metadata":{"name":"n"},"spec":{"x":%s}}' % number.encode()).code == 400
+    )
+    assert ask(server, "GET", "/api/v1/nodes").body["items"] == []
+
+
+def test_half_a_surrogate_pair_becomes_the_replacement_character(server: LocalApiServer) -> None:
+    body = rb'{"metadata":{"name":"n","annotations":{"a":"\ud800","b":"\ud83d\ude00"}}}'
+    assert ask(server, "POST", "/api/v1/nodes", body).body["metadata"]["annotations"] == {
+        "a": "\ufffd",
+        "b": "\U0001f600",
+    }
+
+
+@pytest.mark.parametrize("devices", [1, [1], [None], "x"])
+def test_an_applied_field_of_another_type_is_refused(server: LocalApiServer, devices: object) -> None:
+    ask(server, "POST", SLICES, a_slice())
+    body = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "spec": {"devices": devices}}
+    assert ask(server, "PATCH", f"{SLICES}/s?fieldManager=m&force=true", body, APPLY).code == 400
+
+
+def test_a_quantity_of_thousands_of_digits_is_kept_as_it_is(server: LocalApiServer) -> None:
+    node = {"metadata": {"name": "n"}, "status": {"capacity": {"example.com/gpu": "9" * 5_000}}}
+    assert ask(server, "POST", "/api/v1/nodes", node).body["status"] == node["status"]
+
+
+@pytest.mark.parametrize("selector", ["," * 60_000, "(," * 30_000, "a" + "+" * 60_000 + "b"])
+def test_a_long_selector_takes_less_than_a_second(server: LocalApiServer, selector: str) -> None:
+    began = time.process_time()
+    ask(server, "GET", f"{SLICES}?labelSelector={selector}")
+    assert time.process_time() - began < 1
 
 
 def test_idle_connections_keep_no_client_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,3 +142,4 @@ def test_a_long_text_is_read_to_its_end() -> None:
     line = '  Normal  Pulled  3m  kubelet  Container image "x" already present on machine\n'
     assert [found.message.id for found in find_all(line * 500 + REFUSAL)] == ["DM-05"]
     assert find_all("Allocate failed due to " + "x " * (MAX_MESSAGE // 2)) == ()
+    assert find_all("a" + " " * 1_000_000 + "b") == ()

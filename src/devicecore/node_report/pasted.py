@@ -59,7 +59,7 @@ def _records(text: str) -> Iterator[str]:
 
 def _find_in(record: str) -> Match | None:
     """The refusal in a record; the row for all other sentences only if no other fits."""
-    broken_words = re.sub(r"\s*\n\s*", "", record)
+    broken_words = "".join(line.strip() for line in record.split("\n"))
     readings = [" ".join(record.split())] + ([broken_words] if "\n" in record else [])
     matches = [match for reading in readings for match in _readings(reading[:MAX_MESSAGE])]
     better = (match for match in matches if not match.message.is_last_resort)

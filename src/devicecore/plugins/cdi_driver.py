@@ -101,16 +101,21 @@ class _Record:
         return json.dumps(to_json(self)).encode()
 
     @classmethod
-    def from_bytes(cls, blob: bytes) -> "_Record":
+    def from_bytes(cls, blob: bytes, uid: ClaimUid) -> "_Record":
         """Read such a file.
 
         Raises:
-            ValueError: the bytes are not such a file.
+            ValueError: the bytes are not such a file, or that of another claim than `uid`.
         """
         try:
-            return from_json(json.loads(blob), cls)
+            record = from_json(json.loads(blob), cls)
         except RecursionError as error:
             raise ValueError(str(error)) from error
+        if record.claim.uid != uid:
+            message = f"it is of claim {record.claim.uid}"
+            raise ValueError(message)
+        record.cdi.encode()  # half of a surrogate pair cannot be written
+        return record
 
 
 class CdiDriver(DraDriver, ABC):
@@ -307,7 +312,7 @@ class CdiDriver(DraDriver, ABC):
         """What is noted of a claim; None for nothing, or a sentence that says why it cannot be read."""
         path = self._state_directory / f"{uid}.json"
         try:
-            return _Record.from_bytes(read_file(path, MAX_RECORD))
+            return _Record.from_bytes(read_file(path, MAX_RECORD), uid)
         except FileNotFoundError:
             return None
         except (ValueError, OSError) as error:

@@ -68,8 +68,7 @@ def _published(item: Value, node: str) -> Iterator[PublishedDeviceSeen]:
     for device in spec["devices"].sequence():
         # Until v1beta1, the fields of a device are one level lower.
         fields = device if device["basic"].data is None else device["basic"]
-        listed = fields["attributes"]
-        attributes = {name: listed[name]["string"].text("") for name in listed.data or () if listed.data is not None}
+        attributes = {name: one["string"].text("") for name, one in fields["attributes"].mapping().items()}
         texts = {name: text for name, text in attributes.items() if text}
         yield PublishedDeviceSeen(driver, pool, device["name"].text(), texts)
 

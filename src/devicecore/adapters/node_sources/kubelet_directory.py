@@ -5,6 +5,8 @@ Law: nothing is opened but the checkpoint, and no socket is connected to.
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from attrs import frozen
@@ -22,7 +24,7 @@ MAX_CHECKPOINT_BYTES = 64 * 1024 * 1024
 """Bytes of a checkpoint; 50,000 allocated devices take 3 MiB."""
 
 MAX_ENTRIES = 10_000
-"""Files of a directory that are looked at."""
+"""Files that are looked at in a directory and those below it."""
 
 _MAX_DEPTH = 3  # directories below `plugins_registry`
 _KUBELET = "kubelet.sock"
@@ -100,22 +102,31 @@ def read_sockets(directory: KubeletDirectory) -> Reading[SocketsSeen]:
     return Reading.of(directory.plugins, seen, tuple(notes))
 
 
-def _sockets(directory: str, depth: int, notes: list[str], below: str = "") -> list[str]:
+def _sockets(directory: str, depth: int, notes: list[str]) -> list[str]:
     """The names of sockets, sorted; those that begin with a dot are none of a plugin (kubelet.md 2.8)."""
     found = []
-    with os.scandir(directory) as entries:
-        for number, entry in enumerate(entries):
-            if number == MAX_ENTRIES:
-                notes.append(f"{directory}: only {MAX_ENTRIES:,} files are looked at")
-                break
-            if entry.name.startswith("."):
-                continue
-            mode = entry.stat(follow_symlinks=False).st_mode
-            if stat.S_ISSOCK(mode):
-                found.append(below + entry.name)
-            elif stat.S_ISDIR(mode) and depth > 1:
-                found += _sockets(entry.path, depth - 1, notes, f"{below}{entry.name}/")
+    for number, (name, mode) in enumerate(_entries(directory, depth, notes)):
+        if number == MAX_ENTRIES:
+            notes.append(f"{directory}: only {MAX_ENTRIES:,} files are looked at")
+            break
+        if stat.S_ISSOCK(mode):
+            found.append(name)
     return sorted(found)
+
+
+def _entries(directory: str, depth: int, notes: list[str], below: str = "") -> Iterator[tuple[str, int]]:
+    """Names and modes in a directory and those below it, 0 for hidden ones. What is deleted meanwhile is left out."""
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                mode = 0 if entry.name.startswith(".") else entry.stat(follow_symlinks=False).st_mode
+                yield below + entry.name, mode
+                if not stat.S_ISDIR(mode) or depth == 1:
+                    continue
+                try:
+                    yield from _entries(entry.path, depth - 1, notes, f"{below}{entry.name}/")
+                except PermissionError as error:
+                    notes.append(f"{entry.path}: {error.strerror}")
 
 
 def _receipts(data: CheckpointData) -> tuple[tuple[ReceiptSeen, ...], tuple[str, ...]]:

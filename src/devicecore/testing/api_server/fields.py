@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from devicecore.domain.text import foreign_text
 from devicecore.testing.api_server.status import ApiError, Json, bad_request
 
 FieldPath = tuple[str, ...]
@@ -25,6 +26,12 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     "reservedFor": ("uid",),
 }
 _KEY = "k:"
+
+MAX_OPERATIONS = 10_000
+"""Operations of a JSON patch; kube-apiserver has the same limit."""
+
+MAX_COPIED = 3 * 1024 * 1024
+"""Bytes that the operations of a JSON patch copy together; kube-apiserver has the same limit."""
 
 
 def keyed(value: Any, name: str = "") -> Any:  # noqa: ANN401 - JSON
@@ -75,20 +82,47 @@ def json_patched(document: Json, operations: Any) -> Json:  # noqa: ANN401 - JSO
     """RFC 6902.
 
     Raises:
-        ApiError: the patch is none, or an operation does not fit the document.
+        ApiError: the patch is none, is too large, or an operation does not fit the document.
     """
     import jsonpatch
     import jsonpointer
 
     try:
-        result = jsonpatch.apply_patch(document, operations)
-    except jsonpatch.JsonPatchTestFailed as error:
-        raise ApiError(422, "Invalid", f"the server rejected our request: {error}") from error
-    except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError, ValueError) as error:
-        raise ApiError(422, "Invalid", f"the server rejected our request: {error}") from error
+        result = _with_operations(document, operations)
+    except (
+        jsonpatch.JsonPatchException,
+        jsonpatch.JsonPatchTestFailed,
+        jsonpointer.JsonPointerException,
+        KeyError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
+        problem = foreign_text(f"the server rejected our request: {error}")
+        raise ApiError(422, "Invalid", problem) from error
     if not isinstance(result, dict):
         message = "the patch leaves no object"
         raise bad_request(message)
+    return result
+
+
+def _with_operations(document: Json, operations: Any) -> Any:  # noqa: ANN401 - JSON
+    """Carry out one operation after the other, because each may copy all that those before it have copied."""
+    import jsonpatch
+    import jsonpointer
+
+    listed = jsonpatch.JsonPatch(operations).patch
+    if len(listed) > MAX_OPERATIONS:
+        message = f"the allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(listed)}"
+        raise ValueError(message)
+    result, copied = copy.deepcopy(document), 0
+    for operation in listed:
+        if operation["op"] == "copy":
+            copied += len(json.dumps(jsonpointer.resolve_pointer(result, operation["from"])))
+            if copied > MAX_COPIED:
+                message = f"expected at most {MAX_COPIED} bytes that a JSON patch copies, got {copied}"
+                raise ValueError(message)
+        result = jsonpatch.JsonPatch([operation]).apply(result, in_place=True)
     return result
 
 

@@ -4,12 +4,15 @@ Law: a body that is no object of the kind that the path names changes nothing.
 """
 
 import json
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
 from attrs import frozen
 
+from devicecore.domain.text import foreign_text
 from devicecore.testing.api_server import fields, status
 from devicecore.testing.api_server.faults import Request
 from devicecore.testing.api_server.kinds import Kind, kind_of
@@ -20,6 +23,8 @@ from devicecore.testing.api_server.store import ObjectStore
 from devicecore.testing.api_server.versions import as_kept, as_served
 
 JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf"
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 MAX_DEPTH = 100
 """Levels of nesting in a body; a large object has some 15."""
@@ -186,7 +191,7 @@ def _patched(store: ObjectStore, request: Request, target: Target) -> Json:
         detail = "may not be specified for non-apply patch"
         raise status.invalid_options(options="PatchOptions", field="force", kind="Forbidden", detail=detail)
     changes: dict[str, Callable[[Json], Json]] = {
-        _JSON_PATCH: lambda before: fields.json_patched(before, body),
+        _JSON_PATCH: lambda before: _shallow(fields.json_patched(before, body)),
         _MERGE: lambda before: dict(fields.merged(before, _checked(body, target))),
         _STRATEGIC: lambda before: fields.strategically_merged(before, _checked(body, target)),
     }
@@ -235,7 +240,11 @@ def parsed(body: bytes, content: str) -> Any:  # noqa: ANN401 - JSON
         message = f"the body of the request was in an unknown format - accepted media types include: {accepted}"
         raise ApiError(415, "UnsupportedMediaType", message)
     try:
-        read = json.loads(body.decode())
+        text = body.decode()
+        read = json.loads(text, parse_float=_finite, parse_constant=_finite)
+        if _SURROGATE.search(text):  # of half a pair, which clients could not read in an answer, Go makes U+FFFD
+            whole = json.dumps(read, ensure_ascii=False).encode("utf-16", "surrogatepass")
+            read = json.loads(whole.decode("utf-16", "replace"))
     except (ValueError, RecursionError) as error:
         problem = str(error)
     else:
@@ -244,6 +253,15 @@ def parsed(body: bytes, content: str) -> Any:  # noqa: ANN401 - JSON
         return _yaml(body)
     message = f"couldn't get version/kind; json parse error: {problem}"
     raise status.bad_request(message)
+
+
+def _finite(text: str) -> float:
+    """A number that JSON can hold, unlike NaN, Infinity and 1e999, which clients could not read in an answer."""
+    number = float(text)
+    if not math.isfinite(number):
+        message = f"cannot unmarshal number {foreign_text(text, 50)} into Go value of type float64"
+        raise ValueError(message)
+    return number
 
 
 def _from_protobuf(body: bytes) -> Json:

@@ -12,6 +12,7 @@ from devicecore.testing.api_server.status import Json, bad_request
 Selector = Callable[[Json], bool]
 
 _FIELD = re.compile(r"(?P<path>[^=!]+)(?P<operator>==|=|!=)(?P<value>(?:[^\\,=]|\\.)*)")
+_LABEL = re.compile(r"(?:\([^()]*\)|[^,])+")  # up to a comma that is not in parentheses
 _SET = re.compile(r"(?P<key>\S+)\s+(?P<operator>in|notin)\s+\((?P<values>[^()]*)\)")
 _EQUAL = re.compile(r"(?P<key>[^=!\s]+)\s*(?P<operator>==|=|!=)\s*(?P<value>[^=!\s]*)")
 
@@ -41,7 +42,7 @@ def label_selector(text: str) -> Selector:
     Raises:
         ApiError: the text is no selector.
     """
-    terms = [_label_term(term.strip(), text) for term in re.split(r",(?![^()]*\))", text) if term.strip()]
+    terms = [_label_term(term.strip(), text) for term in _LABEL.findall(text) if term.strip()]
     return lambda value: all(term(value["metadata"].get("labels") or {}) for term in terms)
 
 

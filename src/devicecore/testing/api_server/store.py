@@ -229,6 +229,7 @@ class ObjectStore:
         if "managedFields" in metadata:
             message = "metadata.managedFields must be nil"
             raise status.bad_request(message)
+        _refuse_wrong_types(kind, body)
         with self._changed:
             if (namespace, name) not in self._objects[kind.resource] and not in_status:
                 sent = {**body, "metadata": {**metadata, "name": name}}
