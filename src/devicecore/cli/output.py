@@ -26,6 +26,7 @@ MAX_VALUE = 1_000_000
 """Characters of one value in a listing, such as the devices of a container."""
 
 _UNFOLDED = sys.maxsize  # columns
+_MAX_NAME = 60  # columns of names; a longer one has a line of its own
 _MIN_WIDTH = 20  # columns of a value, however narrow the terminal is
 _WIDTH = 100  # columns of a listing where there is no terminal
 _PIECE = re.compile(r"[^\s,=]*[\s,=]+|[^\s,=]+")
@@ -52,11 +53,12 @@ def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
     """Print a title and, below it, names with their values in a column of their own, folded to the width."""
     console = console_on(sys.stdout, _WIDTH)
     known = [(foreign_text(name), foreign_text(value, MAX_VALUE)) for name, value in pairs]
-    indent = max((len(name) for name, _ in known), default=0) + 4
+    indent = min(max((len(name) for name, _ in known), default=0), _MAX_NAME) + 4
     console.print(foreign_text(title), style="bold", soft_wrap=True)
     for name, value in known:
         text = textwrap.indent(fold(value, console.width - indent), " " * indent)
-        console.print(f"  {name}{text[len(name) + 2 :]}", soft_wrap=True)
+        rest = text[len(name) + 2 :] if len(name) <= _MAX_NAME else f"\n{text}"
+        console.print(f"  {name}{rest}", soft_wrap=True)
 
 
 @lru_cache(maxsize=64)  # findings of one kind share long texts
