@@ -106,12 +106,10 @@ def test_a_manager_restores_a_flipped_file_whole_or_sets_it_aside() -> None:
         if data is None and bit != place % 8:
             continue
         store = MemoryStore(blob)
-        manager = DeviceManager(MemoryTransport(), store, MemorySink())
-        manager.start()
+        with DeviceManager(MemoryTransport(), store, MemorySink()) as manager:
+            ledger, problem = list(manager.state.ledger), manager.restored.problem
         if data is None:
-            assert (store.blob, store.aside) == (None, [blob]), (place, bit)
-            assert manager.restored.problem is not None
-            assert list(manager.state.ledger) == []
+            assert (store.blob, store.aside, ledger) == (None, [blob], []), (place, bit)
+            assert problem is not None
         else:
-            assert (store.blob, store.aside) == (blob, []), (place, bit)
-            assert list(manager.state.ledger) == allocations
+            assert (store.blob, store.aside, ledger) == (blob, [], allocations), (place, bit)
