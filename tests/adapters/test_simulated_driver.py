@@ -1,6 +1,7 @@
 """The simulated DRA driver: what it prepares, over real sockets and with claims of an API server."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -179,6 +180,25 @@ def test_a_note_that_cannot_be_read_keeps_its_devices(place: Place) -> None:
     note.write_bytes(b"")
     driver.unprepare([REF])
     assert error_of(driver, other) == ""
+
+
+def test_what_lies_in_place_of_a_cdi_file_is_replaced_and_not_written_through(place: Place) -> None:
+    driver = place.driver()
+    place.put(row("dev-1"))
+    driver.prepare([REF])
+    (file,) = (place.directory / "cdi").iterdir()
+    expected, other = file.read_bytes(), place.directory / "other"
+    other.write_bytes(b"foreign")
+    for target in (other, file, None):
+        file.unlink()
+        if target is None:
+            os.mkfifo(file)
+        else:
+            file.symlink_to(target)
+        with driver.running():
+            assert not file.is_symlink()
+            assert file.read_bytes() == expected
+    assert other.read_bytes() == b"foreign"
 
 
 def test_a_release_removes_a_cdi_file_of_which_nothing_is_noted(place: Place) -> None:

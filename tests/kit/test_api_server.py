@@ -571,6 +571,17 @@ def test_a_request_of_unknown_length_is_refused_at_once(server: LocalApiServer, 
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["kind"] == "Status"
 
 
+def test_a_body_that_ends_early_changes_nothing(server: LocalApiServer) -> None:
+    request = "PATCH /api/v1/nodes/n?fieldManager=m HTTP/1.1\r\nHost: x\r\n"
+    head = f"{request}Content-Type: {APPLY}\r\nContent-Length: 99\r\n\r\n"
+    with socket.create_connection(server.address, timeout=60) as connection:
+        connection.sendall(head.encode() + b"apiVersion: v1\nkind: Node\n")
+        connection.shutdown(socket.SHUT_WR)
+        answer = connection.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert server.objects("Node") == []
+
+
 @pytest.mark.parametrize("depth", [150, 900, 100_000])
 def test_a_body_that_is_nested_deeply_is_refused(server: LocalApiServer, depth: int) -> None:
     body = b'{"metadata":' + b'{"a":' * depth + b"1" + b"}" * depth + b"}"

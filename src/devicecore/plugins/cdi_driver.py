@@ -327,7 +327,12 @@ class CdiDriver(DraDriver, ABC):
         file = self._cdi_file(record.claim.uid)
         if not record.cdi:
             file.delete()
-        elif file.read() != record.cdi.encode():
+            return
+        try:
+            is_written = file.read() == record.cdi.encode()
+        except OSError:  # a link, a pipe or a long file is replaced; what cannot be replaced is an error of `replace`
+            is_written = False
+        if not is_written:
             file.replace(record.cdi.encode())
 
 

@@ -182,7 +182,12 @@ class Handler(BaseHTTPRequestHandler):
         return True
 
     def _read(self) -> tuple[Request, Target | None]:
-        body = self.rfile.read(self._length())
+        length = self._length()
+        body = self.rfile.read(length)
+        if len(body) < length:  # half of a YAML document is often YAML, too
+            self.close_connection = True
+            message = f"unexpected EOF: expected a body of {length} bytes, got {len(body)}"
+            raise status.bad_request(message)
         try:
             url = urlsplit(self.path)
         except ValueError as error:
