@@ -133,6 +133,17 @@ def test_a_text_that_is_too_long_is_one_sentence(tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().err.endswith("expected a text of at most 2,000,000 characters, got 3,000,000\n")
 
 
+def test_a_list_of_17_megabytes_is_read_to_its_end(
+    pod: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pods = {"kind": "List", "metadata": {"x": "x" * 17_000_000}, "items": [json.loads(Path(pod).read_text())]}
+    (tmp_path / "pods").write_text(json.dumps(pods))
+    assert why(str(tmp_path / "pods")) == 0
+    (tmp_path / "text").write_bytes(b"x" * 17_000_000)
+    assert why(str(tmp_path / "text")) == 2
+    assert "at most 2,000,000 characters" in capsys.readouterr().err
+
+
 def test_a_message_can_come_from_standard_input(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

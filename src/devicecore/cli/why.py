@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from devicecore.trial import Fit
 
 _NEGATIVE, _UNUSABLE = 1, 2
-_MAX_INPUT = 16 * 1024 * 1024  # bytes
+_MAX_INPUT = 64 * 1024 * 1024 + 1  # bytes; a longer document is refused when it is parsed
 _MAX_TEXT = 2_000_000  # characters, of which each line is searched
 _MAX_ROWS = 40
 _HOW_TO_GET_IT = (
@@ -118,6 +118,9 @@ def _read(message: str) -> tuple[list[str], "Pod | None"]:
             data, place = file.read(_MAX_INPUT), message
     else:
         data, place = message.encode(errors="replace"), "MESSAGE"
+    if len(data) > 4 * _MAX_TEXT and not data[:1_000].lstrip().startswith(b"{"):  # a character has at most 4 bytes
+        problem = f"{place}: expected a text of at most {_MAX_TEXT:,} characters, got {len(data):,} bytes or more"
+        raise ValueError(problem)
     text = data.decode(errors="replace").strip()
     if not text.startswith(("{", "apiVersion:", "kind:", "metadata:", "---")):
         if len(text) > _MAX_TEXT:
