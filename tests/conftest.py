@@ -17,6 +17,9 @@ settings.register_profile("test", deadline=None, derandomize=True, print_blob=Tr
 settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("test")
 
+# gRPC would log each connection that a stopped server ends, in the middle of pytest's dots.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
 # A shell ignores SIGINT in its background jobs, and so would all processes that the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 from devicecore.domain.errors import ForkedError
 
 Result = TypeVar("Result")
-Close = Callable[[], Awaitable[None]]
+Close = Callable[[], Coroutine[Any, Any, None]]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -72,14 +72,19 @@ class LoopThread:
     def forget(cls, close: Close) -> None:
         """Give the loop back if an interrupt came after `acquire` and before its caller had the loop."""
         if (shared := cls._shared) is not None:
-            shared.release(close)
+            shared._give_back(close)  # noqa: SLF001  # it is our own class
 
     def release(self, close: Close) -> None:
-        """Give the loop back. If this was its last user, its thread has ended on return.
+        """Run `close` on the loop, then give the loop back. If this was its last user, its thread has ended on return.
 
         Raises:
             ForkedError: this process is a fork of the one in which the loop runs.
         """
+        with suppress(LoopStoppedError):  # the program is ending, and the loop has called `close`
+            self.run(close())
+        self._give_back(close)
+
+    def _give_back(self, close: Close) -> None:
         self._check_process()
         with self._guard:
             self._users.pop(close, None)

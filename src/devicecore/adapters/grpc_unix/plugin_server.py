@@ -12,7 +12,6 @@ import re
 import signal
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,7 +23,7 @@ from attrs import evolve, frozen
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.directory import check_endpoint_name
 from devicecore.adapters.grpc_unix.limits import MAX_ERROR
-from devicecore.adapters.grpc_unix.loop import LoopStoppedError, LoopThread
+from devicecore.adapters.grpc_unix.loop import LoopThread
 from devicecore.adapters.grpc_unix.plugin_service import Context, PluginService
 from devicecore.domain.errors import DirectoryError, SetUpError
 from devicecore.domain.model import ResourceName
@@ -251,8 +250,6 @@ class ServedPlugin(StopsAtExit):
         try:
             unsubscribe()
         finally:
-            with suppress(LoopStoppedError):  # the program is ending, and the loop has closed it
-                loop.run(self._close())
             loop.release(self._close)
 
     @property

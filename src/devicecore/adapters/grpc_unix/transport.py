@@ -10,7 +10,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -21,7 +20,8 @@ from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.device_plugins import DevicePluginHandler
 from devicecore.adapters.grpc_unix.directory import SocketDirectory
 from devicecore.adapters.grpc_unix.limits import Limits, RegistrationRate
-from devicecore.adapters.grpc_unix.loop import LoopStoppedError, LoopThread
+from devicecore.adapters.grpc_unix.loop import LoopStoppedError
+from devicecore.adapters.grpc_unix.running import Running
 from devicecore.adapters.grpc_unix.server import RegistrationServer
 from devicecore.adapters.grpc_unix.watcher import PluginHandler, PluginWatcher
 from devicecore.domain.container_options import ContainerAllocateResponse
@@ -43,7 +43,6 @@ from devicecore.wire.conversion import read_receipt, to_receipt
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
 
-_LISTENER_THREADS = 8
 _LISTENER_THREAD_NAME = "devicecore-listener"
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -279,7 +278,7 @@ class GrpcUnixTransport:
         return running
 
 
-class _Running:
+class _Running(Running):
     """What exists between start and stop."""
 
     def __init__(
@@ -290,42 +289,16 @@ class _Running:
         listener: Listener,
         next_generation: Callable[[], int],
     ) -> None:
+        super().__init__(_LISTENER_THREAD_NAME)
         self.listener = listener
-        self._listeners = ThreadPoolExecutor(_LISTENER_THREADS, thread_name_prefix=_LISTENER_THREAD_NAME)
         self.server = RegistrationServer(directory, limits, rate, self._notify, next_generation)
-        self.watcher: PluginWatcher | None = None
-        self._loop: LoopThread | None = None
-
-    @property
-    def loop(self) -> LoopThread:
-        assert self._loop is not None, "acquire_loop comes first"  # noqa: S101  # for mypy
-        return self._loop
-
-    def acquire_loop(self) -> None:
-        try:
-            self._loop = LoopThread.acquire(self._close)
-        except BaseException:
-            LoopThread.forget(self._close)  # an interrupt may have come when it was acquired already
-            raise
-
-    def start(self) -> None:
-        self.loop.run(self._open())
-
-    def stop(self) -> None:
-        if self._loop is not None:
-            with suppress(LoopStoppedError):  # the program is ending, and the loop has closed it
-                self._loop.run(self._close())
-            self._loop.release(self._close)
-        self._listeners.shutdown(wait=False, cancel_futures=True)
 
     async def _open(self) -> None:
         await self.server.start()
-        if self.watcher is not None:
-            await self.watcher.start()
+        await super()._open()
 
     async def _close(self) -> None:
-        if self.watcher is not None:
-            await self.watcher.stop()
+        await super()._close()
         await self.server.stop()
 
     def wait_for_listeners(self) -> None:

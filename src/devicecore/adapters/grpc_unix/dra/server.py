@@ -8,7 +8,6 @@ import logging
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,7 +17,7 @@ from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.dra import calls
 from devicecore.adapters.grpc_unix.dra.service import Context, DriverService
 from devicecore.adapters.grpc_unix.limits import MAX_ERROR
-from devicecore.adapters.grpc_unix.loop import LoopStoppedError, LoopThread
+from devicecore.adapters.grpc_unix.loop import LoopThread
 from devicecore.adapters.grpc_unix.plugin_server import KubeletUnreachableError
 from devicecore.domain.dra.drivers import SERVICES
 from devicecore.domain.dra.health import ReportedHealth
@@ -139,8 +138,6 @@ class ServedDriver(StopsAtExit):
         loop, self._loop = self._loop, None
         if loop is None:
             return
-        with suppress(LoopStoppedError):  # the program is ending, and the loop has closed the sockets
-            loop.run(self._close())
         loop.release(self._close)
 
     def report(self, devices: Sequence[ReportedHealth]) -> None:

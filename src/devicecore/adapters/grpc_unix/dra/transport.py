@@ -10,7 +10,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +19,8 @@ from attrs import frozen
 from devicecore.adapters.grpc_unix.dra import calls
 from devicecore.adapters.grpc_unix.dra.client import DriverClient, DriverLimits
 from devicecore.adapters.grpc_unix.limits import MAX_NAME, ConnectionLimits
-from devicecore.adapters.grpc_unix.loop import LoopStoppedError, LoopThread
+from devicecore.adapters.grpc_unix.loop import LoopStoppedError
+from devicecore.adapters.grpc_unix.running import Running
 from devicecore.adapters.grpc_unix.watcher import PluginWatcher
 from devicecore.domain.dra.answers import PrepareResult, UnprepareResult
 from devicecore.domain.dra.drivers import DriverEvent, DriverRegistered, InstanceId, choose_service
@@ -37,8 +37,6 @@ MAX_DRIVER_NAME = 253
 
 CallObserver = Callable[[str, str, str, float], object]
 """Takes a driver's name, the full name of a method, a gRPC code as Go spells it, and seconds."""
-
-_LISTENER_THREADS = 8
 
 Result = TypeVar("Result")
 
@@ -274,40 +272,19 @@ class RegisteredDriver:
         await self._running.remove(self._client)
 
 
-class _Running:
+class _Running(Running):
     """What exists between start and stop."""
 
     def __init__(self, listener: DriverListener) -> None:
+        super().__init__("devicecore-driver-listener")
         self._listener = listener
-        self._listeners = ThreadPoolExecutor(_LISTENER_THREADS, thread_name_prefix="devicecore-driver-listener")
         self._is_closed = False
         self.clients: dict[InstanceId, DriverClient] = {}
         self.reading_a_large_report = asyncio.Lock()
-        self.watcher: PluginWatcher | None = None
-        self._loop: LoopThread | None = None
-
-    @property
-    def loop(self) -> LoopThread:
-        assert self._loop is not None, "acquire_loop comes first"  # noqa: S101  # for mypy
-        return self._loop
-
-    def acquire_loop(self) -> None:
-        try:
-            self._loop = LoopThread.acquire(self._close)
-        except BaseException:
-            LoopThread.forget(self._close)  # an interrupt may have come when it was acquired already
-            raise
-
-    def start(self) -> None:
-        self.loop.run(self._open())
 
     def stop(self) -> None:
         self._is_closed = True
-        if self._loop is not None:
-            with suppress(LoopStoppedError):  # the program is ending, and the loop has closed it
-                self._loop.run(self._close())
-            self._loop.release(self._close)
-        self._listeners.shutdown(wait=False, cancel_futures=True)
+        super().stop()
 
     async def add(self, client: DriverClient) -> None:
         self.clients[client.id] = client
@@ -328,14 +305,9 @@ class _Running:
             raise DraStoppedError from error
         await notified
 
-    async def _open(self) -> None:
-        if self.watcher is not None:
-            await self.watcher.start()
-
     async def _close(self) -> None:
         self._is_closed = True
-        if self.watcher is not None:
-            await self.watcher.stop()
+        await super()._close()
         for client in tuple(self.clients.values()):
             await client.close()
         self.clients.clear()
