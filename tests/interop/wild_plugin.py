@@ -145,7 +145,7 @@ def fatal() -> None:
 def several() -> None:
     """Three resources of one process, each registered twice at once and before its server is up.
 
-    The second registration makes the kubelet cut the first stream, so this plugin must not start again because of a cut.
+    The second registration makes the kubelet cut the first stream, so no cut makes this plugin start again.
     """
     servers = [
         Server(f"vendor.example/kind-{kind}", f"dp.{kind}=.0", [f"{kind}.{number}" for number in range(3)])
