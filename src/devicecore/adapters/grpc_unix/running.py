@@ -1,4 +1,7 @@
-"""What both transports have between their start and their stop."""
+"""What both transports have between their start and their stop.
+
+Law: an interrupt leaves no loop that nobody gives back.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 
