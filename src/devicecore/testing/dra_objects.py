@@ -4,8 +4,7 @@ Law: a claim is made as a scheduler leaves it, allocated to devices that a drive
 has. Nothing here chooses by attributes: a test names the devices, or how many it wants.
 """
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from attrs import frozen
 
@@ -17,6 +16,7 @@ from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.text import counted, foreign_text
 from devicecore.testing.api_server.server import LocalApiServer
 from devicecore.testing.api_server.status import ApiError, Json
+from devicecore.testing.dra_pools import pools_of
 
 REQUEST = "devices"
 """The name of the request of the claims made here."""
@@ -76,18 +76,9 @@ def stored_slices(server: LocalApiServer, node: str) -> Iterator[StoredSlice]:
 
 def published(server: LocalApiServer, node: str, driver: str) -> tuple[tuple[str, str], ...]:
     """Pool and name of each device that a scheduler sees: those of complete pools, in their newest generation."""
-    pools: dict[str, list[StoredSlice]] = {}
-    for one in stored_slices(server, node):
-        if one.driver == driver:
-            pools.setdefault(one.pool, []).append(one)
-    found: list[tuple[str, str]] = []
-    for pool, slices in sorted(pools.items()):
-        newest = max(one.generation for one in slices)
-        current = [one for one in slices if one.generation == newest]
-        if len(current) == current[0].count:
-            devices = itertools.chain.from_iterable(one.devices for one in current)
-            found += [(pool, str(device["name"])) for device in devices if isinstance(device, Mapping)]
-    return tuple(found)
+    specs = ((one, one["spec"]) for one in server.objects("ResourceSlice"))
+    slices = [one for one, spec in specs if (spec.get("nodeName"), spec["driver"]) == (node, driver)]
+    return tuple(device.key for pool in pools_of(slices) if pool.is_complete for device in pool.devices)
 
 
 def choose(

@@ -14,11 +14,11 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from devicecore.conformance.dra.pools import Slice, SliceDevice
 from devicecore.conformance.model import counted
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.quantity import whole_quantity
 from devicecore.domain.text import foreign_text
+from devicecore.testing.dra_pools import Slice, SliceDevice
 
 Json = dict[str, Any]
 

@@ -19,7 +19,6 @@ from devicecore.conformance.dra.allocator import (
     matches,
 )
 from devicecore.conformance.dra.environment import CLAIM_KINDS, DEVICE_CLASS, Environment
-from devicecore.conformance.dra.pools import Slice, SliceDevice
 from devicecore.conformance.dra.publishing import PublishingDriver
 from devicecore.conformance.dra.settings import DriverTestSettings
 from devicecore.conformance.dra.steps import DevicesInUse
@@ -27,6 +26,7 @@ from devicecore.conformance.model import Skip
 from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid
 from devicecore.domain.text import foreign_text
 from devicecore.testing.api_server import ApiError, Json
+from devicecore.testing.dra_pools import Slice, SliceDevice
 
 NAMESPACE = "default"
 

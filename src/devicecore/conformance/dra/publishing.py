@@ -11,11 +11,11 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from devicecore.conformance.dra.environment import Environment
-from devicecore.conformance.dra.pools import PublishedPool, Slice, SliceDevice, pools_of
 from devicecore.conformance.dra.running import RunningDriver
 from devicecore.conformance.dra.settings import DriverTestSettings
 from devicecore.conformance.model import Skip
 from devicecore.testing.api_server import ApiError, Json
+from devicecore.testing.dra_pools import PublishedPool, Slice, SliceDevice, pools_of
 
 
 class PublishingDriver(RunningDriver):

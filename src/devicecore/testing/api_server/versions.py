@@ -7,6 +7,7 @@ shape of `v1`. In `v1beta1`, the fields of a device are in `basic`, and those of
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from devicecore.testing.api_server.faults import Request
 from devicecore.testing.api_server.status import Json, bad_request
 
 RESOURCE_VERSIONS = ("v1", "v1beta2", "v1beta1")
@@ -86,3 +87,12 @@ def _request_to_old(request: Json) -> Json:
 
 def _named(value: Json) -> Json:
     return {"name": value["name"]} if "name" in value else {}
+
+
+def version_of(request: Request) -> str:
+    """Return the version of `resource.k8s.io` in which a client has asked; empty if it asked for something else."""
+    match request.path.split("/"):
+        case [_, "apis", "resource.k8s.io", version, _, *_]:
+            return version
+        case _:
+            return ""

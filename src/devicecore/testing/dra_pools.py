@@ -9,8 +9,6 @@ from typing import Any
 
 from attrs import frozen
 
-from devicecore.testing.api_server import Request
-
 Slice = Mapping[str, Any]
 """A ResourceSlice as the API server has it."""
 
@@ -65,15 +63,6 @@ class PublishedPool:
         """The names that several devices have. A scheduler takes no device from such a pool either."""
         count = Counter(device.name for device in self.devices)
         return tuple(name for name, number in sorted(count.items()) if number > 1)
-
-
-def version_of(request: Request) -> str:
-    """Return the version of `resource.k8s.io` in which a client has asked; empty if it asked for something else."""
-    match request.path.split("/"):
-        case [_, "apis", "resource.k8s.io", version, _, *_]:
-            return version
-        case _:
-            return ""
 
 
 def pools_of(slices: Iterable[Slice]) -> tuple[PublishedPool, ...]:
