@@ -12,7 +12,7 @@ from attrs import evolve
 from devicecore.cli.node_sources import DEFAULT_ROOT, NodeSources, given_pods
 from devicecore.cli.options import PLACE
 from devicecore.cli.output import complain, json_option, print_json, print_pairs
-from devicecore.cli.trial_options import node_for_trial, pod_in_file, topology_options
+from devicecore.cli.trial_options import TopologyOptions, node_for_trial, pod_in_file, topology_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,9 +55,7 @@ def fits(
     plugins: bool,
     pods: str | None,
     pod: str,
-    topology_policy: str,
-    topology_scope: str,
-    numa_nodes: tuple[int, ...],
+    topology: TopologyOptions,
 ) -> int:
     """Say whether POD fits on a node, and on which devices.
 
@@ -91,8 +89,7 @@ def fits(
     known = Reading() if pods is None else given_pods(pods)
     try:
         wanted = pod_in_file(pod)
-        options = (topology_policy, topology_scope, numa_nodes)
-        nodes = [_node(place, options, known, plugins=plugins) for place in places or (DEFAULT_ROOT,)]
+        nodes = [_node(place, topology, known, plugins=plugins) for place in places or (DEFAULT_ROOT,)]
     except OSError as error:
         complain("devicecore fits", f"{error.filename}: {error.strerror}")
         return _UNUSABLE
@@ -109,9 +106,7 @@ def fits(
     return 0 if any(answer.fits for answer in answers) else _NEGATIVE
 
 
-def _node(
-    place: str, options: tuple[str, str, tuple[int, ...]], pods: "Reading[tuple[PodSeen, ...]]", *, plugins: bool
-) -> "TrialNode":
+def _node(place: str, topology: TopologyOptions, pods: "Reading[tuple[PodSeen, ...]]", *, plugins: bool) -> "TrialNode":
     """A node to try the pod on. A description names its holders itself, so `pods` are not compared with it.
 
     Raises:
@@ -126,14 +121,14 @@ def _node(
         if document is not None:
             from devicecore.cli.node_description import described_node
 
-            return described_node(document, options)
+            return described_node(document, topology)
     root, checkpoint = (place, None) if path.is_dir() else (None, place)
     look = NodeSources(root=root, checkpoint=checkpoint, plugins=plugins and root is not None).look()
     problem = _problem(look)
     if problem:
         message = f"{place}: expected a kubelet's directory, a checkpoint or a description, but {problem}"
         raise ValueError(message)
-    return node_for_trial(place, Facts(evolve(look, pods=pods)), *options)
+    return node_for_trial(place, Facts(evolve(look, pods=pods)), topology)
 
 
 def _problem(look: "Look") -> str:

@@ -22,6 +22,7 @@ from devicecore.domain.topology import Policy, Scope, Topology
 from devicecore.trial import TrialNode
 
 if TYPE_CHECKING:
+    from devicecore.cli.trial_options import TopologyOptions
     from devicecore.system.documents import Value
 
 Choice = TypeVar("Choice", Policy, Scope)
@@ -29,12 +30,12 @@ Choice = TypeVar("Choice", Policy, Scope)
 _NO_OWNER = ("", "free", "none")
 
 
-def described_node(document: "Value", options: tuple[str, str, tuple[int, ...]]) -> TrialNode:
+def described_node(document: "Value", options: "TopologyOptions") -> TrialNode:
     """The node that a description describes. A device whose owner is `unknown` counts as held.
 
     Args:
         document: an object with `devices`, and perhaps `name`, `topologyPolicy`, `topologyScope` and `numaNodes`.
-        options: policy, scope and NUMA nodes for what the document does not say.
+        options: what counts where the document does not say it.
 
     Raises:
         DocumentError: something in it cannot be used.
@@ -52,14 +53,13 @@ def described_node(document: "Value", options: tuple[str, str, tuple[int, ...]])
     numa_nodes = {
         node for of_resource in devices.values() for one in of_resource.values() for node in one.topology or ()
     }
-    policy, scope, named = options
     topology = Topology(
-        tuple(map(NumaNode, named))
+        tuple(map(NumaNode, options.numa_nodes))
         or _numa_nodes(document["numaNodes"])
         or tuple(sorted(numa_nodes))
         or (NumaNode(0),),
-        _choice(document["topologyPolicy"], Policy, policy),
-        _choice(document["topologyScope"], Scope, scope),
+        _choice(document["topologyPolicy"], Policy, options.policy),
+        _choice(document["topologyScope"], Scope, options.scope),
     )
     allocations = [Allocation(key, resource, nodes, Receipt(b"")) for (key, resource), nodes in held.items()]
     lists = {resource: tuple(listed.values()) for resource, listed in devices.items()}

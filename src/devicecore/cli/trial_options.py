@@ -5,9 +5,11 @@ Law: the defaults are those of a kubelet.
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, TypeVar
 
 import click
+from attrs import frozen
 
 from devicecore.cli.options import numbers, with_options
 
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 
 _MAX_POD = 1024 * 1024  # bytes
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 _OPTIONS = (
@@ -50,19 +51,31 @@ _OPTIONS = (
 )
 
 
-def topology_options(command: Callable[P, R]) -> Callable[P, R]:
-    """Give a command the options that `node_for_trial` takes."""
-    return with_options(command, _OPTIONS)
+@frozen
+class TopologyOptions:
+    """The topology manager of a node, as the user has described it. Without NUMA nodes, devices say which there are."""
+
+    policy: str
+    scope: str
+    numa_nodes: tuple[int, ...]
 
 
-def node_for_trial(
-    name: str, facts: "Facts", topology_policy: str, topology_scope: str, numa_nodes: tuple[int, ...]
-) -> "TrialNode":
+def topology_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Give a command the options above, and their values as one argument, `topology`."""
+
+    @wraps(command)
+    def bundled(*, topology_policy: str, topology_scope: str, numa_nodes: tuple[int, ...], **others: object) -> R:
+        return command(topology=TopologyOptions(topology_policy, topology_scope, numa_nodes), **others)
+
+    return with_options(bundled, _OPTIONS)
+
+
+def node_for_trial(name: str, facts: "Facts", topology: TopologyOptions) -> "TrialNode":
     """The node that sources describe, with the topology manager that the options describe."""
     from devicecore.domain.topology import Policy, Scope
     from devicecore.trial import trial_node
 
-    return trial_node(name, facts, Policy(topology_policy), Scope(topology_scope), numa_nodes)
+    return trial_node(name, facts, Policy(topology.policy), Scope(topology.scope), topology.numa_nodes)
 
 
 def pod_in_file(place: str) -> "Pod":

@@ -13,7 +13,7 @@ import click
 from devicecore.cli.node_sources import NodeSources, source_options
 from devicecore.cli.options import PLACE
 from devicecore.cli.output import complain, json_option, print_json, print_pairs
-from devicecore.cli.trial_options import node_for_trial, pod_in_file, topology_options
+from devicecore.cli.trial_options import TopologyOptions, node_for_trial, pod_in_file, topology_options
 from devicecore.domain.text import foreign_text
 
 if TYPE_CHECKING:
@@ -51,9 +51,7 @@ def why(
     as_json: bool,
     pod_file: str | None,
     message: str,
-    topology_policy: str,
-    topology_scope: str,
-    numa_nodes: tuple[int, ...],
+    topology: TopologyOptions,
     **sources: object,
 ) -> int:
     """Explain why a kubelet refused a pod.
@@ -95,7 +93,7 @@ def why(
     if pod is not None and facts is not None and any(one.concerns_devices for one in explained):
         from devicecore.trial import fit
 
-        trial = fit(node_for_trial("this node", facts, topology_policy, topology_scope, numa_nodes), pod)
+        trial = fit(node_for_trial("this node", facts, topology), pod)
     if as_json:
         print_json({"explanations": [_document(one) for one in explained], "trial": trial and _trial_document(trial)})
     else:
