@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from devicecore.conformance.dra import CHECKS, CORE
-from tests.conformance.harness import QUICK, assert_all_pass, faults_of, run_on
+from tests.conformance.faults.habits import SharesCapacity, WorksThroughTheRuntime
+from tests.conformance.harness import QUICK, Fault, assert_all_pass, faults_of, run_on
 
 GROUPS = sorted(path.stem for path in Path(__file__).with_name("faults").glob("*.py"))
 INFO = {"keeps-its-slices-at-sigterm"}
@@ -14,6 +17,28 @@ OTHERS = {
 }
 """Checks for drivers that report no health, or that can be updated while they run: other tests have such drivers."""
 
+HABITS: list[tuple[Fault, set[str]]] = [
+    (
+        WorksThroughTheRuntime,
+        {
+            "answers-with-all-allocated-devices",
+            "answers-valid-cdi-names",
+            "keeps-the-cdi-devices-of-other-claims",
+        },
+    ),
+    (SharesCapacity, set()),
+]
+"""Drivers with habits of real ones, each with the checks that do not apply to it."""
+AROUND_HABITS = {
+    "prepares-a-claim",
+    "unprepares-a-claim",
+    "answers-with-all-allocated-devices",
+    "keeps-the-cdi-devices-of-other-claims",
+    "separates-shares-of-a-device",
+    "answers-valid-cdi-names",
+    "frees-the-device",
+}
+
 
 def test_a_good_driver_passes_every_check() -> None:
     assert_all_pass(run_on(None, list(CHECKS), None, QUICK), *OTHERS)
@@ -21,6 +46,11 @@ def test_a_good_driver_passes_every_check() -> None:
 
 def test_a_good_driver_with_generated_stubs_passes_the_default_run(dra_stubs: Path) -> None:
     assert_all_pass(run_on(None, list(CORE), dra_stubs, QUICK), *(OTHERS & {check.name for check in CORE}))
+
+
+@pytest.mark.parametrize(("habit", "skipped"), HABITS, ids=[habit.__name__ for habit, _ in HABITS])
+def test_a_habit_of_real_drivers_is_no_fault(habit: Fault, skipped: set[str]) -> None:
+    assert_all_pass(run_on(habit, [check for check in CHECKS if check.name in AROUND_HABITS], None, QUICK), *skipped)
 
 
 def test_every_check_has_a_fault_that_it_finds() -> None:

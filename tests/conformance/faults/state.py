@@ -18,6 +18,27 @@ class CorruptCheckpoint(GoodDriver):
         sys.exit(1)
 
 
+@fails("survives-a-corrupt-checkpoint")
+class FailsWithItsCheckpoint(GoodDriver):
+    """It registers beside a damaged file, and then every call fails until the file is mended."""
+
+    also = ("survives-a-kill-at-any-moment", "prepares-a-claim", "unprepares-an-unknown-claim")
+    damage = ""
+
+    def recover(self, error: Exception) -> None:
+        self.damage = str(error)
+
+    def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
+        if self.damage:
+            context.abort(grpc.StatusCode.UNKNOWN, f"checkpoint is corrupted: {self.damage}")
+        return super().prepare(request, context)
+
+    def unprepare(self, request: Message, context: grpc.ServicerContext) -> Message:
+        if self.damage:
+            context.abort(grpc.StatusCode.UNKNOWN, f"checkpoint is corrupted: {self.damage}")
+        return super().unprepare(request, context)
+
+
 @fails("gives-no-device-twice-after-a-corruption")
 class StartsWithoutState(GoodDriver):
     also = ("survives-a-corrupt-checkpoint",)

@@ -1,14 +1,15 @@
 """A small allocator: which published devices a claim gets.
 
-Laws: a device is in one claim at a time, unless it may be allocated several times. Counters that devices share are not
-exceeded. The device whose last use is the longest ago is taken first, so that a device that a driver has not released
-disturbs few checks.
+Laws: a device is in one claim at a time, unless it may be allocated several times; then its capacity is not exceeded.
+Nor are counters that devices share. The device whose last use is the longest ago is taken first, so that a device that
+a driver has not released disturbs few checks.
 It knows counts, `All`, alternatives, taints, and CEL expressions that compare the driver or an attribute with a value;
 an allocation that needs more is refused as `UndecidableError`.
 """
 
 import re
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -110,12 +111,8 @@ class Allocator:
         result: Json = {"request": request, "driver": self.driver, "pool": device.pool, "device": device.name}
         if device.body.get("allowMultipleAllocations"):
             result["shareID"] = str(uuid.uuid4())
-            if capacity := device.body.get("capacity"):
-                asked = (wanted.get("capacity") or {}).get("requests") or {}
-                result["consumedCapacity"] = {
-                    name: asked.get(name) or (value.get("requestPolicy") or {}).get("default") or value["value"]
-                    for name, value in capacity.items()
-                }
+            if consumed := consumed_capacity(device, wanted):
+                result["consumedCapacity"] = consumed
         return result
 
     def _fulfil(
@@ -156,8 +153,8 @@ class Allocator:
         expressions = [str((one.get("cel") or {}).get("expression")) for one in selectors]
         fitting = [one for one in devices if all(matches(text, self.driver, one) for text in expressions)]
         fitting = [one for one in fitting if not is_repelling(one, wanted.get("tolerations") or ())]
-        in_use = {one.key for one in taken}
-        free = [one for one in fitting if one.key not in in_use or one.body.get("allowMultipleAllocations")]
+        uses = Counter(one.key for one in taken)
+        free = [one for one in fitting if has_room(one, wanted, uses[one.key])]
         is_all = wanted.get("allocationMode") == "All"
         if is_all and len(free) < len(fitting):
             message = f"a request for all devices needs {len(fitting)}, and {len(fitting) - len(free)} are in use"
@@ -171,6 +168,26 @@ class Allocator:
             message = f"it needs {counted(max(count, 1), 'device')}, and {len(found)} can be allocated"
             raise AllocationError(message)
         return found
+
+
+def consumed_capacity(device: SliceDevice, wanted: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a claim consumes of a device that may be allocated several times: all, unless less is enough."""
+    asked = (wanted.get("capacity") or {}).get("requests") or {}
+    return {
+        name: str(asked.get(name) or (value.get("requestPolicy") or {}).get("default") or value["value"])
+        for name, value in (device.body.get("capacity") or {}).items()
+    }
+
+
+def has_room(device: SliceDevice, wanted: Mapping[str, Any], uses: int) -> bool:
+    """Whether another claim can get the device beside those that have it, if each of them consumes as much."""
+    if not device.body.get("allowMultipleAllocations"):
+        return not uses
+    capacity = device.body.get("capacity") or {}
+    return all(
+        (uses + 1) * whole_quantity(amount) <= whole_quantity(str(capacity[name]["value"]))
+        for name, amount in consumed_capacity(device, wanted).items()
+    )
 
 
 def is_repelling(device: SliceDevice, tolerations: Iterable[Mapping[str, Any]]) -> bool:

@@ -24,6 +24,7 @@ from devicecore.conformance.dra.settings import DriverTestSettings
 from devicecore.conformance.dra.steps import DevicesInUse
 from devicecore.conformance.model import Skip
 from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid
+from devicecore.domain.quantity import whole_quantity
 from devicecore.domain.text import foreign_text
 from devicecore.testing.api_server import ApiError, Json
 from devicecore.testing.dra_pools import Slice, SliceDevice
@@ -222,6 +223,11 @@ class DriverWithClaims(PublishingDriver):
         return [one for pool in self.catalogue for one in pool.slices]
 
     @property
+    def prepared_claims(self) -> tuple[Claim, ...]:
+        """The claims of checks that the driver has prepared."""
+        return tuple(claim for claim in self._all_claims if claim.is_prepared)
+
+    @property
     def _taken(self) -> list[SliceDevice]:
         """The devices that claims of checks have now."""
         return [device for claim in self._all_claims for device in claim.devices]
@@ -280,9 +286,7 @@ class DriverWithClaims(PublishingDriver):
     def device_class(self) -> str:
         """The DeviceClass of the claims that the checks make."""
         self._prepare_allocation()
-        requests = (self._own_spec() or {}).get("devices", {}).get("requests") or [{}]
-        own = requests[0].get("exactly", requests[0]).get("deviceClassName")
-        return self.settings.device_class or own or DEVICE_CLASS
+        return self.settings.device_class or self._own_request().get("deviceClassName") or DEVICE_CLASS
 
     def _prepare_allocation(self) -> Allocator:
         if self._allocator is None:
@@ -299,17 +303,34 @@ class DriverWithClaims(PublishingDriver):
             return None
         return dict(own["spec"]["spec"] if own["kind"] == "ResourceClaimTemplate" else own["spec"])
 
+    def _own_request(self) -> Json:
+        """The first request of the user's claim; empty if there is none."""
+        requests = (self._own_spec() or {}).get("devices", {}).get("requests") or [{}]
+        return dict(requests[0].get("exactly", requests[0]))
+
+    def _share_of_capacity(self) -> Json | None:
+        """An eighth of each capacity, if all devices may be allocated several times and none has a default amount."""
+        capacities = [device.body.get("capacity") or {} for device in self.usable_devices]
+        names = set(capacities[0]).intersection(*capacities)
+        shared = all(device.body.get("allowMultipleAllocations") for device in self.usable_devices)
+        if not shared or not names or any("requestPolicy" in one[name] for one in capacities for name in names):
+            return None
+        smallest = {name: min(whole_quantity(str(one[name]["value"])) for one in capacities) for name in sorted(names)}
+        return {"requests": {name: str(max(value // 8, 1)) for name, value in smallest.items()}}
+
     def _spec(self, count: int | None) -> Json:
         return (self._own_spec() if count is None else None) or self.request(count or 1)
 
     def request(self, *counts: int) -> Json:
         """Return the spec of a claim with requests `r0`, `r1`, and so on, for these numbers of devices.
 
-        It has the configuration of the user's claim, for all requests.
+        It has the configuration of the user's claim, for all requests, and asks for as much capacity.
         """
+        exactly: Json = {"deviceClassName": self.device_class}
+        if capacity := self._own_request().get("capacity") or self._share_of_capacity():
+            exactly["capacity"] = capacity
         requests = [
-            {"name": f"r{number}", "exactly": {"deviceClassName": self.device_class, "count": count}}
-            for number, count in enumerate(counts)
+            {"name": f"r{number}", "exactly": {**exactly, "count": count}} for number, count in enumerate(counts)
         ]
         entries = (self._own_spec() or {}).get("devices", {}).get("config") or ()
         config = [{"opaque": entry["opaque"]} for entry in entries if "opaque" in entry]

@@ -7,6 +7,8 @@ and this one, which calls the driver.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 from devicecore.conformance.connection import CallFailedError
@@ -52,6 +54,8 @@ class DriverUnderTest(DriverWithClaims):
         """Whether the process that is running has changed a slice less than a minute before the wipe."""
         self.republished_after: float | None = None
         """Seconds from the wipe until all pools were complete again; None if they were not."""
+        self.intact: tuple[Mapping[Path, bytes], Sequence[Claim]] = {}, ()
+        """The driver's state files before they were damaged, and the claims that it had prepared then."""
         self._silence: int = 0
         self._left: list[Claim] = []
         self._prepares: bool | None = None
@@ -75,6 +79,10 @@ class DriverUnderTest(DriverWithClaims):
         for claim in claims:
             self.delete_object(claim)
             self._all_claims.remove(claim)
+
+    def unprepare_later(self, claims: Sequence[Claim]) -> None:
+        """Unprepare claims before the next one is made."""
+        self._left = [*self._left, *claims]
 
     def _unprepare_all(self, claims: Sequence[Claim]) -> None:
         """Unprepare claims. If the driver cannot be reached, that is done before the next claim is made."""
@@ -124,6 +132,21 @@ class DriverUnderTest(DriverWithClaims):
                 self._unprepares = is_served and not self._prepares
             self._removes_cdi = self.environment.cdi_names() <= before
             self.clean_up()
+
+    def works(self) -> bool:
+        """Whether the driver prepares and unprepares a plain claim now; True if that cannot be found out."""
+        if not self._prepares or not self._unprepares:
+            return True
+        with self.owning([]), suppress(Skip):
+            try:
+                claim = self.claim(1)
+                devices_in(self.prepare(claim), claim)
+                require_unprepared(self.unprepare(claim), claim)
+            except Failure:
+                return False
+            finally:
+                self.clean_up()
+        return True
 
     def require_repeating(self) -> None:
         """Do nothing if the driver prepares a claim a second time.

@@ -4,7 +4,9 @@ Law: after each event the driver is registered again, or `DriverUnderTest.return
 """
 
 import time
+from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 
 from attrs import evolve
 
@@ -32,6 +34,7 @@ def _lose(driver: DriverUnderTest) -> None:
 def _corrupt(driver: DriverUnderTest) -> None:
     """Kill the driver, damage its state files, and start it. If it does not come back, restore the files."""
     before = driver.environment.state_files()
+    driver.intact = before, driver.prepared_claims
 
     def damage() -> None:
         for path, data in before.items():
@@ -41,9 +44,24 @@ def _corrupt(driver: DriverUnderTest) -> None:
     driver.restart("corrupted", damage)
     if driver.returns["corrupted"].problem or len(driver.exits) > exits:
         driver.kill()
-        for path, data in before.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+        _write(before)
+
+
+def _mend(driver: DriverUnderTest) -> None:
+    """Give the driver its state files back if it cannot work with damaged ones, because other checks follow."""
+    files, claims = driver.intact
+    if not files or driver.works():
+        return
+    driver.kill()
+    _write(files)
+    driver.start()
+    driver.unprepare_later(claims)
+
+
+def _write(files: Mapping[Path, bytes]) -> None:
+    for path, data in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
 
 
 def _terminate(driver: DriverUnderTest) -> None:
@@ -108,7 +126,7 @@ def _be_quiet(driver: DriverUnderTest) -> None:
 
 KILL = Occurrence("the driver is killed and started again", _kill)
 REBOOT = Occurrence("the node reboots", _reboot)
-CORRUPTION = Occurrence("the driver is started with corrupt state files", _corrupt)
+CORRUPTION = Occurrence("the driver is started with corrupt state files", _corrupt, undo=_mend)
 LOSS = Occurrence("the driver is started without its state files", _lose)
 TERM = Occurrence("the driver is ended with SIGTERM and started again", _terminate)
 KUBELET_RESTART = Occurrence("the kubelet restarts and deletes the slices", _restart_kubelet, _wait_republished)

@@ -378,12 +378,12 @@ class RunningDriver:
         def look() -> DriverInstance | None:
             return next((one for one in reversed(self.kubelet.registered) if one.found_at >= since), None)
 
-        exits = len(self.exits)
+        exits, began = len(self.exits), time.monotonic()
         found = self.wait(look, self.settings.returning)
         ended = tuple(dict.fromkeys(self.exits[exits:]))
         if found is None:
-            limit = counted(self.settings.returning, "second")
-            problem = f"it was not registered again within {limit}: {self.not_registered_because()}"
+            took = counted(round(time.monotonic() - began), "second")
+            problem = f"it was not registered again within {took}: {self.not_registered_because()}"
             return Return(None, problem, exits=ended)
         return Return(found.registered_at - since, exits=ended)
 

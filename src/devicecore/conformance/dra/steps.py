@@ -5,6 +5,7 @@ part runs when it is the check's turn.
 """
 
 from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from attrs import field, frozen
@@ -44,11 +45,13 @@ class Occurrence:
         name: what happens, in a few words.
         begin: begins it, and returns soon.
         end: waits until it is over; it may do nothing.
+        undo: called after the last of its checks; it may do nothing.
     """
 
     name: str
     begin: "Callable[[DriverUnderTest], None]"
     end: "Callable[[DriverUnderTest], None]" = lambda _: None
+    undo: "Callable[[DriverUnderTest], None]" = lambda _: None
 
 
 @frozen(eq=False)
@@ -78,6 +81,7 @@ class Steps:
     looks: tuple[TwoParts, ...]
     _begun: dict[TwoParts, _Begun] = field(factory=dict)
     _over: set[str] = field(factory=set)
+    _finished: set[TwoParts] = field(factory=set)
     _problems: dict[str, str] = field(factory=dict)
 
     def begin(self, event: Occurrence) -> None:
@@ -111,8 +115,17 @@ class Steps:
             Failure: the check failed.
             Skip: it cannot be made.
         """
-        if look in self._begun and isinstance(self._begun[look].ended, DevicesInUse):
-            return self._alone(look)
+        try:
+            if look in self._begun and isinstance(self._begun[look].ended, DevicesInUse):
+                return self._alone(look)
+            return self._finish(look)
+        finally:
+            self._finished.add(look)
+            if all(one in self._finished for one in self.looks if one.event is look.event):
+                with suppress(Skip):  # no time is left
+                    look.event.undo(self.driver)
+
+    def _finish(self, look: TwoParts) -> str:
         self.begin(look.event)
         if look.event.name not in self._over:
             self._over.add(look.event.name)
