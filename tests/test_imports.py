@@ -76,6 +76,7 @@ LAYERS = {
     "devicecore.testing.dra_kubelet": Layer(DRA_TESTING, names(".adapters")),
     "devicecore.testing.api_server": Layer(TESTING, names("jsonpatch jsonpointer yaml")),
     "devicecore.testing.pytest_plugin": Layer(TESTING | names("pytest"), names("grpc hypothesis .adapters")),
+    "devicecore.cli.demo.cluster": Layer(ANY | names(".adapters .domain .dra_manager .manager .system")),
     "devicecore.cli.kubelet.dra": Layer(ANY | names("attrs .adapters .domain .dra_manager .ports")),
     "devicecore.cli": Layer(
         ANY

@@ -57,7 +57,7 @@ def demo(devicecore: Run) -> Iterator[DemoRun]:
 def test_every_step_passes(demo: DemoRun) -> None:
     """All steps are good, with at least one check each, and the status is 0."""
     assert demo.status == 0
-    assert len(demo.steps) == 14
+    assert len(demo.steps) == 17
     assert [name for name, step in demo.steps.items() if not step["ok"] or not step["checks"]] == []
 
 
@@ -120,10 +120,20 @@ def test_capacity_outlives_its_plugin(demo: DemoRun) -> None:
     assert [demo.counts(step, FIRST, GPU) for step in steps] == [(10, 0), (10, 10), (10, 9)]
 
 
+def test_a_claim_brings_a_device_into_its_container(demo: DemoRun) -> None:
+    """The runtime gets one CDI name, whose file sets the variable of the device that the claim was allocated."""
+    step = demo.steps["a_claim_is_prepared"]
+    (name,) = step["cdi_devices"]
+    assert (name.partition("=")[0], step["environment"]) == (
+        "chip.example.com/device",
+        [f"SIMULATED_DEVICE_DEV_3={FIRST}/dev-3"],
+    )
+
+
 def test_nothing_is_left_behind(demo: DemoRun) -> None:
     """Neither by its own account nor by ours."""
     end = demo.steps["nothing_is_left"]
-    assert (end["plugins"], end["threads"], end["sockets"], end["directories"]) == ([-9, 0, 0, 0], [], [], [])
+    assert (end["processes"], end["sockets"], end["directories"]) == ([-9, 0, 0, 0, 0], [], [])
     assert demo.left == []
 
 
@@ -132,7 +142,7 @@ def test_two_nodes_are_side_by_side_where_there_is_room(width: int) -> None:
     """On a narrower terminal they are below each other, and nothing is wider than it."""
     console = Console(width=width, file=None, force_terminal=False, highlight=False)
     with Cluster(NATIVE) as cluster, console.capture() as capture:
-        first, second = cluster.kubelets
+        first, second = cluster.nodes
         first.start()
         second.start()
         StepRun(cluster, console).show_both(describe(first), describe(second))
@@ -166,7 +176,7 @@ def test_a_signal_ends_it_and_nothing_is_left(short_path: Path, ending: signal.S
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        next(line for line in process.stdout if line.startswith(" 5/14"))
+        next(line for line in process.stdout if line.startswith(" 5/17"))
         process.send_signal(ending)
         assert process.stderr.read() == f"devicecore demo: ended by {ending.name}; nothing is left behind\n"
     assert (process.returncode, left_by(short_path)) == (128 + ending, [])
@@ -185,7 +195,7 @@ def test_the_scheduler_counts_what_each_node_lacks() -> None:
     rdma = {"capacity": {RDMA: 4}, "allocatable": {RDMA: 4}}
     pod = Pod(PodUid("uid"), containers=(Container("main", {GPU: 1, RDMA: 2, "cpu": 9}),))
     with Cluster({"one": {"capacity": {}, "allocatable": {}}, "two": rdma}) as cluster:
-        assert schedule(pod, cluster.kubelets) == (
+        assert schedule(pod, cluster.nodes) == (
             f"0/2 nodes are available: 1 Insufficient {RDMA}, 2 Insufficient {GPU}."
         )
 

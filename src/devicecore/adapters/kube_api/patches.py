@@ -80,14 +80,14 @@ class NodeObject:
     Attributes:
         name: its name.
         version: its `resourceVersion`.
-        held: the maps of its status that exist; None if it has no status.
+        status: the maps of its status that exist; None if it has no status.
         applied: the paths in the status that each field manager has applied.
         written: the paths in the status that each field manager has applied or written otherwise.
     """
 
     name: str
     version: str
-    held: Mapping[str, Mapping[str, Json]] | None
+    status: Mapping[str, Mapping[str, Json]] | None
     applied: Mapping[str, tuple[Path, ...]]
     written: Mapping[str, tuple[Path, ...]]
 
@@ -108,10 +108,9 @@ class NodeObject:
                     written[manager] = (*written.get(manager, ()), *paths)
                     if entry.get("operation") == "Apply":
                         applied[manager] = paths
-            held = None
             if status is not None:
-                held = {name: dict(status[name]) for name in SECTIONS if status.get(name) is not None}
-            return cls(str(metadata["name"]), str(metadata["resourceVersion"]), held, applied, written)
+                status = {name: dict(status[name]) for name in SECTIONS if status.get(name) is not None}
+            return cls(str(metadata["name"]), str(metadata["resourceVersion"]), status, applied, written)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             problem = f"expected a Node, got an answer with {type(error).__name__} {error}"
             raise ValueError(problem) from error
@@ -130,18 +129,18 @@ class NodeObject:
 
     def counts(self, section: str) -> Mapping[str, Json]:
         """One map of the status, empty if it does not exist."""
-        return (self.held or {}).get(section, {})
+        return (self.status or {}).get(section, {})
 
 
 def changes(wanted: Wanted, node: NodeObject) -> Changes:
     """The difference between what is wanted and what the node shows; empty if there is none."""
     needed: dict[str, dict[ResourceName, str | None]] = {}
     for section, counts in wanted.sections:
-        held = node.counts(section)
+        shown = node.counts(section)
         for name, count in sorted(counts.items()):
-            if count is None and name in held:
+            if count is None and name in shown:
                 needed.setdefault(section, {})[name] = None
-            if count is not None and not equals(held.get(name), count):
+            if count is not None and not equals(shown.get(name), count):
                 needed.setdefault(section, {})[name] = str(count)
     return needed
 
@@ -183,10 +182,10 @@ def _json_patch(needed: Changes, node: NodeObject) -> Json:
     def add(path: str, value: Json) -> None:
         operations.append({"op": "add", "path": path, "value": value})
 
-    if node.held is None:
+    if node.status is None:
         add("/status", {})
     for section, counts in needed.items():
-        if section not in (node.held or {}):
+        if section not in (node.status or {}):
             add(f"/status/{section}", {})
         for name, count in counts.items():
             path = f"/status/{section}/{name.replace('~', '~0').replace('/', '~1')}"
@@ -206,11 +205,11 @@ def _apply_patch(wanted: Wanted, node: NodeObject, field_manager: str) -> Json:
         raise ValueError(problem)
     status: dict[str, dict[str, Json]] = {}
     for section, counts in wanted.sections:
-        held = node.counts(section)
-        earlier = [name for name in held if ("status", section, name) in applied]
+        shown = node.counts(section)
+        earlier = [name for name in shown if ("status", section, name) in applied]
         ours = {name: count for name, count in counts.items() if count is not None}
-        now = {str(name): held[name] if equals(held.get(name), count) else str(count) for name, count in ours.items()}
-        kept = {name: held[name] for name in earlier if ResourceName(name) not in counts}
+        now = {str(name): shown[name] if equals(shown.get(name), count) else str(count) for name, count in ours.items()}
+        kept = {name: shown[name] for name in earlier if ResourceName(name) not in counts}
         if kept or now:
             status[section] = {**kept, **now}
     metadata = {"name": node.name, "resourceVersion": node.version}

@@ -9,9 +9,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -19,11 +19,14 @@ from typing import Self, TypedDict, TypeVar
 
 from devicecore.adapters.file import CHECKPOINT_NAME, FileStore, JsonFileSink
 from devicecore.adapters.grpc_unix import GrpcUnixTransport
+from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
+from devicecore.adapters.manifests.claims import ManifestClaims
 from devicecore.domain.admission import Admitted, Verdict
-from devicecore.domain.capacity import Insufficient, NodeStatus, insufficient, pod_request
+from devicecore.domain.capacity import Insufficient, insufficient, pod_request
+from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME
 from devicecore.domain.model import Container, Pod, ResourceName
+from devicecore.dra_manager import DraManager
 from devicecore.manager import DeviceManager
-from devicecore.ports.sink import NodeStatusSink
 from devicecore.system.temporary import new_short_directory
 
 T = TypeVar("T")
@@ -32,6 +35,7 @@ NodeJson = Mapping[str, Mapping[str, int | str]]
 """`capacity` and `allocatable` of a Node object."""
 
 PATIENCE = 10.0  # seconds for something that takes one or two
+_LOOK_INTERVAL = 0.02  # seconds between two looks at what is waited for
 _LAST_LINES = 20
 
 
@@ -48,11 +52,9 @@ class Cluster:
         with delayed_signals():
             self.root: Path = new_short_directory()
         self.log: Path = self.root / "log"
-        self._changed = threading.Condition()
-        self.kubelets: tuple[ClusterNode, ...] = tuple(
-            ClusterNode(name, self.root, node, self._notify) for name, node in native.items()
-        )
-        self.plugins: list[SimulatedPluginProcess] = []
+        self.nodes: tuple[ClusterNode, ...] = tuple(ClusterNode(name, self.root, node) for name, node in native.items())
+        self.processes: list[SimulatedProcess] = []
+        self._plugins: dict[tuple[str, ResourceName], SimulatedProcess] = {}
 
     def __enter__(self) -> Self:
         self._handler = logging.FileHandler(self.log)
@@ -70,27 +72,38 @@ class Cluster:
             last_to_first.callback(self.stop)
 
     def stop(self) -> None:
-        """Stop every kubelet and every plugin. Files stay."""
+        """Stop every node, plugin and driver. Files stay."""
         with ExitStack() as last_to_first:
-            for plugin in self.plugins:
-                last_to_first.callback(plugin.stop)
-            for kubelet in self.kubelets:
-                last_to_first.callback(kubelet.stop)
+            for process in self.processes:
+                last_to_first.callback(process.stop)
+            for node in self.nodes:
+                last_to_first.callback(node.stop)
 
-    def start_plugin(self, kubelet: "ClusterNode", resource: ResourceName) -> "SimulatedPluginProcess":
+    def start_plugin(self, node: "ClusterNode", resource: ResourceName) -> "SimulatedProcess":
         """Start a simulated device plugin on a node."""
-        with delayed_signals():  # else a process could start that is not in the list
-            plugin = SimulatedPluginProcess(kubelet.directory, resource, self.log, self._notify)
-            self.plugins.append(plugin)
+        arguments = (
+            *("plugin", "simulated", "--resource", resource),
+            *("--prefix", resource, "--count", "10"),
+            *("--variable", f"NVIDIA_VISIBLE_DEVICES/{resource}"),  # as the original plugin of both
+        )
+        self._plugins[node.name, resource] = plugin = self._start(arguments, "--socket-dir", node.directory)
         return plugin
 
-    def plugin(self, kubelet: "ClusterNode", resource: ResourceName) -> "SimulatedPluginProcess":
+    def start_driver(self, node: "ClusterNode", name: str) -> "SimulatedProcess":
+        """Start a simulated DRA driver on a node."""
+        options = ("registry", "plugin-dir", "cdi-dir", "manifests")
+        places = [f"--{option}={node.directory / option}" for option in options]
+        return self._start(("dra-driver", "simulated", "--name", name, "--node", node.name), *places)
+
+    def _start(self, arguments: tuple[str, ...], *places: str | Path) -> "SimulatedProcess":
+        with delayed_signals():  # else a process could start that is not in the list
+            process = SimulatedProcess(arguments, places, self.log)
+            self.processes.append(process)
+        return process
+
+    def plugin(self, node: "ClusterNode", resource: ResourceName) -> "SimulatedProcess":
         """The plugin that was started last on a node for a resource."""
-        return next(
-            plugin
-            for plugin in reversed(self.plugins)
-            if (plugin.directory, plugin.resource) == (kubelet.directory, resource)
-        )
+        return self._plugins[node.name, resource]
 
     def clear(self) -> None:
         """Remove every file. A second call does nothing."""
@@ -98,7 +111,7 @@ class Cluster:
             shutil.rmtree(self.root)
 
     def last_log_lines(self) -> str:
-        """The last lines that kubelets and plugins have logged."""
+        """The last lines that nodes, plugins and drivers have logged."""
         lines = self.log.read_text().splitlines(keepends=True) if self.log.exists() else []
         return "".join(lines[-_LAST_LINES:])
 
@@ -107,55 +120,58 @@ class Cluster:
         return sorted(str(path.relative_to(self.root)) for path in self.root.rglob("*") if path.is_socket())
 
     def wait_for(self, look: Callable[[], T], expected: T) -> T:
-        """Call `look` until it returns `expected`, a plugin has failed, or the time is over; its last result."""
-
-        def has_failed() -> bool:
-            return any(plugin.failed for plugin in self.plugins)
-
-        with self._changed:
-            self._changed.wait_for(lambda: look() == expected or has_failed(), PATIENCE)
-            return look()
-
-    def _notify(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
+        """Call `look` until it returns `expected`, a process has failed, or the time is over; its last result."""
+        end = time.monotonic() + PATIENCE
+        while (seen := look()) != expected and time.monotonic() < end:
+            if any(process.failed for process in self.processes):
+                break
+            time.sleep(_LOOK_INTERVAL)
+        return seen
 
 
 class ClusterNode:
-    """One node: its device manager, and the files that outlive it.
+    """One node: its device manager, its DRA manager, and the files that outlive them.
 
     `pods` are those that run here, as the kubelet and the scheduler both know them.
     """
 
-    def __init__(self, name: str, root: Path, native: NodeJson, notify: Callable[[], None]) -> None:
+    def __init__(self, name: str, root: Path, native: NodeJson) -> None:
         self.name = name
         self.directory: Path = root / name
         self.checkpoint: Path = self.directory / CHECKPOINT_NAME
+        self.manifests: Path = self.directory / "manifests"
+        self.cdi: Path = self.directory / "cdi-dir"
         self.pods: list[Pod] = []
         self._status = root / f"{name}.json"
         self._status.write_text(json.dumps(native))
-        self._notify = notify
-        self.manager: DeviceManager = self._new_manager()
+        self._make_managers()
 
-    def _new_manager(self) -> DeviceManager:
-        return DeviceManager(
-            GrpcUnixTransport(self.directory),
-            FileStore(self.checkpoint),
-            _NotifyingSink(JsonFileSink(self._status), self._notify),
+    def _make_managers(self) -> None:
+        self.manager: DeviceManager = DeviceManager(
+            GrpcUnixTransport(self.directory), FileStore(self.checkpoint), JsonFileSink(self._status)
+        )
+        self.claims: DraManager = DraManager(
+            GrpcDriverTransport(self.directory / "registry"),
+            ManifestClaims(self.manifests),
+            FileStore(self.directory / CLAIMS_NAME),
         )
 
     def start(self) -> None:
-        """Start the device manager."""
+        """Start both managers."""
+        self.manifests.mkdir(parents=True, exist_ok=True)
         self.manager.start()
+        self.claims.start()
 
     def stop(self) -> None:
-        """Stop it. Twice, or before the start, is no error."""
-        self.manager.stop()
+        """Stop them. Twice, or before the start, is no error."""
+        with ExitStack() as last_to_first:
+            last_to_first.callback(self.manager.stop)
+            last_to_first.callback(self.claims.stop)
 
     def restart(self) -> None:
         """Begin again, as a new process would: with nothing but the files."""
         self.stop()
-        self.manager = self._new_manager()
+        self._make_managers()
         self.start()
 
     def status(self) -> NodeJson:
@@ -207,30 +223,12 @@ class Given(TypedDict):
     environment: dict[str, str]
 
 
-class _NotifyingSink(NodeStatusSink):
-    """Publishes to another sink, and then calls `notify`."""
+class SimulatedProcess:
+    """A command of `devicecore` in a process of its own: a simulated plugin or driver. `places` are not shown."""
 
-    def __init__(self, sink: NodeStatusSink, notify: Callable[[], None]) -> None:
-        self._sink = sink
-        self._notify = notify
-
-    def publish(self, status: NodeStatus) -> None:
-        self._sink.publish(status)
-        self._notify()
-
-
-class SimulatedPluginProcess:
-    """`devicecore plugin simulated` in a process of its own. When it ends, it calls `notify`."""
-
-    def __init__(self, directory: Path, resource: ResourceName, log: Path, notify: Callable[[], None]) -> None:
-        self.directory = directory
-        self.resource = resource
-        self.arguments: tuple[str, ...] = (
-            *("plugin", "simulated", "--resource", resource),
-            *("--prefix", resource, "--count", "10"),
-            *("--variable", f"NVIDIA_VISIBLE_DEVICES/{resource}"),  # as the original plugin of both
-        )
-        command = (sys.executable, "-m", "devicecore", *self.arguments, "--socket-dir", str(directory), "--commands")
+    def __init__(self, arguments: tuple[str, ...], places: Sequence[str | Path], log: Path) -> None:
+        self.arguments = arguments
+        command = (sys.executable, "-m", "devicecore", *arguments, *map(str, places), "--commands")
         with log.open("a") as output:
             self._process = subprocess.Popen(  # noqa: S603 - we are our own
                 command, stdin=subprocess.PIPE, stdout=output, stderr=output, text=True, bufsize=1
@@ -238,9 +236,6 @@ class SimulatedPluginProcess:
         assert self._process.stdin is not None, "it is a pipe"  # noqa: S101 - for mypy
         self._commands = self._process.stdin
         self._to_end = False
-        self._notify = notify
-        self._watcher = threading.Thread(target=self._watch, name="devicecore-watcher", daemon=True)
-        self._watcher.start()
 
     @property
     def pid(self) -> int:
@@ -265,21 +260,18 @@ class SimulatedPluginProcess:
         """Kill it with SIGKILL: it cannot remove its socket."""
         self._to_end = True
         self._process.kill()
-        self._watcher.join()
+        self._process.wait()
         self._commands.close()
 
     def stop(self) -> None:
         """Ask it to end, and wait. A second call does nothing."""
         self._to_end = True
         self._process.terminate()
-        self._watcher.join(PATIENCE)
-        if self.status is None:
+        try:
+            self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
             self.kill()
         self._commands.close()
-
-    def _watch(self) -> None:
-        self._process.wait()
-        self._notify()
 
 
 @contextmanager
@@ -300,12 +292,12 @@ def delayed_signals() -> Iterator[None]:
             signal.raise_signal(late)
 
 
-def schedule(pod: Pod, kubelets: tuple[ClusterNode, ...]) -> ClusterNode | str:
+def schedule(pod: Pod, nodes: tuple[ClusterNode, ...]) -> ClusterNode | str:
     """The first node that has enough of everything for `pod`; else what kube-scheduler says of it."""
-    lacking = {kubelet: kubelet.lacks(pod) for kubelet in kubelets}
-    for kubelet, lacks in lacking.items():
+    lacking = {node: node.lacks(pod) for node in nodes}
+    for node, lacks in lacking.items():
         if not lacks:
-            return kubelet
+            return node
     reasons = Counter(str(lack) for lacks in lacking.values() for lack in lacks)
     counted = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
-    return f"0/{len(kubelets)} nodes are available: {counted}."
+    return f"0/{len(nodes)} nodes are available: {counted}."

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 def demo(*, as_json: bool, keep: bool) -> int:
     """See the device manager at work on this machine.
 
-    Sets up two nodes in a temporary directory, with device plugins in processes of their own. Every step says what it
-    expects, and checks it. The demo takes a few seconds and leaves nothing behind, except with --keep: then the
-    checkpoint, the status and the log of the two nodes stay.
+    Sets up two nodes in a temporary directory, with device plugins and a DRA driver in processes of their own. Every
+    step says what it expects, and checks it. The demo takes a few seconds and leaves nothing behind, except with
+    --keep: then the checkpoint, the status and the log of the two nodes stay.
 
     The exit status is 0 if every check passed, else 1. With --json, the steps are printed at the end, and their titles
     on standard error while they run:
@@ -64,7 +64,7 @@ def demo(*, as_json: bool, keep: bool) -> int:
 def _print_where(cluster: "Cluster", console: "Console") -> None:
     """Say where the files of the nodes are, and what to do with them."""
     lines = [f"The plugins and nodes are stopped. Their files are in {cluster.root}:"]
-    lines += [f"  devicecore checkpoint show {node.directory}" for node in cluster.kubelets]
+    lines += [f"  devicecore checkpoint show {node.directory}" for node in cluster.nodes]
     lines += [f"  cat {cluster.root}/*.json", f"  less {cluster.log}", f"  rm -r {cluster.root}"]
     console.print("\n".join(lines), soft_wrap=True)
 
