@@ -4,7 +4,7 @@ Laws: A trial decides nothing itself. A `DeviceManager` with adapters in memory 
 that the node's own manager would give. A change is proposed only after a trial with it has admitted the pod.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
 
 from attrs import evolve, field, frozen
@@ -14,12 +14,14 @@ from devicecore.domain.admission import Admitted, Verdict
 from devicecore.domain.checkpoint import CheckpointData, encode, entry_of
 from devicecore.domain.ledger import Allocation
 from devicecore.domain.model import (
+    ContainerKey,
     Device,
     DeviceId,
     Health,
     NumaNode,
     Pod,
     PodUid,
+    Receipt,
     ResourceName,
     is_extended_resource,
 )
@@ -34,6 +36,11 @@ MAX_CHANGES = 64
 MAX_PODS_TRIED = 200
 """How many pods are tried one by one, to see whether the end of that pod is enough."""
 
+MAX_WORK = 1_000_000
+"""Devices and allocations that the trials of one kind of change look at, so that a large node takes seconds too."""
+
+MIN_ATTEMPTS = 10
+"""How many changes of each kind are tried all the same."""
 
 _POLICIES = (Policy.SINGLE_NUMA_NODE, Policy.RESTRICTED, Policy.BEST_EFFORT, Policy.NONE)  # from strict to lax
 
@@ -65,7 +72,7 @@ class TrialNode:
         were under way on the real node are not known either.
         """
         asked = {ResourceName(resource) for container in pod.in_start_order for resource in container.limits}
-        entries = [evolve(entry_of(one), alloc_resp=b"") for one in self.allocations if one.resource in asked]
+        entries = [entry_of(one) for one in self._held_of(asked, pod.uid)]
         registered = {str(name): () for name in (*self.devices, *self.awaited) if name in asked}
         store = MemoryStore()
         store.save(encode(CheckpointData(tuple(entries) or None, registered)))
@@ -74,6 +81,21 @@ class TrialNode:
             for resource in sorted(asked & self.devices.keys()):
                 transport.connect(SimulatedPlugin(resource, self.devices[resource]))
             return manager.admit(pod)
+
+    def _held_of(self, resources: Collection[ResourceName], pod: PodUid) -> Iterator[Allocation]:
+        """The allocations of a pod, and for each resource one allocation with what all other pods hold.
+
+        Which of the others holds a device does not matter to the pod, and one entry costs less than one for each.
+        """
+        others: dict[ResourceName, dict[DeviceId, tuple[NumaNode, ...]]] = {}
+        for one in self.allocations:
+            if one.resource in resources and one.key.pod == pod:
+                yield evolve(one, receipt=Receipt(b""))
+            elif one.resource in resources:
+                others.setdefault(one.resource, {}).update(one.numa_nodes)
+        key = ContainerKey(PodUid(f"not {pod}"), "main")
+        for resource, numa_nodes in others.items():
+            yield Allocation(key, resource, numa_nodes, Receipt(b""))
 
     def pod_name(self, uid: PodUid) -> str:
         """The name of a pod in answers."""
@@ -112,8 +134,9 @@ def fit(node: TrialNode, pod: Pod) -> Fit:
     verdict = node.admit(pod)
     if _fits(verdict):
         return Fit(node.name, verdict)
+    attempts = max(MIN_ATTEMPTS, MAX_WORK // (1 + len(node.allocations) + sum(map(len, node.devices.values()))))
     kinds = (_healing(node, pod), _release(node, pod), _policy(node, pod), _addition(node, pod), _reduction(node, pod))
-    found = [change for kind in kinds if (change := _first_that_helps(kind)) is not None]
+    found = [change for kind in kinds if (change := _first_that_helps(islice(kind, attempts))) is not None]
     return Fit(node.name, verdict, tuple(sorted(found, key=lambda change: change.size)))
 
 

@@ -665,7 +665,11 @@ class TestCredentials:
             ('"user": "devicecore"', '"user": "others"', "contexts[0].context.user: there is no user 'others'"),
             ('/ca.crt"', '/none"', "clusters[0].cluster.certificate-authority: /"),
             ('/ca.crt"', '/kubeconfig"', "certificate-authority: expected certificates in PEM format: "),
-            ('"cluster": {', '"cluster": {"server": 3}, "x": {', "clusters[0].cluster.server: expected a text, got 3"),
+            (
+                '"cluster": {',
+                '"cluster": {"server": 3}, "x": {',
+                "clusters[0].cluster.server: expected a text, got 3: put it in quotes",
+            ),
             (
                 '"user": {}',
                 '"user": {"client-certificate-data": "x", "client-key-data": "x"}',

@@ -166,7 +166,7 @@ def test_a_uid_is_taken_or_made_of_the_file_and_all_the_pod_says() -> None:
             POD.replace("acme.io/gpu: 2", "acme.io/gpu: yes"),
             24,
             "spec.containers[0].resources.limits[acme.io/gpu]",
-            "expected a quantity such as 2, 500m or 1.5Gi, got True",
+            "expected a quantity such as 2, 500m or 1.5Gi, got true",
             id="truth",
         ),
         pytest.param(
@@ -186,7 +186,20 @@ def test_a_uid_is_taken_or_made_of_the_file_and_all_the_pod_says() -> None:
         pytest.param(
             POD.replace("- name: main", "- nom: main"), 14, "spec.containers[0].name", "it is missing", id="name"
         ),
-        pytest.param(POD.replace("name: train", "name: 7"), 4, "metadata.name", "expected a text, got 7", id="number"),
+        pytest.param(
+            POD.replace("name: train", "name: 7"),
+            4,
+            "metadata.name",
+            "expected a text, got 7: put it in quotes",
+            id="number",
+        ),
+        pytest.param(
+            POD.replace("name: train", "name: n"),
+            4,
+            "metadata.name",
+            "expected a text, got false, as YAML reads n, no and off: put it in quotes",
+            id="word that means false",
+        ),
         pytest.param(
             POD.replace("name: idle", "name: main"),
             7,

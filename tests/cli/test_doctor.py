@@ -168,6 +168,20 @@ def test_wrong_usage_is_one_sentence(arguments: list[str], complaint: str, capsy
     assert complaint in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [("link", "it is a symbolic link that leads back to itself."), ("nothing", "its target does not exist.")],
+)
+def test_a_link_that_leads_nowhere_is_named_as_such(
+    target: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (link := tmp_path / "link").symlink_to(target)
+    assert doctor("--checkpoint", str(link)) == 2
+    assert f"--checkpoint: {link}: {problem}" in capsys.readouterr().err
+    assert main(["kubelet", "--root", str(link)]) == 2
+    assert f"'--root': {link}: {problem}" in capsys.readouterr().err
+
+
 def test_an_api_server_that_cannot_be_used_is_a_sentence(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,14 +2,16 @@
 
 import json
 import textwrap
+from functools import partial
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from devicecore.node_report.messages import MAX_MESSAGE, find
+from devicecore.node_report.messages import MAX_MESSAGE, find, sentences_in
 from devicecore.node_report.pasted import find_all
 from tests.node_report.test_messages import EXAMPLES
+from tests.node_report.test_report_growth import work
 
 GPU = "nvidia.com/gpu"
 INNER = f"requested number of devices unavailable for {GPU}. Requested: 1, Available: 0"
@@ -143,3 +145,15 @@ def test_a_long_text_is_read_to_its_end() -> None:
     assert [found.message.id for found in find_all(line * 500 + REFUSAL)] == ["DM-05"]
     assert find_all("Allocate failed due to " + "x " * (MAX_MESSAGE // 2)) == ()
     assert find_all("a" + " " * 1_000_000 + "b") == ()
+
+
+def test_a_line_that_is_nearly_a_refusal_is_compared_with_few_sentences() -> None:
+    """A pasted text may have 100,000 lines, and the table has 100 sentences."""
+    nearly = "Warning  UnexpectedAdmissionError  5s  kubelet  Allocate failed due to requested number of devices: 1"
+    assert {message.id for _, message, _ in sentences_in(nearly)} <= {"DM-99", "DR-99"}
+    few, many = (work(partial(find_all, f"{nearly}\n" * count)) for count in (5, 10))
+    assert many - few < 5 * 1_500
+
+
+def test_a_line_that_is_shorter_than_any_refusal_is_not_compared() -> None:
+    assert work(lambda: find_all("Predicate x\n\n" * 100)) < 100 * 100

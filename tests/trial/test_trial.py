@@ -21,6 +21,7 @@ from devicecore.domain.ledger import Allocation
 from devicecore.domain.model import ContainerKey, Receipt, ResourceName
 from devicecore.plugins.simulated import simulated_devices
 from devicecore.trial import TrialNode, fit
+from tests.node_report.test_report_growth import work
 
 GPU = ResourceName("example.com/gpu")
 NIC = ResourceName("example.com/nic")
@@ -150,3 +151,19 @@ def test_unhealthy_devices_are_not_given(count: int) -> None:
     found = fit(TrialNode("n", {GPU: devices}), pod(1))
     assert "no healthy devices present" in str(found.verdict)
     assert "device gpu-0 of example.com/gpu becomes healthy" in [change.sentence for change in found.changes]
+
+
+def test_a_trial_costs_little_for_each_pod_of_the_node() -> None:
+    held = [allocation(f"old-{number}", f"gpu-{number}") for number in range(400)]
+    node = TrialNode("n", {GPU: simulated_devices("gpu", 401)}, held)
+    node.admit(pod(2))  # what is loaded by the first trial does not count
+    assert work(lambda: node.admit(pod(2))) < 400 * 800  # 1,600 for each if each pod has an entry of its own
+
+
+def test_of_a_large_node_fewer_changes_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trials of a node with 100,000 devices would take a minute."""
+    wanted = trial.MIN_ATTEMPTS + 1
+    node = TrialNode("n", {GPU: simulated_devices("gpu", wanted, unhealthy=range(wanted))})
+    assert any("become healthy" in sentence for sentence in sentences(node, pod(wanted)))
+    monkeypatch.setattr(trial, "MAX_WORK", 0)
+    assert not any("become healthy" in sentence for sentence in sentences(node, pod(wanted)))

@@ -3,15 +3,15 @@
 Law: a source that cannot be read is named with the reason, and the others are read all the same.
 """
 
+import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 from attrs import define, field
 
-from devicecore.cli.options import PLACE, Seconds, with_options
+from devicecore.cli.options import PLACE, Seconds, missing_file, with_options
 
 if TYPE_CHECKING:
     from devicecore.adapters.node_sources import KubeletDirectory
@@ -152,13 +152,11 @@ class NodeSources:
             file = getattr(self, option)
             if file is None or (option, file) == ("pods", "-"):
                 continue
-            try:
-                is_directory, exists = Path(file).is_dir(), Path(file).exists()
-            except OSError:
-                continue  # the report says why it cannot be read
-            if is_directory or not exists:
-                hint = f"it is a directory, expected a file{what_to_name.format(file.rstrip('/'))}"
-                message = f"--{option}: {file}: {hint if is_directory else 'there is no such file'}."
+            problem = missing_file(file)
+            if problem is None and os.path.isdir(file):  # noqa: PTH112 - it says False if it cannot look
+                problem = f"it is a directory, expected a file{what_to_name.format(file.rstrip('/'))}"
+            if problem is not None:  # otherwise the report says why the file cannot be read
+                message = f"--{option}: {file}: {problem}."
                 raise click.UsageError(message)
 
     @property

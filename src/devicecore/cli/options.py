@@ -3,8 +3,11 @@
 Law: an option has the same meaning and the same errors in every command.
 """
 
+import errno
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import click
@@ -69,6 +72,33 @@ class _Place(click.types.StringParamType):
 
 PLACE = _Place()
 """The type of options and arguments that name a file, a directory or a socket."""
+
+
+def missing_file(path: str) -> str | None:
+    """Why there is nothing at `path`; None if there is something, or if it cannot be looked at for another reason."""
+    try:
+        Path(path).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return "its target does not exist" if os.path.islink(path) else "there is no such file"  # noqa: PTH114 - one call
+    except OSError as error:
+        return "it is a symbolic link that leads back to itself" if error.errno == errno.ELOOP else None
+    return None
+
+
+class ExistingDirectory(click.Path):
+    """The type of options that name a directory, which must exist. It converts to a `Path`."""
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, file_okay=False, path_type=Path)
+
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        """Return `value` as a path, or fail."""
+        path = os.fspath(value)
+        if os.path.islink(path) and (problem := missing_file(path)):  # noqa: PTH114 - as above
+            self.fail(f"{path}: {problem}.", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class Seconds(click.FloatRange):

@@ -19,6 +19,9 @@ Value = TypeVar("Value")
 NOT_GIVEN = "the caller did not name it"
 """Why a source has no value if the caller did not name it."""
 
+MAX_NOTES = 10
+"""Notes that are kept of a source."""
+
 
 class Source(Enum):
     """The sources, by the names that reports use."""
@@ -52,7 +55,9 @@ class Reading(Generic[Value]):
 
     @classmethod
     def of(cls, place: str, value: Value, notes: tuple[str, ...] = ()) -> "Reading[Value]":
-        """A source that was read."""
+        """A source that was read. Of more than `MAX_NOTES` notes, the last one says how many more there are."""
+        if len(notes) > MAX_NOTES:
+            notes = (*notes[: MAX_NOTES - 1], f"and {len(notes) - MAX_NOTES + 1:,} more such notes")
         return cls(place, value, "", notes)
 
 

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
+from itertools import chain
 
 from attrs import frozen
 
@@ -42,6 +43,7 @@ _TEXTS = frozenset(
     "cause cdi_devices claim_uid endpoint json prefix response".split()  # noqa: SIM905 - as above
 )
 _NAME = r'[^\s"]{1,400}?'  # the longest, a resource's name, has 317; without a bound, two of them take quadratic time
+_WHOLE_WORD = re.compile(r"(?<= )[^ ]+(?= )")
 _TOKEN = re.compile(r"\[\[|\]\]|\{\{|\}\}|\[|\]|\{(\w+)\}|[^\[\]{}]+")
 
 
@@ -103,15 +105,45 @@ def find(text: str) -> Match | None:
     `text` is a pod's status message, the message of an event, or that of a waiting container.
     """
     text = text[:MAX_MESSAGE].strip()
-    for message in messages():
+    for _, message, pattern in sentences_in(text):
         stripped = _without(text, message.prefix)
-        if stripped is None:
-            continue
-        for pattern in message.patterns:
-            if found := pattern.fullmatch(stripped):
-                values = {name: value for name, value in found.groupdict().items() if value is not None}
-                return Match(message, values, text)
+        if stripped is not None and (found := pattern.fullmatch(stripped)):
+            values = {name: value for name, value in found.groupdict().items() if value is not None}
+            return Match(message, values, text)
     return None
+
+
+def sentences_in(text: str) -> Iterator[tuple[int, Message, re.Pattern[str]]]:
+    """The sentences of the table that a text may have, each with its number, in the order in which they are tried.
+
+    A pasted text may have 100,000 lines, so most sentences are ruled out by one look at the words of a line.
+    """
+    places, without_word = _sentences_by_word()
+    of_words = (places[word] for word in places.keys() & text.split())
+    for place in sorted(chain(without_word, *of_words)):
+        message, pattern, literal = _sentences()[place]
+        if literal in text:
+            yield place, message, pattern
+
+
+@cache
+def _sentences() -> tuple[tuple[Message, re.Pattern[str], str], ...]:
+    return tuple(
+        (message, pattern, literal)
+        for message in messages()
+        for pattern, literal in zip(message.patterns, message.literals, strict=True)
+    )
+
+
+@cache
+def _sentences_by_word() -> tuple[Mapping[str, list[int]], list[int]]:
+    """The places of the sentences by a word between two spaces of their literal, and of those without such a word."""
+    by_word: dict[str, list[int]] = {}
+    without_word: list[int] = []
+    for place, (_, _, literal) in enumerate(_sentences()):
+        words = _WHOLE_WORD.findall(literal)
+        (by_word.setdefault(max(words, key=len), []) if words else without_word).append(place)
+    return by_word, without_word
 
 
 @cache

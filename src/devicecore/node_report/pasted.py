@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from operator import itemgetter
 
-from devicecore.node_report.messages import MAX_MESSAGE, PREFIXES, Match, Message, find, messages
+from devicecore.node_report.messages import MAX_MESSAGE, PREFIXES, Match, find, sentences_in
 
 _FIELDS = "message|reason|status|phase|events|type|kind|name|namespace|node|count|action|involvedObject|lastTimestamp"
 _RECORD = re.compile(
@@ -21,6 +21,7 @@ _RECORD = re.compile(
 _START = r"(?:^|(?<=[\s:=\"'`(\[>|]))"
 _END = r"(?=[.,;:)\]\"'`]*(?:\s|$))"
 _AROUND = " \t\r\n\"'`>|\ufeff"
+_SHORTEST = 15  # characters of the shortest refusal; a pasted text may have 600,000 lines that are shorter
 _UNEXPECTED = "which is unexpected"
 
 
@@ -59,6 +60,8 @@ def _records(text: str) -> Iterator[str]:
 
 def _find_in(record: str) -> Match | None:
     """The refusal in a record; the row for all other sentences only if no other fits."""
+    if len(record) < _SHORTEST:
+        return None
     broken_words = "".join(line.strip() for line in record.split("\n"))
     readings = [" ".join(record.split())] + ([broken_words] if "\n" in record else [])
     matches = [match for reading in readings for match in _readings(reading[:MAX_MESSAGE])]
@@ -69,7 +72,7 @@ def _find_in(record: str) -> Match | None:
 def _readings(text: str) -> Iterator[Match]:
     """What a text may say, the best first."""
     bare = text.strip(_AROUND)
-    for whole in (text, bare, bare.rstrip(".")):
+    for whole in dict.fromkeys((text, bare, bare.rstrip("."))):
         if match := find(whole):
             yield match
     cut = bare.rstrip(".").removesuffix(f", {_UNEXPECTED}")  # users leave out these words, which say nothing
@@ -77,24 +80,17 @@ def _readings(text: str) -> Iterator[Match]:
         if (match := find(whole)) and not match.message.is_last_resort:
             yield match
     inside = [
-        (found.start(), place, found)
-        for place, (_, pattern, literal) in enumerate(_searches())
-        if literal in text and (found := pattern.search(text))  # a search takes a hundred times as long as the look
+        (found.start(), place, message, found)
+        for place, message, pattern in sentences_in(text)
+        if (found := _search(message.prefix, pattern).search(text))
     ]
-    for _, place, found in sorted(inside, key=itemgetter(0, 1)):
+    for _, _, message, found in sorted(inside, key=itemgetter(0, 1)):
         values = {name: value.strip(_AROUND) for name, value in found.groupdict().items() if value is not None}
-        yield Match(_searches()[place][0], values, found[0])
+        yield Match(message, values, found[0])
 
 
 @cache
-def _searches() -> tuple[tuple[Message, re.Pattern[str], str], ...]:
-    """A pattern for each row that finds it inside of a text, and what such a text contains."""
-    return tuple(
-        (message, re.compile(f"{_START}{_prefix(message)}{one.pattern}{_END}", re.DOTALL), literal)
-        for message in messages()
-        for one, literal in zip(message.patterns, message.literals, strict=True)
-    )
-
-
-def _prefix(message: Message) -> str:
-    return re.escape(PREFIXES[message.prefix][0]) if message.prefix else ""
+def _search(prefix: str, pattern: re.Pattern[str]) -> re.Pattern[str]:
+    """A pattern that finds a sentence of the table inside of a text."""
+    start = re.escape(PREFIXES[prefix][0]) if prefix else ""
+    return re.compile(f"{_START}{start}{pattern.pattern}{_END}", re.DOTALL)

@@ -132,7 +132,7 @@ class Value:
         if value is None:
             self.refuse("it is missing")
         if not isinstance(value, str) or (value == "" and default is None):
-            self.refuse(f"expected a text, got {described(value)}")
+            self.refuse(f"expected a text, got {described(value)}{_how_to_make_a_text(value)}")
         return value or default or ""
 
     def boolean(self) -> bool:
@@ -164,8 +164,18 @@ def described(data: Data) -> str:
             return "an empty text"
         case None:
             return "nothing"
+        case bool():
+            return "true" if data else "false"
         case _:
             return foreign_text(repr(data), 100)
+
+
+def _how_to_make_a_text(data: Data) -> str:
+    """What to do if a value was meant as a text."""
+    if isinstance(data, bool):
+        words = "y, yes and on" if data else "n, no and off"
+        return f", as YAML reads {words}: put it in quotes"
+    return ": put it in quotes" if isinstance(data, int | float) else ""
 
 
 def read_documents(text: str, file: str, *, error: type[DocumentError] = DocumentError) -> list[Value]:

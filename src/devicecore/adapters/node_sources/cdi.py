@@ -1,12 +1,14 @@
 """The CDI files of a node: which devices a container runtime can resolve.
 
-Law: a file that cannot be read is named, and makes the reading incomplete.
+Law: a file that cannot be read is named, and makes the reading incomplete. What all files add up to is bounded.
 """
 
 import os
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from attrs import define
 
 from devicecore.adapters.node_sources.large_documents import parse_document
 from devicecore.domain.text import counted
@@ -20,8 +22,14 @@ CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 MAX_FILES = 1_000
 """Files of a directory that are read."""
 
-MAX_BYTES = 16 * 1024 * 1024
-"""Bytes of a file."""
+MAX_BYTES = 4 * 1024 * 1024
+"""Bytes of a file. One for eight large devices has some 200 KiB."""
+
+MAX_BYTES_OF_ALL = 64 * 1024 * 1024
+"""Bytes of the files of all directories."""
+
+MAX_DEVICES = 100_000
+"""Devices in the files of all directories."""
 
 _ENDINGS = (".json", ".yaml", ".yml")
 
@@ -30,6 +38,7 @@ def read_cdi(directories: Iterable[str] = CDI_DIRECTORIES) -> Reading[CdiSeen]:
     """The CDI files in `directories`. A directory that does not exist has no files, unless none of them exists."""
     listed = tuple(directories)
     place = ", ".join(listed)
+    rest = _Rest()
     specs: list[CdiSpec] = []
     notes: list[str] = []
     missing = 0
@@ -42,7 +51,7 @@ def read_cdi(directories: Iterable[str] = CDI_DIRECTORIES) -> Reading[CdiSeen]:
         except OSError as error:
             notes.append(f"{directory}: {error.strerror}")
             continue
-        specs += _specs(directory, files, notes)
+        specs += _specs(directory, files, rest, notes)
     if missing == len(listed):
         return Reading(place, problem="none of these directories exists")
     return Reading.of(place, CdiSeen(tuple(specs), is_complete=not notes), tuple(notes))
@@ -56,22 +65,39 @@ def _files(directory: str, notes: list[str]) -> list[str]:
     return found[:MAX_FILES]
 
 
-def _specs(directory: str, files: list[str], notes: list[str]) -> Iterator[CdiSpec]:
-    for file in files:
+@define
+class _Rest:
+    """How much may still be read."""
+
+    bytes: int = MAX_BYTES_OF_ALL
+    devices: int = MAX_DEVICES
+
+
+def _specs(directory: str, files: list[str], rest: _Rest, notes: list[str]) -> Iterator[CdiSpec]:
+    for number, file in enumerate(files):
         path = Path(directory) / file
+        if rest.bytes < 0:
+            unread, limit = counted(len(files) - number, "file"), f"{MAX_BYTES_OF_ALL:,} bytes"
+            notes.append(f"{directory}: {unread} not read, because all CDI files have more than {limit}")
+            return
         try:
             if stat.S_ISDIR(path.stat().st_mode):
                 continue
-            yield _spec(directory, file, read_file(path, MAX_BYTES, follow_links=True))
+            yield _spec(directory, file, read_file(path, MAX_BYTES, follow_links=True), rest)
         except OSError as error:
             notes.append(f"{path}: {error.strerror}")
         except DocumentError as error:
             notes.append(str(error))
 
 
-def _spec(directory: str, file: str, data: bytes) -> CdiSpec:
+def _spec(directory: str, file: str, data: bytes, rest: _Rest) -> CdiSpec:
+    rest.bytes -= len(data)
     document = parse_document(data, f"{directory}/{file}")
     document["cdiVersion"].text()
     kind = document["kind"].text()
-    names = tuple(device["name"].text() for device in document["devices"].sequence())
-    return CdiSpec(directory, file, kind, names)
+    devices = document["devices"]
+    if isinstance(devices.data, list):
+        rest.devices -= len(devices.data)
+        if rest.devices < 0:
+            devices.refuse(f"expected at most {MAX_DEVICES:,} devices in all CDI files, got more")
+    return CdiSpec(directory, file, kind, tuple(device["name"].text() for device in devices.sequence()))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 import click
 from attrs import field, frozen
 
-from devicecore.cli.options import Seconds, numbers, with_options
+from devicecore.cli.options import ExistingDirectory, Seconds, numbers, with_options
 
 if TYPE_CHECKING:
     from devicecore.domain.topology import Topology
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_directory = click.Path(exists=True, file_okay=False, path_type=Path)
+_directory = ExistingDirectory()
 
 _OPTIONS = (
     click.option(

@@ -6,6 +6,7 @@ Law: a file that was not read gives no finding.
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 
 from devicecore.domain.checkpoint import FileVerdict
 from devicecore.domain.text import counted, foreign_text
@@ -17,6 +18,7 @@ _VERSION = re.compile(r"v?(\d{1,4})\.(\d{1,4})")
 _FORMAT_2 = (1, 20)  # the first kubelet that writes format 2
 _CONVERTS = (1, 21)  # kubelets from here to 1.29 read format 1 and put all devices on NUMA node 0
 _NO_FORMAT_1 = (1, 30)
+_MAX_FILES = 5  # that a finding names
 
 
 def unreadable_checkpoint(facts: Facts) -> Iterator[Found]:
@@ -91,7 +93,10 @@ def duplicate_cdi_names(facts: Facts) -> Iterator[Found]:
         if len(found_in) > 1:
             by_files.setdefault((directory, tuple(found_in)), []).append(device)
     for (directory, files), devices in by_files.items():
-        where = " and ".join(f"{name(file)}{' twice' if count > 1 else ''}" for file, count in Counter(files).items())
+        counts = Counter(files).items()
+        shown = [f"{name(file)}{' twice' if count > 1 else ''}" for file, count in islice(counts, _MAX_FILES)]
+        more = [counted(len(counts) - _MAX_FILES, "more file")] if len(counts) > _MAX_FILES else []
+        where = " and ".join([*shown, *more])
         what = f"{counted(len(devices), 'CDI device')} in {name(directory)}"
         sentence = f"{what} {_is(devices)} defined by {where}: {names(devices)}."
         yield Found(sentence, (Evidence(Source.CDI, f"{where}: {names(devices)}"),))
