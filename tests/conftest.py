@@ -8,9 +8,13 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from xdist.workermanage import WorkerController  # type: ignore[import-untyped]  # pytest-xdist has no types
 
 # No deadlines: under coverage, and with another worker beside it, the time of one example says nothing.
 settings.register_profile("test", deadline=None, derandomize=True, print_blob=True, max_examples=30)
@@ -47,6 +51,22 @@ nearly doubles the time of a test, and `make coverage` measures all of them."""
 def pytest_configure(config: pytest.Config) -> None:
     """Know the marker of pytest-cov also where it is not installed."""
     config.addinivalue_line("markers", "no_cover: measure no coverage")
+
+
+_DIED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_testnodedown(node: "WorkerController", error: object) -> None:
+    """Remember that a worker died, because nobody runs the tests that it had left."""
+    if error:
+        node.config.stash[_DIED] = True
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """End like an internal error if a worker died, so that `make test` does not only repeat the tests that failed."""
+    if session.config.stash.get(_DIED, False):
+        session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
