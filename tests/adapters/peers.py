@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Queue, SimpleQueue
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import grpc
@@ -159,9 +158,7 @@ class RawPlugin:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def stop(self) -> None:
@@ -222,9 +219,7 @@ class RawKubelet:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.stop(0.5).wait()
 
     def register(self, request: deviceplugin.RegisterRequest, _: grpc.ServicerContext) -> deviceplugin.Empty:
@@ -297,9 +292,7 @@ class Running:
         self.transport.start(self.listener)
         return self.transport
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.transport.stop()
 
 

@@ -8,7 +8,6 @@ import sys
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from tests.e2e.world import PATIENCE, Json, Kubelet, Plugin, environment
@@ -59,9 +58,7 @@ class ClaimWorld:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._kubelets and self.kubelet.process.poll() is None:
             self.kill_kubelet()
         if self._drivers:

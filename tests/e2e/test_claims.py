@@ -5,9 +5,7 @@ while its claim is not prepared. A kubelet that was killed asks a driver again o
 one does.
 """
 
-import shutil
 import signal
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,11 +48,9 @@ def plain(name: str, resource: str) -> Json:
 
 
 @pytest.fixture
-def world() -> Iterator[ClaimWorld]:
-    directory = Path(tempfile.mkdtemp(prefix="dc", dir="/tmp"))
+def world(directory: Path) -> Iterator[ClaimWorld]:
     with ClaimWorld(directory, DRIVER, NODE) as world:
         yield world
-    shutil.rmtree(directory)
 
 
 def phases(state: Json) -> dict[str, str]:

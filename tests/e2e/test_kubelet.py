@@ -1,9 +1,7 @@
 """`devicecore kubelet` as a process: whenever nothing is under way, all sources say the same."""
 
 import json
-import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,11 +32,9 @@ def of(pod: str, state: Json) -> Json:
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    directory = Path(tempfile.mkdtemp(prefix="dc", dir="/tmp"))
+def world(directory: Path) -> Iterator[World]:
     with World(directory) as world:
         yield world
-    shutil.rmtree(directory)
 
 
 def test_all_sources_agree_whenever_nothing_is_under_way(world: World) -> None:

@@ -12,7 +12,6 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from devicecore.adapters.file import CHECKPOINT_NAME
@@ -127,15 +126,13 @@ class World:
         self.api.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.kubelet is not None and self.kubelet.process.poll() is None:
             self.kubelet.end(signal.SIGKILL)
         for plugin in self.plugins:
             if plugin.process.poll() is None:
                 plugin.kill()
-        self.api.__exit__(kind, error, traceback)
+        self.api.stop()
 
     @property
     def arguments(self) -> list[str]:

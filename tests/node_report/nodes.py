@@ -28,8 +28,10 @@ from devicecore.node_report import (
     CdiSpec,
     CheckpointSeen,
     ClaimsSeen,
+    Facts,
     HoldingSeen,
     Look,
+    NodeReport,
     NodeSeen,
     PluginSeen,
     PodResourcesSeen,
@@ -39,6 +41,8 @@ from devicecore.node_report import (
     Reading,
     ReceiptSeen,
     SocketsSeen,
+    check,
+    report,
 )
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
@@ -382,3 +386,9 @@ PLANTS: Mapping[str, Plant] = {
     "many-numa-nodes": many_numa_nodes,
 }
 """By the code of the finding that shows it."""
+
+
+def report_of(look: Look) -> NodeReport:
+    """What `doctor` reports after this look."""
+    facts = Facts(look)
+    return report(facts, check(facts))

@@ -9,14 +9,14 @@ import pytest
 from attrs import evolve
 
 from devicecore.domain.text import foreign_text
-from devicecore.node_report import Facts, Look, NodeReport, check, report
+from devicecore.node_report import Look, NodeReport
 from devicecore.node_report.drawing import svg
 from devicecore.node_report.page import page
 from devicecore.node_report.picture import picture
 from devicecore.system.json_values import to_json
 from tests.browser import Browser, BrowserError, chromium
 from tests.node_report import nodes
-from tests.node_report.nodes import CLEAN, PLANTS
+from tests.node_report.nodes import CLEAN, PLANTS, report_of
 from tests.node_report.test_picture import EVIL, finding, made_of, row
 
 PATH = chromium()
@@ -46,11 +46,6 @@ def browser() -> Iterator[Browser]:
         pytest.skip(f"there is no Chromium here that starts: {error}")
     yield browser
     browser.stop()
-
-
-def report_of(look: Look) -> NodeReport:
-    facts = Facts(look)
-    return report(facts, check(facts))
 
 
 def planted(*codes: str) -> Look:

@@ -12,20 +12,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from devicecore.domain.checkpoint import CheckpointData
-from devicecore.node_report import DeviceRow, Facts, Look, NodeFinding, NodeReport, OwnerState, Source, check, report
+from devicecore.node_report import DeviceRow, NodeFinding, NodeReport, OwnerState, Source
 from devicecore.node_report.drawing import STYLE, svg
 from devicecore.node_report.page import MAX_FINDINGS, page
 from devicecore.node_report.picture import MAX_CELLS, MAX_GROUPS, NodePicture, picture
 from tests.node_report import nodes
-from tests.node_report.nodes import CLEAN, GPU, PLANTS
+from tests.node_report.nodes import CLEAN, GPU, PLANTS, report_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 EVIL = "</style><script>alert(1)</script>\"'&<img src=x onerror=alert(1)>\x1b[31m\u202e\n\ud800]]>"
-
-
-def report_of(look: Look) -> NodeReport:
-    facts = Facts(look)
-    return report(facts, check(facts))
 
 
 def parsed(image: str) -> ET.Element:

@@ -10,24 +10,17 @@ from devicecore.node_report import (
     DeviceRow,
     Facts,
     Look,
-    NodeReport,
     OwnerState,
     Source,
     check,
     metrics_text,
-    report,
     still_wrong,
 )
 from devicecore.node_report.report import FREE, NOBODY, UNKNOWN, patience
 from tests.node_report import nodes
-from tests.node_report.nodes import CLEAN, GPU, NIC, PLANTS
+from tests.node_report.nodes import CLEAN, GPU, NIC, PLANTS, report_of
 
 SOURCES = ("checkpoint", "sockets", "pod_resources", "pods", "node", "plugins", "cdi", "claims", "slices")
-
-
-def report_of(look: Look) -> NodeReport:
-    facts = Facts(look)
-    return report(facts, check(facts))
 
 
 def row(look: Look, device: str, place: int = 0) -> DeviceRow:

@@ -131,6 +131,17 @@ class CleanSteps(Steps):
         return evolve(look, **dict.fromkeys(dropped, Reading(problem="not read")))
 
 
+def clean_history(seed: int) -> tuple[CleanSteps, Look]:
+    """The steps of a history that has come to rest, and a look at its node."""
+    steps = CleanSteps(seed)
+    steps.start()
+    for _ in range(STEPS):
+        steps.take_step()
+    steps.come_to_rest()
+    with tempfile.TemporaryDirectory() as directory:
+        return steps, steps.observe(Path(directory) / "file")
+
+
 def counts(of_resources: Mapping[ResourceName, int]) -> dict[str, int]:
     return {str(name): count for name, count in of_resources.items()}
 
@@ -140,13 +151,7 @@ def counts(of_resources: Mapping[ResourceName, int]) -> dict[str, int]:
 @example(seed=2017)  # only the kubelet's answer, which leaves out two of three devices in use
 def test_a_clean_history_gives_no_finding(seed: int) -> None:
     """A node whose plugins are back, whose pods are known and whose disk is honest has no finding, with any sources."""
-    steps = CleanSteps(seed)
-    steps.start()
-    for _ in range(STEPS):
-        steps.take_step()
-    steps.come_to_rest()
-    with tempfile.TemporaryDirectory() as directory:
-        look = steps.observe(Path(directory) / "file")
+    steps, look = clean_history(seed)
     for sources in (look, steps.some_sources(look)):
         findings = check(Facts(sources))
         assert findings == (), "\n".join([*(one.sentence for one in findings), *steps.trace[-40:]])
@@ -155,13 +160,7 @@ def test_a_clean_history_gives_no_finding(seed: int) -> None:
 @given(seed=st.integers(0, 2**32 - 1))
 def test_each_device_of_a_clean_history_has_the_owner_that_the_manager_knows(seed: int) -> None:
     """The table names exactly the holders of the ledger, and calls a device free if and only if it can be allocated."""
-    steps = CleanSteps(seed)
-    steps.start()
-    for _ in range(STEPS):
-        steps.take_step()
-    steps.come_to_rest()
-    with tempfile.TemporaryDirectory() as directory:
-        look = steps.observe(Path(directory) / "file")
+    steps, look = clean_history(seed)
     if look.checkpoint.value is None or look.checkpoint.value.data is None:
         return
     facts, node = Facts(look), steps.world.node

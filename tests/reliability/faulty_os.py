@@ -8,7 +8,6 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, NoReturn, Self
 
 CALLS = ("close", "fsync", "listdir", "open", "rename", "replace", "scandir", "unlink", "write")
@@ -39,9 +38,7 @@ class FaultyOs:
             setattr(os, name, self._shim(name))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for name, real in self._real.items():
             setattr(os, name, real)
 

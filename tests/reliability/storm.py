@@ -11,7 +11,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -24,7 +23,7 @@ from devicecore import Admitted, DeviceManager, NodeState, ResourceName
 from devicecore.adapters.file import FileStore, JsonFileSink
 from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
 from devicecore.domain.inventory import GRACE_PERIOD
-from tests.adapters.peers import environment
+from tests.reliability.child import Child
 from tests.reliability.pods import plugin, pod
 from tests.reliability.registrar import RESOURCE
 from tests.reliability.scale import PATIENCE
@@ -36,7 +35,6 @@ SLACK = 8
 SETTLING = 60.0
 """Seconds until the number of threads must be within `SLACK`."""
 
-Child = subprocess.Popen[str]
 Record = dict[str, Any]
 
 
@@ -113,25 +111,6 @@ def settled(before: Record) -> Record:
         time.sleep(0.1)  # the kernel tells nobody that a descriptor was closed
 
 
-@contextmanager
-def child(*arguments: str) -> Generator[Child, None, None]:
-    """A program of ours, killed at the end if it is still there."""
-    command = [sys.executable, "-m", *arguments]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(), bufsize=0
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()  # a stopped one too
-
-
-def said(process: Child) -> str:
-    """Wait for the next line a child prints."""
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
-
-
 def live(node: NodeState) -> list[ResourceName]:
     """The resources of fleets that are served, and have been reported."""
     return [
@@ -146,12 +125,10 @@ def one_fleet(directory: str, manager: DeviceManager, clock: Clock, number: int)
     share = -(-number // PROCESSES)
     with ExitStack() as stack:
         fleet = [
-            stack.enter_context(
-                child("tests.reliability.fleet", directory, str(first), str(min(first + share, number)))
-            )
+            stack.enter_context(Child("fleet", directory, str(first), str(min(first + share, number))))
             for first in range(0, number, share)
         ]
-        assert [said(process) for process in fleet] == ["ready"] * len(fleet)
+        assert [process.line() for process in fleet] == ["ready"] * len(fleet)
         manager.wait_for(lambda node: len(live(node)) == number, PATIENCE)
         during = measured()
         fleet[0].send_signal(signal.SIGSTOP)  # does not answer, and does not go
@@ -189,8 +166,8 @@ def registrations(directory: str, number: str) -> Iterator[Record]:
         return known is not None and len(known.plugins) == 1 and known.plugins[0].report is not None
 
     def storm(count: str) -> tuple[Any, Record]:
-        with child("tests.reliability.registrar", directory, count) as registrar:
-            answers = json.loads(said(registrar))
+        with Child("registrar", directory, count) as registrar:
+            answers = json.loads(registrar.line())
             manager.wait_for(one_plugin, PATIENCE)
             return answers, measured() if not baseline else settled(baseline)
 
@@ -211,8 +188,8 @@ def managed(directory: str) -> Generator[tuple[DeviceManager, Clock], None, None
     transport = GrpcUnixTransport(directory, registrations_per_second=None)
     sink = JsonFileSink(f"{directory}/status.json")
     manager = DeviceManager(transport, FileStore.in_directory(directory), sink, clock=clock)
-    with manager, child("tests.reliability.storm", "healthy", directory) as healthy:
-        assert said(healthy) == "ready"
+    with manager, Child("storm", "healthy", directory) as healthy:
+        assert healthy.line() == "ready"
         manager.wait_for(lambda node: node.inventory.status().allocatable.get(ResourceName(HEALTHY)) == 8, PATIENCE)
         yield manager, clock
 

@@ -5,8 +5,6 @@ file, and by the CDI files of the driver.
 """
 
 import random
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,11 +23,9 @@ PODS = {f"pod-{number}": f"claim-{number % 3}" for number in range(9)}
 
 
 @pytest.fixture
-def world() -> Iterator[ClaimWorld]:
-    directory = Path(tempfile.mkdtemp(prefix="dc", dir="/tmp"))
+def world(directory: Path) -> Iterator[ClaimWorld]:
     with ClaimWorld(directory, DRIVER, NODE) as world:
         yield world
-    shutil.rmtree(directory)
 
 
 @pytest.mark.skipif(not STORM, reason="some minutes of restarts")

@@ -6,12 +6,10 @@ the kill comes at any time.
 
 import json
 import os
-import subprocess
 import sys
 from collections import Counter
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from devicecore import Admitted, Allocation, Container, DeviceManager, Pod, PodU
 from devicecore.adapters.file import FileStore
 from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
 from devicecore.adapters.memory import MemorySink
-from tests.adapters.peers import environment
+from tests.reliability.child import Child
 from tests.reliability.pods import plugin
 from tests.reliability.scale import scale
 
@@ -98,17 +96,6 @@ class Answers:
         self.holding, self.evicting = dict(restored), set()
 
 
-@contextmanager
-def manager_process(directory: Path) -> Generator["subprocess.Popen[str]", None, None]:
-    """Run a manager in a process, and kill it at the end."""
-    command = [sys.executable, "-m", "tests.reliability.test_killed_manager", str(directory)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 def test_every_answer_is_restored_after_a_kill_and_no_device_has_two_owners(directory: Path) -> None:
     answered = Answers()
     with (
@@ -116,15 +103,15 @@ def test_every_answer_is_restored_after_a_kill_and_no_device_has_two_owners(dire
         serve_plugin(plugin(RESOURCES[1], 600), directory, poll_interval=0.05),
     ):
         for number in range(scale(2, 25)):
-            with manager_process(directory) as process:
-                assert process.stdout is not None
-                first = json.loads(process.stdout.readline())
+            with Child("test_killed_manager", directory) as process:
+                first = json.loads(process.line())
                 assert first["problem"] == ""
                 answered.check(first["held"])
                 answers = 0
                 while answers < ANSWERS[number % len(ANSWERS)]:
-                    answers += answered.record(json.loads(process.stdout.readline()))
+                    answers += answered.record(json.loads(process.line()))
                 process.kill()
+                assert process.stdout is not None
                 for line in process.stdout:
                     if line.endswith("\n"):  # the last line may be incomplete
                         answered.record(json.loads(line))

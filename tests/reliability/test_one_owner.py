@@ -5,8 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,11 +14,9 @@ from devicecore.adapters.file import CHECKPOINT_NAME, FileStore
 from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
 from devicecore.adapters.memory import MemorySink
 from devicecore.domain.errors import DirectoryInUseError, ManagerStoppedError
-from tests.adapters.peers import environment
+from tests.reliability.child import Child
 from tests.reliability.pods import GPU, admit, held, plugin, pod
 from tests.reliability.scale import PATIENCE
-
-Process = subprocess.Popen[str]
 
 
 def managed(directory: Path | str) -> DeviceManager:
@@ -41,32 +37,15 @@ def main(directory: str, uid: str) -> None:
         print("refused:", refusal, flush=True)  # noqa: T201 - as above
 
 
-@contextmanager
-def process(directory: Path, uid: str) -> Generator[Process, None, None]:
-    """Run a manager in a process of its own."""
-    command = [sys.executable, "-m", "tests.reliability.test_one_owner", str(directory), uid]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as child:
-        try:
-            yield child
-        finally:
-            child.kill()
-
-
-def line(child: Process) -> str:
-    """Return the next line that it prints."""
-    assert child.stdout is not None
-    return child.stdout.readline().strip()
-
-
 def test_a_second_process_is_refused_and_takes_over_when_the_first_is_killed(directory: Path) -> None:
-    with serve_plugin(plugin(), directory, poll_interval=0.1), process(directory, "pod-1") as first:
-        devices = line(first).split()
-        sleeper = int(line(first))
+    with serve_plugin(plugin(), directory, poll_interval=0.1), Child("test_one_owner", directory, "pod-1") as first:
+        devices = first.line().split()
+        sleeper = int(first.line())
         try:
             assert len(devices) == 2
             blob = (directory / "kubelet_internal_checkpoint").read_bytes()
-            with process(directory, "pod-2") as second:
-                assert "belongs to another running kubelet" in line(second)
+            with Child("test_one_owner", directory, "pod-2") as second:
+                assert "belongs to another running kubelet" in second.line()
                 assert second.wait(PATIENCE) == 0
             with pytest.raises(DirectoryInUseError):
                 managed(directory).start()

@@ -3,12 +3,10 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 from devicecore import Admitted, ContainerAllocateResponse, DeviceId, DeviceManager, Refused, ResourceName
@@ -17,7 +15,7 @@ from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
 from devicecore.adapters.memory import MemorySink
 from devicecore.domain.errors import PluginCallError
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
-from tests.adapters.peers import environment
+from tests.reliability.child import Child
 from tests.reliability.pods import GPU, held, plugin, pod
 from tests.reliability.scale import PATIENCE
 
@@ -50,26 +48,13 @@ def main(directory: str) -> None:
             stuck.may_continue.set()
 
 
-@contextmanager
-def stuck_plugin(directory: Path) -> Generator["subprocess.Popen[str]", None, None]:
-    """Run the stuck plugin in a process of its own."""
-    command = [sys.executable, "-m", "tests.reliability.test_stuck_plugin", str(directory)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 def test_other_pods_are_admitted_meanwhile_and_the_late_answer_is_not_used(directory: Path) -> None:
     transport = GrpcUnixTransport(directory, allocate_timeout=4.0)
     manager = DeviceManager(transport, FileStore.in_directory(directory), MemorySink())
     with (
         manager,
         serve_plugin(plugin(), directory),
-        stuck_plugin(directory) as process,
+        Child("test_stuck_plugin", directory) as process,
         ThreadPoolExecutor(1) as caller,
     ):
         manager.wait_for(lambda node: len(node.inventory.status().allocatable) == 2, PATIENCE)
@@ -93,14 +78,11 @@ def test_other_pods_are_admitted_meanwhile_and_the_late_answer_is_not_used(direc
         before, blob = manager.state, (directory / CHECKPOINT_NAME).read_bytes()
 
         process.send_signal(signal.SIGCONT)
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write("go on\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == "answered\n"
+        process.send("go on")
+        assert process.line() == "answered"
         again = manager.admit(pod("pod-again", 2, STUCK))  # both devices are free and the plugin answers again
         assert isinstance(again, Admitted)
-        assert process.stdout.readline() == "answered\n"
+        assert process.line() == "answered"
         assert before.ledger.in_use(ResourceName(STUCK)).isdisjoint(again.devices("main")[ResourceName(STUCK)])
         assert held(manager).keys() == {"pod-1", "pod-2", "pod-again"}
         assert b"pod-stuck" not in blob + (directory / CHECKPOINT_NAME).read_bytes()

@@ -5,7 +5,6 @@ Law: the instance that registered last is used, in whatever order the instances 
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -20,12 +19,11 @@ from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
 from devicecore.adapters.memory import MemorySink
 from devicecore.domain.model import PluginId
 from devicecore.wire import deviceplugin
-from tests.adapters.peers import RawPlugin, environment, register
+from tests.adapters.peers import RawPlugin, register
+from tests.reliability.child import Child
 from tests.reliability.pods import GPU, admit, held, plugin, pod
 from tests.reliability.scale import PATIENCE
 from tests.reliability.storm import measured, settled
-
-Process = subprocess.Popen[str]
 
 
 class SigningPlugin(RawPlugin):
@@ -51,36 +49,17 @@ def main(directory: str, name: str, *devices: str) -> None:
 
 
 @contextmanager
-def instance(directory: Path, name: str, *devices: str) -> Generator[Process, None, None]:
+def instance(directory: Path, name: str, *devices: str) -> Generator[Child, None, None]:
     """Run an instance of the plugin that serves and is not registered yet."""
-    command = [sys.executable, "-m", "tests.reliability.test_takeover", str(directory), name, *devices]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
-    ) as process:
-        try:
-            assert answer(process) == "serving"
-            yield process
-        finally:
-            process.kill()
+    with Child("test_takeover", directory, name, *devices) as process:
+        assert process.line() == "serving"
+        yield process
 
 
-def send(process: Process, *words: str) -> None:
-    """Send a line to an instance."""
-    assert process.stdin is not None
-    process.stdin.write(" ".join(words) + "\n")
-    process.stdin.flush()
-
-
-def answer(process: Process) -> str:
-    """Return the next line that it prints."""
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
-
-
-def registered(process: Process) -> str:
+def registered(process: Child) -> str:
     """Let it register; return the answer."""
-    send(process, "register")
-    return answer(process)
+    process.send("register")
+    return process.line()
 
 
 def lists(*ids: str) -> "Lists":
@@ -134,11 +113,11 @@ def test_a_new_process_on_the_same_path_replaces_the_old_one(directory: Path, ma
             if way == "stopped":
                 old.send_signal(signal.SIGCONT)
             if way != "killed":
-                send(old, "list", "old-0", "old-1", "old-2")  # a list of the instance that was replaced
-                send(old, "disconnect")
+                old.send("list", "old-0", "old-1", "old-2")  # a list of the instance that was replaced
+                old.send("disconnect")
             old.kill()
             old.wait()
-            send(new, "list", "new-0", "new-1", "new-2")
+            new.send("list", "new-0", "new-1", "new-2")
             manager.wait_for(lists("new-0", "new-1", "new-2"), PATIENCE)
             assert admit(manager, "pod-1") == ("new-0", "new-1")
             assert answered_by(manager, "pod-1") == new.pid
@@ -158,11 +137,11 @@ def test_a_late_disconnect_and_old_lists_do_not_change_the_new_instance(
         assert registered(new) == "StatusCode.OK"
         manager.wait_for(lists("d0", "d1", "d2"), PATIENCE)
         before = manager.state.inventory.resources[ResourceName(GPU)].plugins[0].report
-        send(old, "list", "d0")  # another list of the old one
+        old.send("list", "d0")  # another list of the old one
         manager.wait_for(lambda node: node.inventory.resources[ResourceName(GPU)].plugins[0].report != before, PATIENCE)
         assert lists("d0", "d1", "d2")(manager.state)
         if way == "disconnect":
-            send(old, "disconnect")
+            old.send("disconnect")
         else:
             old.kill()
         manager.wait_for(lambda node: len(node.inventory.resources[ResourceName(GPU)].plugins) == 1, PATIENCE)

@@ -7,10 +7,9 @@ import errno
 import json
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-
-from attrs import frozen
 
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import SinkError, StoreError
@@ -40,9 +39,6 @@ class FileStore:
         self._max_bytes = max_bytes
         self._file = DurableFile(self.path, 0o600)
         self._lock = threading.Lock()
-        self._reading = _StoreErrors(self.path, "read")
-        self._writing = _StoreErrors(self.path, "write")
-        self._setting_aside = _StoreErrors(self.path, "set aside")
         self._ours: tuple[bytes | None, ...] | None = None
         """What the file may hold if no other process writes it; None if it may hold anything."""
 
@@ -60,7 +56,7 @@ class FileStore:
         Raises:
             StoreError: it cannot be read.
         """
-        with self._lock, self._reading:
+        with self._lock, _store_errors(self.path, "read"):
             blob = self._file.read()
             self._ours = (blob,)
             return blob
@@ -72,7 +68,7 @@ class FileStore:
             StoreError: `blob` is too long, the file cannot be written, or another process has written it since. The
                 old file is still there; if the disk fails again when the old one is put back, the new one is there.
         """
-        with self._lock, self._writing:
+        with self._lock, _store_errors(self.path, "write"):
             if len(blob) > self._max_bytes:
                 problem = f"the checkpoint has {len(blob)} bytes, expected at most {self._max_bytes}"
                 raise OSError(
@@ -93,7 +89,7 @@ class FileStore:
         Raises:
             StoreError: it cannot be renamed, or is a directory.
         """
-        with self._lock, self._setting_aside:
+        with self._lock, _store_errors(self.path, "set aside"):
             if self.path.is_dir():  # a directory of the user's own, most likely
                 raise OSError(errno.EISDIR, "it is a directory; FileStore.in_directory keeps a checkpoint in one")
             aside = self._file.set_aside()
@@ -101,21 +97,13 @@ class FileStore:
             return aside
 
 
-@frozen
-class _StoreErrors:
-    """A context in which an OSError becomes a StoreError."""
-
-    path: Path
-    action: str
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if isinstance(error, OSError):
-            raise StoreError(self.path.name, self.action, f"{self.path}: {error.strerror or error}") from error
+@contextmanager
+def _store_errors(path: Path, action: str) -> Iterator[None]:
+    """Let an OSError become a StoreError."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(path.name, action, f"{path}: {error.strerror or error}") from error
 
 
 class JsonFileSink:

@@ -12,7 +12,6 @@ import os
 import signal
 import threading
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Self
 
 _log = logging.getLogger(__name__)
@@ -54,9 +53,7 @@ class Signals:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self._thread.ident is not None, "it was started"  # noqa: S101 - for mypy
         self._is_left = True
         signal.pthread_kill(self._thread.ident, _STOP)

@@ -9,9 +9,9 @@ import time
 from abc import abstractmethod
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
+from devicecore.ports.context import ClosesAtExit
 from devicecore.ports.store import CheckpointStore
 from devicecore.system.temporary import short_directory
 from devicecore.testing.process import PluginProcess
@@ -29,7 +29,7 @@ class _Manager(Protocol):
 Manager = TypeVar("Manager", bound=_Manager)
 
 
-class ControlledKubelet(Waiting, Generic[Manager]):
+class ControlledKubelet(Waiting, ClosesAtExit, Generic[Manager]):
     """A kubelet that a test starts, stops and moves forward in time. Each restart makes a new `manager`."""
 
     manager: Manager
@@ -49,11 +49,6 @@ class ControlledKubelet(Waiting, Generic[Manager]):
             self.close()
             raise
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def start(self) -> None:
         """Start the kubelet. A second call does nothing.

@@ -6,30 +6,15 @@ import pytest
 from attrs import evolve
 
 from devicecore import NodeState, ResourceName
-from devicecore.adapters.memory import MemoryStore
-from devicecore.domain.checkpoint import ExtraFields, decode
+from devicecore.domain.checkpoint import ExtraFields
 from devicecore.domain.errors import CalledFromInsideError, ManagerStoppedError, StoreError
 from devicecore.domain.inventory import Inventory
 from devicecore.manager.current_state import CurrentState
 from devicecore.manager.run import Run
 from devicecore.manager.saver import PATIENCE, Saver
+from tests.unit.manager.stores import Store
 
 NAMES = [ResourceName(f"example.com/{name}") for name in ("gpu", "nic")]
-
-
-class Store(MemoryStore):
-    """A store that does something before it saves."""
-
-    before: Callable[[], object] = staticmethod(lambda: None)
-    saves = 0
-
-    def save(self, blob: bytes) -> None:
-        self.saves += 1
-        self.before()
-        super().save(blob)
-
-    def resources(self) -> set[str]:
-        return set(decode(self.blob).data.registered_devices or ()) if self.blob else set()
 
 
 class Bench:

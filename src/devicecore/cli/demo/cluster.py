@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self, TypedDict, TypeVar
 
 from devicecore.adapters.file import CHECKPOINT_NAME, FileStore, JsonFileSink
@@ -61,9 +61,7 @@ class Cluster:
         logging.getLogger("devicecore").addHandler(self._handler)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with delayed_signals(), ExitStack() as last_to_first:
             if not self._keep or kind is not None:
                 last_to_first.callback(self.clear)

@@ -7,7 +7,6 @@ import ctypes
 import os
 import struct
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 _MODIFY = 0x2  # inotify(7)
@@ -27,13 +26,11 @@ class WatchedDirectory:
         self._descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._descriptor < 0 or libc.inotify_add_watch(self._descriptor, os.fsencode(self._directory), _MODIFY) < 0:
             number = ctypes.get_errno()
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise OSError(number, os.strerror(number), str(self._directory))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -6,7 +6,6 @@ Law: a watch that is closed leaves no call and no thread.
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Self
 
 import grpc
@@ -62,9 +61,7 @@ class HealthWatch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._is_closing = True
         self._call.cancel()
         if self._thread is not None:

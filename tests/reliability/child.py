@@ -1,0 +1,30 @@
+"""Modules of these tests, run as programs in processes of their own."""
+
+import subprocess
+import sys
+
+from tests.adapters.peers import environment
+
+
+class Child(subprocess.Popen[str]):
+    """A module of these tests as a program. The end of its `with` kills it if it is still there, even a stopped one."""
+
+    def __init__(self, module: str, *arguments: object) -> None:
+        command = [sys.executable, "-m", f"tests.reliability.{module}", *map(str, arguments)]
+        super().__init__(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(), bufsize=1
+        )
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        super().__exit__(None, None, None)
+
+    def send(self, *words: str) -> None:
+        """Write a line to its standard input."""
+        assert self.stdin is not None
+        self.stdin.write(" ".join(words) + "\n")
+
+    def line(self) -> str:
+        """Return the next line that it prints."""
+        assert self.stdout is not None
+        return self.stdout.readline().strip()

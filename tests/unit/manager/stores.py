@@ -1,0 +1,21 @@
+"""The store of the tests of the saver."""
+
+from collections.abc import Callable
+
+from devicecore.adapters.memory import MemoryStore
+from devicecore.domain.checkpoint import decode
+
+
+class Store(MemoryStore):
+    """A store that does something before it saves."""
+
+    before: Callable[[], object] = staticmethod(lambda: None)
+    saves = 0
+
+    def save(self, blob: bytes) -> None:
+        self.saves += 1
+        self.before()
+        super().save(blob)
+
+    def resources(self) -> set[str]:
+        return set(decode(self.blob).data.registered_devices or ()) if self.blob else set()
