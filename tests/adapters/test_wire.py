@@ -28,9 +28,11 @@ MODULES = [
     "dra_health_v1alpha1",
     "dra_v1",
     "dra_v1beta1",
+    "nri",
     "pluginregistration",
     "podresources",
     "podresources_v1alpha1",
+    "ttrpc",
 ]
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

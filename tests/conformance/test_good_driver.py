@@ -50,7 +50,9 @@ def test_a_good_driver_with_generated_stubs_passes_the_default_run(dra_stubs: Pa
 
 @pytest.mark.parametrize(("habit", "skipped"), HABITS, ids=[habit.__name__ for habit, _ in HABITS])
 def test_a_habit_of_real_drivers_is_no_fault(habit: Fault, skipped: set[str]) -> None:
-    assert_all_pass(run_on(habit, [check for check in CHECKS if check.name in AROUND_HABITS], None, QUICK), *skipped)
+    report = run_on(habit, [check for check in CHECKS if check.name in AROUND_HABITS], None, QUICK)
+    assert_all_pass(report, *skipped)
+    assert not report.facts["exits"]
 
 
 def test_every_check_has_a_fault_that_it_finds() -> None:

@@ -109,6 +109,7 @@ class PluginProcess(StopsAtExit):
         placeholders: other texts that are replaced in the command, each with what replaces it.
         environment: additional environment variables.
         cwd: the working directory of the process.
+        keep_open: numbers of file descriptors that the process inherits, as the same numbers.
         changed: called from another thread after each line of output and when the process has ended.
 
     Raises:
@@ -123,6 +124,7 @@ class PluginProcess(StopsAtExit):
         placeholders: Mapping[str, str] = {},
         environment: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
+        keep_open: Sequence[int] = (),
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         where = str(directory)
@@ -142,6 +144,7 @@ class PluginProcess(StopsAtExit):
                 stderr=subprocess.STDOUT,
                 cwd=cwd,
                 env={**os.environ, "DEVICE_PLUGIN_PATH": where, "KUBELET_SOCKET": socket, **(environment or {})},
+                pass_fds=keep_open,
                 start_new_session=True,  # so that what it starts can be ended with it
             )
         except OSError as error:

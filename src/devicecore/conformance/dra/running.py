@@ -14,6 +14,8 @@ from typing import NoReturn, TypeVar
 
 from attrs import frozen
 
+from devicecore.conformance.dra.container_runtime import VARIABLE as RUNTIME_VARIABLE
+from devicecore.conformance.dra.container_runtime import RuntimeConnection
 from devicecore.conformance.dra.environment import Environment
 from devicecore.conformance.dra.kubelet import DriverInstance, DriverKubelet, identity_of, no_sockets_in
 from devicecore.conformance.dra.processes import end_all
@@ -91,6 +93,7 @@ class RunningDriver:
         self._is_lost = False
         self._needs_clean_directories = False
         self._last_output = ""
+        self._runtimes: list[RuntimeConnection] = []
         self._finding = threading.RLock()
         self._starting = threading.RLock()
         self._is_over = False
@@ -119,7 +122,17 @@ class RunningDriver:
         with self._starting:
             if self._is_over:
                 self.skip_for_time()
-            return PluginProcess(command, self.environment.plugins, environment=self.environment.variables(pod_uid))
+            runtime = RuntimeConnection()
+            self._runtimes.append(runtime)
+            number = runtime.peer.fileno()
+            process = PluginProcess(
+                command,
+                self.environment.plugins,
+                environment={RUNTIME_VARIABLE: str(number), **self.environment.variables(pod_uid)},
+                keep_open=[number],
+            )
+            runtime.serve()
+            return process
 
     def start(self) -> None:
         """Start the process, and end the former one.
@@ -175,6 +188,8 @@ class RunningDriver:
                 self.kill()  # before `stop`, which waits until no daemon has the pipe of its output
                 self.process.stop(grace=0.0)
         finally:
+            for runtime in self._runtimes:
+                runtime.close()
             self.kubelet.stop()
 
     def _end_all(self) -> None:

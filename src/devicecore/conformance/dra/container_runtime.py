@@ -1,0 +1,113 @@
+"""A stand-in for the container runtime, because many drivers are plugins of it, too, and end without one.
+
+It speaks the Node Resource Interface (NRI): ttRPC over a connection that carries two others. A driver finds its end in
+the environment variable NRI_PLUGIN_SOCKET, which the library for such plugins in Go reads.
+
+Law: the runtime has no pods and no containers, so after it has accepted a plugin it says nothing more.
+"""
+
+import socket
+import struct
+import threading
+from contextlib import closing, suppress
+from typing import Self
+
+from google.protobuf.message import DecodeError
+
+from devicecore.wire import nri, ttrpc
+
+VARIABLE = "NRI_PLUGIN_SOCKET"
+"""The environment variable that has the number of the file descriptor."""
+
+_MUX = struct.Struct(">II")  # which of the two connections, and the bytes that follow
+_HEADER = struct.Struct(">IIBB")  # of a ttRPC message: the bytes that follow, the call, the type, flags
+_REQUEST, _RESPONSE = 1, 2
+_CONNECTIONS = (1, 2)  # the plugin serves one of them, and the runtime the other one
+_CONFIGURE, _SYNCHRONIZE = 1, 3  # calls of the runtime have odd numbers
+_MAX_MESSAGE = 4 << 20
+_REGISTRATION_TIMEOUT, _REQUEST_TIMEOUT = 5000, 2000  # milliseconds, as in containerd
+
+
+class RuntimeConnection:
+    """A connection between the runtime and one process of a driver.
+
+    Attributes:
+        peer: the driver's end, for the process; `serve` closes it here.
+    """
+
+    def __init__(self) -> None:
+        self._socket, self.peer = socket.socketpair()
+        self._thread = threading.Thread(target=self._serve, name="container-runtime", daemon=True)
+        self._service = ""
+
+    def serve(self) -> Self:
+        """Answer the driver until it closes its end, in a thread. The process has been started."""
+        self.peer.close()
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """End the connection."""
+        self.peer.close()
+        with suppress(OSError):  # the driver has ended it
+            self._socket.shutdown(socket.SHUT_RDWR)
+        if self._thread.is_alive():
+            self._thread.join()
+        self._socket.close()
+
+    def _serve(self) -> None:
+        received = {connection: bytearray() for connection in _CONNECTIONS}
+        with suppress(OSError, EOFError, DecodeError), closing(self._socket.makefile("rb")) as file:
+            while True:
+                connection, size = _MUX.unpack(_exactly(file.read(_MUX.size), _MUX.size))
+                if connection not in _CONNECTIONS or size > _MAX_MESSAGE + _HEADER.size:
+                    break
+                received[connection] += _exactly(file.read(size), size)
+                self._take_messages(connection, received[connection])
+        with suppress(OSError):  # the driver has ended it
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _take_messages(self, connection: int, received: bytearray) -> None:
+        while len(received) >= _HEADER.size:
+            size, call, kind, _ = _HEADER.unpack_from(received)
+            end = _HEADER.size + size
+            if size > _MAX_MESSAGE or len(received) < end:
+                return
+            body = bytes(received[_HEADER.size : end])
+            del received[:end]
+            if kind == _REQUEST:
+                self._answer(connection, call, ttrpc.Request.FromString(body))
+            elif kind == _RESPONSE and call == _CONFIGURE:
+                self._call(connection, _SYNCHRONIZE, "Synchronize", nri.SynchronizeRequest().SerializeToString())
+
+    def _answer(self, connection: int, call: int, request: ttrpc.Request) -> None:
+        self._send(connection, call, _RESPONSE, ttrpc.Response().SerializeToString())
+        if request.method == "RegisterPlugin":
+            self._service = f"{request.service.rpartition('.')[0]}.Plugin"
+            body = nri.ConfigureRequest(
+                runtime_name="devicecore",
+                runtime_version="v1",
+                registration_timeout=_REGISTRATION_TIMEOUT,
+                request_timeout=_REQUEST_TIMEOUT,
+            )
+            self._call(sum(_CONNECTIONS) - connection, _CONFIGURE, "Configure", body.SerializeToString())
+
+    def _call(self, connection: int, call: int, method: str, payload: bytes) -> None:
+        timeout = _REQUEST_TIMEOUT * 1_000_000
+        request = ttrpc.Request(service=self._service, method=method, payload=payload, timeout_nano=timeout)
+        self._send(connection, call, _REQUEST, request.SerializeToString())
+
+    def _send(self, connection: int, call: int, kind: int, body: bytes) -> None:
+        message = _HEADER.pack(len(body), call, kind, 0) + body
+        self._socket.sendall(_MUX.pack(connection, len(message)) + message)
+
+
+def _exactly(data: bytes, size: int) -> bytes:
+    """The data, if it has this size.
+
+    Raises:
+        EOFError: the connection has ended before.
+    """
+    if len(data) < size:
+        raise EOFError
+    return data

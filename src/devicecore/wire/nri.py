@@ -1,0 +1,5 @@
+"""Messages of the Node Resource Interface; the stub beside this file lists them."""
+
+from devicecore.wire.pool import contents
+
+globals().update(contents("nri.proto"))

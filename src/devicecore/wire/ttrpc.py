@@ -1,0 +1,5 @@
+"""Messages of ttRPC; the stub beside this file lists them."""
+
+from devicecore.wire.pool import contents
+
+globals().update(contents("ttrpc.proto"))
