@@ -86,6 +86,16 @@ def test_a_caller_that_is_interrupted_while_it_submits_leaves_nothing_running(
     assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
 
 
+def test_a_loop_that_nobody_has_acquired_ends_and_another_one_is_made() -> None:
+    with LoopThread._guard:  # noqa: SLF001 - as in `acquire`, where an interrupt may come after the next line
+        LoopThread._shared = abandoned = LoopThread()  # noqa: SLF001 - as above
+    abandoned._thread.join(60)  # noqa: SLF001 - as above
+    assert not abandoned._thread.is_alive()  # noqa: SLF001 - as above
+    thread = LoopThread.acquire(nothing)
+    assert thread.run(answer()) == 7
+    thread.release(nothing)
+
+
 def test_a_loop_that_has_ended_runs_nothing() -> None:
     thread = LoopThread.acquire(nothing)
     thread.release(nothing)

@@ -175,6 +175,27 @@ def test_a_driver_that_hangs_delays_no_other_pod(node: Node, monkeypatch: pytest
     node.wait_until_settled()
 
 
+def test_pods_whose_drivers_are_not_known_delay_no_other(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "MAX_THREADS", 20)
+    hung = CountingDriver()
+    hung.answers.clear()
+    node.register(hung)
+    node.register(CountingDriver(OTHER))
+    names = [f"hung-{number}" for number in range(30)]
+    for name in names:  # only the API server has the claims
+        made = resource_claim_of({**claim(name), "metadata": {"name": name, "uid": f"c-{name}"}})
+        node.api_claims.put(evolve(made, reserved_for=frozenset({f"u-{name}"})))
+    node.put("hung", *(pod(name, name) for name in names))
+    while len(hung.calls) < lanes.MAX_THREADS:
+        node.turn()
+    node.put("other", claim("other", OTHER), pod("other", "other"))
+    node.wait_for_phases(other="Running")
+    assert len(hung.calls) == lanes.MAX_THREADS  # so no thread became free
+    hung.answers.set()
+    node.wait_until_settled()
+    assert sorted(hung.calls) == sorted(("prepare", name) for name in names)
+
+
 def test_a_pod_waits_for_the_claim_of_its_template(node: Node) -> None:
     node.register(CountingDriver())
     waiting = pod("a", resourceClaimTemplateName="gpus")

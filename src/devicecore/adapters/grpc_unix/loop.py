@@ -39,15 +39,10 @@ class LoopThread:
         self._submitting = threading.Lock()
         self._stopping = False
         self._started = threading.Event()
-        self._is_abandoned = False
         self._problem: OSError | None = None
         self._thread = threading.Thread(target=self._run, name="devicecore-grpc")
-        try:
-            self._thread.start()
-            self._started.wait()
-        except BaseException:
-            self._is_abandoned = True
-            raise
+        self._thread.start()
+        self._started.wait()
         if self._problem is not None:
             raise self._problem
 
@@ -169,6 +164,17 @@ class LoopThread:
             self._problem = error
             self._started.set()
 
+    def _is_abandoned(self) -> bool:
+        """Whether nobody has acquired the loop, because an interrupt came first; then nobody can any more."""
+        if self._users or not self._guard.acquire(blocking=False):  # `acquire` holds it while it makes the loop
+            return False
+        try:
+            with self._submitting:
+                self._stopping = not self._users
+        finally:
+            self._guard.release()
+        return self._stopping
+
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
@@ -176,7 +182,7 @@ class LoopThread:
         self._started.set()
         # Our thread is not a daemon, because gRPC must be closed before the interpreter ends. So it has to notice by
         # itself that the program has ended without a stop.
-        while not self._stop.is_set() and not self._is_abandoned and threading.main_thread().is_alive():
+        while not self._stop.is_set() and not self._is_abandoned() and threading.main_thread().is_alive():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), 1)
         with self._submitting:

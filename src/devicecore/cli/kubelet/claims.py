@@ -77,6 +77,7 @@ class NodeClaims:
         self._parts: DraParts | None = None
         self._is_stopped = False
         self._preparing, self._releasing = Lanes(THREADS_OF_LONG), Lanes(THREADS_OF_LONG)
+        self._preparing_unknown = Lanes(1)  # for pods whose drivers are not known: each may wait for any of them
         self._leaving: dict[PodUid, _Leaving] = {}
         self._left: queue.SimpleQueue[tuple[PodUid, str]] = queue.SimpleQueue()
         self._ticking = {"wipe": threading.Lock(), "reconcile": threading.Lock()}
@@ -126,8 +127,8 @@ class NodeClaims:
 
     def stop(self) -> None:
         """Begin nothing more, and disconnect all drivers: calls to them that are under way fail."""
-        self._preparing.close()
-        self._releasing.close()
+        for lanes in (self._preparing, self._preparing_unknown, self._releasing):
+            lanes.close()
         with self._making:
             self._is_stopped = True
         with self._starting:
@@ -141,9 +142,12 @@ class NodeClaims:
         """Do `work` in another thread, which may wait for the drivers of a pod.
 
         Pods with the same drivers share threads. If a driver hangs, many pods that wait for it need no thread that
-        pods of another driver need.
+        pods of another driver need. Of a claim that only the API server has, the drivers are not known before.
         """
-        self._preparing.submit((facts and facts.drivers) or pod, work)
+        if facts is not None and facts.drivers:
+            self._preparing.submit(facts.drivers, work)
+        else:
+            self._preparing_unknown.submit(pod, work)
 
     def prepare(self, pod: "DraPod") -> None:
         """Prepare the claims of a pod, which may take as long as its drivers.
