@@ -1,4 +1,4 @@
-"""Admits the pods of manifests, prepares their claims, starts their containers, and tries again when that may help.
+"""The pods of manifests: which there are, where each one stands, and when it is tried again.
 
 Law: a pod that cannot be admitted changes nothing, and waits for no thread that another pod needs. It is tried again
 when its outcome may be another one (`outcome`).
@@ -9,32 +9,27 @@ resource. `devicecore kubelet` waits in both cases, because no scheduler could s
 
 import logging
 import math
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
-
-from attrs import define, field, frozen
 
 from devicecore.adapters.manifests import ManifestError, ManifestPods
 from devicecore.adapters.pod_resources import Snapshot
+from devicecore.cli.kubelet.attempts import SILENCE, Attempts, Lane, PodEntry
 from devicecore.cli.kubelet.claims import NodeClaims
+from devicecore.cli.kubelet.evictions import Evictions
 from devicecore.cli.kubelet.lanes import Lanes
 from devicecore.cli.kubelet.outcome import (
     Facts,
     FactsKeeper,
     Outcome,
     OutcomeKind,
-    is_unanswered,
     may_differ,
-    outcome_of,
     resources_of,
 )
 from devicecore.cli.kubelet.state import PENDING, RUNNING, KubeletState, PodState
 from devicecore.domain.device_set import natural_key
-from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.inventory import Phase
 from devicecore.domain.model import Container, Pod, PodUid
 from devicecore.domain.node_state import NodeState
@@ -46,7 +41,6 @@ if TYPE_CHECKING:
     from devicecore.domain.dra.model import DraPod
     from devicecore.wire import podresources
 
-_SILENCE = 10.0  # seconds for which a plugin or disk that has not answered is left alone
 _CLAIMS_RETRY = 60.0  # seconds between two attempts to prepare the claims of a pod, as in a kubelet
 _CLAIMS_LOOK = 10.0  # seconds between two attempts that end before a driver is asked
 _MAX_START_BACKOFF = 300.0  # seconds between two attempts to start a container, as in a kubelet
@@ -54,57 +48,6 @@ _CLAIM_KINDS = (OutcomeKind.CLAIMS_FAILED, OutcomeKind.CLAIM_UNUSABLE)
 _RELEASE = 0.5  # seconds to wait for a release, so that a pod that takes over the devices finds them free
 
 _log = logging.getLogger(__name__)
-
-
-@define(eq=False)
-class _Lane:
-    """The pods that request the same resources: one of them is tried at a time."""
-
-    resources: frozenset[str]
-    silent_until: float = 0.0
-    """The time until which no pod of the lane is tried, because the last one got no answer (monotonic seconds)."""
-
-
-@define(eq=False)
-class _Entry:
-    """One pod, and where it stands."""
-
-    pod: Pod
-    lane: _Lane
-    claims: "DraPod | None" = None
-    """What the DRA manager uses of the pod, if it names claims."""
-    phase: str = PENDING
-    reason: str = "it has not been tried yet"
-    outcome: Outcome | None = None
-    facts: Facts = field(factory=dict)
-    """What was known when the attempt that led to `outcome` began."""
-    claim_facts: "PreparationFacts | None" = None
-    """The same of its claims."""
-    is_queued: bool = False
-    is_gone: bool = False
-    tried_at: float = 0.0
-    start_failures: int = 0
-    retry_at: float = float("inf")
-    """When to try again although nothing has changed (monotonic seconds)."""
-
-    @property
-    def name(self) -> str:
-        """The pod's namespace and name."""
-        return f"{self.pod.namespace}/{self.pod.name}"
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether the pod does not run and is not being tried."""
-        return self.phase != RUNNING and not self.is_queued
-
-
-@frozen
-class _Done:
-    """An attempt that is over. If `outcome` is None, it was not made."""
-
-    entry: _Entry
-    outcome: Outcome | None
-    facts: Facts
 
 
 class PodStarter:
@@ -129,18 +72,14 @@ class PodStarter:
         self._manager = manager
         self._pods = pods
         self._claims = claims
-        self._wake = wake
-        self._entries: dict[PodUid, _Entry] = {}
+        self._entries: dict[PodUid, PodEntry] = {}
         self._threads = Lanes()
+        self._evictions = Evictions(manager, self._threads, wake)
+        self._attempts = Attempts(manager, claims, self._runs_already, self._threads, wake)
         self._ran = frozenset(key.pod for key in pods.running_containers()) if pods else frozenset[PodUid]()
         self._facts = FactsKeeper()
         self._seen: NodeState | None = None
-        self._lanes_of: dict[frozenset[str], _Lane] = {}
-        self._done: queue.SimpleQueue[_Done] = queue.SimpleQueue()
-        self._releasing: set[PodUid] = set()
-        self._releases = 0  # in progress
-        self._leaving: set[PodUid] = set()  # pods that have gone while they were tried
-        self._released: queue.SimpleQueue[frozenset[PodUid]] = queue.SimpleQueue()
+        self._lanes_of: dict[frozenset[str], Lane] = {}
         self._is_ticking = threading.Lock()
         self._active: tuple[Pod, ...] = ()
         self._claims_of: Mapping[PodUid, DraPod] = {}  # of the active pods
@@ -172,7 +111,7 @@ class PodStarter:
         is_ready = self._pods is None or self._pods.sources_ready()
         return (
             not is_ready
-            or self._releases > 0
+            or self._evictions.in_progress > 0
             or any(entry.is_queued or entry.outcome is None for entry in self._entries.values())
         )
 
@@ -183,6 +122,12 @@ class PodStarter:
         if self._is_ticking.acquire(blocking=False):
             self._threads.submit("tick", self._tick)
         self._claims.tick()
+
+    def _tick(self) -> None:
+        try:
+            self._manager.tick()
+        finally:
+            self._is_ticking.release()
 
     def poll(self) -> bool:
         """Look at the manifests: release the pods that have gone and note the new ones.
@@ -200,8 +145,8 @@ class PodStarter:
         self._release(changes.removed)
         for pod in changes.added:
             resources = resources_of(pod)
-            lane = self._lanes_of.setdefault(resources, _Lane(resources))
-            self._entries[pod.uid] = _Entry(pod, lane, self._pods.dra_pods.get(pod.uid))
+            lane = self._lanes_of.setdefault(resources, Lane(resources))
+            self._entries[pod.uid] = PodEntry(pod, lane, self._pods.dra_pods.get(pod.uid))
         if changes.added or changes.removed or changes.problems or changes.mended:
             self._version += 1
             self._has_new = True
@@ -240,69 +185,28 @@ class PodStarter:
 
     # --- releases -----------------------------------------------------------------------------------------------------
 
-    def _tick(self) -> None:
-        try:
-            self._manager.tick()
-        finally:
-            self._is_ticking.release()
-
     def _release(self, removed: Iterable[Pod]) -> None:
         gone = frozenset(pod.uid for pod in removed)
         if not gone:
             return
-        for uid in gone:
-            entry = self._entries.pop(uid)
+        entries = [self._entries.pop(uid) for uid in gone]
+        for entry in entries:
             entry.is_gone = True
-            if entry.is_queued:
-                self._leaving.add(uid)
             _log.info("pod %s is gone", entry.name)
             if entry.claims:
                 self._claims.release(entry.pod)
         self._active = tuple(pod for pod in self._active if pod.uid not in gone)
-        self._evict(gone, wait=_RELEASE)
-
-    def _evict(self, gone: frozenset[PodUid], *, wait: float = 0.0) -> None:
-        """Release pods in a thread that may wait for the disk. Pods of the same UIDs are not tried before."""
-        self._releasing |= gone
-        released = threading.Event()
-        self._release_in_background(lambda: self._manager.evict(gone), gone, released)
-        released.wait(wait)
-
-    def _release_in_background(
-        self,
-        release: Callable[[], None],
-        gone: frozenset[PodUid] = frozenset(),
-        released: threading.Event | None = None,
-    ) -> None:
-        def work() -> None:
-            try:
-                release()
-            except DeviceCoreError as error:
-                _log.error("cannot release the devices of pods that have gone: %s", error)
-            finally:
-                if released is not None:
-                    released.set()
-                self._released.put(gone)
-                self._wake()
-
-        self._releases += 1
-        # In a lane of its own, because the one before may wait for a disk that hangs.
-        self._threads.submit(("release", gone), work)
+        self._evictions.evict(gone, [entry.pod.uid for entry in entries if entry.is_queued], wait=_RELEASE)
 
     # --- attempts -----------------------------------------------------------------------------------------------------
 
     def _collect(self) -> None:
-        while not self._released.empty():
-            self._releasing -= self._released.get() - self._leaving
-            self._releases -= 1
+        if self._evictions.collect():
             self._version += 1
             self._has_new = True
-        while not self._done.empty():
-            done = self._done.get()
-            done.entry.is_queued = False
+        for done in self._attempts.results():
             if done.entry.is_gone:
-                self._leaving.discard(done.entry.pod.uid)
-                self._evict(frozenset({done.entry.pod.uid}))  # it may have got devices after it had gone
+                self._evictions.evict_again(done.entry.pod.uid)
                 if done.entry.claims:
                     self._claims.release(done.entry.pod)
             elif done.outcome is not None:
@@ -310,7 +214,7 @@ class PodStarter:
             self._version += 1
             self._has_new = True
 
-    def _note(self, entry: _Entry, outcome: Outcome, facts: Facts) -> None:
+    def _note(self, entry: PodEntry, outcome: Outcome, facts: Facts) -> None:
         phase = RUNNING if outcome.kind is OutcomeKind.RUNS else PENDING
         reason = foreign_text(outcome.reason)
         if (entry.phase, entry.reason) != (phase, reason):
@@ -319,11 +223,11 @@ class PodStarter:
         entry.tried_at = now = time.monotonic()
         entry.retry_at = math.inf
         if outcome.kind is OutcomeKind.NO_ANSWER:
-            entry.retry_at = now + _SILENCE
+            entry.retry_at = now + SILENCE
         elif outcome.kind in _CLAIM_KINDS:
             entry.retry_at = now + (_CLAIMS_RETRY if outcome.kind is OutcomeKind.CLAIMS_FAILED else _CLAIMS_LOOK)
         elif outcome.kind is OutcomeKind.START_FAILED:
-            entry.retry_at = now + min(_SILENCE * 2**entry.start_failures, _MAX_START_BACKOFF)
+            entry.retry_at = now + min(SILENCE * 2**entry.start_failures, _MAX_START_BACKOFF)
             entry.start_failures = min(entry.start_failures + 1, 10)
         elif outcome.kind is OutcomeKind.RUNS and self._pods is not None:
             self._pods.mark_running(entry.pod.uid)
@@ -339,15 +243,13 @@ class PodStarter:
         due = [entry for entry in self._entries.values() if self._is_due(entry, now)]
         # Pods that were tried long ago come first: otherwise a pod whose plugin hangs could always be the first.
         for entry in sorted(due, key=lambda entry: entry.tried_at):
-            entry.is_queued = True
-            facts = self._facts.of(entry.lane.resources)
             entry.claim_facts = self._claim_facts(entry)
-            self._threads.submit(entry.lane.resources, partial(self._attempt, entry, facts, self._admit))
+            self._attempts.begin(entry, self._facts.of(entry.lane.resources))
         waiting = (max(entry.retry_at, entry.lane.silent_until) for entry in self._entries.values() if entry.is_waiting)
         self._next_look = min(waiting, default=math.inf)
 
-    def _is_due(self, entry: _Entry, now: float) -> bool:
-        if not entry.is_waiting or entry.pod.uid in self._releasing or entry.lane.silent_until > now:
+    def _is_due(self, entry: PodEntry, now: float) -> bool:
+        if not entry.is_waiting or entry.pod.uid in self._evictions or entry.lane.silent_until > now:
             return False
         if self._claims.is_releasing(entry.pod.uid):
             return False
@@ -358,67 +260,12 @@ class PodStarter:
             return before is not None and after is not None and not before.is_like(after)
         return may_differ(entry.outcome, entry.facts, self._facts.of(entry.lane.resources))
 
-    def _claim_facts(self, entry: _Entry) -> "PreparationFacts | None":
+    def _claim_facts(self, entry: PodEntry) -> "PreparationFacts | None":
         return self._claims.facts(entry.claims, self._pods.claims) if entry.claims and self._pods else None
 
-    def _attempt(self, entry: _Entry, facts: Facts, step: Callable[[_Entry], Outcome | None]) -> None:
-        """Take one step of an attempt. The claims are prepared in another thread, because drivers may be slow."""
-        outcome: Outcome | None = None
-        try:
-            outcome = step(entry)
-        except Exception as error:  # noqa: BLE001 - a bug: it must not leave the pod queued for ever
-            _log.exception("pod %s cannot be tried", entry.name)
-            outcome = Outcome(OutcomeKind.REFUSED, f"{type(error).__name__}: {error}")
-        if outcome is not None and outcome.kind is OutcomeKind.NEEDS_CLAIMS:
-            self._claims.submit(entry.pod.uid, entry.claim_facts, partial(self._attempt, entry, facts, self._prepare))
-            return
-        self._done.put(_Done(entry, outcome, facts))
-        self._wake()
-
-    def _admit(self, entry: _Entry) -> Outcome | None:
-        """Admit a pod, in the thread of its lane; None if no attempt is made."""
-        if entry.is_gone or entry.lane.silent_until > time.monotonic():
-            return None
-        pod, runs = entry.pod, self._runs(entry)
-        missing = sorted({resource for _, resource in self._manager.state.unhandled(pod)})
-        if missing and not runs:
-            return Outcome(OutcomeKind.REFUSED, f"no plugin has registered {', '.join(missing)}", waits=True)
-        outcome = outcome_of(self._manager.admit(pod))
-        if outcome.kind is OutcomeKind.RUNS and entry.claims and not (runs and self._claims.are_entered(entry.claims)):
-            return Outcome(OutcomeKind.NEEDS_CLAIMS)
-        if outcome.kind is OutcomeKind.RUNS and not runs:
-            outcome = self._start(entry)
-        if outcome.kind is OutcomeKind.NO_ANSWER:  # at once, because the next one in this lane is about to begin
-            entry.lane.silent_until = time.monotonic() + _SILENCE
-        return outcome
-
-    def _runs(self, entry: _Entry) -> bool:
-        """Whether the containers of a pod run since before the start."""
+    def _runs_already(self, pod: PodUid) -> bool:
         assert self._pods is not None, "it is where the pod comes from"  # noqa: S101 - for mypy
-        return entry.pod.uid in self._ran and not self._pods.sources_ready()
-
-    def _prepare(self, entry: _Entry) -> Outcome | None:
-        """Prepare the claims of a pod that is admitted, and start its containers; None if it has gone meanwhile."""
-        if entry.is_gone or entry.claims is None:
-            return None
-        try:
-            self._claims.prepare(entry.claims)
-        except DeviceCoreError as error:
-            kind = OutcomeKind.CLAIMS_FAILED if self._claims.is_of_driver(error) else OutcomeKind.CLAIM_UNUSABLE
-            return Outcome(kind, str(error), waits=True)
-        return Outcome(OutcomeKind.RUNS) if self._runs(entry) else self._start(entry)
-
-    def _start(self, entry: _Entry) -> Outcome:
-        """Ask for the options of each container of a pod, as a kubelet does before it starts them."""
-        for container in entry.pod.in_start_order:
-            try:
-                if entry.claims:
-                    self._claims.cdi_devices(entry.claims, container.name)
-                self._manager.start_container(entry.pod, container.name)
-            except DeviceCoreError as error:
-                kind = OutcomeKind.NO_ANSWER if is_unanswered(error) else OutcomeKind.START_FAILED
-                return Outcome(kind, f"container {container.name} cannot start: {error}", waits=True)
-        return Outcome(OutcomeKind.RUNS)
+        return pod in self._ran and not self._pods.sources_ready()
 
     # --- readiness ----------------------------------------------------------------------------------------------------
 
@@ -429,7 +276,7 @@ class PodStarter:
         if all(self._entries[uid].outcome is not None for uid in self._ran if uid in self._entries):
             self._pods.mark_ready()
             self._version += 1
-            self._release_in_background(self._manager.update_allocated_devices)
+            self._evictions.release_inactive()
             self._claims.release_all_but(self._entries.keys())
 
     def _waits_for(self) -> Iterator[str]:
@@ -445,7 +292,7 @@ class PodStarter:
             elif entry.outcome is None or entry.outcome.waits:
                 yield f"pod {entry.name}: {entry.reason}"
         yield from self._claims.waits_for()
-        if self._releases:
+        if self._evictions.in_progress:
             yield "the release of pods that have gone"
         elif self._pods is not None and not self._pods.sources_ready():
             yield "the manifests, which have not been read"
