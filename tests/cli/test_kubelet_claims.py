@@ -13,8 +13,7 @@ from attrs import evolve
 
 from devicecore.adapters.memory import MemoryStore
 from devicecore.adapters.pod_resources import get_pod, list_pods
-from devicecore.cli.kubelet import claims as node_claims
-from devicecore.cli.kubelet import lanes, pods
+from devicecore.cli.kubelet import claim_releases, lanes, pods
 from devicecore.cli.kubelet.state import KubeletState
 from devicecore.cli.kubelet.view import render
 from devicecore.domain.container_options import ContainerAllocateResponse
@@ -264,7 +263,7 @@ def test_an_extended_resource_of_a_claim_needs_no_plugin(node: Node) -> None:
 def test_a_release_that_fails_is_tried_again_and_holds_back_a_pod_of_that_uid(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node_claims, "_RETRY", 0.0)
+    monkeypatch.setattr(claim_releases, "_RETRY", 0.0)
     driver = CountingDriver()
     node.register(driver)
     node.put("claim", claim())

@@ -7,17 +7,16 @@ not delay other pods. The claims of a pod that has gone are released; a release 
 
 import asyncio
 import logging
-import queue
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import TYPE_CHECKING
 
-from attrs import define, frozen
+from attrs import frozen
 
 from devicecore.adapters.grpc_unix.watcher import PluginHandler, RegisteredPlugin
+from devicecore.cli.kubelet.claim_releases import ClaimReleases
 from devicecore.cli.kubelet.lanes import THREADS_OF_LONG, Lanes
 from devicecore.cli.kubelet.state import ClaimsState, PodState
 from devicecore.domain.errors import DeviceCoreError
@@ -26,12 +25,11 @@ from devicecore.domain.text import counted, foreign_text
 
 if TYPE_CHECKING:
     from devicecore.cli.kubelet.dra_state import PreparationFacts
-    from devicecore.domain.dra.model import ClaimKey, DraPod, DriverName, ResourceClaim
+    from devicecore.domain.dra.model import ClaimKey, DraPod, ResourceClaim
     from devicecore.dra_manager import DraManager
     from devicecore.wire import podresources
 
 _MAX_UID = 64  # characters of a UID in messages
-_RETRY = 10.0  # seconds between two attempts to release the claims of a pod, as in a kubelet
 
 _log = logging.getLogger(__name__)
 
@@ -47,16 +45,6 @@ class DraParts:
     handler: PluginHandler
     closing: ExitStack
     deletes_slices: bool = False
-
-
-@define(eq=False)
-class _Leaving:
-    """A pod that has gone and whose claims are not released yet."""
-
-    name: str
-    is_queued: bool = False
-    retry_at: float = 0.0
-    problem: str = ""
 
 
 class NodeClaims:
@@ -78,10 +66,8 @@ class NodeClaims:
         self._is_stopped = False
         self._preparing, self._releasing = Lanes(THREADS_OF_LONG), Lanes(THREADS_OF_LONG)
         self._preparing_unknown = Lanes(1)  # for pods whose drivers are not known: each may wait for any of them
-        self._leaving: dict[PodUid, _Leaving] = {}
-        self._left: queue.SimpleQueue[tuple[PodUid, str]] = queue.SimpleQueue()
+        self._releases = ClaimReleases(lambda: self.manager, self._releasing, wake)
         self._ticking = {"wipe": threading.Lock(), "reconcile": threading.Lock()}
-        self._served: object = None  # which drivers there were at the last look
         self._health: object = None
         self._version = object()  # replaced when `state` may have changed
         self._users: tuple[object, frozenset[PodUid]] = (None, frozenset())
@@ -211,56 +197,29 @@ class NodeClaims:
     def version(self) -> object:
         """Another value than before if `state` may have changed."""
         if self.manager is None:
-            return self._version
+            return self._version, self._releases.version
         drivers = self.manager.drivers
-        return self._version, id(self.manager.claims), drivers.instances, drivers.connected
+        return self._version, self._releases.version, id(self.manager.claims), drivers.instances, drivers.connected
 
     def release(self, pod: Pod) -> None:
         """Begin to release the claims of a pod that has gone."""
-        self._release_soon(pod.uid, f"{pod.namespace}/{pod.name}")
+        self._releases.add(pod.uid, f"{pod.namespace}/{pod.name}")
         self.advance()
 
     def release_all_but(self, pods: Collection[PodUid]) -> None:
         """Begin to release the claims of all pods but these: the others have gone while this process did not run."""
         for uid in sorted(self.users.difference(pods)):
-            self._release_soon(uid, f"with UID {foreign_text(uid, _MAX_UID)}")
+            self._releases.add(uid, f"with UID {foreign_text(uid, _MAX_UID)}")
         self.advance()
-
-    def _release_soon(self, pod: PodUid, name: str) -> None:
-        self._leaving.setdefault(pod, _Leaving(name)).retry_at = 0.0
-        self._version = object()
 
     def is_releasing(self, pod: PodUid) -> bool:
         """Whether the claims of a pod of this UID that has gone are not released yet."""
-        return pod in self._leaving
+        return pod in self._releases
 
     def advance(self) -> None:
         """Take the results of releases, and begin releases and deletions of ResourceSlices that are due."""
         self._delete_slices_if_due()
-        while not self._left.empty():
-            uid, problem = self._left.get()
-            self._version = object()
-            leaving = self._leaving[uid]
-            leaving.is_queued = False
-            if not problem:
-                del self._leaving[uid]
-                continue
-            if problem != leaving.problem:
-                _log.error("the claims of pod %s are not released yet: %s", leaving.name, problem)
-            leaving.problem, leaving.retry_at = problem, time.monotonic() + _RETRY
-        drivers = self.manager and self.manager.drivers
-        served = drivers and (drivers.instances, drivers.connected)
-        has_changed, self._served = served != self._served, served
-        now = time.monotonic()
-        for uid, leaving in self._leaving.items():
-            if not leaving.is_queued and (has_changed or leaving.retry_at <= now):
-                leaving.is_queued = True
-                self._releasing.submit(self._drivers_of(uid) or uid, partial(self._release, uid))
-
-    def _drivers_of(self, pod: PodUid) -> "frozenset[DriverName]":
-        """The drivers of the claims that a pod is in."""
-        claims = self.manager.claims.claims.values() if self.manager else ()
-        return frozenset(driver for claim in claims if pod in claim.pods for driver in claim.drivers)
+        self._releases.advance()
 
     def tick(self) -> None:
         """Let the manager see that time has passed, in another thread: it may have to call drivers."""
@@ -280,13 +239,11 @@ class NodeClaims:
             return ClaimsState()
         from devicecore.cli.kubelet.dra_state import state_of
 
-        return state_of(self.manager, pods, {uid: leaving.problem for uid, leaving in self._leaving.items()})
+        return state_of(self.manager, pods, self._releases.problems)
 
     def waits_for(self) -> Iterable[str]:
         """The releases that are not done yet."""
-        for leaving in self._leaving.values():
-            why = f": {leaving.problem}" if leaving.problem else ""
-            yield f"the release of the claims of pod {leaving.name}{why}"
+        return self._releases.waits_for()
 
     def _delete_slices_if_due(self) -> None:
         parts = self._parts if self.manager else None
@@ -306,22 +263,6 @@ class NodeClaims:
                 self._wake()
 
         self._releasing.submit(what, tick)
-
-    def _release(self, uid: PodUid) -> None:
-        problem = ""
-        try:
-            if self.manager is not None:
-                from devicecore.cli.kubelet.dra_state import release
-
-                release(self.manager, uid)
-        except DeviceCoreError as error:
-            problem = foreign_text(str(error)) or type(error).__name__
-        except Exception as error:
-            problem = type(error).__name__
-            raise
-        finally:
-            self._left.put((uid, problem))
-            self._wake()
 
     def notify(self, _notification: object) -> None:
         """Note that the health of a claimed device has changed: a `DraObserver`. Any thread may call it."""
