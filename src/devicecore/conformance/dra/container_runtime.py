@@ -71,7 +71,9 @@ class RuntimeConnection:
         while len(received) >= _HEADER.size:
             size, call, kind, _ = _HEADER.unpack_from(received)
             end = _HEADER.size + size
-            if size > _MAX_MESSAGE or len(received) < end:
+            if size > _MAX_MESSAGE:
+                raise EOFError  # else the driver could send for ever, and nothing of it would be taken
+            if len(received) < end:
                 return
             body = bytes(received[_HEADER.size : end])
             del received[:end]
