@@ -664,9 +664,71 @@ def test_the_objects_survive_a_restart_on_the_same_port() -> None:
         server.stop()
 
 
+def definition(**spec: object) -> Json:
+    names = {"kind": "Bridge", "plural": "bridges", "shortNames": ["br"]}
+    versions = [
+        {"name": "v1alpha1", "served": True, "storage": True, "subresources": {"status": {}}},
+        {"name": "v1", "served": False, "storage": False},
+    ]
+    body = {"group": "nets.example.com", "scope": "Namespaced", "names": names, "versions": versions, **spec}
+    return {"kind": "CustomResourceDefinition", "metadata": {"name": "bridges.nets.example.com"}, "spec": body}
+
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+BRIDGES = "/apis/nets.example.com/v1alpha1/namespaces/default/bridges"
+
+
+def test_a_definition_adds_a_kind_until_it_is_deleted(server: LocalApiServer, watch: Callable[[str], Watcher]) -> None:
+    bridge = {
+        "kind": "Bridge",
+        "apiVersion": "nets.example.com/v1alpha1",
+        "metadata": {"name": "b"},
+        "spec": {"mtu": 1},
+    }
+    assert ask(server, "POST", BRIDGES, bridge).code == 404
+    assert ask(server, "POST", DEFINITIONS, definition()).code == 201
+    assert ask(server, "GET", "/apis/nets.example.com").body["preferredVersion"]["version"] == "v1alpha1"
+    listed = ask(server, "GET", "/apis/nets.example.com/v1alpha1").body["resources"]
+    assert [one["name"] for one in listed] == ["bridges", "bridges/status"]
+    created = ask(server, "POST", BRIDGES, {**bridge, "status": {"up": True}}).body
+    assert (created["apiVersion"], created["metadata"]["generation"]) == ("nets.example.com/v1alpha1", 1)
+    assert "status" not in created
+    assert ask(server, "PATCH", f"{BRIDGES}/b/status", {"status": {"up": True}}, MERGE).body["status"] == {"up": True}
+    assert server.get("Bridge", "b")["spec"] == {"mtu": 1}
+    assert watch("/apis/nets.example.com/v1alpha1/bridges?watch=true").next()[1]["metadata"]["name"] == "b"
+    assert ask(server, "GET", BRIDGES.replace("v1alpha1", "v1")).code == 404
+    assert ask(server, "DELETE", f"{DEFINITIONS}/bridges.nets.example.com").code == 200
+    assert ask(server, "GET", BRIDGES).code == 404
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"group": "resource.k8s.io"}, "spec.group"),
+        ({"group": "nets"}, "spec.group"),
+        ({"names": {"kind": "Bridge"}}, "spec.names.plural"),
+        ({"names": "bridges"}, "spec.names.plural"),
+        ({"names": {"plural": "bridges"}}, "spec.names.kind"),
+        ({"scope": "Node"}, "spec.scope"),
+        ({"versions": []}, "spec.versions"),
+        ({"versions": [{"name": 1}]}, "spec.versions[0].name"),
+    ],
+)
+def test_a_definition_that_cannot_be_served_is_refused(server: LocalApiServer, spec: Json, field: str) -> None:
+    refused = ask(server, "POST", DEFINITIONS, definition(**spec))
+    assert refused.code == 422
+    assert field in [cause["field"] for cause in refused.body["details"]["causes"]]
+    assert set(server.versions) & {"nets", "nets.example.com"} == set()
+
+
 def test_what_is_served_can_be_found_out(server: LocalApiServer) -> None:
     groups = ask(server, "GET", "/apis").body["groups"]
-    assert [group["preferredVersion"]["groupVersion"] for group in groups] == ["resource.k8s.io/v1"]
+    assert [group["preferredVersion"]["groupVersion"] for group in groups] == [
+        "resource.k8s.io/v1",
+        "coordination.k8s.io/v1",
+        "events.k8s.io/v1",
+        "apiextensions.k8s.io/v1",
+    ]
     resources = ask(server, "GET", "/apis/resource.k8s.io/v1").body["resources"]
     assert {"resourceslices", "resourceclaims", "resourceclaims/status"} <= {one["name"] for one in resources}
 

@@ -50,8 +50,8 @@ OPTIONS = (
     click.option(
         "--claims",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="With --dra: a file with DeviceClasses and a ResourceClaim or ResourceClaimTemplate, whose spec is that "
-        "of the claims in the checks.",
+        help="With --dra: a file with a ResourceClaim or ResourceClaimTemplate, whose spec is that of the claims in "
+        "the checks, and with other objects that the driver needs, such as a DeviceClass or CustomResourceDefinition.",
     ),
     click.option(
         "--device-class",

@@ -15,7 +15,7 @@ from devicecore.testing.api_server.faults import (
     RunFirst,
 )
 from devicecore.testing.api_server.server import LocalApiServer
-from devicecore.testing.api_server.status import ApiError, Json
+from devicecore.testing.api_server.status import ApiError, Json, UnknownKindError
 
 __all__ = [
     "Answer",
@@ -30,4 +30,5 @@ __all__ = [
     "PlannedFault",
     "Request",
     "RunFirst",
+    "UnknownKindError",
 ]

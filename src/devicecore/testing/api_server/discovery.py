@@ -3,10 +3,8 @@
 Law: the documents name exactly the kinds and versions that the server serves.
 """
 
-from collections.abc import Mapping
-
 from devicecore.testing.api_server import status
-from devicecore.testing.api_server.kinds import KINDS, Kind
+from devicecore.testing.api_server.kinds import Kind, Kinds
 from devicecore.testing.api_server.status import Json
 
 PROBES = ("healthz", "livez", "readyz")
@@ -20,12 +18,13 @@ def is_discovery(path: str) -> bool:
     return not parts or parts[0] in {"version", *PROBES}
 
 
-def discovery(path: str, versions: Mapping[str, tuple[str, ...]]) -> Json:
+def discovery(path: str, kinds: Kinds) -> Json:
     """The document at such a path.
 
     Raises:
         ApiError: there is none.
     """
+    versions = kinds.versions
     match [part for part in path.split("/") if part]:
         case ["version"]:
             return {"major": "1", "minor": "36", "gitVersion": "v1.36.2+devicecore", "platform": "linux/amd64"}
@@ -37,9 +36,9 @@ def discovery(path: str, versions: Mapping[str, tuple[str, ...]]) -> Json:
         case ["apis", group] if group in versions:
             return {"apiVersion": "v1", **_group(group, versions[group])}
         case ["api", version] if version in versions[""]:
-            return _resources("", version)
+            return _resources(kinds, "", version)
         case ["apis", group, version] if version in versions.get(group, ()):
-            return _resources(group, version)
+            return _resources(kinds, group, version)
         case _:
             raise status.unknown_path()
 
@@ -49,9 +48,9 @@ def _group(group: str, versions: tuple[str, ...]) -> Json:
     return {"kind": "APIGroup", "name": group, "versions": served, "preferredVersion": served[0]}
 
 
-def _resources(group: str, version: str) -> Json:
+def _resources(served: Kinds, group: str, version: str) -> Json:
     verbs = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
-    kinds = [kind for kind in KINDS if kind.group == group]
+    kinds = served.in_version(group, version)
     whole = [
         _resource(kind, kind.plural, verbs) | {"singularName": kind.kind.lower()} | _short_names(kind) for kind in kinds
     ]

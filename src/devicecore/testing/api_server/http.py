@@ -158,7 +158,7 @@ class Handler(BaseHTTPRequestHandler):
             if request.path.strip("/") in PROBES:
                 self._send(200, "ok", {})
             elif target is None:
-                self._send(200, discovery(request.path, api.versions), {})
+                self._send(200, discovery(request.path, api.kinds), {})
             elif request.verb == "watch":
                 self._stream(_lines(Watch(api, target, request.query)))
             else:
@@ -201,7 +201,7 @@ class Handler(BaseHTTPRequestHandler):
             message = "only the following media types are accepted: application/json"
             raise ApiError(406, "NotAcceptable", message)
         try:
-            target = None if is_discovery(url.path) else target_of(url.path, self.server.api.versions)
+            target = None if is_discovery(url.path) else target_of(url.path, self.server.api.kinds)
         except ApiError:
             self.server.api.requests.append(request)  # so that a test sees what the client looks for
             raise

@@ -15,7 +15,7 @@ from attrs import frozen
 from devicecore.domain.text import foreign_text
 from devicecore.testing.api_server import fields, status
 from devicecore.testing.api_server.faults import Request
-from devicecore.testing.api_server.kinds import Kind, kind_of
+from devicecore.testing.api_server.kinds import Kind, Kinds
 from devicecore.testing.api_server.list_options import check_list
 from devicecore.testing.api_server.selectors import Selector, field_selector, label_selector
 from devicecore.testing.api_server.status import ApiError, Json
@@ -68,8 +68,8 @@ class Target:
         return f"{self.kind.plural}/{self.subresource}" if self.subresource else self.kind.plural
 
 
-def target_of(path: str, versions: Mapping[str, tuple[str, ...]]) -> Target:
-    """Parse a path. `versions` are those that each group is served in.
+def target_of(path: str, kinds: Kinds) -> Target:
+    """Parse a path. `kinds` are those that are served.
 
     Raises:
         ApiError: there is nothing at this path.
@@ -82,8 +82,8 @@ def target_of(path: str, versions: Mapping[str, tuple[str, ...]]) -> Target:
         case _:
             raise status.unknown_path()
     namespace, (plural, name, subresource) = _place_and_rest(rest)
-    kind = kind_of(plural, group)
-    if kind is None or version not in versions.get(group, ()) or (namespace is not None and not kind.namespaced):
+    kind = kinds.of(plural, group, version)
+    if kind is None or (namespace is not None and not kind.namespaced):
         raise status.unknown_path()
     if subresource and not (subresource == "status" and kind.has_status):
         raise status.unknown_path()

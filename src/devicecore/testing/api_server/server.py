@@ -18,7 +18,7 @@ from attrs import evolve
 from devicecore.ports.context import Runs
 from devicecore.testing.api_server.faults import Fault, PlannedFault, Request
 from devicecore.testing.api_server.http import HttpServer
-from devicecore.testing.api_server.kinds import KINDS, NAMESPACE, RESOURCE_GROUP, Kind, kind_of
+from devicecore.testing.api_server.kinds import NAMESPACE, Kinds
 from devicecore.testing.api_server.status import ApiError, Json
 from devicecore.testing.api_server.store import ObjectStore
 
@@ -26,7 +26,10 @@ DEFAULT_NAMESPACES = ("default", "kube-system")
 
 
 class LocalApiServer(Runs):
-    """Serves Nodes, Pods, Namespaces, Events and the kinds of `resource.k8s.io` on a free port of this machine.
+    """Serves the kinds of `resource.k8s.io`, and what drivers need beside them, on a free port of this machine.
+
+    These are Nodes, Pods, Namespaces, Events, ConfigMaps, Secrets, Leases, and what CustomResourceDefinitions define,
+    which are created like other objects.
 
     Use it as a context manager, or call `start` and `stop`; after a stop, `start` serves the same objects on the same
     port. It knows the verbs get, list, watch (with bookmarks and initial events), create, update, patch (of all four
@@ -58,8 +61,9 @@ class LocalApiServer(Runs):
         serves_watch_list: bool = True,
         seed: int = 0,
     ) -> None:
-        self.store: ObjectStore = ObjectStore(seed=seed) if clock is None else ObjectStore(clock=clock, seed=seed)
-        self.versions: Mapping[str, tuple[str, ...]] = {"": ("v1",), RESOURCE_GROUP: resource_versions}
+        self.kinds: Kinds = Kinds(resource_versions)
+        times = {} if clock is None else {"clock": clock}
+        self.store: ObjectStore = ObjectStore(self.kinds, seed=seed, **times)
         self.bearer = bearer
         self.forbidden: set[str] = set()
         """Verbs with their resource, such as `patch nodes/status`, that are refused."""
@@ -81,6 +85,11 @@ class LocalApiServer(Runs):
             self.store.create(NAMESPACE, "", {"metadata": {"name": namespace}})
 
     # --- running it ---------------------------------------------------------------------------------------------------
+
+    @property
+    def versions(self) -> Mapping[str, tuple[str, ...]]:
+        """The versions in which each group is served, the preferred one first; the core group is empty."""
+        return self.kinds.versions
 
     def start(self) -> None:
         """Listen. A second start does nothing.
@@ -160,9 +169,10 @@ class LocalApiServer(Runs):
 
         Raises:
             ApiError: it exists, or breaks the rules of its kind.
-            ValueError: the server has no such kind.
+            UnknownKindError: the server has no such kind.
         """
-        kind, place = _kind_named(str(body.get("kind"))), _place(body)
+        kind = self.kinds.named(str(body.get("kind")), str(body.get("apiVersion", "")))
+        place = str((body.get("metadata") or {}).get("namespace") or "default") if kind.namespaced else ""
         with self.store.transaction():
             created = self.store.create(kind, place, body, manager=manager)
             name = created["metadata"]["name"]
@@ -176,12 +186,12 @@ class LocalApiServer(Runs):
         Raises:
             ApiError: it does not exist.
         """
-        found = _kind_named(kind)
+        found = self.kinds.named(kind)
         return self.store.get(found, namespace if found.namespaced else "", name)
 
     def objects(self, kind: str, namespace: str | None = None) -> list[Json]:
         """All objects of a kind, or those of one namespace, by name."""
-        return self.store.select(_kind_named(kind), namespace, lambda _: True)[0]
+        return self.store.select(self.kinds.named(kind), namespace, lambda _: True)[0]
 
     def change(
         self,
@@ -197,7 +207,7 @@ class LocalApiServer(Runs):
         Raises:
             ApiError: it does not exist, or breaks the rules of its kind afterwards.
         """
-        found = _kind_named(kind)
+        found = self.kinds.named(kind)
         place = namespace if found.namespaced else ""
         with self.store.transaction():
             before = self.store.get(found, place, name)
@@ -214,7 +224,7 @@ class LocalApiServer(Runs):
         Raises:
             ApiError: it does not exist.
         """
-        found = _kind_named(kind)
+        found = self.kinds.named(kind)
         return self.store.delete(found, namespace if found.namespaced else "", name)
 
     # --- faults, and looking on ---------------------------------------------------------------------------------------
@@ -291,7 +301,8 @@ class LocalApiServer(Runs):
             raise ApiError(401, "Unauthorized", "Unauthorized")
         if f"{request.verb} {request.resource}" in self.forbidden:
             plural = request.resource.partition("/")[0]
-            group = f".{RESOURCE_GROUP}" if kind_of(plural) is None else ""
+            parts = request.path.split("/")
+            group = f".{parts[2]}" if parts[1] == "apis" else ""
             name = request.path.removesuffix("/status").rpartition("/")[2]
             message = (
                 f'{plural}{group} "{name}" is forbidden: User "devicecore" cannot {request.verb} resource '
@@ -306,17 +317,3 @@ class LocalApiServer(Runs):
     def wait(self, seconds: float) -> None:
         """Wait this long, or to be released."""
         self._released.wait(seconds)
-
-
-def _kind_named(name: str) -> Kind:
-    for kind in KINDS:
-        if name in (kind.kind, kind.plural):
-            return kind
-    known = ", ".join(kind.kind for kind in KINDS)
-    message = f"the API server has no kind {name!r}; it has {known}"
-    raise ValueError(message)
-
-
-def _place(body: Json) -> str:
-    kind = _kind_named(str(body.get("kind")))
-    return str((body.get("metadata") or {}).get("namespace") or "default") if kind.namespaced else ""

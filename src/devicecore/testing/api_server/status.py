@@ -8,6 +8,7 @@ from typing import Any
 from attrs import frozen
 
 from devicecore.domain.errors import DeviceCoreError
+from devicecore.domain.text import foreign_text
 
 Json = dict[str, Any]
 """One object as the API has it."""
@@ -60,6 +61,17 @@ class ApiError(DeviceCoreError):
             ]
             status["details"] = {"causes": causes}
         return status
+
+
+@frozen
+class UnknownKindError(DeviceCoreError, ValueError):
+    """An object has a kind that the server does not have. `known` are those that it has."""
+
+    kind: str
+    known: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"the API server has no kind {foreign_text(self.kind)!r}; it has {', '.join(self.known)}"
 
 
 def not_found(resource: str, name: str) -> ApiError:

@@ -8,7 +8,7 @@ import copy
 import random
 import threading
 import uuid
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from attrs import frozen
 
 from devicecore.testing.api_server import claim_rules, fields, status
-from devicecore.testing.api_server.kinds import KINDS, NAMESPACE, Kind
+from devicecore.testing.api_server.kinds import DEFINITION, NAMESPACE, Kind, Kinds
 from devicecore.testing.api_server.quantities import canonical_quantities
 from devicecore.testing.api_server.selectors import Selector
 from devicecore.testing.api_server.shapes import wrong_types
@@ -71,14 +71,16 @@ class ObjectStore:
     """All objects, safe for threads. Objects that go in and come out are copies.
 
     Args:
+        kinds: those of the server, which definitions among the objects change.
         clock: the time, in UTC.
         seed: decides the uids and the random part of generated names.
     """
 
-    def __init__(self, *, clock: Callable[[], datetime] = _now, seed: int = 0) -> None:
+    def __init__(self, kinds: Kinds, *, clock: Callable[[], datetime] = _now, seed: int = 0) -> None:
         self._clock = clock
         self._random = random.Random(seed)  # noqa: S311 - uids of a test server are no secrets
-        self._objects: dict[str, dict[Key, Json]] = {kind.resource: {} for kind in KINDS}
+        self._kinds = kinds
+        self._objects: defaultdict[str, dict[Key, Json]] = defaultdict(dict)
         self._owners: dict[tuple[str, Key], Mapping[fields.FieldPath, set[fields.Owner]]] = {}
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self._version = 1000
@@ -338,12 +340,17 @@ class ObjectStore:
         value = copy.deepcopy(value)
         self._objects[kind.resource][key] = value
         self._owners[kind.resource, key] = owners
+        if kind is DEFINITION:
+            self._kinds.define(value)
         self._note(Event(self._version, kind, before, value))
         return copy.deepcopy(value)
 
     def _remove(self, kind: Kind, key: Key) -> Json:
         before = self._objects[kind.resource].pop(key)
         self._owners.pop((kind.resource, key), None)
+        if kind is DEFINITION:
+            self._kinds.forget(before)
+            self._objects.pop(key[1], None)
         self._version += 1
         self._note(Event(self._version, kind, before, None))
         return copy.deepcopy(before)
