@@ -9,7 +9,7 @@ from attrs import evolve
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from devicecore.adapters.node_sources import read_checkpoint
+from devicecore.adapters.node_sources.kubelet_directory import read_checkpoint
 from devicecore.adapters.pod_resources import Snapshot, allocatable_resources, list_pods, list_pods_v1alpha1
 from devicecore.adapters.pod_resources.reading import by_resource, seen_of
 from devicecore.domain.device_list import DeviceList

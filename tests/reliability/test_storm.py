@@ -13,7 +13,7 @@ from tests.reliability.storm import SLACK
 MOST_THREADS = 32
 MOST_MEGABYTES = 200
 NOISE = 16  # megabytes that an allocator keeps or gives back as it likes
-GENEROUS = 10.0  # seconds: the longest wait of a pod that nothing is wrong with, on a machine that has much else to do
+GENEROUS = scale(60, 10)  # seconds: the longest wait of a pod that nothing is wrong with, on a machine with other work
 
 
 def storm(scenario: str, *arguments: object) -> Any:  # noqa: ANN401 - JSON is of any type

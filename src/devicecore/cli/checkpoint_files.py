@@ -33,7 +33,7 @@ def load(path: str) -> bytes | None:
     Raises:
         StoreError: it cannot be read.
     """
-    from devicecore.adapters.node_sources.kubelet_directory import MAX_CHECKPOINT_BYTES
+    from devicecore.adapters.node_sources.limits import MAX_CHECKPOINT_BYTES
     from devicecore.domain.errors import StoreError
     from devicecore.system.files import read_input
 

@@ -14,7 +14,7 @@ from attrs import define, field
 from devicecore.cli.options import PLACE, Seconds, missing_file, with_options
 
 if TYPE_CHECKING:
-    from devicecore.adapters.node_sources import KubeletDirectory
+    from devicecore.adapters.node_sources.kubelet_directory import KubeletDirectory
     from devicecore.node_report import (
         CdiSeen,
         CheckpointSeen,
@@ -128,7 +128,8 @@ class NodeSources:
         Raises:
             click.UsageError: options contradict each other.
         """
-        from devicecore.adapters.node_sources import CDI_DIRECTORIES, KubeletDirectory
+        from devicecore.adapters.node_sources.cdi import CDI_DIRECTORIES
+        from devicecore.adapters.node_sources.kubelet_directory import KubeletDirectory
 
         if self.kubeconfig is not None and self.in_cluster:
             message = "--kubeconfig and --in-cluster exclude each other."
@@ -183,7 +184,7 @@ class NodeSources:
         )
 
     def _read_claims(self) -> "Reading[ClaimsSeen]":
-        from devicecore.adapters.node_sources import read_claims
+        from devicecore.adapters.node_sources.claims import read_claims
         from devicecore.node_report import Reading
 
         if self.claims:
@@ -193,7 +194,7 @@ class NodeSources:
         return read_claims(self._directory.claims, may_be_absent=self._directory.has_root)
 
     def _read_checkpoint(self) -> "Reading[CheckpointSeen]":
-        from devicecore.adapters.node_sources import read_checkpoint
+        from devicecore.adapters.node_sources.kubelet_directory import read_checkpoint
         from devicecore.node_report import Reading
 
         path = self.checkpoint or (self._directory.checkpoint if self._directory else None)
@@ -203,7 +204,7 @@ class NodeSources:
         return self._last_checkpoint
 
     def _read_sockets(self) -> "Reading[SocketsSeen]":
-        from devicecore.adapters.node_sources import read_sockets
+        from devicecore.adapters.node_sources.kubelet_directory import read_sockets
         from devicecore.node_report import Reading
 
         return read_sockets(self._directory) if self._directory else Reading(problem=_add("--root"))
@@ -235,7 +236,8 @@ class NodeSources:
         return read_plugins(directory.plugins, found.plugins, directory.registry, found.registry, self.plugin_timeout)
 
     def _read_objects(self) -> "_Objects":
-        from devicecore.adapters.node_sources import read_node, read_slices
+        from devicecore.adapters.node_sources.claims import read_slices
+        from devicecore.adapters.node_sources.objects import read_node
         from devicecore.node_report import Reading
 
         pods: Reading[tuple[PodSeen, ...]] = Reading(problem=_add("--pods", "--kubeconfig"))
@@ -253,7 +255,8 @@ class NodeSources:
         return pods, node, slices
 
     def _read_api(self) -> "_Objects":
-        from devicecore.adapters.node_sources import node_in, pods_in, slices_in
+        from devicecore.adapters.node_sources.claims import slices_in
+        from devicecore.adapters.node_sources.objects import node_in, pods_in
         from devicecore.node_report import Reading
         from devicecore.system.documents import Value
 
@@ -273,7 +276,7 @@ class NodeSources:
         )
 
     def _read_cdi(self) -> "Reading[CdiSeen]":
-        from devicecore.adapters.node_sources import read_cdi
+        from devicecore.adapters.node_sources.cdi import read_cdi
         from devicecore.node_report import Reading
 
         return read_cdi(self.cdi_directories) if self.cdi_directories else Reading(problem=_add("--cdi-dir", "--root"))
@@ -292,8 +295,7 @@ _MAX_INPUT = 64 * 1024 * 1024 + 1  # bytes; what is longer is refused when it is
 
 def pods_at(place: str) -> "Reading[tuple[PodSeen, ...]]":
     """The pods in a file, or on standard input if `place` is `-`."""
-    from devicecore.adapters.node_sources import read_pods
-    from devicecore.adapters.node_sources.objects import pods_of_bytes
+    from devicecore.adapters.node_sources.objects import pods_of_bytes, read_pods
 
     return pods_of_bytes(sys.stdin.buffer.read(_MAX_INPUT), "standard input") if place == "-" else read_pods(place)
 

@@ -6,8 +6,8 @@ Law: a file that cannot be read whole is not a file without claims.
 from collections.abc import Iterator
 from pathlib import Path
 
-from devicecore.adapters.node_sources.kubelet_directory import MAX_CHECKPOINT_BYTES
 from devicecore.adapters.node_sources.large_documents import read_document_file
+from devicecore.adapters.node_sources.limits import MAX_CHECKPOINT_BYTES
 from devicecore.adapters.node_sources.objects import items_of, reading
 from devicecore.domain.checkpoint import FileVerdict
 from devicecore.domain.dra.state_file import ClaimEntry, entries_of

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from attrs import frozen
 
+from devicecore.adapters.node_sources.limits import MAX_CHECKPOINT_BYTES
 from devicecore.domain.checkpoint import CheckpointData, FileVerdict, decode, judge
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.errors import UnreadableReceiptError
@@ -20,9 +21,6 @@ from devicecore.system.files import read_file
 
 CHECKPOINT_NAME = "kubelet_internal_checkpoint"
 CLAIMS_NAME = "dra_manager_state"
-MAX_CHECKPOINT_BYTES = 64 * 1024 * 1024
-"""Bytes of a checkpoint; 50,000 allocated devices take 3 MiB."""
-
 MAX_ENTRIES = 10_000
 """Files that are looked at in a directory and those below it."""
 
