@@ -6,12 +6,14 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 if TYPE_CHECKING:
     from xdist.workermanage import WorkerController  # type: ignore[import-untyped]  # pytest-xdist has no types
@@ -21,6 +23,13 @@ settings.register_profile("test", deadline=None, derandomize=True, print_blob=Tr
 settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("test")
 
+# Hypothesis also draws constants from the modules that are loaded, so that the examples of a test would depend on which
+# tests the same worker of pytest-xdist has run before. `make laws` keeps them.
+_constants_of_modules, _NO_CONSTANTS = providers._get_local_constants, Constants()  # noqa: SLF001 - there is no setting
+providers._get_local_constants = lambda: (  # noqa: SLF001 - as above
+    _constants_of_modules() if settings.get_current_profile_name() == "thorough" else _NO_CONSTANTS
+)
+
 # gRPC would log each connection that a stopped server ends, in the middle of pytest's dots.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
@@ -29,23 +38,18 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 ROOT = Path(__file__).parent
-_LAWS = (
-    "capacity",
-    "checkpoint_repair",
-    "device_set",
-    "dra_claims",
-    "dra_drivers",
-    "dra_files",
-    "dra_slices",
-    "topology",
-)
-MEASURED = [
-    ROOT / "unit",
+_SAME_LINES = ("bit_flips", "checkpoint_vectors", "dra_growth", "growth", "histories")
+MEASURED = {
+    *(ROOT / "unit").rglob("test_*.py"),
     ROOT / "cli" / "test_checkpoint_repair.py",
-    *(ROOT / "property" / f"test_{name}.py" for name in _LAWS),
-]
-"""The tests of which `make test` measures the coverage: enough for the four rooms that must be covered. Measuring
-nearly doubles the time of a test, and `make coverage` measures all of them."""
+    *(ROOT / "property" / f"test_{law}.py" for law in ("checkpoint_repair", "dra_slices", "topology")),
+} - {
+    ROOT / "unit" / f"test_{name}.py"
+    for name in ("bit_flips", "checkpoint_vectors", "dra_growth", "growth", "histories")
+}
+"""The files of tests of which `make test` measures the coverage: enough for the four rooms that must be covered, and
+not those whose many cases run the same lines. Measuring more than doubles the time of a test. `make coverage` measures
+all of them."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -69,12 +73,23 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the thousands of tests out of all collections of garbage, because each would look at all of them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Measure coverage only where it tells something."""
     if os.environ.get("COVERAGE") == "all":
         return
     for item in items:
-        if not any(item.path == path or path in item.path.parents for path in MEASURED):
+        if item.path not in MEASURED:
             item.add_marker("no_cover")
 
 
