@@ -1,7 +1,7 @@
 """Reads the recorded behaviour under `tests/data`. See `tests/data/README.md` for where it comes from."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,6 +41,23 @@ def lines(pattern: str) -> Iterator[Json]:
     for path in sorted(DATA.glob(pattern)):
         with path.open() as recordings:
             yield from map(json.loads, recordings)
+
+
+def check_each(recordings: Iterable[Json], check: Callable[[Json], None]) -> None:
+    """Check each recording in one test, because hundreds of tests that take a millisecond take seconds.
+
+    Raises:
+        ExceptionGroup: with what failed, each with the id of its recording.
+    """
+    failures = []
+    for recording in recordings:
+        try:
+            check(recording)
+        except Exception as error:  # noqa: BLE001 - the other recordings are checked too
+            error.add_note(f"recording {recording['id']}")
+            failures.append(error)
+    if failures:
+        raise ExceptionGroup("recordings that failed", failures)
 
 
 def share(recordings: Sequence[T], of: int) -> Sequence[T]:

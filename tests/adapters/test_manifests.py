@@ -609,14 +609,6 @@ def test_a_pipe_in_place_of_the_state_file_blocks_nothing(place: Path, caplog: p
 # --- hostile manifests ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_manifest_is_refused_in_one_line(text: str) -> None:
-    with pytest.raises(ManifestError) as refused:
-        read_pods(text, "x.yaml")
-    assert str(refused.value).isprintable()
-    assert len(str(refused.value)) < 200
-
-
 def test_a_hostile_manifest_does_not_delay_other_pods(place: Path) -> None:
     for number, text in enumerate(HOSTILE.values()):
         (place / f"{number:02}.yaml").write_text(text)
@@ -627,6 +619,9 @@ def test_a_hostile_manifest_does_not_delay_other_pods(place: Path) -> None:
     assert polls[-1].is_complete
     assert [pod.name for changes in polls for pod in changes.added] == ["a"]
     assert len(pods.problems) == len(HOSTILE)
+    for problem in pods.problems:
+        assert str(problem).isprintable()
+        assert len(str(problem)) < 200
     (place / "a.json").write_text(manifest("a", 2))
     assert "a" in [pod.name for _ in HOSTILE for pod in pods.poll().added]
 

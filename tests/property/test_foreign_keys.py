@@ -128,8 +128,8 @@ def kubeconfig(server: NodeServer) -> Iterator[Path]:
         yield server.config(Path(directory))
 
 
-@pytest.mark.parametrize("strategy", PatchStrategy)
 @given(
+    strategy=st.sampled_from(PatchStrategy),
     status=node_statuses(),
     applied=st.dictionaries(st.sampled_from(THEIRS), st.sampled_from(["1", "3k"]), max_size=2),
     statuses=st.lists(published(), min_size=1, max_size=3),

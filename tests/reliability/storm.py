@@ -26,10 +26,10 @@ from devicecore.domain.inventory import GRACE_PERIOD
 from tests.reliability.child import Child
 from tests.reliability.pods import plugin, pod
 from tests.reliability.registrar import RESOURCE
-from tests.reliability.scale import PATIENCE
+from tests.reliability.scale import PATIENCE, scale
 
 HEALTHY = "acme.io/healthy"
-PROCESSES = 5
+PROCESSES = scale(2, 5)
 SLACK = 8
 """The number of threads by which two measurements may differ, because thread pools grow and shrink."""
 SETTLING = 60.0

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.adapters.peers import environment
 from tests.e2e.world import Json, Kubelet
 from tests.hostile_documents import HOSTILE
 from tests.reliability.scale import PATIENCE, scale
@@ -115,27 +116,32 @@ def test_many_manifests_are_admitted_and_the_process_ends_when_asked(directory: 
     assert len(json.loads((directory / "root" / "pods.json").read_text().splitlines()[0])["files"]) == MANIFESTS
 
 
-READ_ONE = """
-import json, resource, sys, time
+READ_EACH = """
+import json, os, resource, sys, time
 from devicecore.adapters.manifests import ManifestError, read_pods
+from tests.hostile_documents import HOSTILE
 
-text = sys.stdin.buffer.read().decode(errors="surrogateescape")
-before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-try:
-    read_pods(text, "x.yaml")
-except ManifestError as error:
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    print(json.dumps([time.process_time() - began, used * 1024, str(error)]))
+for name, text in HOSTILE.items():
+    if child := os.fork():
+        os.waitpid(child, 0)
+        continue
+    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    try:
+        read_pods(text, "x.yaml")
+    except ManifestError as error:
+        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        print(json.dumps([name, time.process_time() - began, used * 1024, str(error)]), flush=True)
+    os._exit(0)
 """
 
 
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_manifest_takes_less_than_a_second_and_50_megabytes(text: str) -> None:
-    """In a process of its own, because the most memory that a process had is never forgotten."""
-    command = [sys.executable, "-c", READ_ONE]
-    given = text.encode(errors="surrogateescape")
-    ran = subprocess.run(command, input=given, stdout=subprocess.PIPE, check=True, timeout=PATIENCE)
-    seconds, used, message = json.loads(ran.stdout)
-    assert seconds < 1  # of processor time, so that nothing else on this machine counts
-    assert used < 50_000_000
-    assert message.startswith("x.yaml:")
+def test_a_hostile_manifest_takes_little_time_and_memory() -> None:
+    """Each in a process of its own, because the most memory that a process had is never forgotten."""
+    command = [sys.executable, "-c", READ_EACH]
+    ran = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=PATIENCE, env=environment())
+    results = {name: rest for name, *rest in map(json.loads, ran.stdout.splitlines())}
+    assert results.keys() == HOSTILE.keys()
+    for name, (seconds, used, message) in results.items():
+        assert seconds < scale(4, 1), name  # of processor time, which other processes can double
+        assert used < 50_000_000, name
+        assert message.startswith("x.yaml:")

@@ -27,15 +27,9 @@ from devicecore.domain.checkpoint import (
 from devicecore.domain.checkpoint.go_json import MAX_DEPTH
 from devicecore.domain.errors import CorruptCheckpointError, MalformedCheckpointError
 from devicecore.plugins.simulated import SimulatedPlugin
+from tests.recorded import check_each, lines
 
 DATA = Path(__file__).parent.parent / "data"
-
-
-def recorded(pattern: str) -> list[Any]:
-    """One parameter a line, from every file there is."""
-    paths = sorted((DATA / "checkpoint").glob(pattern))
-    lines = [json.loads(line) for path in paths for line in path.read_text(encoding="utf-8").splitlines()]
-    return [pytest.param(case, id=case["id"]) for case in lines]
 
 
 def cases(key: str) -> list[Any]:
@@ -67,22 +61,29 @@ def data_of(case: dict[str, Any]) -> CheckpointData:
     )
 
 
-@pytest.mark.parametrize("case", recorded("encode*.jsonl"))
-def test_a_file_of_ours_is_the_kubelets_byte_for_byte(case: dict[str, Any]) -> None:
-    data = data_of(case["data"])
-    assert encode(data) == case["file"].encode()
-    assert dump(data) == case["hashed"].encode()
-    assert checksum(data) == case["checksum"]
+def test_a_file_of_ours_is_the_kubelets_byte_for_byte() -> None:
+    def check(case: dict[str, Any]) -> None:
+        data = data_of(case["data"])
+        assert encode(data) == case["file"].encode()
+        assert dump(data) == case["hashed"].encode()
+        assert checksum(data) == case["checksum"]
+
+    check_each(lines("checkpoint/encode*.jsonl"), check)
 
 
-@pytest.mark.parametrize("case", recorded("encode*.jsonl"))
-def test_what_a_kubelet_wrote_is_read_as_what_it_meant(case: dict[str, Any]) -> None:
-    found = decode(case["file"].encode())
-    assert (found.format, found.verified()) == (2, data_of(case["data"]))
+def test_what_a_kubelet_wrote_is_read_as_what_it_meant() -> None:
+    def check(case: dict[str, Any]) -> None:
+        found = decode(case["file"].encode())
+        assert (found.format, found.verified()) == (2, data_of(case["data"]))
+
+    check_each(lines("checkpoint/encode*.jsonl"), check)
 
 
-@pytest.mark.parametrize("case", recorded("decode*.jsonl"))
-def test_a_file_is_judged_as_the_kubelet_judges_it(case: dict[str, Any]) -> None:
+def test_a_file_is_judged_as_the_kubelet_judges_it() -> None:
+    check_each(lines("checkpoint/decode*.jsonl"), check_verdict)
+
+
+def check_verdict(case: dict[str, Any]) -> None:
     finding = judge(base64.b64decode(case["file_b64"]))
     if case["verdict"] == "malformed":  # which formats 1 and 0 are to today's kubelet, and not to us
         assert finding.verdict is FileVerdict.MALFORMED or finding.format in {0, 1}

@@ -1,6 +1,7 @@
 """The kubelet is the judge of `dra_manager_state`: files it has written, and what it said about files it was given."""
 
 import base64
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -11,15 +12,11 @@ from devicecore.domain.dra.model import PreparedDevice
 from devicecore.domain.dra.state_file import ClaimEntry, StateWriter, decode, encode
 from devicecore.domain.dra.state_verdict import judge
 from devicecore.domain.errors import CorruptCheckpointError, MalformedCheckpointError
-from tests import recorded
+from tests.recorded import check_each, lines
 
 Json = Any  # recorded data, whose shape the tests themselves check
 
 VERDICTS = {"ok": FileVerdict.OK, "checksum": FileVerdict.CHECKSUM, "malformed": FileVerdict.MALFORMED}
-
-
-def cases(pattern: str) -> list[Any]:
-    return [pytest.param(case, id=str(case["id"])) for case in recorded.lines(f"dra/{pattern}")]
 
 
 def strings(value: list[str] | None) -> tuple[str, ...] | None:
@@ -56,23 +53,30 @@ def claims_of(blob: bytes) -> Json:
     return sorted(entries, key=lambda entry: (entry.namespace, entry.name))
 
 
-@pytest.mark.parametrize("case", cases("encode*.jsonl"))
-def test_a_file_of_claims_is_the_kubelets_byte_for_byte(case: Json) -> None:
-    entries = None if case["claims"] is None else [entry_of(claim) for claim in case["claims"]]
-    assert encode(entries) == base64.b64decode(case["bytes"])
+def test_a_file_of_claims_is_the_kubelets_byte_for_byte() -> None:
+    def check(case: Json) -> None:
+        entries = None if case["claims"] is None else [entry_of(claim) for claim in case["claims"]]
+        assert encode(entries) == base64.b64decode(case["bytes"])
+
+    check_each(lines("dra/encode*.jsonl"), check)
 
 
-@pytest.mark.parametrize("case", cases("encode*.jsonl"))
-def test_what_a_kubelet_has_written_is_read_and_written_again(case: Json) -> None:
-    blob = base64.b64decode(case["bytes"])
-    found = decode(blob)
-    assert found.stored == found.computed
-    if case["claims"] is not None:
-        assert encode(found.entries) == blob
+def test_what_a_kubelet_has_written_is_read_and_written_again() -> None:
+    def check(case: Json) -> None:
+        blob = base64.b64decode(case["bytes"])
+        found = decode(blob)
+        assert found.stored == found.computed
+        if case["claims"] is not None:
+            assert encode(found.entries) == blob
+
+    check_each(lines("dra/encode*.jsonl"), check)
 
 
-@pytest.mark.parametrize("case", cases("decode*.jsonl"))
-def test_a_verdict_on_a_file_of_claims_is_the_kubelets(case: Json) -> None:
+def test_a_verdict_on_a_file_of_claims_is_the_kubelets() -> None:
+    check_each(lines("dra/decode*.jsonl"), check_verdict)
+
+
+def check_verdict(case: Json) -> None:
     blob = base64.b64decode(case["bytes"])
     report = judge(blob)
     assert report.verdict is VERDICTS[case["verdict"]]
@@ -132,10 +136,12 @@ def test_no_file_is_absent() -> None:
     assert judge(None).verdict is FileVerdict.ABSENT
 
 
-@pytest.mark.parametrize("case", cases("encode*.jsonl")[:30])
-def test_writing_again_and_again_gives_what_writing_once_gives(case: Json) -> None:
-    claims = [entry_of(claim).claim for claim in case["claims"] or ()]
-    writer = StateWriter()
-    for count in (len(claims), 0, 1, len(claims), len(claims) // 2):
-        cache = ClaimCache.of(claims[:count])
-        assert writer.encode(cache) == encode([ClaimEntry.of(claim) for claim in cache.claims.values()])
+def test_writing_again_and_again_gives_what_writing_once_gives() -> None:
+    def check(case: Json) -> None:
+        claims = [entry_of(claim).claim for claim in case["claims"] or ()]
+        writer = StateWriter()
+        for count in (len(claims), 0, 1, len(claims), len(claims) // 2):
+            cache = ClaimCache.of(claims[:count])
+            assert writer.encode(cache) == encode([ClaimEntry.of(claim) for claim in cache.claims.values()])
+
+    check_each(islice(lines("dra/encode*.jsonl"), 30), check)
