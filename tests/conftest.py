@@ -38,7 +38,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 ROOT = Path(__file__).parent
-_SAME_LINES = ("bit_flips", "checkpoint_vectors", "dra_growth", "growth", "histories")
 MEASURED = {
     *(ROOT / "unit").rglob("test_*.py"),
     ROOT / "cli" / "test_checkpoint_repair.py",
