@@ -17,7 +17,7 @@ from devicecore.adapters.grpc_unix import serve_plugin
 from devicecore.adapters.grpc_unix.reading import read_plugins
 from devicecore.adapters.kube_api.reading import read_objects
 from devicecore.adapters.memory import MemoryStore, MemoryTransport
-from devicecore.adapters.node_sources import kubelet_directory
+from devicecore.adapters.node_sources import cdi, kubelet_directory
 from devicecore.adapters.node_sources.cdi import read_cdi
 from devicecore.adapters.node_sources.claims import read_claims, read_slices, slices_in
 from devicecore.adapters.node_sources.kubelet_directory import KubeletDirectory, read_checkpoint, read_sockets
@@ -39,6 +39,7 @@ from devicecore.node_report import (
     PreparedDeviceSeen,
     PublishedDeviceSeen,
     Reading,
+    look,
 )
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 from devicecore.system.documents import DocumentError, Value
@@ -173,7 +174,7 @@ def test_a_kubelet_without_pods_prints_null() -> None:
         ('{"kind": "PodList", "items": [{"metadata": {}}]}', "f: items[0].metadata.uid: it is missing"),
         (
             '{"kind": "PodList", "items": [{"metadata": {"uid": 7}}]}',
-            "f: items[0].metadata.uid: expected a text, got 7",
+            "f: items[0].metadata.uid: expected a text, got 7: put it in quotes",
         ),
     ],
 )
@@ -357,6 +358,38 @@ def test_cdi_files_are_read_and_broken_ones_are_named(tmp_path: Path) -> None:
     assert not broken.value.is_complete
     (note,) = broken.notes
     assert note.startswith(f"{tmp_path}/broken.json: it is not JSON")
+
+
+def test_what_many_cdi_files_add_up_to_is_bounded(tmp_path: Path) -> None:
+    spec = b'{"cdiVersion": "0.6.0", "kind": "a.example/b", "devices": []}'
+    number_read = cdi.MAX_BYTES_OF_ALL // cdi.MAX_BYTES + 1  # the last one exceeds the limit
+    (tmp_path / "000.json").write_bytes(spec.ljust(cdi.MAX_BYTES))
+    for number in range(1, number_read + 3):
+        (tmp_path / f"{number:03}.json").hardlink_to(tmp_path / "000.json")
+    reading = read_cdi([str(tmp_path)])
+    assert reading.value is not None
+    assert not reading.value.is_complete
+    assert len(reading.value.specs) == number_read
+    assert reading.notes == (f"{tmp_path}: 3 files not read, because all CDI files have more than 67,108,864 bytes",)
+
+
+def test_the_devices_of_all_cdi_files_are_bounded(tmp_path: Path) -> None:
+    devices = ",".join(['{"name":"a"}'] * (cdi.MAX_DEVICES // 2 + 1))
+    for name in ("0.json", "1.json"):
+        (tmp_path / name).write_text(f'{{"cdiVersion": "0.6.0", "kind": "a.example/b", "devices": [{devices}]}}')
+    reading = read_cdi([str(tmp_path)])
+    assert reading.value is not None
+    assert [spec.file for spec in reading.value.specs] == ["0.json"]
+    problem = "devices: expected at most 100,000 devices in all CDI files, got more"
+    assert reading.notes == (f"{tmp_path}/1.json: {problem}",)
+
+
+def test_many_notes_of_one_source_are_counted(tmp_path: Path) -> None:
+    for number in range(30):
+        (tmp_path / f"{number}.json").write_text("{")
+    notes = read_cdi([str(tmp_path)]).notes
+    assert len(notes) == look.MAX_NOTES
+    assert notes[-1] == "and 21 more such notes"
 
 
 def test_cdi_directories_that_do_not_exist_are_not_an_empty_answer(tmp_path: Path) -> None:
