@@ -8,13 +8,16 @@ import os
 import time
 from abc import abstractmethod
 from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
 from typing import Generic, Protocol, Self, TypeVar
 
+from devicecore.adapters.memory import MemoryStore
 from devicecore.ports.context import ClosesAtExit
 from devicecore.ports.store import CheckpointStore
 from devicecore.system.temporary import short_directory
 from devicecore.testing.process import PluginProcess
+from devicecore.testing.recording import Recording
 from devicecore.testing.waiting import Waiting
 
 
@@ -26,16 +29,29 @@ class _Manager(Protocol):
     def tick(self) -> object: ...
 
 
+class _Call(Protocol):
+    @property
+    def method(self) -> str: ...
+
+
+class _Registers(Protocol):
+    def register(self) -> None: ...
+
+
 Manager = TypeVar("Manager", bound=_Manager)
+Event = TypeVar("Event")
+Call = TypeVar("Call", bound=_Call)
+Served = TypeVar("Served", bound=_Registers)
 
 
-class ControlledKubelet(Waiting, ClosesAtExit, Generic[Manager]):
+class ControlledKubelet(Waiting, ClosesAtExit, Generic[Manager, Event, Call]):
     """A kubelet that a test starts, stops and moves forward in time. Each restart makes a new `manager`."""
 
     manager: Manager
 
     def __init__(self, timeout: float) -> None:
         super().__init__(timeout)
+        self.record: Recording[Event, Call] = Recording()
         self._passed = 0.0
         self._numbers = itertools.count(1)
         self._cleanup = ExitStack()  # ends plugins and drivers, before the kubelet stops
@@ -82,6 +98,20 @@ class ControlledKubelet(Waiting, ClosesAtExit, Generic[Manager]):
         self.manager.tick()
         self._wake()
 
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """Every event of a plugin or driver since the kubelet was made."""
+        return tuple(self.record.events)
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """Every call to a plugin or driver since the kubelet was made."""
+        return tuple(self.record.calls)
+
+    def calls_of(self, method: str) -> tuple[Call, ...]:
+        """Return the calls of one method, such as `Allocate` or `NodePrepareResources`."""
+        return tuple(call for call in self.calls if call.method == method)
+
     def _now(self) -> float:
         return time.monotonic() + self._passed
 
@@ -104,3 +134,34 @@ class ControlledKubelet(Waiting, ClosesAtExit, Generic[Manager]):
 
     @abstractmethod
     def _where(self) -> str: ...
+
+
+class InMemoryKubelet(ControlledKubelet[Manager, Event, Call], Generic[Manager, Event, Call, Served]):
+    """A kubelet whose plugins or drivers are objects of this process, without sockets, threads and files."""
+
+    def start(self) -> None:
+        """Start the kubelet; what it serves registers."""
+        super().start()
+        for served in self._served:
+            served.register()
+
+    def _serve(self, served: Served) -> Served:
+        """Register now, and again at each start."""
+        self._served.append(served)
+        if self._running:
+            served.register()
+        return served
+
+    @cached_property
+    def _served(self) -> list[Served]:
+        return []
+
+    @cached_property
+    def _store(self) -> MemoryStore:
+        return MemoryStore()
+
+    def _forget(self) -> None:
+        self._store.blob = None
+
+    def _where(self) -> str:
+        return "the kubelet runs in memory"

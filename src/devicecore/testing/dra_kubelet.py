@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 from attrs import frozen
 
 from devicecore.adapters.file import FileStore
-from devicecore.adapters.memory import MemoryPods, MemoryStore
+from devicecore.adapters.memory import MemoryPods
 from devicecore.adapters.memory_dra import MemoryDriverInstance, MemoryDriverTransport
 from devicecore.domain.dra import state_file
 from devicecore.domain.dra.claims import ClaimInfo
@@ -47,9 +47,9 @@ from devicecore.ports.drivers import DriverTransport
 from devicecore.ports.store import CheckpointStore
 from devicecore.testing import dra_objects
 from devicecore.testing.api_server.server import LocalApiServer
-from devicecore.testing.controlled import ControlledKubelet
+from devicecore.testing.controlled import ControlledKubelet, InMemoryKubelet
 from devicecore.testing.dra_objects import ServerClaims, ServerSlices
-from devicecore.testing.dra_recording import DraRecording, DriverCall, RecordingDriverTransport
+from devicecore.testing.dra_recording import DriverCall, RecordingDriverTransport
 from devicecore.testing.faults import Script
 from devicecore.testing.kubelet import Served
 from devicecore.testing.process import DRIVER_VARIABLES, POD_UID, PluginProcess, with_texts
@@ -122,7 +122,7 @@ class ClaimPod:
             dra_objects.release(self._kubelet.api_server, key, self.pod.uid)
 
 
-class BaseDraKubelet(ControlledKubelet[DraManager]):
+class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
     """What `DraKubelet` and `MemoryDraKubelet` have in common.
 
     Attributes:
@@ -142,7 +142,6 @@ class BaseDraKubelet(ControlledKubelet[DraManager]):
         self.api_server: LocalApiServer = api_server or LocalApiServer()
         self.node: str = node
         self.script: Script = Script()
-        self.record: DraRecording = DraRecording()
         self.claims: ClaimSource = ServerClaims(self.api_server)
         self.pods: MemoryPods = MemoryPods()
         self.manager: DraManager = self._new_manager()
@@ -280,23 +279,9 @@ class BaseDraKubelet(ControlledKubelet[DraManager]):
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
-    @property
-    def events(self) -> tuple[DriverEvent, ...]:
-        """Every event of a driver since the kubelet was made: registered, connected, reported health, removed."""
-        return tuple(self.record.events)
-
     def events_of(self, kind: type[Event]) -> tuple[Event, ...]:
         """The events of one kind, such as `DriverConnected`."""
         return tuple(event for event in self.record.events if isinstance(event, kind))
-
-    @property
-    def calls(self) -> tuple[DriverCall, ...]:
-        """Every call of NodePrepareResources and NodeUnprepareResources since the kubelet was made."""
-        return tuple(self.record.calls)
-
-    def calls_of(self, method: str) -> tuple[DriverCall, ...]:
-        """The calls of one method, such as `NodePrepareResources`."""
-        return tuple(call for call in self.calls if call.method == method)
 
     def instances(self, driver: str) -> tuple[InstanceId, ...]:
         """The registered instances of a driver, the oldest first."""
@@ -586,30 +571,15 @@ class DraKubelet(BaseDraKubelet):
         return f"drivers register in {self.registry}, sockets there: {sockets}"
 
 
-class MemoryDraKubelet(BaseDraKubelet):
+class MemoryDraKubelet(InMemoryKubelet[DraManager, DriverEvent, DriverCall, "_InMemory"], BaseDraKubelet):
     """A kubelet for drivers that are objects of this process, without sockets, threads and files.
 
     Its API server is only a store: nothing listens.
     """
 
-    def __init__(self, *, node: str = NODE, timeout: float = DEFAULT_TIMEOUT) -> None:
-        self._blob = MemoryStore()
-        self._served: list[_InMemory] = []
-        super().__init__(node=node, timeout=timeout)
-
-    def start(self) -> None:
-        """Start the kubelet; the served drivers register."""
-        super().start()
-        for served in self._served:
-            served.register()
-
     def serve(self, driver: DraDriver, *, instance: str = "", services: Sequence[str] = SERVICES) -> Served:
         """Register a driver now, and again after each restart."""
-        served = _InMemory(driver, f"{driver.name}-{instance}.sock", tuple(services), self)
-        self._served.append(served)
-        if self._running:
-            served.register()
-        return served
+        return self._serve(_InMemory(driver, f"{driver.name}-{instance}.sock", tuple(services), self))
 
     def drop_connection(self, driver: str) -> None:
         """Disconnect a driver, and connect it again at once."""
@@ -624,16 +594,6 @@ class MemoryDraKubelet(BaseDraKubelet):
     def _open_transport(self) -> DriverTransport:
         self._memory = MemoryDriverTransport()
         return self._memory
-
-    @property
-    def _store(self) -> CheckpointStore:
-        return self._blob
-
-    def _forget(self) -> None:
-        self._blob.blob = None
-
-    def _where(self) -> str:
-        return "the kubelet runs in memory"
 
 
 class _InMemory:

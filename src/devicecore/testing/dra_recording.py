@@ -14,7 +14,7 @@ from devicecore.domain.dra.errors import DriverCallError
 from devicecore.domain.dra.model import ClaimRef, ClaimUid
 from devicecore.ports.drivers import DriverListener, DriverTransport
 from devicecore.testing.faults import Call, ManualClock, Script
-from devicecore.testing.recording import recording
+from devicecore.testing.recording import Recording, recording
 
 Result = TypeVar("Result")
 
@@ -37,14 +37,6 @@ class DriverCall:
     error: DriverCallError | None = None
 
 
-@frozen
-class DraRecording:
-    """Everything recorded so far: every event of the drivers, and every call to them."""
-
-    events: list[DriverEvent] = field(factory=list)
-    calls: list[DriverCall] = field(factory=list)
-
-
 class RecordingDriverTransport:
     """A `DriverTransport` that records another one. `recorded` is called after each entry.
 
@@ -52,7 +44,11 @@ class RecordingDriverTransport:
     """
 
     def __init__(
-        self, transport: DriverTransport, record: DraRecording, script: Script, recorded: Callable[[], None]
+        self,
+        transport: DriverTransport,
+        record: Recording[DriverEvent, DriverCall],
+        script: Script,
+        recorded: Callable[[], None],
     ) -> None:
         self._transport = transport
         self._record = record

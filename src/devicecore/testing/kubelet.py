@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from attrs import frozen
 
 from devicecore.adapters.file import CHECKPOINT_NAME, FileStore
-from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
+from devicecore.adapters.memory import MemorySink, MemoryTransport
 from devicecore.domain.admission import Admitted, Verdict
 from devicecore.domain.container_options import ContainerOptions, DeviceSpec, Mount
 from devicecore.domain.errors import DeviceCoreError
@@ -29,9 +29,9 @@ from devicecore.manager import DeviceManager
 from devicecore.ports.plugin import DevicePlugin
 from devicecore.ports.store import CheckpointStore
 from devicecore.ports.transport import PluginTransport
-from devicecore.testing.controlled import ControlledKubelet
+from devicecore.testing.controlled import ControlledKubelet, InMemoryKubelet
 from devicecore.testing.process import PluginProcess
-from devicecore.testing.recording import PluginCall, Recording, RecordingTransport
+from devicecore.testing.recording import PluginCall, RecordingTransport
 from devicecore.testing.waiting import DEFAULT_TIMEOUT
 from devicecore.testing.waiting import WaitTimeoutError as WaitTimeoutError  # noqa: PLC0414  # users import it here
 
@@ -117,7 +117,7 @@ class RunningPod:
         return self.pod.containers[0] if name is None else self.pod.container(name)
 
 
-class BaseKubelet(ControlledKubelet[DeviceManager]):
+class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
     """What `Kubelet` and `MemoryKubelet` have in common.
 
     `timeout` is in seconds and used by every wait without a timeout of its own. `manager` is the `DeviceManager`; each
@@ -127,7 +127,6 @@ class BaseKubelet(ControlledKubelet[DeviceManager]):
     def __init__(self, *, topology: Topology | None = None, timeout: float = DEFAULT_TIMEOUT) -> None:
         super().__init__(timeout)
         self.sink: MemorySink = MemorySink()
-        self.record: Recording = Recording()
         self._topology = topology or Topology()
         self.manager: DeviceManager = self._new_manager(wipe=True)
 
@@ -192,20 +191,6 @@ class BaseKubelet(ControlledKubelet[DeviceManager]):
     def state(self) -> NodeState:
         """Everything the kubelet knows now, as a value."""
         return self.manager.state
-
-    @property
-    def events(self) -> tuple[Event, ...]:
-        """Every event of a plugin since the kubelet was made: registered, reported devices, disconnected."""
-        return tuple(self.record.events)
-
-    @property
-    def calls(self) -> tuple[PluginCall, ...]:
-        """Every call of Allocate, GetPreferredAllocation and PreStartContainer since the kubelet was made."""
-        return tuple(self.record.calls)
-
-    def calls_of(self, method: str) -> tuple[PluginCall, ...]:
-        """Return the calls of one method, such as `Allocate`."""
-        return tuple(call for call in self.calls if call.method == method)
 
     def lists(self, resource: str) -> tuple[tuple[Device, ...], ...]:
         """Return every list of devices that plugins have sent for a resource since the kubelet was made."""
@@ -453,27 +438,12 @@ class Kubelet(BaseKubelet):
         return f"the kubelet's socket is {self.socket}, sockets of plugins beside it: {sockets}"
 
 
-class MemoryKubelet(BaseKubelet):
+class MemoryKubelet(InMemoryKubelet[DeviceManager, Event, PluginCall, "_InMemory"], BaseKubelet):
     """A kubelet for plugins that are objects of this process, without sockets, threads and files."""
-
-    def __init__(self, *, topology: Topology | None = None, timeout: float = DEFAULT_TIMEOUT) -> None:
-        self._blob = MemoryStore()
-        self._served: list[_InMemory] = []
-        super().__init__(topology=topology, timeout=timeout)
 
     def serve(self, plugin: DevicePlugin) -> Served:
         """Register a plugin now, and again after each restart or disconnection."""
-        served = _InMemory(plugin, self)
-        self._served.append(served)
-        if self._running:
-            served.register()
-        return served
-
-    def start(self) -> None:
-        """Start the kubelet; the served plugins register."""
-        super().start()
-        for served in self._served:
-            served.register()
+        return self._serve(_InMemory(plugin, self))
 
     def drop_stream(self, resource: str) -> None:
         """Disconnect the plugins of `resource`; they register again at once."""
@@ -489,16 +459,6 @@ class MemoryKubelet(BaseKubelet):
     def _open_transport(self, *, wipe: bool) -> PluginTransport:  # noqa: ARG002 - there are no sockets to delete
         self._memory = MemoryTransport()
         return self._memory
-
-    @property
-    def _store(self) -> CheckpointStore:
-        return self._blob
-
-    def _forget(self) -> None:
-        self._blob.blob = None
-
-    def _where(self) -> str:
-        return "the kubelet runs in memory"
 
 
 class _InMemory:

@@ -4,7 +4,7 @@ Law: a recording transport changes no call and no event, and records them in the
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from attrs import field, frozen
 
@@ -16,6 +16,7 @@ from devicecore.ports.transport import Listener, PluginTransport
 
 Answer = TypeVar("Answer")
 Reported = TypeVar("Reported")
+Made = TypeVar("Made")
 
 
 @frozen
@@ -37,11 +38,11 @@ class PluginCall:
 
 
 @frozen
-class Recording:
-    """Everything recorded so far: every event of the plugins, and every call to them."""
+class Recording(Generic[Reported, Made]):
+    """Everything recorded so far: every event of plugins or drivers, and every call to them."""
 
-    events: list[Event] = field(factory=list)
-    calls: list[PluginCall] = field(factory=list)
+    events: list[Reported] = field(factory=list)
+    calls: list[Made] = field(factory=list)
 
 
 def recording(
@@ -60,7 +61,9 @@ def recording(
 class RecordingTransport(PluginTransport):
     """Records another transport. `recorded` is called after each entry."""
 
-    def __init__(self, transport: PluginTransport, record: Recording, recorded: Callable[[], None]) -> None:
+    def __init__(
+        self, transport: PluginTransport, record: Recording[Event, PluginCall], recorded: Callable[[], None]
+    ) -> None:
         self._transport = transport
         self._record = record
         self._notify = recorded

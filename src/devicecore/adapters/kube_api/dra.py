@@ -55,19 +55,10 @@ class _Refused:
 class _ApiServers(ClosesAtExit):
     """Connections to one API server, one for each call that is under way."""
 
-    def __init__(
-        self,
-        node: str,
-        *,
-        kubeconfig: str | os.PathLike[str] | None = None,
-        context: str | None = None,
-        timeout: float = 10.0,
-        program_timeout: float = 30.0,
-        service_account: str | os.PathLike[str] = SERVICE_ACCOUNT,
-    ) -> None:
+    def __init__(self, node: str, access: Access) -> None:
+        access.connection()  # files are read now, so that errors are raised
         self._node = node
-        self._access = Access(kubeconfig, context, service_account, timeout, program_timeout)
-        self._access.connection()  # files are read now, so that errors are raised
+        self._access = access
         self._lock = threading.Lock()  # held while the two lists change, never during a request
         self._idle: list[ApiServer] = []
         self._used: list[ApiServer] = []
@@ -146,14 +137,7 @@ class KubeApiClaims(_ApiServers):
         program_timeout: float = 30.0,
         service_account: str | os.PathLike[str] = SERVICE_ACCOUNT,
     ) -> None:
-        super().__init__(
-            "",
-            kubeconfig=kubeconfig,
-            context=context,
-            timeout=timeout,
-            program_timeout=program_timeout,
-            service_account=service_account,
-        )
+        super().__init__("", Access(kubeconfig, context, service_account, timeout, program_timeout))
 
     def get(self, key: ClaimKey) -> ResourceClaim:
         """The claim as it is now.
@@ -211,14 +195,7 @@ class KubeApiSlices(_ApiServers):
     ) -> None:
         if not NODE_NAME.fullmatch(node):
             raise NodeNameError(node)
-        super().__init__(
-            node,
-            kubeconfig=kubeconfig,
-            context=context,
-            timeout=timeout,
-            program_timeout=program_timeout,
-            service_account=service_account,
-        )
+        super().__init__(node, Access(kubeconfig, context, service_account, timeout, program_timeout))
 
     def delete(self, driver: DriverName | None) -> None:
         """Delete this node's slices of one driver, or of all, with one request (kubelet: `wipeResourceSlices`).
