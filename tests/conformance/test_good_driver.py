@@ -37,6 +37,8 @@ AROUND_HABITS = {
     "separates-shares-of-a-device",
     "answers-valid-cdi-names",
     "frees-the-device",
+    "numbers-numa-nodes-from-zero",
+    "spells-standard-attributes-as-others-do",
 }
 
 

@@ -61,7 +61,11 @@ class SharesCapacity(GoodDriver):
 
     def devices(self) -> list[Json]:
         capacity = {"chip.example.org/cpu": {"value": str(_PROCESSORS)}}
-        return [{"name": "cpus", "allowMultipleAllocations": True, "capacity": capacity}]
+        attributes = {
+            "resource.kubernetes.io/numaNode": {"ints": [0, 1]},
+            "resource.kubernetes.io/pcieRoot": {"strings": ["pci0000:00", "pci0000:80"]},
+        }
+        return [{"name": "cpus", "allowMultipleAllocations": True, "capacity": capacity, "attributes": attributes}]
 
     def slices(self) -> list[Json]:
         spec = super().slices()[0]

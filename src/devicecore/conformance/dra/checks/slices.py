@@ -43,10 +43,12 @@ def writes(driver: DriverUnderTest, since: int = 0) -> list[Request]:
 
 
 def attributes(driver: DriverUnderTest) -> Iterator[tuple[str, str, Any]]:
-    """Yield device, name and value of each attribute that is published."""
+    """Yield device, name and value of each attribute that is published, and each value of those that are lists."""
     for device in driver.devices:
-        for name, value in (device.body.get("attributes") or {}).items():
-            yield str(device), name, next(iter(value.values()), None) if isinstance(value, dict) else value
+        for name, attribute in (device.body.get("attributes") or {}).items():
+            value = next(iter(attribute.values()), None) if isinstance(attribute, dict) else attribute
+            for one in value if isinstance(value, list) else [value]:
+                yield str(device), name, one
 
 
 # --- at the first start -----------------------------------------------------------------------------------------------
