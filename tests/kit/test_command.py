@@ -72,7 +72,17 @@ def test_a_failed_should_check_fails_no_run_but_shows_the_output(tmp_path: Path)
     document = json.loads(ran.stdout)
     assert (ran.returncode, document["passed"], document["resource"]) == (0, True, "example.com/chip")
     (failed,) = [check for check in document["checks"] if check["verdict"] == "failed"]
-    assert {*failed} == {"name", "severity", "verdict", "done", "expected", "actual", "clause", "seconds"}
+    assert {*failed} == {
+        "name",
+        "severity",
+        "verdict",
+        "done",
+        "expected",
+        "actual",
+        "clause",
+        "seconds",
+        "out_of_time",
+    }
     assert (failed["name"], failed["severity"]) == ("answers-each-of-two-containers", "should")
     suite = ET.fromstring(report.read_text())[0]  # noqa: S314 - this test wrote it
     assert (suite.get("failures"), suite.get("skipped")) == ("0", "2")

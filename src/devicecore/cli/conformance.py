@@ -1,6 +1,6 @@
 """`devicecore conformance`: run the conformance checks over a device plugin or a DRA driver.
 
-Law: the exit status is 0 only if a check was made and none of severity "must" failed.
+Law: the exit status is 0 only if a check was made, none of severity "must" failed, and the time sufficed for these.
 """
 
 import os
@@ -72,8 +72,8 @@ def conformance(
     \b
     $ devicecore conformance --dra -- ./my-driver --kubeconfig {kubeconfig} --cdi-root {cdi}
 
-    Exit status 0 if no check of severity must failed, 1 if one failed or if every check was skipped, 2 if the plugin
-    cannot be run or the directory cannot be used.
+    Exit status 0 if no check of severity must failed, 1 if one failed, if no time was left for one, or if every check
+    was skipped, 2 if the plugin cannot be run or the directory cannot be used.
     """
     refuse_options_of_the_other_kind(dra=dra)
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC would log every connection that the checks cut
@@ -120,7 +120,7 @@ def _plugin_run(
     with ending_cleanly():
         report = run(
             command or None,
-            settings=Settings(**settings),
+            settings=Settings(**settings, owns_children=True),
             directory=socket_dir,
             allow_shared_directory=allow_shared_directory,
             registry=registry,

@@ -71,7 +71,7 @@ _PLUGIN_SETTINGS = (
 )
 """The names of the options that only a run without --dra has."""
 
-_SECONDS = {"first": "starting", "timeout": "call", "returning": "returning", "grace": "grace"}
+_SECONDS = {"first": "starting", "timeout": "call", "returning": "returning", "grace": "grace", "budget": "budget"}
 
 
 def dra_options(command: Callable[P, R]) -> Callable[P, R]:
@@ -117,7 +117,7 @@ def dra_run(
         click.UsageError: there is no command, or an option has a wrong value.
     """
     from devicecore.conformance.dra import run
-    from devicecore.conformance.dra.processes import own_age
+    from devicecore.conformance.processes import own_age
 
     if not command:
         message = "--dra needs the command that starts the driver: devicecore conformance --dra -- ./my-driver ..."

@@ -99,7 +99,18 @@ _PLUGIN = (
     ),
 )
 
+_BUDGET = click.option(
+    "--budget",
+    type=_SECONDS,
+    metavar="SECONDS",
+    default=300.0,
+    show_default="300; with --dra 55, and 290 with --full",
+    help="Seconds for the whole run, for a device plugin after its first registration. Checks for which no time is "
+    "left are skipped; if one of severity must is among them, the exit status is 1.",
+)
+
 _CHOICE = (
+    _BUDGET,
     click.option(
         "--only",
         multiple=True,

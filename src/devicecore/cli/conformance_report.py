@@ -83,8 +83,8 @@ class Reporting:
         """Print and write the report.
 
         Returns:
-            The exit status: 0 if no check of severity must failed, 1 if one failed or if every check was skipped, 2 if
-            the subject cannot be run.
+            The exit status: 0 if no check of severity must failed, 1 if one failed, if no time was left for one, or if
+            every check was skipped, 2 if the subject cannot be run.
 
         Raises:
             OSError: a file cannot be written.

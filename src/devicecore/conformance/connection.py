@@ -4,6 +4,7 @@ Law: a call ends with an answer or with `CallFailedError`, within its time.
 """
 
 import socket
+import time
 from typing import Any, TypeVar
 
 import grpc
@@ -14,12 +15,14 @@ from devicecore.adapters.grpc_unix import rpc
 from devicecore.conformance.model import Failure
 from devicecore.domain.text import foreign_text
 from devicecore.system.grpc_settings import channel_options, target
+from devicecore.system.sockets import is_served
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
 
 _CONNECTING = 5_000  # milliseconds for one attempt to connect; a process on a busy machine needs some time
-_MAX_MESSAGE = 64 * 1024 * 1024  # bytes; more than a kubelet accepts, so that a check can measure what is too long
+_MAX_MESSAGE = 16 * 1024 * 1024  # bytes; more than a kubelet accepts, so that a check can measure what is too long
+_DIAL_PAUSE = 0.1  # seconds
 _NOT_REACHED = {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
 
 
@@ -35,6 +38,14 @@ class CallFailedError(Failure):
         return f"{self.method} failed with {self.code}: {self.details or 'no reason was given'}"
 
 
+def is_reachable(path: str) -> bool:
+    """Return whether a process listens on the socket at `path`; False if that cannot be tried."""
+    try:
+        return is_served(path)
+    except OSError:
+        return False
+
+
 class SocketConnection:
     """A connection to the socket at `path`. It is made when it is used first, and again after it was lost.
 
@@ -46,6 +57,9 @@ class SocketConnection:
         options: dict[str, int | str] = dict(channel_options(_MAX_MESSAGE))
         options["grpc.default_authority"] = authority
         options["grpc.min_reconnect_backoff_ms"] = _CONNECTING
+        # gRPC repeats a call that the server has not begun, without a pause. If a server sends GOAWAY and keeps the
+        # connection, that takes a processor and 400 MB of memory each second.
+        options["grpc.enable_retries"] = 0
         self._channel = grpc.insecure_channel(target(path), options=list(options.items()))
 
     def dial(self, timeout: float) -> bool:
@@ -55,13 +69,20 @@ class SocketConnection:
         that fails when the channel is closed.
         """
         call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary("/grpc.health.v1.Health/Check")
-        try:
-            call(b"", timeout=timeout, wait_for_ready=True)
-        except grpc.RpcError as error:
-            return error.code() not in _NOT_REACHED
-        except ValueError:  # the channel was closed meanwhile
-            return False
-        return True
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                call(b"", timeout=max(deadline - time.monotonic(), 0.0), wait_for_ready=True)
+            except grpc.RpcError as error:
+                if error.code() not in _NOT_REACHED:
+                    return True
+                if error.code() is not grpc.StatusCode.UNAVAILABLE or time.monotonic() + _DIAL_PAUSE > deadline:
+                    return False
+                time.sleep(_DIAL_PAUSE)  # it has closed the connection, such as a process that restarts
+            except ValueError:  # the channel was closed meanwhile
+                return False
+            else:
+                return True
 
     def why_not(self) -> str:
         """Return why the plugin's socket cannot be reached."""

@@ -49,6 +49,15 @@ class Skip(Exception):  # noqa: N818 - it is a result of a check, not an error o
     """Raised by a check that cannot be made. The text says why."""
 
 
+class OutOfTime(Skip):
+    """Raised by a check that cannot be made, because the time of the run is over."""
+
+
+def time_is_over(budget: float) -> OutOfTime:
+    """Return what skips a check when a run has lasted for `budget` seconds."""
+    return OutOfTime(f"the {budget:.0f} seconds of the run are over; --only makes the check alone, --budget gives more")
+
+
 @frozen
 class Check(Generic[Subject]):
     """One expectation.
@@ -88,7 +97,15 @@ def check(severity: Severity, *, expected: str, clause: str) -> Callable[[Callab
 
 @frozen
 class Result:
-    """The result of one check. `actual` is what happened, in one printable line. `seconds` is the duration."""
+    """The result of one check.
+
+    Attributes:
+        name: as that of the check; so are `severity`, `done`, `expected` and `clause`.
+        verdict: how it ended.
+        actual: what happened, in one printable line.
+        seconds: the duration.
+        out_of_time: whether it was skipped because the time of the run was over.
+    """
 
     name: str
     severity: Severity
@@ -98,6 +115,7 @@ class Result:
     actual: str
     clause: str
     seconds: float
+    out_of_time: bool = False
 
     @property
     def failed(self) -> bool:
@@ -135,8 +153,9 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether no must-check failed, and at least one check was made."""
-        return self.made_any and not any(result.severity is Severity.MUST for result in self.failures)
+        """Whether at least one check was made, no must-check failed, and the time sufficed for all of these."""
+        without_result = (*self.failures, *self.out_of_time)
+        return self.made_any and not any(result.severity is Severity.MUST for result in without_result)
 
     @property
     def made_any(self) -> bool:
@@ -147,6 +166,11 @@ class Report:
     def failures(self) -> tuple[Result, ...]:
         """The results of the checks that failed."""
         return tuple(result for result in self.results if result.failed)
+
+    @property
+    def out_of_time(self) -> tuple[Result, ...]:
+        """The results of the checks for which no time was left."""
+        return tuple(result for result in self.results if result.out_of_time)
 
     def result(self, name: str) -> Result:
         """Return the result of the check with this name.

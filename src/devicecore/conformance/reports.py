@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 from cattrs import Converter
 
-from devicecore.conformance.model import MAX_ACTUAL, Check, Report, Result, Severity, Verdict, counted
+from devicecore.conformance.model import MAX_ACTUAL, Check, Report, Result, Severity, Verdict, counted, some
 from devicecore.domain.text import foreign_text
 
 WORDS = {Verdict.PASSED: "ok", Verdict.FAILED: "FAIL", Verdict.SKIPPED: "skip"}
@@ -35,6 +35,11 @@ def summary(report: Report) -> str:
     failed = f"{len(report.failures)} failed ({musts} of severity must)" if report.failures else "none failed"
     passed, skipped = counted(count_of(report, Verdict.PASSED), "check"), count_of(report, Verdict.SKIPPED)
     first = f"{report.subject}: {passed} passed, {failed}, {skipped} skipped, in {report.seconds:.1f} seconds"
+    late = [result.name for result in report.out_of_time if result.severity is Severity.MUST]
+    if late:
+        number = counted(len(late), "check")
+        open_ = f"no time was left for {number} of severity must, so this run has not passed: {some(late)}"
+        first = f"{first}; {open_}"
     nothing = () if report.made_any else ("no check was made, so this run has failed",)
     return "; ".join([first, *report.notes, *nothing])
 

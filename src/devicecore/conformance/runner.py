@@ -5,9 +5,14 @@ Law: every check has a result, and a check that aborts the run names the reason 
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
-from devicecore.conformance.model import MAX_ACTUAL, Abort, Check, Failure, Result, Skip, Subject, Verdict
+from devicecore.conformance.model import MAX_ACTUAL, Abort, Check, Failure, OutOfTime, Result, Skip, Subject, Verdict
 from devicecore.domain.text import foreign_text
+from devicecore.testing.process import PluginProcessError
+
+IMPOSSIBLE = (OSError, PluginProcessError)
+"""What is raised if a check cannot be made, such as the error of a directory that the subject has deleted."""
 
 
 def run_checks(
@@ -34,23 +39,30 @@ def run_checks(
         if not_made:
             results.append(_result(check, Verdict.SKIPPED, not_made, 0.0))
             continue
-        began = time.monotonic()
+        began, is_late = time.monotonic(), False
         try:
             verdict, actual = Verdict.PASSED, check.look(subject)
         except Skip as skip:
-            verdict, actual = Verdict.SKIPPED, str(skip)
+            verdict, actual, is_late = Verdict.SKIPPED, str(skip), isinstance(skip, OutOfTime)
         except Failure as failure:
             verdict, actual = Verdict.FAILED, str(failure)
             if isinstance(failure, Abort):
                 not_made = f"not made, because {check.name} failed"
-            else:
+        except IMPOSSIBLE as error:
+            verdict, actual = Verdict.SKIPPED, f"the check could not be made: {error}"
+        if verdict is Verdict.FAILED and not not_made:
+            with suppress(*IMPOSSIBLE):  # the next check says so
                 after_failure()
-        results.append(_result(check, verdict, actual, time.monotonic() - began))
+        results.append(_result(check, verdict, actual, time.monotonic() - began, out_of_time=is_late))
         on_result(results[-1])
     return tuple(results), not_made
 
 
-def _result(check: Check[Subject], verdict: Verdict, actual: str, seconds: float) -> Result:
+def _result(
+    check: Check[Subject], verdict: Verdict, actual: str, seconds: float, *, out_of_time: bool = False
+) -> Result:
     lines = " | ".join(line.strip() for line in actual.splitlines() if line.strip())
     text = foreign_text(lines, MAX_ACTUAL)
-    return Result(check.name, check.severity, verdict, check.done, check.expected, text, check.clause, seconds)
+    return Result(
+        check.name, check.severity, verdict, check.done, check.expected, text, check.clause, seconds, out_of_time
+    )

@@ -1,28 +1,78 @@
 """A temporary directory in which unix sockets can be bound.
 
-Law: the path is short enough for a socket in it, and nobody but its owner can open the directory.
+Laws: the path is short enough for a socket in it, and nobody but its owner can open the directory. At the end
+nothing of it is left, whatever was made in it.
 """
 
+import errno
 import os
 import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 _SHORT_ROOT = "/tmp"  # noqa: S108 - the directory itself is made by mkdtemp, for its owner alone
 _MAX_ROOT_LENGTH = 40  # bytes; leaves more than 60 of the 107 bytes of a socket's path for names in the directory
+_REMOVING = 60.0  # seconds to remove a tree in which another process makes new files
 
 
-def short_directory() -> "tempfile.TemporaryDirectory[str]":
-    """Make a temporary directory with a short path, which is removed when its context ends.
+@contextmanager
+def short_directory() -> Iterator[str]:
+    """Make a temporary directory with a short path, which is removed when the context ends.
 
     The path of a unix socket may have 107 bytes. If the path of the usual directory for temporary files is long, `/tmp`
     is used instead.
     """
-    return tempfile.TemporaryDirectory(prefix="dc-", dir=_root())
+    path = new_short_directory()
+    try:
+        yield str(path)
+    finally:
+        remove_tree(path)
 
 
 def new_short_directory() -> Path:
     """Make a directory with a short path, which the caller removes."""
     return Path(tempfile.mkdtemp(prefix="dc-", dir=_root()))
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a directory with everything in it, or the file or link that lies in its place. Nothing is no error.
+
+    `shutil.rmtree` fails at a link, at a thousand nested directories, and at a directory without permissions. Here
+    each level is moved up before its parent is removed, so no path becomes long and no function calls itself.
+
+    Raises:
+        OSError: something in it cannot be removed, or another process has made new files in it for a minute.
+    """
+    deadline = time.monotonic() + _REMOVING
+    new_names = (path / f".{uuid.uuid4()}-{number}" for number in count())
+    while path.is_dir() and not path.is_symlink():
+        try:
+            for entry in _entries(path):
+                if entry.is_dir(follow_symlinks=False):
+                    for inner in _entries(entry.path):
+                        if inner.is_dir(follow_symlinks=False):
+                            Path(inner.path).chmod(0o700)  # else its owner may not move it
+                            Path(inner.path).rename(next(new_names))
+                        else:
+                            Path(inner.path).unlink(missing_ok=True)
+                    Path(entry.path).rmdir()
+                else:
+                    Path(entry.path).unlink(missing_ok=True)
+            path.rmdir()
+        except OSError as error:  # another process has removed or made something meanwhile
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY) or time.monotonic() > deadline:
+                raise
+    path.unlink(missing_ok=True)
+
+
+def _entries(path: str | Path) -> "list[os.DirEntry[str]]":
+    Path(path).chmod(0o700)
+    with os.scandir(path) as entries:
+        return list(entries)
 
 
 def _root() -> str | None:

@@ -32,7 +32,9 @@ DRIVER_VARIABLES: Mapping[str, str] = {
 """Environment variables of a DRA driver; the last three are those of the Go drivers that follow the example driver."""
 
 _LINES_KEPT = 1000
+_MAX_KEPT = 1_000_000  # characters of all lines that are kept
 _LINES_SHOWN = 15
+_MAX_SHOWN = 20_000  # characters of them
 _MAX_LINE = 65_536  # bytes; a longer line is kept in parts
 _LAST_OUTPUT = 1.0  # seconds to read what the process has printed last, if a daemon of it keeps the pipe open
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -110,7 +112,7 @@ class PluginProcess(StopsAtExit):
         environment: additional environment variables.
         cwd: the working directory of the process.
         keep_open: numbers of file descriptors that the process inherits, as the same numbers.
-        changed: called from another thread after each line of output and when the process has ended.
+        changed: called from another thread after new output and when the process has ended.
 
     Raises:
         CannotRunError: the program does not exist or may not be run.
@@ -132,7 +134,8 @@ class PluginProcess(StopsAtExit):
         texts = {"{dir}": where, "{socket}": socket, **placeholders}
         self.command: tuple[str, ...] = tuple(with_texts(os.fspath(word), texts) for word in command)
         self._changed = changed
-        self._lines: deque[str] = deque(maxlen=_LINES_KEPT)
+        self._lines: deque[str] = deque()
+        self._kept = 0
         self._changes = threading.Condition()
         self._ended = threading.Event()
         self._expected_to_end = False
@@ -174,15 +177,15 @@ class PluginProcess(StopsAtExit):
 
     @property
     def output(self) -> str:
-        """The last 1,000 lines that the process printed on standard output and standard error."""
+        """The last 1,000 lines, or the last megabyte, that the process printed on standard output and error."""
         with self._changes:
             return "\n".join(self._lines)
 
     @property
     def last_output(self) -> str:
-        """The last 15 lines of `output`."""
+        """The last 15 lines of `output`; of very long lines only the end."""
         with self._changes:
-            return "\n".join(tuple(self._lines)[-_LINES_SHOWN:])
+            return "\n".join(tuple(self._lines)[-_LINES_SHOWN:])[-_MAX_SHOWN:]
 
     @property
     def failure(self) -> ExitedEarlyError | None:
@@ -272,12 +275,25 @@ class PluginProcess(StopsAtExit):
             thread.join(_LAST_OUTPUT)
 
     def _read(self, pipe: IO[bytes]) -> None:
+        """Read what there is at once, because a process that prints without end must not wake others for each line."""
+        rest = b""
         with pipe:
-            while line := pipe.readline(_MAX_LINE):
-                with self._changes:
-                    self._lines.append(line.decode(errors="replace").rstrip("\r\n"))
-                    self._changes.notify_all()
-                self._changed()
+            while data := os.read(pipe.fileno(), _MAX_LINE):
+                *lines, rest = (rest + data).split(b"\n")
+                if len(rest) >= _MAX_LINE:
+                    lines, rest = [*lines, rest], b""
+                self._keep(lines)
+        self._keep([rest] if rest else [])
+
+    def _keep(self, lines: Sequence[bytes]) -> None:
+        with self._changes:
+            for line in lines[-_LINES_KEPT:]:
+                self._lines.append(line.decode(errors="replace").rstrip("\r"))
+                self._kept += len(self._lines[-1])
+            while len(self._lines) > _LINES_KEPT or self._kept > _MAX_KEPT:
+                self._kept -= len(self._lines.popleft())
+            self._changes.notify_all()
+        self._changed()
 
     def _watch(self) -> None:
         self._process.wait()

@@ -26,7 +26,11 @@ from devicecore.system.grpc_settings import target
 from devicecore.system.sockets import MAX_SOCKET_PATH, OwnedSocket
 from devicecore.wire import deviceplugin
 
-_MAX_LISTS = 8  # kept of one stream; a list may have megabytes
+_MAX_LISTS = 8  # kept of one stream
+_MAX_LIST_BYTES = 16 * 1024 * 1024  # of the lists that are kept of one stream; in memory they take ten times that
+_MAX_REGISTRATIONS = 10_000  # that are noted
+_MAX_CONNECTIONS = 50  # at once
+_MAX_TEXT = 2_000  # characters of each text of a later registration
 _MAX_NAMES = 100  # kept of resources and methods that a plugin makes up
 _HANDLERS = 16
 
@@ -68,7 +72,8 @@ class PluginConnection(SocketConnection):
         """Bytes of the largest list."""
         self.ended: str = ""
         """Why the stream of lists has ended; empty while it is open."""
-        self._lists: deque[deviceplugin.ListAndWatchResponse] = deque(maxlen=_MAX_LISTS)
+        self._lists: deque[deviceplugin.ListAndWatchResponse] = deque()
+        self._sizes: deque[int] = deque()
         self._wake = wake
         self._stream: Any = None
         self._reader: threading.Thread | None = None
@@ -85,7 +90,7 @@ class PluginConnection(SocketConnection):
         return self._lists[-1]
 
     def lists_after(self, number: int) -> list[deviceplugin.ListAndWatchResponse]:
-        """Return the lists after the first `number`, at most the last eight."""
+        """Return the lists after the first `number`, at most the last eight, and fewer if they are very long."""
         lists = list(self._lists)
         return lists[len(lists) - min(len(lists), self.list_count - number) :]
 
@@ -120,15 +125,23 @@ class PluginConnection(SocketConnection):
         ended = "the plugin ended it"
         try:
             for message in self._stream:
-                self._lists.append(message)
+                self._keep(message)
                 self.first_list_at = self.first_list_at or time.monotonic()
-                self.largest_list = max(self.largest_list, message.ByteSize())
                 self.list_count += 1
                 self._wake()
         except grpc.RpcError as error:
             ended = f"{error.code().name}: {foreign_text(error.details() or '')}"
         self.ended = ended
         self._wake()
+
+    def _keep(self, message: deviceplugin.ListAndWatchResponse) -> None:
+        size = message.ByteSize()
+        self.largest_list = max(self.largest_list, size)
+        self._lists.append(message)
+        self._sizes.append(size)
+        while len(self._lists) > 1 and (len(self._lists) > _MAX_LISTS or sum(self._sizes) > _MAX_LIST_BYTES):
+            self._lists.popleft()
+            self._sizes.popleft()
 
 
 @define
@@ -141,7 +154,8 @@ class BareKubelet:
         dial_timeout: seconds for a connection to a plugin and for every answer to it.
         resource: the resource under test; if empty, the first that registers.
         refusal: if not empty, every registration is refused with this text.
-        registrations: all registrations of the resource under test.
+        registrations: all registrations of the resource under test, up to 10,000. Of very many, only the last have a
+            connection, and their texts are cut.
         others: other resources that have registered.
         unknown_methods: methods that were called and that do not belong to this API.
     """
@@ -171,8 +185,9 @@ class BareKubelet:
     def connection(self) -> PluginConnection | None:
         """The connection to the instance that registered last; None if it is closed."""
         for registration in reversed(self.registrations):
-            if registration.answered and registration.connection is not None:
-                return registration.connection if not registration.connection.ended else None
+            connection = registration.connection
+            if registration.answered and connection is not None:
+                return connection if not connection.ended else None
         return None
 
     @property
@@ -205,19 +220,29 @@ class BareKubelet:
         if self._server is not None:
             self._server.stop(None).wait()
             self._server = None
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Cut every connection."""
         for registration in self.registrations:
-            if registration.connection is not None:
-                registration.connection.close()
+            connection = registration.connection
+            if connection is not None:
+                connection.close()
 
     def wipe(self) -> None:
         """Delete all sockets including kubelet.sock, as a kubelet does when it starts."""
-        for entry in tuple(self.directory.iterdir()):
-            if entry.is_socket():
-                entry.unlink(missing_ok=True)
+        for path in self._sockets():
+            path.unlink(missing_ok=True)
 
     def plugin_sockets(self) -> list[Path]:
         """Return the paths of all sockets in the directory except the kubelet's."""
-        return [entry for entry in self.directory.iterdir() if entry.is_socket() and entry != self.socket]
+        return [path for path in self._sockets() if path != self.socket]
+
+    def _sockets(self) -> list[Path]:
+        """All sockets in the directory; none if the plugin has removed it or put a link in its place."""
+        if self.directory.is_symlink() or not self.directory.is_dir():
+            return []
+        return [path for path in self.directory.iterdir() if path.is_socket()]
 
     def _note_unknown(self, method: str) -> None:
         if len(self.unknown_methods) < _MAX_NAMES:
@@ -227,7 +252,7 @@ class BareKubelet:
         registration = Registration(request, time.monotonic())
         if not self._note(registration):
             return deviceplugin.Empty()
-        registration.stage, registration.problem = self._judge(registration)
+        self._decide(registration)
         if registration.problem:
             self.wake()
             context.abort(grpc.StatusCode.UNKNOWN, registration.problem)
@@ -251,8 +276,21 @@ class BareKubelet:
                 if len(self.others) < _MAX_NAMES:
                     self.others.add(foreign_text(resource))
                 return False
+            if len(self.registrations) >= _MAX_REGISTRATIONS:
+                return False
             self.registrations.append(registration)
+            old = self.registrations[-_MAX_CONNECTIONS - 1] if len(self.registrations) > _MAX_CONNECTIONS else None
+        if old is not None and old.connection is not None:
+            old.connection.close()
+            old.connection = None
         return True
+
+    def _decide(self, registration: Registration) -> None:
+        """Note whether a kubelet refuses the plugin, and keep no long texts of later registrations."""
+        registration.stage, problem = self._judge(registration)
+        registration.problem = foreign_text(problem)
+        if registration is not self.registrations[0]:
+            registration.request = _shortened(registration.request)
 
     def _judge(self, registration: Registration) -> tuple[str, str]:
         """Connect to the plugin; return the stage and the problem if a kubelet refuses it, else two empty texts."""
@@ -303,6 +341,16 @@ def path_problem(path: str) -> str:
     if length > MAX_SOCKET_PATH:
         return f"its path has {length} bytes; a unix socket can have {MAX_SOCKET_PATH}"
     return ""
+
+
+def _shortened(request: deviceplugin.RegisterRequest) -> deviceplugin.RegisterRequest:
+    """Return the request with texts of bounded length, because it is kept."""
+    return deviceplugin.RegisterRequest(
+        version=request.version[:_MAX_TEXT],
+        endpoint=request.endpoint[:_MAX_TEXT],
+        resource_name=request.resource_name[:_MAX_TEXT],
+        options=request.options,
+    )
 
 
 class _Methods(grpc.GenericRpcHandler):

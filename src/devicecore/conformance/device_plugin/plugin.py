@@ -1,12 +1,14 @@
 """The plugin under test, and everything that a check may do to it.
 
-Law: a check finds the plugin registered, even if the check before it has ended the plugin. If the plugin cannot be
-brought back, the check is skipped.
+Laws: a check finds the plugin registered, even if the check before it has ended the plugin. If the plugin cannot be
+brought back, the check is skipped. When the time of the run is over, no check waits any longer.
 """
 
+import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from attrs import frozen
@@ -19,9 +21,9 @@ from devicecore.conformance.device_plugin.kubelet import (
     Registration,
     allocate_request,
 )
-from devicecore.conformance.model import Failure, Skip, counted
+from devicecore.conformance.model import Failure, OutOfTime, Skip, counted, time_is_over
 from devicecore.system.sockets import socket_identity
-from devicecore.testing.process import PluginProcess, PluginProcessError
+from devicecore.testing.process import PluginProcess, PluginProcessError, StillRunningError
 from devicecore.wire import deviceplugin
 
 T = TypeVar("T")
@@ -33,6 +35,9 @@ _MAX_EXITS = 3  # during one wait
 _AFTER_NO_RETURN = 5.0  # seconds to return, for a plugin that has failed to return before
 _RETURN_FACTOR = 1.3  # times the plugin's slowest return so far
 _NAME_INTERVAL = 1.1  # seconds between two starts, for plugins with the second of their start in the socket's name
+_MAX_ANSWERS = 16 * 1024 * 1024  # bytes of all answers for single devices, which are compared
+_GRACE = 1.0  # seconds from SIGTERM to SIGKILL, except in the check of SIGTERM
+_SHORTEST_CALL = 0.1  # seconds
 _CLOCK_STEP = 50_000_000  # nanoseconds by which a file's time may be behind the clock
 
 
@@ -54,6 +59,9 @@ class Settings:
         restart: whether a plugin that exits is started again, as Kubernetes does.
         provoke_health: a shell command that changes the health of a device.
         undo_health: a shell command that undoes it.
+        owns_children: whether all processes that become children of this one belong to the plugin, because the program
+            starts no others. Then daemons that have dropped the plugin's environment are ended, too.
+        budget: for everything after the first registration. Checks for which no time is left are skipped.
     """
 
     resource: str = ""
@@ -68,6 +76,8 @@ class Settings:
     restart: bool = True
     provoke_health: str = ""
     undo_health: str = ""
+    owns_children: bool = False
+    budget: float = 300.0
 
 
 @frozen
@@ -93,6 +103,7 @@ class PluginUnderTest:
         start: starts the plugin's process; None if the user starts it.
         settings: how it is tested.
         changed: notified after every event.
+        end_rest: ends processes of the plugin that have left its session.
     """
 
     def __init__(
@@ -101,6 +112,7 @@ class PluginUnderTest:
         start: Callable[[], PluginProcess] | None,
         settings: Settings,
         changed: threading.Condition,
+        end_rest: Callable[[], None] = lambda: None,
     ) -> None:
         self.kubelet = kubelet
         self.settings = settings
@@ -115,7 +127,12 @@ class PluginUnderTest:
         """The devices before any change of health was provoked; None if there was no list."""
         self._start = start
         self._changed = changed
-        self._singles: dict[str, deviceplugin.ContainerAllocateResponse] = {}
+        self._end_rest = end_rest
+        self._deadline = math.inf
+        self._is_lost = False
+        self._singles: dict[str, bytes] = {}
+        self._looked_into: deviceplugin.ListAndWatchResponse | None = None
+        self._healthy: list[str] = []
         self._absence: Absence | None = None
         self._waited_for: PluginConnection | None = None
         self._waited_for_first = False
@@ -170,7 +187,13 @@ class PluginUnderTest:
                 self.process.wait()
                 if self._has_exited():
                     self._note_exit()
-            self.process.stop(grace=1.0)
+            self.process.terminate()
+            self.process.resume()
+            with suppress(StillRunningError):
+                self.process.wait(_GRACE)
+            self.process.kill()
+            self._end_rest()  # before `stop`, which waits until no daemon has the pipe of its output
+            self.process.stop(grace=0.0)
 
     def kill_and_start(self) -> None:
         """Kill the process, so that its socket stays, and start it again in another second of the clock."""
@@ -190,6 +213,9 @@ class PluginUnderTest:
 
         If the process ends by itself, it is started again, unless the settings forbid it. The wait ends early if the
         process stays ended, because nothing can happen then.
+
+        Raises:
+            OutOfTime: no time is left for the run.
         """
         deadline = time.monotonic() + timeout
         exits = 0
@@ -200,8 +226,9 @@ class PluginUnderTest:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return None
+                self.require_time()
                 if not self._has_exited():
-                    self._changed.wait(left)
+                    self._changed.wait(min(left, self._deadline - time.monotonic()))
                     continue
             exits += 1
             if not self._note_exit() or exits > _MAX_EXITS:
@@ -215,7 +242,17 @@ class PluginUnderTest:
 
     def wait_for_exit(self) -> None:
         """Let a process that is about to end do so, to tell an exit from a lost connection."""
-        self.pause(_EXIT_PAUSE)
+        with suppress(OutOfTime):  # the next check says so
+            self.pause(_EXIT_PAUSE)
+
+    def require_time(self) -> None:
+        """Do nothing if time is left for the run.
+
+        Raises:
+            OutOfTime: none is left.
+        """
+        if time.monotonic() >= self._deadline:
+            raise time_is_over(self.settings.budget)
 
     def _has_exited(self) -> bool:
         return self.process is not None and self.process.failure is not None
@@ -251,6 +288,7 @@ class PluginUnderTest:
             if registrations:
                 first = registrations[0]
                 self.wait(lambda: first.problem or first.answered, 4 * self.settings.timeout)
+            self._deadline = time.monotonic() + self.settings.budget
 
     def wait_registered(self, number: int, timeout: float) -> PluginConnection | None:
         """Wait for a successful registration with a list of devices after the first `number` registrations.
@@ -276,6 +314,7 @@ class PluginUnderTest:
         self.wait_for_first()
         connection = self.kubelet.connection
         if connection is not None and not self._has_exited():  # gRPC does not always notice the end of the process
+            self._is_lost = False
             return connection
         if not any(registration.answered for registration in self.kubelet.registrations):
             reason = "the plugin did not register successfully"
@@ -287,8 +326,11 @@ class PluginUnderTest:
         """Restart the kubelet with an empty directory, and the plugin's process; return the new connection.
 
         Raises:
-            Skip: the plugin did not register again.
+            Skip: the plugin did not register again, or has not done so after the last such restart.
         """
+        reason = "the plugin is not registered any more and did not register again"
+        if self._is_lost:
+            raise Skip(reason)
         self.stop()
         number = len(self.kubelet.registrations)
         self.kubelet.leave()
@@ -296,8 +338,8 @@ class PluginUnderTest:
         self.kubelet.serve()
         self.start()
         connection = self.wait_registered(number, self.settings.returning)
+        self._is_lost = connection is None
         if connection is None:
-            reason = "the plugin is not registered any more and did not register again"
             raise Skip(reason)
         return connection
 
@@ -386,7 +428,7 @@ class PluginUnderTest:
         connection = self.require_list()
         if not self._waited_for_healthy:  # once, because some plugins never have a healthy device
             self._waited_for_healthy = True
-            self.wait(lambda: _healthy(connection.last_list.devices), self.settings.timeout)
+            self.wait(lambda: self._healthy_ids(connection), self.settings.timeout)
         devices = tuple(connection.last_list.devices)
         self.first_devices = self.first_devices or devices
         return devices
@@ -398,12 +440,20 @@ class PluginUnderTest:
         Raises:
             Skip: there is none.
         """
-        ids = _healthy(self.devices)
+        ids = self._healthy_ids(self.require_list()) if self.devices else []
         if not ids:
             reason = "the plugin lists no healthy device"
             raise Skip(reason)
         step = -(-len(ids) // _MAX_SINGLE_DEVICES)
         return ids[::step]
+
+    def _healthy_ids(self, connection: PluginConnection) -> list[str]:
+        """Return the ids of the healthy devices in the last list, in which it looks once."""
+        last = connection.last_list
+        if last is not self._looked_into:
+            self._looked_into = last
+            self._healthy = sorted({device.ID for device in last.devices if device.health == "Healthy"})
+        return self._healthy
 
     def two_devices(self) -> tuple[str, str]:
         """Return two healthy devices.
@@ -425,14 +475,13 @@ class PluginUnderTest:
         Raises:
             CallFailedError: the plugin answered with an error or not in time.
         """
-        response = self.connected().call(rpc.ALLOCATE, allocate_request(containers), self.settings.timeout)
-        return list(response.container_responses)
+        return list(self.call(rpc.ALLOCATE, allocate_request(containers)).container_responses)
 
     def alone(self, device: str) -> deviceplugin.ContainerAllocateResponse:
         """Return the answer for a container with only this device; the plugin is asked once.
 
         Raises:
-            Skip: the plugin did not allocate it, which is the subject of another check.
+            Skip: the plugin did not allocate it, which is the subject of another check, or all answers are too large.
         """
         if device not in self._singles:
             try:
@@ -442,8 +491,12 @@ class PluginUnderTest:
             if not answers:
                 reason = f"Allocate of {device} was answered for no container"
                 raise Skip(reason)
-            self._singles[device] = answers[0]
-        return self._singles[device]
+            self._singles[device] = answers[0].SerializeToString()  # as a message it may take much more memory
+            if sum(map(len, self._singles.values())) > _MAX_ANSWERS:
+                self._singles.clear()
+                reason = f"the answers to Allocate for single devices have more than {_MAX_ANSWERS} bytes together"
+                raise Skip(reason)
+        return deviceplugin.ContainerAllocateResponse.FromString(self._singles[device])
 
     def call(self, method: rpc.Method[rpc.Request, rpc.Response], request: rpc.Request) -> rpc.Response:
         """Call any method.
@@ -451,7 +504,15 @@ class PluginUnderTest:
         Raises:
             CallFailedError: the plugin answered with an error or not in time.
         """
-        return self.connected().call(method, request, self.settings.timeout)
+        connection = self.connected()
+        self.require_time()
+        limit = min(self.settings.timeout, max(self._deadline - time.monotonic(), _SHORTEST_CALL))
+        try:
+            return connection.call(method, request, limit)
+        except CallFailedError as error:
+            if error.code == "DEADLINE_EXCEEDED" and limit < self.settings.timeout:
+                raise time_is_over(self.settings.budget) from None
+            raise
 
     # --- provocations -------------------------------------------------------------------------------------------------
 
@@ -551,10 +612,6 @@ class PluginUnderTest:
         """Wait until the stream of lists has been open long enough to be believed to stay open."""
         left = connection.opened + _STREAM_STAYS - time.monotonic()
         self.wait(lambda: connection.ended, max(left, 0.0))
-
-
-def _healthy(devices: Iterable[deviceplugin.Device]) -> list[str]:
-    return sorted({device.ID for device in devices if device.health == "Healthy"})
 
 
 def health_of(devices: Sequence[deviceplugin.Device]) -> Mapping[str, str]:

@@ -1,13 +1,14 @@
 """Runs the checks over a device plugin.
 
-Law: after a run, the plugin's process has ended and its directory has no lock and no kubelet.sock of the run.
+Law: after a run, no process of the plugin runs, and its directory has no lock and no kubelet.sock of the run. That is
+also so if the run is interrupted, even while it ends.
 """
 
 import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 from devicecore.adapters.grpc_unix.directory import SocketDirectory
@@ -15,7 +16,8 @@ from devicecore.conformance.device_plugin.checks import CHECKS
 from devicecore.conformance.device_plugin.kubelet import BareKubelet
 from devicecore.conformance.device_plugin.plugin import PluginUnderTest, Settings
 from devicecore.conformance.device_plugin.watcher import WatchingKubelet
-from devicecore.conformance.model import Check, Report, Result, counted
+from devicecore.conformance.model import Check, Report, Result, counted, some
+from devicecore.conformance.processes import adopted, end_all, new_marker, orphans_come_here
 from devicecore.conformance.runner import run_checks
 from devicecore.domain.text import foreign_text
 from devicecore.system.temporary import short_directory
@@ -55,6 +57,7 @@ def run(
     began = time.monotonic()
     place = short_directory() if directory is None else nullcontext(directory)
     with (
+        orphans_come_here(),
         place as path,
         _claimed(Path(path).absolute(), allow_shared=allow_shared_directory, wipe=not registry) as claimed,
         _running(command, claimed, settings or Settings(), registry=registry, on_ready=on_ready) as plugin,
@@ -85,25 +88,31 @@ def _running(
 ) -> Iterator[PluginUnderTest]:
     """Serve the kubelet's side and run the plugin. At the end neither is left, nor any of their sockets."""
     changed = threading.Condition()
+    marker = new_marker()
+    others = adopted() if settings.owns_children else None
 
     def wake() -> None:
         with changed:
             changed.notify_all()
 
     def start() -> PluginProcess:
-        return PluginProcess(command or (), directory, changed=wake)
+        name, _, value = marker.partition("=")
+        return PluginProcess(command or (), directory, environment={name: value}, changed=wake)
+
+    def end_rest() -> None:
+        end_all(marker)
 
     kubelet = (WatchingKubelet if registry else BareKubelet)(directory, wake, settings.timeout, settings.resource)
-    plugin = PluginUnderTest(kubelet, start if command else None, settings, changed)
-    try:
+    plugin = PluginUnderTest(kubelet, start if command else None, settings, changed, end_rest)
+    with ExitStack() as stack:  # each part of the end is made, even if the one before was interrupted
+        stack.callback(kubelet.wipe)
+        stack.callback(kubelet.leave)
+        stack.callback(end_all, marker, but_not=others)
+        stack.callback(plugin.stop)
         kubelet.serve()
         on_ready(directory)
         plugin.start()
         yield plugin
-    finally:
-        plugin.stop()
-        kubelet.leave()
-        kubelet.wipe()
 
 
 def _report(plugin: PluginUnderTest, results: tuple[Result, ...], not_made: str, seconds: float) -> Report:
@@ -114,7 +123,7 @@ def _report(plugin: PluginUnderTest, results: tuple[Result, ...], not_made: str,
     version = next((foreign_text(each.request.version) for each in kubelet.registrations), "")
     notes = []
     if others:
-        notes.append(f"not tested (name one with --resource): {', '.join(others)}")
+        notes.append(f"not tested (name one with --resource): {some(others)}")
     if plugin.settings.provoke_health and not plugin.settings.undo_health:
         notes.append("the provoked change of health was not undone (no --undo-health)")
     return Report(

@@ -13,7 +13,7 @@ from attrs import define, field
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.watcher import sockets_below
-from devicecore.conformance.connection import CallFailedError
+from devicecore.conformance.connection import CallFailedError, is_reachable
 from devicecore.conformance.device_plugin.kubelet import (
     BareKubelet,
     PluginConnection,
@@ -21,11 +21,12 @@ from devicecore.conformance.device_plugin.kubelet import (
     path_problem,
 )
 from devicecore.domain.text import foreign_text
-from devicecore.system.sockets import SocketIdentity, socket_identity
+from devicecore.system.sockets import SocketIdentity
 from devicecore.wire import deviceplugin, pluginregistration
 
 _POLL_INTERVAL = 0.05  # seconds
 _MAX_CALLS = 8  # at once
+_DIAL = 0.5  # seconds
 _MAX_PROBLEMS = 20  # kept
 
 
@@ -65,9 +66,7 @@ class WatchingKubelet(BareKubelet):
     def leave(self) -> None:
         """Stop looking and cut every connection. A second call does nothing."""
         self._stopped.set()
-        for registration in self.registrations:
-            if registration.connection is not None:
-                registration.connection.close()
+        self.hang_up()
         if self._watcher is not None:
             self._watcher.join()
             self._watcher = None
@@ -93,16 +92,16 @@ class WatchingKubelet(BareKubelet):
         with ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="conformance") as pool:
             while not stopped.wait(_POLL_INTERVAL):
                 for path, identity in sockets_below(self.directory, {}, allow_shared=True):
-                    if self._seen.get(path) != identity:
+                    if self._seen.get(path) != identity and is_reachable(path):
                         self._seen[path] = identity
-                        pool.submit(self._ask, path, stopped)
+                        pool.submit(self._ask, path)
 
-    def _ask(self, path: str, stopped: threading.Event) -> None:
+    def _ask(self, path: str) -> None:
         connection = PluginConnection(path, self.wake)
         try:
-            while not connection.dial(0.5):
-                if stopped.is_set() or self._seen.get(path) != socket_identity(path):
-                    return  # no process has listened on it
+            if not connection.dial(_DIAL):
+                self._seen.pop(path, None)  # it is tried again after the others
+                return
             info = connection.call(rpc.GET_INFO, pluginregistration.InfoRequest(), self.dial_timeout)
             if info.type == rpc.DEVICE_PLUGIN_TYPE:
                 self._found(connection, info)
@@ -129,7 +128,7 @@ class WatchingKubelet(BareKubelet):
         registration = Registration(request, time.monotonic())
         tested = self._note(registration)
         if tested:
-            registration.stage, registration.problem = self._judge(registration)
+            self._decide(registration)
         status = pluginregistration.RegistrationStatus(
             plugin_registered=not registration.problem, error=registration.problem
         )

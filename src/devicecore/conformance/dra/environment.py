@@ -6,7 +6,6 @@ there are deleted.
 
 import os
 import secrets
-import shutil
 import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
@@ -15,8 +14,9 @@ from typing import Self
 
 from devicecore.adapters.node_sources.cdi import MAX_BYTES, read_cdi
 from devicecore.conformance.dra.settings import DriverTestSettings
+from devicecore.conformance.processes import adopted, new_marker
 from devicecore.system.files import read_file
-from devicecore.system.temporary import short_directory
+from devicecore.system.temporary import remove_tree, short_directory
 from devicecore.testing.api_server import LocalApiServer
 from devicecore.testing.api_server.versions import RESOURCE_VERSIONS
 from devicecore.testing.process import DRIVER_VARIABLES, POD_UID, with_texts
@@ -43,8 +43,10 @@ class Environment:
         self.node: str = settings.node
         seed = secrets.randbits(64) if settings.seed is None else settings.seed
         self.api: LocalApiServer = LocalApiServer(seed=seed, resource_versions=RESOURCE_VERSIONS)
-        self.marker: str = f"DEVICECORE_CONFORMANCE={uuid.uuid4()}"
+        self.marker: str = new_marker()
         """An environment variable of each process of the driver, by which its processes are found."""
+        self.others: frozenset[int] | None = frozenset(adopted()) if settings.owns_children else None
+        """The children of this process that are not of the driver; None if there may be more of them later."""
         self._settings = settings
         self._kept: dict[Path, frozenset[str]] = {}
         self._cleanup = ExitStack()
@@ -168,10 +170,7 @@ def _empty(directory: Path, *, keep: frozenset[str]) -> None:
     for entry in directory.iterdir():
         if entry.name in keep:
             continue
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink(missing_ok=True)
+        remove_tree(entry)
 
 
 def _node(name: str) -> dict[str, object]:

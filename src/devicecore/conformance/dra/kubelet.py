@@ -8,6 +8,7 @@ import os
 import stat
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +19,7 @@ from attrs import define, field
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.dra import calls
 from devicecore.adapters.grpc_unix.watcher import GET_INFO_TIMEOUT, NOTIFY_TIMEOUT, sockets_below
-from devicecore.conformance.connection import CallFailedError, SocketConnection
+from devicecore.conformance.connection import CallFailedError, SocketConnection, is_reachable
 from devicecore.conformance.model import some
 from devicecore.domain.dra.drivers import choose_service
 from devicecore.domain.dra.model import ClaimRef
@@ -174,6 +175,7 @@ class DriverKubelet:
         """Every socket that was found since the start, in the order in which they were found."""
         self.history: list[DriverInstance] = []
         """The same, of all runs of this kubelet."""
+        self._not_reached: deque[DriverInstance] = deque()
         self._stopped = threading.Event()
         self._watcher: threading.Thread | None = None
 
@@ -192,6 +194,7 @@ class DriverKubelet:
         for instance in self.instances:
             instance.close()
         self.instances = []
+        self._not_reached.clear()
 
     def hang_up(self) -> None:
         """End all calls, and make no more."""
@@ -226,13 +229,20 @@ class DriverKubelet:
                         instance = DriverInstance(path, identity, time.monotonic())
                         self.instances.append(instance)
                         self.history.append(instance)
+                        self._not_reached.append(instance)
+                for _ in range(len(self._not_reached)):  # a socket without a listener must not hold a thread
+                    instance = self._not_reached.popleft()
+                    if is_reachable(instance.path):
                         pool.submit(self._register, instance, stopped)
+                    elif instance.identity == identity_of(instance.path):
+                        instance.stage, instance.problem = "dial", instance.registrar.why_not()
+                        self._not_reached.append(instance)
 
     def _register(self, instance: DriverInstance, stopped: threading.Event) -> None:
-        while not instance.registrar.dial(_DIAL):
+        if not instance.registrar.dial(_DIAL):
             instance.stage, instance.problem = "dial", instance.registrar.why_not()
-            if stopped.is_set() or instance.identity != identity_of(instance.path):
-                return
+            self._not_reached.append(instance)  # it is tried again after the others
+            return
         if instance.identity != identity_of(instance.path):
             return  # it was made anew meanwhile, and has an instance of its own
         instance.stage = instance.problem = ""

@@ -8,7 +8,7 @@ check wait any longer.
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -18,9 +18,9 @@ from devicecore.conformance.dra.container_runtime import VARIABLE as RUNTIME_VAR
 from devicecore.conformance.dra.container_runtime import RuntimeConnection
 from devicecore.conformance.dra.environment import Environment
 from devicecore.conformance.dra.kubelet import DriverInstance, DriverKubelet, identity_of, no_sockets_in
-from devicecore.conformance.dra.processes import end_all
 from devicecore.conformance.dra.settings import DriverTestSettings
-from devicecore.conformance.model import Skip, counted
+from devicecore.conformance.model import Skip, counted, time_is_over
+from devicecore.conformance.processes import end_all
 from devicecore.testing.api_server import Fault, LocalApiServer
 from devicecore.testing.process import POD_UID, PluginProcess, StillRunningError
 
@@ -179,21 +179,21 @@ class RunningDriver:
             self.kill()
 
     def stop(self) -> None:
-        """End everything: the driver first, then the kubelet."""
-        try:
+        """End everything: the driver first, then the kubelet. An interrupt leaves out none but the wait."""
+        with ExitStack() as stack:
+            stack.callback(self.kubelet.stop)
+            for runtime in self._runtimes:
+                stack.callback(runtime.close)
+            if self.process is not None:
+                stack.callback(self.process.stop, grace=0.0)
+            stack.callback(self.kill)  # before `stop`, which waits until no daemon has the pipe of its output
             if self.process is not None:
                 self.process.terminate()
                 with suppress(StillRunningError):
                     self.process.wait(CUT_GRACE if self._is_over else _LAST_GRACE)
-                self.kill()  # before `stop`, which waits until no daemon has the pipe of its output
-                self.process.stop(grace=0.0)
-        finally:
-            for runtime in self._runtimes:
-                runtime.close()
-            self.kubelet.stop()
 
     def _end_all(self) -> None:
-        end_all(self.environment.marker, with_adopted=self.settings.owns_children)
+        end_all(self.environment.marker, but_not=self.environment.others)
 
     def wait(self, look: Callable[[], T | None], timeout: float) -> T | None:
         """Wait until `look` returns something true and return that; None after `timeout` seconds.
@@ -250,12 +250,9 @@ class RunningDriver:
         """Skip the present check, because no time is left for it.
 
         Raises:
-            Skip: always.
+            OutOfTime: always.
         """
-        reason = (
-            f"the {self.settings.budget:.0f} seconds of the run are over; devicecore conformance --only makes it alone"
-        )
-        raise Skip(reason)
+        raise time_is_over(self.settings.budget)
 
     # --- its API server -----------------------------------------------------------------------------------------------
 

@@ -82,7 +82,7 @@ class Steps:
     _begun: dict[TwoParts, _Begun] = field(factory=dict)
     _over: set[str] = field(factory=set)
     _finished: set[TwoParts] = field(factory=set)
-    _problems: dict[str, str] = field(factory=dict)
+    _problems: dict[str, Skip] = field(factory=dict)
 
     def begin(self, event: Occurrence) -> None:
         """Run the first parts of the event's checks, and begin the event; do nothing if no check needs it."""
@@ -104,9 +104,9 @@ class Steps:
         try:
             event.begin(self.driver)
         except Skip as skip:
-            self._problems[event.name] = str(skip)
+            self._problems[event.name] = skip
         except OSError as error:  # such as a directory that the driver has deleted
-            self._problems[event.name] = f"it could not be done that {event.name}: {error}"
+            self._problems[event.name] = Skip(f"it could not be done that {event.name}: {error}")
 
     def finish(self, look: TwoParts) -> str:
         """Run the second part of a check; before it, the first part and the event if they have not happened yet.
@@ -137,7 +137,7 @@ class Steps:
                 if begun.ended is not None:
                     raise begun.ended
                 if problem := self._problems.get(look.event.name):
-                    raise Skip(problem)
+                    raise problem
                 next(begun.parts)
             except StopIteration as end:
                 return str(end.value)

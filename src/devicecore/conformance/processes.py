@@ -1,19 +1,25 @@
-"""The processes of a driver, found by an environment variable, even if they have left its session.
+"""The processes of a plugin or driver, found by an environment variable, even if they have left its session.
 
 Law: after `end_all` no process with that variable runs, and none is left to be waited for. If this process starts no
-others, the same is true of processes of the driver that have dropped the variable.
+others, the same is true of processes of the subject that have dropped the variable.
 """
 
 import ctypes
 import os
 import signal
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 36, 37  # of prctl(2)
 _WITHIN = 10.0  # seconds for a killed process to end
+
+
+def new_marker() -> str:
+    """Return a variable, as NAME=value, by which the processes of one run are found."""
+    return f"DEVICECORE_CONFORMANCE={uuid.uuid4()}"
 
 
 @contextmanager
@@ -68,14 +74,15 @@ def open_files(variable: str) -> int:
     return number
 
 
-def end_all(variable: str, *, with_adopted: bool = False) -> None:
+def end_all(variable: str, *, but_not: Collection[int] | None = None) -> None:
     """Kill the processes with this variable, and wait for those that are children of this process.
 
-    With `with_adopted`, the processes of `adopted` are killed, too: daemons that were started without the variable.
+    If `but_not` is given, the processes of `adopted` are killed, too, except those that it names: daemons that were
+    started without the variable.
     """
     deadline = time.monotonic() + _WITHIN
     killed: set[int] = set()
-    while pids := {*with_variable(variable), *(adopted() if with_adopted else ())}:
+    while pids := {*with_variable(variable), *(() if but_not is None else set(adopted()).difference(but_not))}:
         for pid in pids:
             killed.add(pid)
             with suppress(ProcessLookupError, PermissionError):

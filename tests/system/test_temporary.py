@@ -1,0 +1,51 @@
+"""Temporary directories are removed, whatever was made in them."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from devicecore.system.temporary import remove_tree, short_directory
+
+
+def test_a_tree_is_removed_whatever_its_depth_its_links_and_its_permissions(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").touch()
+    with short_directory() as path:
+        root = Path(path)
+        (root / "link").symlink_to(outside)
+        (root / "closed").mkdir()
+        (root / "closed" / "link").symlink_to(outside)
+        (root / "closed" / "file").touch()
+        (root / "closed").chmod(0)
+        place = os.open(root, os.O_DIRECTORY)
+        for _ in range(1500):  # more than the interpreter lets a function call itself
+            os.mkdir("d", dir_fd=place)
+            inner = os.open("d", os.O_DIRECTORY, dir_fd=place)
+            os.close(place)
+            place = inner
+        os.close(place)
+    assert not root.exists()
+    assert [entry.name for entry in outside.iterdir()] == ["kept"]
+
+
+@pytest.mark.parametrize("in_its_place", ["nothing", "a link", "a file"])
+def test_what_lies_in_place_of_the_directory_is_removed(in_its_place: str, tmp_path: Path) -> None:
+    (tmp_path / "kept").touch()
+    with short_directory() as path:
+        root = Path(path)
+        root.rmdir()
+        if in_its_place == "a link":
+            root.symlink_to(tmp_path)
+        elif in_its_place == "a file":
+            root.touch()
+    assert not os.path.lexists(root)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["kept"]
+
+
+def test_a_missing_tree_is_no_error(tmp_path: Path) -> None:
+    remove_tree(tmp_path / "missing")
+    (tmp_path / "tree" / "a" / "b").mkdir(parents=True)
+    remove_tree(tmp_path / "tree")
+    assert list(tmp_path.iterdir()) == []
