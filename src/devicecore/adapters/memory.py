@@ -15,6 +15,7 @@ from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.errors import PluginCallError, PluginStoppedError
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
 from devicecore.domain.model import ContainerKey, DeviceId, PluginId, PodUid, Receipt, resource_name
+from devicecore.domain.text import counted
 from devicecore.ports.plugin import DevicePlugin
 from devicecore.ports.transport import Listener
 from devicecore.wire.conversion import read_receipt, write_receipt
@@ -36,7 +37,7 @@ class MemoryTransport:
 
     def __repr__(self) -> str:
         plugins = len(self._connections)
-        state = "stopped" if self._listener is None else f"{plugins} plugin{'s' * (plugins != 1)}"
+        state = "stopped" if self._listener is None else counted(plugins, "plugin")
         return f"MemoryTransport({state})"
 
     def start(self, listener: Listener) -> None:

@@ -11,6 +11,7 @@ import click
 from devicecore.cli.options import extended_resource
 from devicecore.cli.plugin import END_WITHIN, log_to_stderr, place_of, place_options, plugin
 from devicecore.cli.signals import Signals
+from devicecore.domain.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,8 +82,7 @@ def directory(
     log_to_stderr()
     offered = DirectoryPlugin(resource, path, answer)
     with Signals(grace=END_WITHIN) as signals, place.serve(offered, endpoint=endpoint, registry=registry) as served:
-        count = len(offered.devices())
-        files = "1 file" if count == 1 else f"{count} files"
+        files = counted(len(offered.devices()), "file")
         try:
             os.scandir(path).close()
         except OSError as error:

@@ -24,6 +24,7 @@ from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.events import DevicesReported, Event, PluginRegistered, RegistrationRequested
 from devicecore.domain.model import Container, Device, Health, PluginId, Pod, PodUid, ResourceName, resource_name
 from devicecore.domain.node_state import NodeState
+from devicecore.domain.text import counted
 from devicecore.domain.topology import Topology
 from devicecore.manager import DeviceManager
 from devicecore.ports.plugin import DevicePlugin
@@ -304,7 +305,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
             count = sum(isinstance(event, RegistrationRequested) for event in self.events)
             calls = "no plugin has called Register"
             if count:
-                calls = f"{count} {'call' if count == 1 else 'calls'} of Register without success"
+                calls = f"{counted(count, 'call')} of Register without success"
             parts.append(f"no registered resource, {calls}, {self._where()}")
         if not self._running:
             parts.append("the kubelet is stopped")

@@ -36,6 +36,7 @@ from devicecore.domain.errors import (
 )
 from devicecore.domain.events import Event, PluginRegistered
 from devicecore.domain.model import DeviceId, PluginId, Receipt
+from devicecore.domain.text import counted
 from devicecore.ports.transport import Listener
 from devicecore.wire import deviceplugin
 from devicecore.wire.conversion import read_receipt, to_receipt
@@ -123,7 +124,7 @@ class GrpcUnixTransport:
     def __repr__(self) -> str:
         running = self._running
         plugins = 0 if running is None else running.server.plugins
-        state = "stopped" if running is None else f"{plugins} plugin{'s' * (plugins != 1)}"
+        state = "stopped" if running is None else counted(plugins, "plugin")
         return f"GrpcUnixTransport({str(self._directory.path)!r}, {state})"
 
     def start(self, listener: Listener) -> None:

@@ -23,7 +23,7 @@ from devicecore.cli.kubelet.state import (
     PodState,
 )
 from devicecore.domain.model import Container, NumaNode, PodUid, ResourceName
-from devicecore.domain.text import foreign_text
+from devicecore.domain.text import counted, foreign_text
 
 _COLOURS = ("cyan", "magenta", "yellow", "blue", "bright_green", "bright_cyan", "bright_magenta", "bright_blue")
 _MARKS = ascii_letters + digits
@@ -291,8 +291,7 @@ class _Drawing:
         if self.state.sink_problem:
             yield Text(f"the node's status is not published: {foreign_text(self.state.sink_problem)}", style="red")
         if self.state.problems:
-            count = len(self.state.problems)
-            yield Text(f"{count} manifest{'s' * (count > 1)} cannot be used", style="bold red")
+            yield Text(f"{counted(len(self.state.problems), 'manifest')} cannot be used", style="bold red")
         for problem in self.state.problems:
             yield Text(foreign_text(str(problem)), style="red")
 
