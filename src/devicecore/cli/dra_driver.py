@@ -227,7 +227,7 @@ class _Offered:
 
 def _from_manifests(directory: str) -> "tuple[ClaimSource, Publish]":
     """Read claims from manifests, and publish nothing."""
-    from devicecore.adapters.manifests.claims import ManifestClaims
+    from devicecore.adapters.manifests.claim_source import ManifestClaims
 
     return ManifestClaims(directory), lambda _devices: None
 

@@ -20,7 +20,7 @@ from typing import Self, TypedDict, TypeVar
 from devicecore.adapters.file import CHECKPOINT_NAME, FileStore, JsonFileSink
 from devicecore.adapters.grpc_unix import GrpcUnixTransport
 from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
-from devicecore.adapters.manifests.claims import ManifestClaims
+from devicecore.adapters.manifests.claim_source import ManifestClaims
 from devicecore.domain.admission import Admitted, Verdict
 from devicecore.domain.capacity import Insufficient, insufficient, pod_request
 from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME

@@ -1,0 +1,55 @@
+"""ResourceClaims for drivers, read from a directory of manifests.
+
+Law: a file that is no manifest hides no claim of another file.
+"""
+
+import os
+from pathlib import Path
+
+from devicecore.adapters.manifests.claims import ManifestClaim
+from devicecore.adapters.manifests.pods import ManifestError, read_manifest
+from devicecore.domain.dra.errors import ClaimSourceError
+from devicecore.domain.dra.model import ClaimKey, ResourceClaim
+from devicecore.ports.claims import ClaimSource
+from devicecore.system.documents import MAX_DOCUMENT_SIZE
+from devicecore.system.files import read_file
+
+
+class ManifestClaims(ClaimSource):
+    """A `ClaimSource` for drivers that run beside `devicecore kubelet`: a directory of manifests, read at each call.
+
+    A claim whose manifest does not say for whom it is reserved is reserved for no pod here: drivers need not know.
+
+    Args:
+        directory: the directory of the manifests.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self._directory = Path(directory)
+
+    def get(self, key: ClaimKey) -> ResourceClaim:
+        """The claim. A manifest that cannot be used is left out.
+
+        Raises:
+            ClaimSourceError: there is no such claim, or the directory cannot be read.
+        """
+        try:
+            for path in sorted(self._directory.iterdir()):
+                for one in _claims_in(path):
+                    if one.claim.key == key:
+                        return one.claim
+        except OSError as error:
+            cause = f"{self._directory}: {error.strerror or error}"
+            raise ClaimSourceError(cause) from error
+        cause = f'resourceclaims.resource.k8s.io "{key.name}" not found'
+        raise ClaimSourceError(cause)
+
+
+def _claims_in(path: Path) -> tuple[ManifestClaim, ...]:
+    if path.name.startswith(".") or path.name.endswith(("~", "#")):
+        return ()
+    try:
+        data = read_file(path, MAX_DOCUMENT_SIZE, follow_links=True)
+        return read_manifest(data.decode("utf-8-sig"), path.name).claims
+    except (OSError, UnicodeDecodeError, ManifestError):
+        return ()
