@@ -162,6 +162,16 @@ def test_each_run_has_uids_of_its_own_and_a_seed_repeats_them() -> None:
     assert uid(DriverTestSettings(seed=1)) == uid(DriverTestSettings(seed=1))
 
 
+def test_what_the_user_says_about_the_node_is_added_to_it() -> None:
+    labels = {"example.com/accelerator": "v4"}
+    status = {"capacity": {"example.com/accelerator": "1"}}
+    own = {"kind": "Node", "metadata": {"name": "conformance-node", "labels": labels}, "status": status}
+    with Environment(DriverTestSettings(objects=[own])) as environment:
+        node = environment.api.get("Node", "conformance-node")
+    assert labels.items() < node["metadata"]["labels"].items()
+    assert node["status"] == status
+
+
 def test_devices_that_are_published_after_an_empty_pool_are_waited_for() -> None:
     checks = [BY_NAME["completes-its-pools"], BY_NAME["prepares-a-claim"]]
     report = run(command("FindsItsDevicesLate"), settings=QUICK, checks=checks)

@@ -186,6 +186,7 @@ def _objects(path: Path) -> list[Mapping[str, Any]]:
     for document in read_documents(path.read_text(encoding="utf-8"), str(path)):
         document["kind"].text()
         document["spec"].mapping()
+        document["status"].mapping()
         for problem in wrong_types(f"{document['kind'].text().lower()}s", document.data):
             message = f"--claims {path}: {problem}"
             raise click.UsageError(message)

@@ -10,14 +10,14 @@ import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from devicecore.adapters.node_sources.cdi import MAX_BYTES, read_cdi
 from devicecore.conformance.dra.settings import DriverTestSettings
 from devicecore.conformance.processes import adopted, new_marker
 from devicecore.system.files import read_file
 from devicecore.system.temporary import remove_tree, short_directory
-from devicecore.testing.api_server import LocalApiServer
+from devicecore.testing.api_server import Json, LocalApiServer
 from devicecore.testing.api_server.versions import RESOURCE_VERSIONS
 from devicecore.testing.process import DRIVER_VARIABLES, POD_UID, with_texts
 
@@ -65,7 +65,7 @@ class Environment:
             self.api.create(_node(self.node))
             for one in self._settings.objects:
                 if one.get("kind") not in CLAIM_KINDS:
-                    self.api.create(dict(one))
+                    self._add(one)
             self._cleanup = stack.pop_all()
         return self
 
@@ -100,6 +100,20 @@ class Environment:
     def cdi_before(self) -> frozenset[str]:
         """The names of the CDI files that were there before the run."""
         return self._kept.get(self.cdi, frozenset())
+
+    def _add(self, one: Mapping[str, Any]) -> None:
+        """Create an object of the user. What says more about the run's own Node is added to that."""
+        metadata = one.get("metadata") or {}
+        if (one["kind"], metadata.get("name")) != ("Node", self.node):
+            self.api.create(dict(one))
+            return
+
+        def describe(node: Json) -> None:
+            for field in ("labels", "annotations"):
+                node["metadata"][field] = {**node["metadata"].get(field, {}), **(metadata.get(field) or {})}
+            node.update({field: one[field] for field in ("spec", "status") if one.get(field)})
+
+        self.api.change("Node", self.node, describe)
 
     def reboot(self) -> None:
         """Empty the directories that do not survive a reboot, and change the boot id."""

@@ -21,7 +21,8 @@ class DriverTestSettings:
         cdi: where the driver writes CDI files; by default a new directory.
         environment: additional environment variables of the driver. Placeholders are replaced in the values.
         objects: objects for the API server, such as a DeviceClass. The first ResourceClaim or ResourceClaimTemplate
-            among them is no object: its spec is that of every claim that the checks make.
+            among them is no object: its spec is that of every claim that the checks make. What a Node of the name
+            `node` has is added to the run's own.
         device_class: the class in the claims that the checks make; by default one that selects all of the driver's
             devices.
         starting: for the first registration, and for the first complete pool.
