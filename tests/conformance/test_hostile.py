@@ -12,7 +12,7 @@ import pytest
 from attrs import evolve
 
 from devicecore.conformance import Verdict
-from devicecore.conformance.dra import DriverTestSettings, Environment, run
+from devicecore.conformance.dra import DriverTestSettings, DriverUnderTest, Environment, run, running
 from devicecore.conformance.dra.kubelet import no_sockets_in
 from tests.conformance.harness import BY_NAME, DRIVER, QUICK, TRIES_ALL_FAULTS
 
@@ -212,3 +212,30 @@ def test_a_device_of_a_claim_that_is_unprepared_is_given_to_later_checks() -> No
     checks = [BY_NAME["unprepares-a-claim"], BY_NAME["unprepare-is-idempotent"]]
     report = run([sys.executable, str(DRIVER), "unprepare:RefusesTheSecond"], settings=QUICK, checks=checks)
     assert report.result("unprepare-is-idempotent").failed, report
+
+
+def test_a_service_that_answers_nothing_fails_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "_DIAL", 0.5)
+    report = run(command("ServesNothing"), settings=QUICK, checks=[BY_NAME["serves-what-it-announces"]])
+    (result,) = report.results
+    assert result.verdict is Verdict.FAILED, result
+    assert result.actual.startswith("the driver's service cannot be reached: ")
+
+
+def test_a_registration_that_does_not_end_fails_a_check() -> None:
+    settings = evolve(QUICK, starting=0.3)
+    report = run(command("HangsInGetInfo"), settings=settings, checks=[BY_NAME["accepts-its-registration"]])
+    (result,) = report.results
+    assert result.verdict is not Verdict.PASSED
+    assert not report.passed
+
+
+def test_a_run_is_as_much_longer_as_a_late_driver_needs() -> None:
+    settings = evolve(QUICK, budget=0.2)
+    with Environment(settings) as environment:
+        driver = DriverUnderTest(environment, ["sleep", "600"], settings)
+        with driver.in_time():
+            driver.lengthen(600.0)
+            driver.wait(lambda: None, 0.5)
+            assert driver.time_left > 500
+        driver.stop()

@@ -16,6 +16,8 @@ from attrs import evolve, frozen
 
 from devicecore.testing.api_server import Answer, ApiError, Delay, Drop, Json, LocalApiServer
 from devicecore.testing.api_server import http as api_server_http
+from devicecore.testing.api_server import server as api_server_server
+from devicecore.testing.api_server import store as api_server_store
 from devicecore.wire import api_objects
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
@@ -648,6 +650,73 @@ def test_idle_connections_keep_no_client_out(monkeypatch: pytest.MonkeyPatch) ->
         for _ in range(60):
             connections.enter_context(socket.create_connection(server.address, timeout=60)).sendall(b"GET /")
         assert ask(server, "GET", SLICES).code == 200
+
+
+@pytest.mark.parametrize(
+    "line", [b"\x00\x01<script>", b"GET", b"FOO / HTTP/1.1", b"GET / HTTP/9.9", b"GET /" + b"x" * 70_000], ids=range(5)
+)
+def test_what_is_no_http_is_answered_with_a_status(server: LocalApiServer, line: bytes) -> None:
+    with socket.create_connection(server.address, timeout=60) as connection:
+        connection.sendall(line + b"\r\nHost: x\r\n\r\n")
+        answer = connection.makefile("rb").read()
+    found = json.loads(answer[answer.index(b"{") :])
+    assert (found["kind"], found["status"]) == ("Status", "Failure")
+    assert b"<html" not in answer.lower()
+
+
+def test_a_full_store_refuses_writes_until_something_is_deleted(
+    server: LocalApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_server_store, "MAX_WEIGHT", 100_000)
+
+    def large(name: str) -> Json:
+        return {"metadata": {"name": name, "annotations": {"a": "x" * 80_000}}}
+
+    assert ask(server, "POST", "/api/v1/nodes", large("a")).code == 201
+    full = ask(server, "POST", "/api/v1/nodes", large("b"))
+    assert (full.code, full.body["message"]) == (500, "etcdserver: mvcc: database space exceeded")
+    assert ask(server, "PUT", "/api/v1/nodes/a", large("a")).code == 200
+    assert ask(server, "DELETE", "/api/v1/nodes/a").code == 200
+    assert ask(server, "POST", "/api/v1/nodes", large("b")).code == 201
+
+
+def test_the_history_of_large_objects_is_short(server: LocalApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_server_store, "MAX_HISTORY", 100_000)
+    for number in range(5):
+        server.create({"kind": "Node", "metadata": {"name": f"n{number}", "annotations": {"a": "x" * 40_000}}})
+    reply = ask(server, "GET", "/api/v1/nodes?watch=true&resourceVersion=1003&timeoutSeconds=1")
+    assert reply.body["object"]["reason"] == "Expired"
+
+
+def test_very_many_requests_are_noted_without_details(server: LocalApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_server_server, "MAX_NOTED", 16_000)
+    for _ in range(3):
+        ask(server, "POST", "/api/v1/nodes", {"metadata": {"name": "!", "annotations": {"a": "x" * 6_000}}})
+    assert [bool(one.body) for one in server.requests] == [True, False, False]
+    assert {(one.method, one.path, one.verb) for one in server.requests} == {("POST", "/api/v1/nodes", "create")}
+
+
+def test_a_client_that_does_not_read_a_list_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_server_http, "MAX_LARGE", 1)
+    monkeypatch.setattr(api_server_http, "SENDING_SECONDS", 0.1)
+    with LocalApiServer() as server, socket.socket() as connection:
+        for number in range(4):
+            server.create({"kind": "Node", "metadata": {"name": f"n{number}", "annotations": {"a": "x" * 2_000_000}}})
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(60)
+        connection.connect(server.address)
+        connection.sendall(b"GET /api/v1/nodes HTTP/1.1\r\nHost: x\r\n\r\n")
+        server.wait_for(lambda: server.requests)
+        assert ask(server, "GET", "/api/v1/pods").code == 200  # served when the other one is given up
+        assert len(connection.makefile("rb").read()) < 8_000_000
+
+
+def test_a_number_of_more_than_64_bits_is_refused(server: LocalApiServer) -> None:
+    body = a_slice()
+    body["spec"]["pool"]["generation"] = 2**63
+    reply = ask(server, "POST", SLICES, body)
+    assert reply.code == 400
+    assert "expected one of 64 bits" in reply.body["message"]
 
 
 def test_the_objects_survive_a_restart_on_the_same_port() -> None:

@@ -19,7 +19,7 @@ from attrs import evolve
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.conformance import Report, Severity, Verdict
-from devicecore.conformance.connection import SocketConnection
+from devicecore.conformance.connection import CallFailedError, SocketConnection
 from devicecore.conformance.device_plugin import CHECKS, PluginUnderTest, run
 from devicecore.conformance.device_plugin.kubelet import BareKubelet, PluginConnection
 from devicecore.conformance.device_plugin.watcher import WatchingKubelet
@@ -75,14 +75,16 @@ def listening(path: Path, serve: Callable[[socket.socket], None]) -> Iterator[No
 
 
 @contextmanager
-def listing(path: Path, lists: Callable[[grpc.ServicerContext], Iterator[bytes]]) -> Iterator[None]:
-    """Serve a plugin whose lists are these bytes, and which answers every other call with an empty message."""
+def listing(
+    path: Path, lists: Callable[[grpc.ServicerContext], Iterator[bytes]], answer: bytes = b""
+) -> Iterator[None]:
+    """Serve a plugin whose lists are these bytes, and which answers every other call with `answer`."""
 
     class Handler(grpc.GenericRpcHandler):
         def service(self, details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[bytes, bytes]":
             if details.method == rpc.LIST_AND_WATCH.path:
                 return grpc.unary_stream_rpc_method_handler(lambda _, context: lists(context))
-            return grpc.unary_unary_rpc_method_handler(lambda _request, _context: b"")
+            return grpc.unary_unary_rpc_method_handler(lambda _request, _context: answer)
 
     server = grpc.server(ThreadPoolExecutor(64), options=[("grpc.max_send_message_length", -1)])
     server.add_generic_rpc_handlers((Handler(),))
@@ -261,6 +263,30 @@ def test_a_call_to_a_socket_that_says_goaway_is_not_repeated_without_a_pause(sho
 def resident_bytes() -> int:
     """The memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_an_answer_that_a_kubelet_would_not_accept_is_a_failure(short_path: Path) -> None:
+    with listing(short_path / "s", lambda _: iter(()), b"x" * 5_000_000):
+        connection = SocketConnection(str(short_path / "s"))
+        try:
+            with pytest.raises(CallFailedError, match="the answer has 5000000 bytes; a kubelet accepts 4194304"):
+                connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), LIMIT)
+        finally:
+            connection.close()
+
+
+@pytest.mark.parametrize("path", ["/" + "e" * 1_000_000, "../x" * 100, "/a\0b"], ids=["long", "relative", "nul"])
+def test_a_path_that_no_socket_can_have_is_not_dialled(path: str, capfd: pytest.CaptureFixture[str]) -> None:
+    connection = SocketConnection(path)
+    try:
+        assert not connection.dial(LIMIT)
+        assert connection.why_not().isprintable()
+        assert len(connection.why_not()) < 1_200
+        with pytest.raises(CallFailedError):
+            connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), LIMIT)
+    finally:
+        connection.close()
+    assert capfd.readouterr().err == ""
 
 
 def test_long_lists_are_kept_up_to_a_bound(short_path: Path) -> None:

@@ -3,26 +3,31 @@
 Law: a call ends with an answer or with `CallFailedError`, within its time.
 """
 
+import os
 import socket
 import time
 from typing import Any, TypeVar
 
 import grpc
 from attrs import frozen
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.conformance.model import Failure
 from devicecore.domain.text import foreign_text
 from devicecore.system.grpc_settings import channel_options, target
-from devicecore.system.sockets import is_served
+from devicecore.system.sockets import MAX_SOCKET_PATH, is_served
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
 
 _CONNECTING = 5_000  # milliseconds for one attempt to connect; a process on a busy machine needs some time
 _MAX_MESSAGE = 16 * 1024 * 1024  # bytes; more than a kubelet accepts, so that a check can measure what is too long
+MAX_ANSWER = 4 * 1024 * 1024
+"""Bytes of the largest answer to a call that a kubelet accepts."""
+
 _DIAL_PAUSE = 0.1  # seconds
+_NOWHERE = "/proc/none"  # for a path that no socket can have, of which gRPC would complain on standard error
 _NOT_REACHED = {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
 
 
@@ -54,13 +59,16 @@ class SocketConnection:
 
     def __init__(self, path: str, authority: str = "localhost") -> None:
         self.path = path
+        self._is_usable = len(os.fsencode(path)) <= MAX_SOCKET_PATH and "\0" not in path
         options: dict[str, int | str] = dict(channel_options(_MAX_MESSAGE))
         options["grpc.default_authority"] = authority
         options["grpc.min_reconnect_backoff_ms"] = _CONNECTING
         # gRPC repeats a call that the server has not begun, without a pause. If a server sends GOAWAY and keeps the
         # connection, that takes a processor and 400 MB of memory each second.
         options["grpc.enable_retries"] = 0
-        self._channel = grpc.insecure_channel(target(path), options=list(options.items()))
+        self._channel = grpc.insecure_channel(
+            target(path if self._is_usable else _NOWHERE), options=list(options.items())
+        )
 
     def dial(self, timeout: float) -> bool:
         """Return whether the socket accepts a connection and speaks gRPC within `timeout` seconds.
@@ -69,6 +77,8 @@ class SocketConnection:
         that fails when the channel is closed.
         """
         call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary("/grpc.health.v1.Health/Check")
+        if not self._is_usable:
+            return False
         deadline = time.monotonic() + timeout
         while True:
             try:
@@ -86,33 +96,41 @@ class SocketConnection:
 
     def why_not(self) -> str:
         """Return why the plugin's socket cannot be reached."""
+        path = foreign_text(self.path)
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(1)
             try:
                 probe.connect(self.path)
             except FileNotFoundError:
-                return f"there is no {self.path}"
+                return f"there is no {path}"
             except ConnectionRefusedError:
-                return f"no process listens on {self.path}"
-            except OSError as error:
-                return f"{self.path} cannot be connected to: {error.strerror or error}"
-        return f"the process listening on {self.path} does not speak gRPC or does not answer"
+                return f"no process listens on {path}"
+            except (OSError, ValueError) as error:  # the latter if the path has a NUL
+                return f"{path} cannot be connected to: {getattr(error, 'strerror', None) or error}"
+        return f"the process listening on {path} does not speak gRPC or does not answer"
 
     def call(self, method: rpc.Method[Request, Response], request: Request, timeout: float) -> Response:
         """Call the plugin.
 
         Raises:
-            CallFailedError: it answered with an error, or not within `timeout` seconds.
+            CallFailedError: it answered with an error, not within `timeout` seconds, or more than a kubelet accepts.
         """
         try:
-            stub = self._channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
-            answer: Response = stub(request, timeout=timeout)
+            stub: grpc.UnaryUnaryMultiCallable[Request, bytes]
+            stub = self._channel.unary_unary(method.path, method.request.SerializeToString)
+            answer = stub(request, timeout=timeout)
         except grpc.RpcError as error:
             details = foreign_text(error.details() or "")
             raise CallFailedError(method.name, error.code().name, details) from None
         except ValueError:  # the channel was closed meanwhile
             raise CallFailedError(method.name, "CANCELLED", "the kubelet has closed the connection") from None
-        return answer
+        if len(answer) > MAX_ANSWER:
+            details = f"the answer has {len(answer)} bytes; a kubelet accepts {MAX_ANSWER}"
+            raise CallFailedError(method.name, "RESOURCE_EXHAUSTED", details)
+        try:
+            return method.response.FromString(answer)
+        except (DecodeError, UnicodeDecodeError):
+            raise CallFailedError(method.name, "INTERNAL", "the answer cannot be read") from None
 
     def stream(self, method: rpc.Method[Request, Response], request: Request) -> Any:  # noqa: ANN401 - a call of gRPC
         """Call a method that answers with a stream. The result yields the answers, and can be cancelled.

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -177,3 +178,24 @@ class MakesAPipe(RegistersThroughALink):
         super().serve()
         self.public.unlink()
         os.mkfifo(self.public)
+
+
+class ServesNothing(GoodDriver):
+    """It listens on its service socket, and answers nothing."""
+
+    def serve(self) -> None:
+        super().serve()
+        self.servers[0].stop(None).wait()
+        self.service.unlink(missing_ok=True)
+        self.mute = socket.socket(socket.AF_UNIX)
+        self.mute.bind(str(self.service))
+        self.mute.listen()
+
+
+class HangsInGetInfo(GoodDriver):
+    """It does not answer GetInfo."""
+
+    def get_info(self, _: Message, context: grpc.ServicerContext) -> Message:
+        while context.is_active():
+            time.sleep(0.05)
+        raise ClaimError("the kubelet has given up")

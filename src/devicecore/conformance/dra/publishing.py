@@ -69,8 +69,9 @@ class PublishingDriver(RunningDriver):
             end = self.started_at + self.settings.starting
             if self.wait(self.is_complete, max(end - time.monotonic(), 0.0)):
                 self._first_pools = time.monotonic() - self.started_at
-                self.wait(self.has_devices, max(end - time.monotonic(), 0.0))
-                self.warm_up: float = time.monotonic() - self.instance.registered_at
+                if self.wait(self.has_devices, max(end - time.monotonic(), 0.0)):
+                    self.warm_up: float = time.monotonic() - self.instance.registered_at
+                    self.lengthen(self.warm_up)
             self.refresh()
         return self._first_pools
 

@@ -162,16 +162,22 @@ class RunningDriver:
     @contextmanager
     def in_time(self) -> Iterator[None]:
         """End what waits for the driver when the time of the run is over: first all calls, then all processes."""
-        timer = threading.Timer(self.time_left, self._cut)
-        timer.start()
+        watcher = threading.Thread(target=self._cut_in_time, name="conformance-time", daemon=True)
+        watcher.start()
         try:
             yield
         finally:
-            timer.cancel()
             self._has_ended.set()
-            timer.join()
+            watcher.join()
 
-    def _cut(self) -> None:
+    def lengthen(self, seconds: float) -> None:
+        """Give the run more time, because the driver needs as much at a start."""
+        self._deadline += seconds
+
+    def _cut_in_time(self) -> None:
+        while left := self.time_left:  # which may have been lengthened meanwhile
+            if self._has_ended.wait(left):
+                return
         self._is_over = True
         self.kubelet.hang_up()
         self.api.release()
@@ -328,11 +334,15 @@ class RunningDriver:
             Skip: there is none.
         """
         found = self.instance
-        found.is_unreachable = not found.connection.dial(0.1 if found.is_unreachable else _DIAL)
-        if found.is_unreachable:
-            reason = f"the driver's service cannot be reached: {found.connection.why_not()}"
-            raise Skip(reason)
+        if problem := self.unreachable_because(found):
+            raise Skip(problem)
         return found
+
+    @staticmethod
+    def unreachable_because(found: DriverInstance) -> str:
+        """Return why the service of an instance cannot be reached; empty if it can."""
+        found.is_unreachable = not found.connection.dial(0.1 if found.is_unreachable else _DIAL)
+        return f"the driver's service cannot be reached: {found.connection.why_not()}" if found.is_unreachable else ""
 
     def not_registered_because(self) -> str:
         """Return why the driver is not registered."""
@@ -411,4 +421,5 @@ class RunningDriver:
         self.start()
         self.returns[event] = self.wait_registered(began)
         if self.warm_up > _SOON and not self.returns[event].problem:
+            self.lengthen(self.warm_up)
             self.wait(lambda: None, self.warm_up)

@@ -10,13 +10,15 @@ import ssl
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from attrs import evolve
 
+from devicecore.domain.text import foreign_text
 from devicecore.testing.api_server import status
 from devicecore.testing.api_server.discovery import PROBES, discovery, is_discovery
 from devicecore.testing.api_server.faults import Answer, Chunks, Delay, Drop, Fault, Hang, Request, RunFirst
@@ -36,6 +38,14 @@ MAX_CONNECTIONS = 500
 IDLE_SECONDS = 300.0
 """How long a connection may be silent between two requests, or in the middle of one."""
 
+MAX_LARGE = 16
+"""Lists and requests with a large body that are served at once. Each may take some hundred megabytes."""
+
+SENDING_SECONDS = 30.0
+"""How long a client may read nothing of a list before its connection ends."""
+
+_LARGE = 64 * 1024  # bytes of a body
+
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _MANY = {"get": "list", "delete": "deletecollection"}
 
@@ -51,6 +61,7 @@ class HttpServer(ThreadingHTTPServer):
         self._connections: set[socket.socket] = set()
         self._idle: dict[socket.socket, None] = {}  # those without a complete request, the longest first
         self._lock = threading.Lock()
+        self.large: threading.BoundedSemaphore = threading.BoundedSemaphore(MAX_LARGE)
         self._context = context
         super().__init__(("127.0.0.1", port), Handler)
 
@@ -128,11 +139,27 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as in the standard library
         """Log nothing: `LocalApiServer.requests` has it all."""
 
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002 - as in the standard library
+        """Answer a request that is no HTTP with a Status. The standard library would send a page of HTML."""
+        self.close_connection = True
+        reason = HTTPStatus(code)
+        problem = foreign_text(message or reason.phrase)
+        self._send(
+            code, ApiError(code, reason.phrase.title().replace(" ", ""), problem).status, {"Connection": "close"}
+        )
+
     def _serve(self) -> None:
         try:
-            self._answer()
+            with self.server.large if self._is_large() else nullcontext():
+                self._answer()
         finally:
             self.server.set_idle(self.connection, is_idle=True)
+
+    def _is_large(self) -> bool:
+        try:
+            return self._length() > _LARGE
+        except ApiError:  # its body is not read
+            return False
 
     def _answer(self) -> None:
         api = self.server.api
@@ -155,17 +182,27 @@ class Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
             api.authorize(request)
-            if request.path.strip("/") in PROBES:
-                self._send(200, "ok", {})
-            elif target is None:
-                self._send(200, discovery(request.path, api.kinds), {})
-            elif request.verb == "watch":
-                self._stream(_lines(Watch(api, target, request.query)))
-            else:
-                self._send(*carry_out(api.store, request, target), {})
+            self._serve_as_usual(request, target)
         except ApiError as error:
             extra = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
             self._send(error.code, error.status, extra)
+
+    def _serve_as_usual(self, request: Request, target: Target | None) -> None:
+        api = self.server.api
+        if request.path.strip("/") in PROBES:
+            self._send(200, "ok", {})
+        elif target is None:
+            self._send(200, discovery(request.path, api.kinds), {})
+        elif request.verb == "list":
+            with self.server.large:
+                answer = carry_out(api.store, request, target)
+                self.connection.settimeout(SENDING_SECONDS)
+                self._send(*answer, {})
+                self.connection.settimeout(IDLE_SECONDS)
+        elif request.verb == "watch":
+            self._stream(_lines(Watch(api, target, request.query)))
+        else:
+            self._send(*carry_out(api.store, request, target), {})
 
     def _replaced_by(self, fault: Fault | None) -> bool:
         """Whether `fault` takes the place of the answer, which is then given."""
@@ -203,7 +240,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             target = None if is_discovery(url.path) else target_of(url.path, self.server.api.kinds)
         except ApiError:
-            self.server.api.requests.append(request)  # so that a test sees what the client looks for
+            self.server.api.note(request)  # so that a test sees what the client looks for
             raise
         if target is not None:
             verb = _VERBS[self.command]

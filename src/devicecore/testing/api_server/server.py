@@ -20,7 +20,12 @@ from devicecore.testing.api_server.faults import Fault, PlannedFault, Request
 from devicecore.testing.api_server.http import HttpServer
 from devicecore.testing.api_server.kinds import NAMESPACE, Kinds
 from devicecore.testing.api_server.status import ApiError, Json
-from devicecore.testing.api_server.store import ObjectStore
+from devicecore.testing.api_server.store import ObjectStore, weight
+
+MAX_NOTED = 128 * 1024 * 1024
+"""About how many bytes of memory the details of requests may take that are kept in `LocalApiServer.requests`."""
+
+_MAX_PATH = 200  # characters of the path of a request that is kept without details
 
 DEFAULT_NAMESPACES = ("default", "kube-system")
 
@@ -68,7 +73,7 @@ class LocalApiServer(Runs):
         self.forbidden: set[str] = set()
         """Verbs with their resource, such as `patch nodes/status`, that are refused."""
         self.requests: list[Request] = []
-        """What clients asked so far, in the order in which the requests were read."""
+        """What clients asked so far, in the order in which they were read. Very many are kept without details."""
         self.bugs: list[BaseException] = []
         """Exceptions of this server's own; `stop` raises the first."""
         self.watch_seconds = watch_seconds
@@ -76,6 +81,7 @@ class LocalApiServer(Runs):
         self.serves_watch_list = serves_watch_list
         self.watch_generation: int = 0
         self._tls = tls
+        self._noted = 0
         self._planned: list[list[Any]] = []  # each with the number of requests that it fitted
         self._lock = threading.Lock()
         self._released = threading.Event()
@@ -271,11 +277,20 @@ class LocalApiServer(Runs):
 
     def next_fault(self, request: Request) -> Fault | None:
         """Note a request; what to do with it, None for the usual."""
+        self.note(request)
         with self._lock:
-            self.requests.append(request)
             fault = self._fault_for(request)
         self.store.wake()
         return fault
+
+    def note(self, request: Request) -> None:
+        """Note a request; if the others take much memory already, only what it is for."""
+        added = weight([request.path, request.query, request.headers, request.body])
+        with self._lock:
+            self._noted += added
+            if self._noted > MAX_NOTED:
+                request = evolve(request, path=request.path[:_MAX_PATH], query={}, headers={}, body=None)
+            self.requests.append(request)
 
     def _fault_for(self, request: Request) -> Fault | None:
         for entry in self._planned:

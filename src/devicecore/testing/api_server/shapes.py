@@ -104,6 +104,8 @@ def _wrong(value: Any, shape: Shape, path: str) -> Iterator[str]:  # noqa: ANN40
     if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
         actual = next((name for kind, name in _NAMES.items() if isinstance(value, kind)), "null")
         yield f"cannot unmarshal {actual} into field {path or 'of the object'}: expected {_NAMES[expected]}"
+    elif expected is int and isinstance(value, int) and not -(2**63) <= value < 2**63:
+        yield f"cannot unmarshal a number of {value.bit_length()} bits into field {path}: expected one of 64 bits"
     elif isinstance(shape, list) and isinstance(value, list):
         for number, one in enumerate(value):
             yield from _wrong(one, shape[0], f"{path}[{number}]")

@@ -5,6 +5,7 @@ event. A watcher that starts at a version sees every later event once, in order,
 """
 
 import copy
+import json
 import random
 import threading
 import uuid
@@ -27,10 +28,24 @@ _SERVER_FIELDS = ("uid", "creationTimestamp", "selfLink", "generation", "managed
 MAX_EVENTS = 10_000
 """How many events are kept for watchers; a watcher that is further behind must list again."""
 
+MAX_WEIGHT = 256 * 1024 * 1024
+"""About how many bytes of memory all objects may take; a write beyond that is refused, as by a full etcd."""
+
+MAX_HISTORY = 64 * 1024 * 1024
+"""About how many bytes of memory the events may take that are kept for watchers."""
+
+_VALUE_BYTES = 500  # of memory for each value in an object, with its path and its owners
+
 _ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 
 Key = tuple[str, str]
 """Namespace, empty for kinds without one, and name."""
+
+
+def weight(value: object) -> int:
+    """Return about how many bytes of memory a value of JSON takes here."""
+    text = json.dumps(value)
+    return len(text) + _VALUE_BYTES * text.count(", ")
 
 
 def _now() -> datetime:
@@ -82,7 +97,9 @@ class ObjectStore:
         self._kinds = kinds
         self._objects: defaultdict[str, dict[Key, Json]] = defaultdict(dict)
         self._owners: dict[tuple[str, Key], Mapping[fields.FieldPath, set[fields.Owner]]] = {}
-        self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
+        self._weights: dict[tuple[str, Key], int] = {}
+        self._events: deque[Event] = deque()
+        self._event_weights: deque[int] = deque()
         self._version = 1000
         self._forgotten = self._version  # the version up to which events are no longer there
         self._changed = threading.Condition(threading.RLock())
@@ -138,6 +155,7 @@ class ObjectStore:
         """Fault: forget the history, so that watches that start at an older version get the error `Expired`."""
         with self._changed:
             self._events.clear()
+            self._event_weights.clear()
             self._forgotten = self._version
 
     # --- writing ------------------------------------------------------------------------------------------------------
@@ -335,6 +353,10 @@ class ObjectStore:
         value["metadata"]["managedFields"] = managed
         if before is not None and _without_version(before) == _without_version(value):
             return copy.deepcopy(before)
+        added = weight(value)
+        if sum(self._weights.values()) - self._weights.get((kind.resource, key), 0) + added > MAX_WEIGHT:
+            raise ApiError(500, "InternalError", "etcdserver: mvcc: database space exceeded")
+        self._weights[kind.resource, key] = added
         self._version += 1
         value["metadata"]["resourceVersion"] = str(self._version)
         value = copy.deepcopy(value)
@@ -342,23 +364,27 @@ class ObjectStore:
         self._owners[kind.resource, key] = owners
         if kind is DEFINITION:
             self._kinds.define(value)
-        self._note(Event(self._version, kind, before, value))
+        self._note(Event(self._version, kind, before, value), added)
         return copy.deepcopy(value)
 
     def _remove(self, kind: Kind, key: Key) -> Json:
         before = self._objects[kind.resource].pop(key)
         self._owners.pop((kind.resource, key), None)
+        freed = self._weights.pop((kind.resource, key), 0)
         if kind is DEFINITION:
             self._kinds.forget(before)
             self._objects.pop(key[1], None)
+            self._weights = {place: added for place, added in self._weights.items() if place[0] != key[1]}
         self._version += 1
-        self._note(Event(self._version, kind, before, None))
+        self._note(Event(self._version, kind, before, None), freed)
         return copy.deepcopy(before)
 
-    def _note(self, event: Event) -> None:
-        if len(self._events) == self._events.maxlen:
-            self._forgotten = self._events[0].version
+    def _note(self, event: Event, added: int) -> None:
         self._events.append(event)
+        self._event_weights.append(added)
+        while len(self._events) > MAX_EVENTS or (len(self._events) > 1 and sum(self._event_weights) > MAX_HISTORY):
+            self._forgotten = self._events.popleft().version
+            self._event_weights.popleft()
         self._changed.notify_all()
 
     def _apply_defaults(self, kind: Kind, value: Json) -> None:

@@ -189,7 +189,11 @@ def announces_v1_first(driver: DriverUnderTest) -> str:
 )
 def serves_what_it_announces(driver: DriverUnderTest) -> str:
     """Both methods of each announced service are called without a claim."""
-    instance = driver.reachable
+    instance = driver.instance
+    if problem := driver.unreachable_because(instance):
+        if identity_of(instance.endpoint) is None:
+            raise Skip(problem)  # the check of the endpoint says so
+        raise Failure(problem)
     services = [one for one in answered(instance).supported_versions if one in calls.PREPARE_METHODS]
     for service in services:
         for call in (instance.prepare, instance.unprepare):
@@ -215,6 +219,8 @@ def serves_what_it_announces(driver: DriverUnderTest) -> str:
 def accepts_its_registration(driver: DriverUnderTest) -> str:
     """NotifyRegistrationStatus is called to say that the driver is registered."""
     first = driver.first
+    seconds = counted(round(time.monotonic() - driver.started_at), "second")
+    require(first.registered_at or first.problem, f"the registration was not over {seconds} after the start")
     if first.stage in {"info", "type", "versions"}:
         reason = f"a kubelet does not get this far: {first.problem}"
         raise Skip(reason)
