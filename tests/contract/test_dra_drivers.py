@@ -117,13 +117,13 @@ class TakesAnyService(MemoryDriverTransport):
 
 class IgnoresRefusals(MemoryDriverTransport):
     def start(self, listener: DriverListener) -> None:
-        def deaf(event: DriverEvent) -> None:
+        def ignore_refusals(event: DriverEvent) -> None:
             try:
                 listener(event)
             except DeviceCoreError:
                 return
 
-        super().start(deaf)
+        super().start(ignore_refusals)
 
 
 class SortsClaims(MemoryDriverTransport):
@@ -137,7 +137,7 @@ class KeepsShares(MemoryDriverTransport):
         return self._call(instance, "NodePrepareResources", lambda driver: dict(driver.prepare(claims)))
 
 
-class CallsItSilence(MemoryDriverTransport):
+class ReportsErrorsAsUnanswered(MemoryDriverTransport):
     def prepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
         try:
             return super().prepare(instance, claims)
@@ -158,12 +158,12 @@ class CallsTheFirst(MemoryDriverTransport):
         return super().unprepare(next(iter(self._instances), instance), claims)
 
 
-class CallsTheDead(MemoryDriverTransport):
+class AnswersForLostInstances(MemoryDriverTransport):
     def prepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
         return {}
 
 
-class TellsOfItsStop(MemoryDriverTransport):
+class ReportsRemovalsAtItsStop(MemoryDriverTransport):
     def stop(self) -> None:
         for instance in tuple(self._instances):
             self._notify(DriverRemoved(instance))
@@ -177,11 +177,11 @@ BROKEN: dict[Check, type[MemoryDriverTransport]] = {
     contract.refuses_a_driver_that_the_listener_refuses: IgnoresRefusals,
     contract.asks_and_answers_word_for_word: SortsClaims,
     contract.has_no_share_ids_with_v1beta1: KeepsShares,
-    contract.says_that_a_driver_failed: CallsItSilence,
+    contract.says_that_a_driver_failed: ReportsErrorsAsUnanswered,
     contract.keeps_the_code_of_a_drivers_error: ForgetsCodes,
     contract.tells_instances_apart: CallsTheFirst,
-    contract.does_not_call_an_instance_that_is_gone: CallsTheDead,
-    contract.stops_once: TellsOfItsStop,
+    contract.does_not_call_an_instance_that_is_gone: AnswersForLostInstances,
+    contract.stops_once: ReportsRemovalsAtItsStop,
 }
 
 

@@ -1,4 +1,4 @@
-"""Everybody who counts keeps the contract, and those who miscount are caught."""
+"""All metrics keep the contract, and metrics that miscount are caught."""
 
 from collections.abc import Callable
 

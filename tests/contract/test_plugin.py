@@ -70,7 +70,7 @@ def test_a_plugin_keeps_the_contract(check: Check, make: Make) -> None:
 
 @pytest.mark.parametrize("make", [Simulated, Directory])
 @pytest.mark.parametrize("check", CHANGING_DEVICE_PLUGIN)
-def test_a_plugin_tells_of_changes(check: ChangeCheck, make: Make) -> None:
+def test_a_plugin_notifies_of_changes(check: ChangeCheck, make: Make) -> None:
     """SimulatedPlugin and DirectoryPlugin keep what is said of lists that change."""
     with empty_directories() as directory:
         check(lambda: make(directory()))
@@ -106,7 +106,7 @@ class ListsTwice(Minimal):
         return (*super().devices(), *super().devices())
 
 
-class GivesAwayForGood(Minimal):
+class RemovesAllocatedDevices(Minimal):
     def __init__(self) -> None:
         self.gone: set[DeviceId] = set()
 
@@ -140,14 +140,14 @@ class PrefersNothing(Minimal):
     options = PluginOptions(get_preferred_allocation_available=True)
 
 
-class ObjectsToEveryStart(Minimal):
+class RefusesEveryStart(Minimal):
     options = PluginOptions(pre_start_required=True)
 
     def pre_start_container(self, devices: Sequence[DeviceId]) -> None:
         raise DeviceRefusedError(self.resource, devices[0])
 
 
-class MixesUpItsCallers(Minimal):
+class AnswersTheCallBefore(Minimal):
     """Answers with what was asked last time."""
 
     def __init__(self) -> None:
@@ -161,7 +161,7 @@ class MixesUpItsCallers(Minimal):
         return super().allocate(last)
 
 
-class KeepsItsSubscribers(Minimal):
+class EndsNoSubscription(Minimal):
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
         return None  # type: ignore[return-value]  # that is what is wrong with it
 
@@ -169,13 +169,13 @@ class KeepsItsSubscribers(Minimal):
 BROKEN: dict[Check, MakePlugin] = {
     contract.has_a_valid_resource_name: HasABadName,
     contract.lists_each_device_once: ListsTwice,
-    contract.lists_the_same_while_nothing_changes: GivesAwayForGood,
+    contract.lists_the_same_while_nothing_changes: RemovesAllocatedDevices,
     contract.prepares_every_healthy_device: AnswersNothing,
     contract.prepares_the_same_devices_again: PreparesOnce,
     contract.prefers_what_it_may_choose_from: PrefersNothing,
-    contract.accepts_a_start: ObjectsToEveryStart,
-    contract.answers_several_threads_at_once: MixesUpItsCallers,
-    contract.ends_a_subscription: KeepsItsSubscribers,
+    contract.accepts_a_start: RefusesEveryStart,
+    contract.answers_several_threads_at_once: AnswersTheCallBefore,
+    contract.ends_a_subscription: EndsNoSubscription,
 }
 
 
@@ -186,7 +186,7 @@ def test_each_check_catches_a_plugin_that_breaks_its_sentence(check: Check) -> N
         check(BROKEN[check])
 
 
-class TellsBeforeItChanges(Simulated):
+class NotifiesWithoutAChange(Simulated):
     """Calls its subscribers, and then does not change."""
 
     def change(self) -> None:
@@ -199,8 +199,8 @@ class NeverUnsubscribes(SimulatedPlugin):
         return lambda: None
 
 
-class TellsEverybodyForEver(Simulated):
-    """Does not let anybody end a subscription."""
+class NotifiesAfterTheEnd(Simulated):
+    """Calls a subscriber whose subscription has ended."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -208,8 +208,8 @@ class TellsEverybodyForEver(Simulated):
 
 
 BROKEN_CHANGES: dict[ChangeCheck, Make] = {
-    contract.notifies_its_subscribers_of_a_change: TellsBeforeItChanges,
-    contract.does_not_notify_after_a_subscription_has_ended: TellsEverybodyForEver,
+    contract.notifies_its_subscribers_of_a_change: NotifiesWithoutAChange,
+    contract.does_not_notify_after_a_subscription_has_ended: NotifiesAfterTheEnd,
 }
 
 

@@ -20,7 +20,7 @@ Check = Callable[[MakePods], None]
 
 @define
 class InMemory:
-    """A source that is told."""
+    """A source in memory, to which pods are delivered directly."""
 
     source: MemoryPods
 
@@ -39,7 +39,7 @@ def in_memory(running: Collection[Pod]) -> Iterator[PodsHarness]:
 
 
 class InDirectory:
-    """A directory in which somebody writes manifests, and a source that is asked to look."""
+    """A directory of manifests, and the source that looks at it."""
 
     def __init__(self, directory: Path, state: Path) -> None:
         self._directory = directory

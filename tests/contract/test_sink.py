@@ -121,7 +121,7 @@ def test_a_sink_keeps_the_contract(check: Check, make: MakeSink) -> None:
 
 @define
 class BrokenSink(MemorySink):
-    """A sink that is told how to get it wrong."""
+    """A sink with a given mistake."""
 
     wrong: Callable[[MemorySink, NodeStatus], None] = MemorySink.publish
 

@@ -84,7 +84,7 @@ def test_a_file_is_durable(check: Callable[[MakePlace], None], directories: Dire
 
 
 class StoresAgree(RuleBasedStateMachine):
-    """Whatever is done to a MemoryStore and a FileStore, nobody who only knows the port can tell which is which."""
+    """A MemoryStore and a FileStore answer alike, in every sequence of calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -253,7 +253,7 @@ class BrokenPlace(FilePlace):
 
 
 class ForgetfulPlace(BrokenPlace):
-    """A place that is another one for everybody who comes."""
+    """A place in which each store is a new one."""
 
     def open(self) -> CheckpointStore:
         return MemoryStore()

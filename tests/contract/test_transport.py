@@ -144,45 +144,45 @@ def test_a_transport_to_other_processes_keeps_the_contract(check: RemoteCheck) -
 
 
 class ChecksFirst(MemoryTransport):
-    """Does not tell of registrations that it refuses."""
+    """Does not notify the listener of registrations that it refuses."""
 
     def connect(self, plugin: DevicePlugin, socket: str = "") -> MemoryConnection:
         resource_name(plugin.resource)
         return super().connect(plugin, socket)
 
 
-class Retelling(MemoryTransport):
-    """Tells the listener something else than it should."""
+class ChangesEvents(MemoryTransport):
+    """Notifies the listener of other events than it should."""
 
     def start(self, listener: Listener) -> None:
-        def retell(event: Event) -> None:
-            for retold in self.retold(event):
-                listener(retold)
+        def notify(event: Event) -> None:
+            for other in self.instead_of(event):
+                listener(other)
 
-        super().start(retell)
+        super().start(notify)
 
-    def retold(self, event: Event) -> Sequence[Event]:
+    def instead_of(self, event: Event) -> Sequence[Event]:
         raise NotImplementedError
 
 
-class ForgetsOptions(Retelling):
-    def retold(self, event: Event) -> Sequence[Event]:
+class ForgetsOptions(ChangesEvents):
+    def instead_of(self, event: Event) -> Sequence[Event]:
         return [evolve(event, options=PluginOptions()) if isinstance(event, PluginRegistered) else event]
 
 
-class SortsDevices(Retelling):
-    def retold(self, event: Event) -> Sequence[Event]:
+class SortsDevices(ChangesEvents):
+    def instead_of(self, event: Event) -> Sequence[Event]:
         if not isinstance(event, DevicesReported):
             return [event]
         return [evolve(event, devices=tuple(sorted(event.devices, key=lambda device: device.id)))]
 
 
-class TellsOfTheFirstListOnly(Retelling):
+class ReportsTheFirstListOnly(ChangesEvents):
     def __init__(self) -> None:
         super().__init__()
         self._reported: set[PluginId] = set()
 
-    def retold(self, event: Event) -> Sequence[Event]:
+    def instead_of(self, event: Event) -> Sequence[Event]:
         if not isinstance(event, DevicesReported):
             return [event]
         is_new = event.plugin not in self._reported
@@ -190,22 +190,22 @@ class TellsOfTheFirstListOnly(Retelling):
         return [event] if is_new else []
 
 
-class MournsTwice(Retelling):
-    def retold(self, event: Event) -> Sequence[Event]:
+class ReportsEachLossTwice(ChangesEvents):
+    def instead_of(self, event: Event) -> Sequence[Event]:
         return [event, event] if isinstance(event, PluginLost) else [event]
 
 
-class GivesEverybodyOneIdentity(Retelling):
-    def retold(self, event: Event) -> Sequence[Event]:
+class GivesAllInstancesOneIdentity(ChangesEvents):
+    def instead_of(self, event: Event) -> Sequence[Event]:
         if isinstance(event, RegistrationRequested):
             return [event]
         return [evolve(event, plugin=evolve(event.plugin, socket="", generation=1))]
 
 
-class MournsEverybody(Retelling):
-    """When one instance goes, all are told to have gone."""
+class LosesAllInstancesTogether(ChangesEvents):
+    """When one instance is lost, all are reported as lost."""
 
-    def retold(self, event: Event) -> Sequence[Event]:
+    def instead_of(self, event: Event) -> Sequence[Event]:
         if not isinstance(event, PluginLost):
             return [event]
         return [event, *map(PluginLost, self._connections)]
@@ -219,8 +219,8 @@ class RefusesWithoutAReason(MemoryTransport):
             raise PluginStoppedError(plugin.resource) from None
 
 
-class TellsFromEverywhereAtOnce(MemoryTransport):
-    """Does not wait for the listener before it tells of the next change."""
+class ReportsFromSeveralThreads(MemoryTransport):
+    """Does not wait for the listener before it reports the next change."""
 
     def connect(self, plugin: DevicePlugin, socket: str = "") -> MemoryConnection:
         connection: list[MemoryConnection] = []
@@ -234,7 +234,7 @@ class TellsFromEverywhereAtOnce(MemoryTransport):
         return connection[0]
 
 
-class Sorting(MemoryTransport):
+class SortsWhatItAllocates(MemoryTransport):
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
         return super().allocate(plugin, sorted(devices), timeout=timeout)
 
@@ -245,7 +245,7 @@ class ReadsEnvironmentOnly(MemoryTransport):
 
 
 class RemembersReceipts(MemoryTransport):
-    """Gives out the number of an answer instead of the answer."""
+    """Returns the number of an answer instead of the answer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -280,19 +280,19 @@ class ChecksPreferences(MemoryTransport):
         return tuple(device for device in named if device in available)[:size]
 
 
-class KeepsStartsToItself(MemoryTransport):
+class IgnoresPreStart(MemoryTransport):
     def pre_start_container(
         self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None
     ) -> None:
         pass
 
 
-class AsksTheHeir(MemoryTransport):
-    """Asks another instance of the resource for one that has gone."""
+class AsksTheSuccessor(MemoryTransport):
+    """Asks another instance of the resource in place of one that has gone."""
 
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
-        heirs = [known for known in self._connections if known.resource == plugin.resource]
-        return super().allocate(heirs[-1] if heirs else plugin, devices, timeout=timeout)
+        successors = [known for known in self._connections if known.resource == plugin.resource]
+        return super().allocate(successors[-1] if successors else plugin, devices, timeout=timeout)
 
 
 class LosesTheReason(MemoryTransport):
@@ -310,7 +310,7 @@ class TakesNoAnswerForAnAnswer(MemoryTransport):
         return Receipt(b"")
 
 
-class SaysGoodbye(MemoryTransport):
+class ReportsLossesAtItsStop(MemoryTransport):
     def stop(self) -> None:
         for connection in tuple(self._connections.values()):
             connection.disconnect()
@@ -328,22 +328,22 @@ BROKEN: dict[Check, type[MemoryTransport]] = {
     contract.reports_every_registration_before_checking_it: ChecksFirst,
     contract.reports_the_options_of_a_plugin: ForgetsOptions,
     contract.reports_the_complete_list_in_its_order: SortsDevices,
-    contract.reports_every_change_of_the_list: TellsOfTheFirstListOnly,
-    contract.reports_a_loss_once_and_last: MournsTwice,
-    contract.gives_every_instance_an_identity_of_its_own: GivesEverybodyOneIdentity,
-    contract.keeps_two_instances_of_one_resource_apart: MournsEverybody,
+    contract.reports_every_change_of_the_list: ReportsTheFirstListOnly,
+    contract.reports_a_loss_once_and_last: ReportsEachLossTwice,
+    contract.gives_every_instance_an_identity_of_its_own: GivesAllInstancesOneIdentity,
+    contract.keeps_two_instances_of_one_resource_apart: LosesAllInstancesTogether,
     contract.refuses_a_plugin_with_the_listeners_reason: RefusesWithoutAReason,
-    contract.reports_one_event_of_an_instance_at_a_time: TellsFromEverywhereAtOnce,
-    contract.hands_devices_to_the_plugin_in_their_order: Sorting,
+    contract.reports_one_event_of_an_instance_at_a_time: ReportsFromSeveralThreads,
+    contract.hands_devices_to_the_plugin_in_their_order: SortsWhatItAllocates,
     contract.reads_what_the_plugin_answered: ReadsEnvironmentOnly,
     contract.reads_receipts_of_an_earlier_process: RemembersReceipts,
     contract.refuses_to_read_what_is_no_receipt: ReadsAnything,
     contract.passes_on_preferences_unchecked: ChecksPreferences,
-    contract.calls_pre_start_container: KeepsStartsToItself,
-    contract.sends_nothing_to_a_disconnected_plugin: AsksTheHeir,
+    contract.calls_pre_start_container: IgnoresPreStart,
+    contract.sends_nothing_to_a_disconnected_plugin: AsksTheSuccessor,
     contract.says_why_a_call_failed: LosesTheReason,
     contract.treats_a_missing_answer_as_a_failed_call: TakesNoAnswerForAnAnswer,
-    contract.stops_without_further_events: SaysGoodbye,
+    contract.stops_without_further_events: ReportsLossesAtItsStop,
     contract.can_be_stopped_twice_or_unstarted: StopsOnce,
 }
 
