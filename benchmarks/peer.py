@@ -68,9 +68,9 @@ class Connection:
         )
 
     def read(self) -> bool:
-        """Take what has come, and answer; whether there may be more."""
-        came = self.socket.recv(1 << 16)
-        self._buffer += came
+        """Read and answer what has arrived; whether there may be more."""
+        received = self.socket.recv(1 << 16)
+        self._buffer += received
         self._buffer = self._buffer.removeprefix(PREFACE)
         for kind, flags, stream, payload in self._frames():
             if kind == HEADERS:
@@ -85,7 +85,7 @@ class Connection:
                 self._windows[stream] = self._windows.get(stream, self._first_window) + int.from_bytes(payload, "big")
             elif kind == WINDOW_UPDATE:
                 self._window += int.from_bytes(payload, "big")
-        return bool(came)
+        return bool(received)
 
     def tell(self, data: bytes) -> None:
         """Send the next list, as fast as it is taken."""

@@ -163,12 +163,12 @@ def _settled(nodes: int, per_node: int) -> Times:
     machine = Topology(tuple(map(NumaNode, range(nodes))), Policy.BEST_EFFORT)
     report = DeviceReport.of(devices(nodes * per_node, nodes))
 
-    def settle() -> None:
-        wishes = [generate_hints(report, report.healthy, DeviceSet(), size, machine.numa_nodes) for size in (3, 5)]
-        merge(machine, [{"a": wishes[0], "b": wishes[1]}])
+    def choose() -> None:
+        hints = [generate_hints(report, report.healthy, DeviceSet(), size, machine.numa_nodes) for size in (3, 5)]
+        merge(machine, [{"a": hints[0], "b": hints[1]}])
 
     while True:
-        yield timed(settle)
+        yield timed(choose)
 
 
 def settle_36_nodes(_size: Size) -> Times:

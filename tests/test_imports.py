@@ -195,7 +195,7 @@ def test_importing_devicecore_loads_nothing_heavy() -> None:
     assert not heavy & loaded_by("import devicecore")
 
 
-def test_who_uses_device_plugins_loads_nothing_of_dra() -> None:
+def test_a_program_with_device_plugins_loads_no_module_of_dra() -> None:
     dra = names(".adapters.memory_dra .domain.dra .dra_manager .ports.claims .ports.drivers .ports.slices")
     uses = "from devicecore import DeviceManager; import devicecore.adapters.memory, devicecore.adapters.grpc_unix"
     uses += ", devicecore.adapters.prometheus, devicecore.testing.kubelet"

@@ -68,7 +68,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watcher, "FIRST_PAUSE", 0.05)
 
 
-class Heard(DriverEvents):
+class RecordedEvents(DriverEvents):
     """A listener that records, and wakes those who wait for a state."""
 
     def reports(self, count: int) -> list[tuple[ReportedHealth, ...]]:
@@ -138,13 +138,13 @@ def raw_driver(
 
 class TestCalls:
     def test_each_call_is_observed_with_its_code_and_its_time(self, directory: Path) -> None:
-        heard, observed = Heard(), list[tuple[str, str, str, float]]()
+        recorded, observed = RecordedEvents(), list[tuple[str, str, str, float]]()
         transport = GrpcDriverTransport(directory, observe=lambda *call: observed.append(call))
-        transport.start(heard)
+        transport.start(recorded)
         path = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/Node"
         refuse = {"UnprepareResources": lambda _, context: context.abort(grpc.StatusCode.INTERNAL, "broken")}
         with raw_driver(directory, {"NodePrepareResources": lambda _, __: b"", **refuse}):
-            (instance,) = heard.wait_for(DriverConnected)
+            (instance,) = recorded.wait_for(DriverConnected)
             transport.prepare(instance, [])
             with pytest.raises(DriverCallError):
                 transport.unprepare(instance, [])
@@ -156,26 +156,29 @@ class TestCalls:
         assert all(0 <= call[3] < PATIENCE for call in observed)
 
     def test_a_cut_connection_is_made_again_and_the_driver_stays_registered(self, directory: Path) -> None:
-        heard = Heard()
-        with started(directory, heard) as transport, raw_driver(directory, {"NodePrepareResources": lambda _, __: b""}):
-            (instance,) = heard.wait_for(DriverConnected)
+        recorded = RecordedEvents()
+        with (
+            started(directory, recorded) as transport,
+            raw_driver(directory, {"NodePrepareResources": lambda _, __: b""}),
+        ):
+            (instance,) = recorded.wait_for(DriverConnected)
             transport.disconnect(instance)
-            heard.wait_for(DriverConnected, 2)
+            recorded.wait_for(DriverConnected, 2)
             assert transport.prepare(instance, []) == {}
-            assert DriverRemoved not in heard.kinds(instance)
+            assert DriverRemoved not in recorded.kinds(instance)
 
     def test_a_silent_driver_fails_in_time_and_delays_no_other(self, directory: Path) -> None:
-        heard, release = DriverEvents(), threading.Event()
+        recorded, release = DriverEvents(), threading.Event()
         nic = AnsweringDriver(NIC_DRIVER)
         nic.prepared = PREPARED
         silent = {"/NodePrepareResources": lambda _, __: release.wait(PATIENCE) and b""}
         with (
-            started(directory, heard, call_timeout=0.5) as transport,
+            started(directory, recorded, call_timeout=0.5) as transport,
             raw_driver(directory, silent),
             served(directory, nic),
             ThreadPoolExecutor(1) as caller,
         ):
-            instances = {instance.driver: instance for instance in heard.wait_for(DriverConnected, 2)}
+            instances = {instance.driver: instance for instance in recorded.wait_for(DriverConnected, 2)}
             late = caller.submit(transport.prepare, instances[GPU_DRIVER], [CLAIM])
             assert transport.prepare(instances[NIC_DRIVER], [CLAIM]) == PREPARED
             with pytest.raises(DriverCallError) as failed:
@@ -187,12 +190,12 @@ class TestCalls:
         assert failed.value.unanswered
 
     def test_a_driver_without_a_service_socket_is_registered_and_calls_fail_at_once(self, directory: Path) -> None:
-        heard = DriverEvents()
-        with started(directory, heard) as transport, raw_driver(directory, {}, endpoint="/nowhere/dra.sock"):
-            (instance,) = heard.wait_for(DriverRegistered)
+        recorded = DriverEvents()
+        with started(directory, recorded) as transport, raw_driver(directory, {}, endpoint="/nowhere/dra.sock"):
+            (instance,) = recorded.wait_for(DriverRegistered)
             with pytest.raises(DriverCallError) as failed:
                 transport.prepare(instance, [CLAIM])
-            assert heard.of(DriverConnected) == []
+            assert recorded.of(DriverConnected) == []
         assert str(failed.value) == (
             "NodePrepareResources: rpc error: code = Unavailable desc = connection error: desc = "
             '"transport: Error while dialing: dial unix /nowhere/dra.sock: connect: no such file or directory"'
@@ -200,7 +203,7 @@ class TestCalls:
         assert not failed.value.unanswered
 
     def test_a_call_fails_when_its_driver_is_removed(self, directory: Path) -> None:
-        heard, asked, release = DriverEvents(), threading.Event(), threading.Event()
+        recorded, asked, release = DriverEvents(), threading.Event(), threading.Event()
 
         def silent(_: bytes, __: grpc.ServicerContext) -> bytes:
             asked.set()
@@ -208,18 +211,18 @@ class TestCalls:
             return b""
 
         with (
-            started(directory, heard) as transport,
+            started(directory, recorded) as transport,
             raw_driver(directory, {"/NodePrepareResources": silent}),
             ThreadPoolExecutor(1) as caller,
         ):
-            (instance,) = heard.wait_for(DriverConnected)
+            (instance,) = recorded.wait_for(DriverConnected)
             call = caller.submit(transport.prepare, instance, [CLAIM])
             assert asked.wait(PATIENCE)
             (directory / "raw.sock").unlink()
             with pytest.raises(DriverCallError, match="the client connection is closing") as failed:
                 call.result(PATIENCE)
             release.set()
-            assert heard.wait_for(DriverRemoved) == [instance]
+            assert recorded.wait_for(DriverRemoved) == [instance]
         assert failed.value.code == "Canceled"
         assert failed.value.unanswered
 
@@ -242,10 +245,10 @@ class TestCalls:
         ids=["no message", "no text", "too long", "too many devices"],
     )
     def test_an_answer_that_cannot_be_used_is_an_error(self, directory: Path, answer: bytes, sentence: str) -> None:
-        heard = DriverEvents()
+        recorded = DriverEvents()
         answers = {"/NodePrepareResources": lambda _, __: answer}
-        with started(directory, heard) as transport, raw_driver(directory, answers) as asked:
-            (instance,) = heard.wait_for(DriverConnected)
+        with started(directory, recorded) as transport, raw_driver(directory, answers) as asked:
+            (instance,) = recorded.wait_for(DriverConnected)
             with pytest.raises(DriverCallError) as failed:
                 transport.prepare(instance, [CLAIM])
             assert PREPARE_PATH in asked
@@ -253,53 +256,55 @@ class TestCalls:
         assert failed.value.unanswered
 
     def test_a_name_that_is_no_text_is_not_sent(self, directory: Path) -> None:
-        heard = DriverEvents()
-        with started(directory, heard) as transport, served(directory, AnsweringDriver()):
-            (instance,) = heard.wait_for(DriverConnected)
+        recorded = DriverEvents()
+        with started(directory, recorded) as transport, served(directory, AnsweringDriver()):
+            (instance,) = recorded.wait_for(DriverConnected)
             with pytest.raises(DriverCallError, match="while marshaling"):
                 transport.prepare(instance, [ClaimRef(ClaimKey("default", "\ud800"), ClaimUid("u"))])
 
 
 class TestConnections:
     def test_a_lost_connection_is_made_again(self, directory: Path) -> None:
-        heard, driver = Heard(), AnsweringDriver()
+        recorded, driver = RecordedEvents(), AnsweringDriver()
         driver.prepared = PREPARED
         registry, endpoint = directory / "registry", directory / "dra.sock"
-        with started(registry, heard) as transport, raw_driver(registry, {}, endpoint=str(endpoint)):
-            (instance,) = heard.wait_for(DriverRegistered)
+        with started(registry, recorded) as transport, raw_driver(registry, {}, endpoint=str(endpoint)):
+            (instance,) = recorded.wait_for(DriverRegistered)
             for number in (1, 2):
                 with serve_driver(driver, directory, socket_name=endpoint.name):
-                    assert heard.wait_for(DriverConnected, number) == [instance] * number
+                    assert recorded.wait_for(DriverConnected, number) == [instance] * number
                     assert transport.prepare(instance, [CLAIM]) == PREPARED
-                heard.wait_for(DriverDisconnected, number)
-            assert heard.of(DriverRemoved) == []
+                recorded.wait_for(DriverDisconnected, number)
+            assert recorded.of(DriverRemoved) == []
 
     def test_a_registration_socket_that_is_made_again_is_another_instance(self, directory: Path) -> None:
-        heard = Heard()
-        with started(directory, heard):
+        recorded = RecordedEvents()
+        with started(directory, recorded):
             with served(directory, AnsweringDriver()):
-                heard.wait_for(DriverConnected)
+                recorded.wait_for(DriverConnected)
             with served(directory, AnsweringDriver()):
-                old, new = heard.wait_for(DriverRegistered, 2)  # the old one may be connected to the new process first
-                assert heard.wait_for(DriverRemoved) == [old]
+                old, new = recorded.wait_for(
+                    DriverRegistered, 2
+                )  # the old one may be connected to the new process first
+                assert recorded.wait_for(DriverRemoved) == [old]
         assert old.endpoint == new.endpoint
         assert old.generation < new.generation
-        assert heard.kinds(old)[-1] is DriverRemoved
+        assert recorded.kinds(old)[-1] is DriverRemoved
 
     def test_a_driver_that_is_cleaned_away_comes_back(self, directory: Path) -> None:
-        heard = DriverEvents()
-        with started(directory, heard), served(directory, AnsweringDriver(), poll_interval=0.02) as driver:
-            heard.wait_for(DriverConnected)
+        recorded = DriverEvents()
+        with started(directory, recorded), served(directory, AnsweringDriver(), poll_interval=0.02) as driver:
+            recorded.wait_for(DriverConnected)
             Path(driver.registration).unlink()
-            heard.wait_for(DriverConnected, 2)
+            recorded.wait_for(DriverConnected, 2)
             assert driver.registered
 
     def test_a_transport_that_starts_again_finds_its_drivers(self, directory: Path) -> None:
-        heard, again = DriverEvents(), DriverEvents()
+        recorded, again = DriverEvents(), DriverEvents()
         driver = AnsweringDriver()
         driver.prepared = PREPARED
-        with served(directory, driver), started(directory, heard) as transport:
-            (old,) = heard.wait_for(DriverConnected)
+        with served(directory, driver), started(directory, recorded) as transport:
+            (old,) = recorded.wait_for(DriverConnected)
             transport.start(again)
             (new,) = again.wait_for(DriverConnected)
             assert transport.prepare(new, [CLAIM]) == PREPARED
@@ -307,14 +312,14 @@ class TestConnections:
                 transport.prepare(old, [CLAIM])
 
     def test_one_watcher_serves_device_plugins_and_drivers(self, directory: Path) -> None:
-        heard = DriverEvents()
+        recorded = DriverEvents()
         registry = directory / "registry"
         drivers = GrpcDriverTransport()
         plugins = GrpcUnixTransport(directory, plugins_registry=registry, handlers=[drivers.handler])
         plugins.start(lambda _: None)
-        drivers.start(heard)
+        drivers.start(recorded)
         with served(registry, AnsweringDriver()), serve_plugin(Gpus("d0"), registry=registry) as plugin:
-            heard.wait_for(DriverConnected)
+            recorded.wait_for(DriverConnected)
             plugin.wait_registered(PATIENCE)
             drivers.stop()
             again = DriverEvents()
@@ -324,17 +329,17 @@ class TestConnections:
         plugins.stop()
 
     def test_a_slow_listener_delays_no_other_driver(self, directory: Path) -> None:
-        heard, release = DriverEvents(), threading.Event()
+        recorded, release = DriverEvents(), threading.Event()
 
         def listener(event: DriverEvent) -> None:
             if isinstance(event, DriverConnected) and event.instance.driver == GPU_DRIVER:
                 release.wait(PATIENCE)
-            heard(event)
+            recorded(event)
 
         with started(directory, listener), served(directory, AnsweringDriver(), "a.sock"):
-            heard.wait_for(DriverRegistered)
+            recorded.wait_for(DriverRegistered)
             with served(directory, AnsweringDriver(NIC_DRIVER), "b.sock"):
-                (first,) = heard.wait_for(DriverConnected)
+                (first,) = recorded.wait_for(DriverConnected)
                 release.set()
         assert first.driver == NIC_DRIVER
 
@@ -352,17 +357,17 @@ class TestRegistration:
         ],
     )
     def test_what_cannot_be_a_driver_is_refused(self, directory: Path, info: dict[str, str], sentence: str) -> None:
-        heard, refusals, told = DriverEvents(), [], threading.Event()
+        recorded, refusals, told = DriverEvents(), [], threading.Event()
 
         def notify(request: bytes, _: grpc.ServicerContext) -> bytes:
             refusals.append(pluginregistration.RegistrationStatus.FromString(request).error)
             told.set()
             return b""
 
-        with started(directory, heard), raw_driver(directory, {"/NotifyRegistrationStatus": notify}, **info):
+        with started(directory, recorded), raw_driver(directory, {"/NotifyRegistrationStatus": notify}, **info):
             assert told.wait(PATIENCE)
         assert sentence in refusals[0]
-        assert heard.of(DriverRegistered) == []
+        assert recorded.of(DriverRegistered) == []
 
     def test_a_driver_is_refused_if_the_listener_breaks(self, directory: Path) -> None:
         def listener(_: DriverEvent) -> None:
@@ -374,18 +379,18 @@ class TestRegistration:
                 driver.wait_registered(PATIENCE)
             assert not driver.registered
 
-    def test_a_driver_is_told_the_sentence_of_the_listener_and_nothing_follows(self, directory: Path) -> None:
-        heard = Heard()
-        heard.refusal = DriverNotRegisteredError(GPU_DRIVER)
+    def test_a_refused_driver_gets_the_sentence_of_the_listener_and_no_call(self, directory: Path) -> None:
+        recorded = RecordedEvents()
+        recorded.refusal = DriverNotRegisteredError(GPU_DRIVER)
         with (
-            started(directory, heard),
+            started(directory, recorded),
             served(directory, AnsweringDriver()) as driver,
             pytest.raises(KubeletUnreachableError) as refused,
         ):
             driver.wait_registered(PATIENCE)
         said = f"plugin registration failed with err: DRA driver {GPU_DRIVER} is not registered"
         assert refused.value.cause == f"RegisterPlugin error -- {said}"
-        assert heard.of(DriverConnected) == []
+        assert recorded.of(DriverConnected) == []
 
     def test_a_driver_that_no_kubelet_asks_says_so(self, directory: Path) -> None:
         with (
@@ -428,14 +433,14 @@ def test_only_a_status_of_the_driver_itself_is_its_answer(
 
 class TestHealth:
     def test_reports_come_at_once_and_after_changes_and_are_repeated(self, directory: Path) -> None:
-        heard = Heard()
+        recorded = RecordedEvents()
         ill = ReportedHealth("pool", "gpu-0", DraHealth.UNHEALTHY, 7, "too hot")
-        with started(directory, heard), served(directory, AnsweringDriver(), report_period=0.1) as driver:
+        with started(directory, recorded), served(directory, AnsweringDriver(), report_period=0.1) as driver:
             driver.report([HEALTHY])
-            assert heard.reports(1)[0] == (HEALTHY,)
+            assert recorded.reports(1)[0] == (HEALTHY,)
             driver.report([ill])
-            heard.wait_for(HealthReported, len(heard.of(HealthReported)) + 3)
-            assert heard.reports(1)[-1] == (ill,)
+            recorded.wait_for(HealthReported, len(recorded.of(HealthReported)) + 3)
+            assert recorded.reports(1)[-1] == (ill,)
 
     def test_the_stream_is_opened_again_after_its_end(self, directory: Path) -> None:
         def twice(_: bytes, __: grpc.ServicerContext) -> Iterator[bytes]:
@@ -443,23 +448,23 @@ class TestHealth:
                 devices=[{"device": {"pool_name": "pool", "device_name": "gpu-0"}, "health": 1}]
             ).SerializeToString()
 
-        heard = Heard()
-        with started(directory, heard, health_pause=0.01), raw_driver(directory, {WATCH_PATH: twice}) as asked:
-            heard.wait_for(HealthEnded, 2)
-            assert heard.reports(2)[:2] == [(HEALTHY,), (HEALTHY,)]
+        recorded = RecordedEvents()
+        with started(directory, recorded, health_pause=0.01), raw_driver(directory, {WATCH_PATH: twice}) as asked:
+            recorded.wait_for(HealthEnded, 2)
+            assert recorded.reports(2)[:2] == [(HEALTHY,), (HEALTHY,)]
         assert "/v1alpha1.DRAResourceHealth/NodeWatchResources" in asked
 
     def test_a_driver_that_lists_the_stable_service_is_asked_by_it(self, directory: Path) -> None:
-        heard = Heard()
+        recorded = RecordedEvents()
         services = (*SERVICES, "v1alpha1.DRAResourceHealth", "v1.DRAResourceHealth")
-        with started(directory, heard), raw_driver(directory, {}, services) as asked:
-            heard.wait_for(HealthEnded)
+        with started(directory, recorded), raw_driver(directory, {}, services) as asked:
+            recorded.wait_for(HealthEnded)
         assert "/v1.DRAResourceHealth/NodeWatchResources" in asked
 
     def test_a_driver_without_health_is_asked_once(self, directory: Path) -> None:
-        heard = Heard()
-        with started(directory, heard, health_pause=0.0) as transport, raw_driver(directory, {}) as asked:
-            (instance,) = heard.wait_for(HealthEnded)
+        recorded = RecordedEvents()
+        with started(directory, recorded, health_pause=0.0) as transport, raw_driver(directory, {}) as asked:
+            (instance,) = recorded.wait_for(HealthEnded)
             for _ in range(20):  # a second stream would be opened meanwhile
                 with pytest.raises(DriverCallError, match="Unimplemented"):
                     transport.prepare(instance, [CLAIM])
@@ -484,32 +489,32 @@ class TestHealth:
             yield report
             threading.Event().wait(0.1)
 
-        heard = Heard()
-        with started(directory, heard), raw_driver(directory, {WATCH_PATH: watch}):
-            heard.wait_for(HealthEnded)
-            assert heard.of(HealthReported) == []
+        recorded = RecordedEvents()
+        with started(directory, recorded), raw_driver(directory, {WATCH_PATH: watch}):
+            recorded.wait_for(HealthEnded)
+            assert recorded.of(HealthReported) == []
         assert f"the health of {GPU_DRIVER} is not known" in caplog.text
 
     def test_no_event_follows_the_removal_of_an_instance(self, directory: Path) -> None:
         """Reports that wait for a slow listener are dropped when the instance is removed."""
-        heard, reported, release = Heard(), threading.Event(), threading.Event()
+        recorded, reported, release = RecordedEvents(), threading.Event(), threading.Event()
 
         def listener(event: DriverEvent) -> None:
             if isinstance(event, HealthReported) and not reported.is_set():
                 reported.set()
                 release.wait(PATIENCE)
-            heard(event)
+            recorded(event)
 
         with started(directory, listener), served(directory, AnsweringDriver()) as driver:
             driver.report([HEALTHY])
             assert reported.wait(PATIENCE)
-            (instance,) = heard.of(DriverConnected)
+            (instance,) = recorded.of(DriverConnected)
             driver.stop()  # the connection ends, and so does the registration
             threading.Event().wait(0.2)
             release.set()
-            heard.wait_for(DriverRemoved)
+            recorded.wait_for(DriverRemoved)
             threading.Event().wait(0.2)
-        assert heard.kinds(instance)[-1] is DriverRemoved
+        assert recorded.kinds(instance)[-1] is DriverRemoved
 
     def test_a_flood_of_reports_is_slowed_down(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(client, "REPORTS_PER_SECOND", 0.001)
@@ -523,10 +528,10 @@ class TestHealth:
                 yield b""
             enough.set()
 
-        heard = Heard()
-        with started(directory, heard), raw_driver(directory, {WATCH_PATH: flood}):
+        recorded = RecordedEvents()
+        with started(directory, recorded), raw_driver(directory, {WATCH_PATH: flood}):
             assert enough.wait(PATIENCE)
-            assert len(heard.reports(3)) == 3
+            assert len(recorded.reports(3)) == 3
 
 
 class TestManager:

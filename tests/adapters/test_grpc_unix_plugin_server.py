@@ -143,8 +143,8 @@ def test_a_plugin_that_the_kubelet_dropped_registers_again(directory: Path, reco
         assert recorder.lists(recorder.plugin(2)) == [("d1",)]
 
 
-class Inattentive(ServedPlugin):
-    """Tells when it has seen that it was dropped."""
+class NotesItsDrop(ServedPlugin):
+    """Sets an event when it has seen that it was dropped."""
 
     dropped = threading.Event()
 
@@ -153,24 +153,24 @@ class Inattentive(ServedPlugin):
         self.dropped.set()
 
 
-class Fickle(RawKubelet):
-    """Hangs up on a plugin before it answers its first call of Register."""
+class CutsTheFirstRegister(RawKubelet):
+    """Cuts the stream of a plugin before it answers its first call of Register."""
 
     def register(self, request: deviceplugin.RegisterRequest, context: grpc.ServicerContext) -> deviceplugin.Empty:
-        if not Inattentive.dropped.is_set():
+        if not NotesItsDrop.dropped.is_set():
             with grpc.insecure_channel(f"unix:{self.directory}/{request.endpoint}") as channel:
                 lists = channel.unary_stream("/v1beta1.DevicePlugin/ListAndWatch", bytes, bytes)(b"")
                 next(lists)
                 lists.cancel()
-                Inattentive.dropped.wait(PATIENCE)
+                NotesItsDrop.dropped.wait(PATIENCE)
         return super().register(request, context)
 
 
 def test_a_plugin_that_is_dropped_before_its_registration_is_answered_registers_again(directory: Path) -> None:
-    Inattentive.dropped.clear()
+    NotesItsDrop.dropped.clear()
     path = str(directory / "p.sock")
-    with Fickle(directory) as kubelet:
-        served = Inattentive(Gpus("d0"), path, str(directory / "kubelet.sock"), SOON, 4 * 1024 * 1024)
+    with CutsTheFirstRegister(directory) as kubelet:
+        served = NotesItsDrop(Gpus("d0"), path, str(directory / "kubelet.sock"), SOON, 4 * 1024 * 1024)
         served.start()
         with served:
             for _ in range(2):
@@ -353,7 +353,7 @@ def test_it_serves_nowhere_but_beside_the_kubelets_socket(directory: Path, recor
             serve_plugin(Gpus(), registry=directory, endpoint=endpoint)
 
 
-def test_a_plugin_that_cannot_be_subscribed_to_is_not_left_serving(directory: Path) -> None:
+def test_a_plugin_that_cannot_be_subscribed_to_is_not_served(directory: Path) -> None:
     class Deaf(Gpus):
         def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
             raise LookupError("nothing to watch")
@@ -363,8 +363,8 @@ def test_a_plugin_that_cannot_be_subscribed_to_is_not_left_serving(directory: Pa
     assert list(directory.iterdir()) == []
 
 
-class HardOfHearing(ServedPlugin):
-    """Its keeper does not hear the first cancellation, as it happens in a grpc server's stop before Python 3.12."""
+class IgnoresTheFirstCancellation(ServedPlugin):
+    """Its task ignores the first cancellation, as it happens in a grpc server's stop before Python 3.12."""
 
     looking = threading.Event()
 
@@ -378,7 +378,7 @@ class HardOfHearing(ServedPlugin):
 
 def test_a_stop_does_not_hang_when_a_cancellation_is_swallowed_on_the_way(directory: Path) -> None:
     """So it was, once in a hundred times, when the kubelet had just deleted the plugin's socket."""
-    served = HardOfHearing(Gpus(), str(directory / "p.sock"), str(directory / "kubelet.sock"), SOON, 1024)
+    served = IgnoresTheFirstCancellation(Gpus(), str(directory / "p.sock"), str(directory / "kubelet.sock"), SOON, 1024)
     served.start()
     assert served.looking.wait(PATIENCE)
     stopping = threading.Thread(target=served.stop, daemon=True)

@@ -49,7 +49,9 @@ def transport(directory: Path, recorder: Recorder) -> Iterator[GrpcUnixTransport
 
 @pytest.mark.usefixtures("transport")
 class TestRegister:
-    def test_a_plugin_is_announced_and_then_heard_in_order(self, directory: Path, recorder: Recorder) -> None:
+    def test_the_listener_gets_the_registration_and_then_the_lists_in_order(
+        self, directory: Path, recorder: Recorder
+    ) -> None:
         with RawPlugin(directory / "p.sock", [], ["d1", "d0"], ["d1", "d0"]) as raw:
             assert register(directory, "p.sock") == OK
             plugin = recorder.plugin()
@@ -167,7 +169,7 @@ class TestRegister:
             assert register(directory, endpoint) == OK
             assert recorder.lists(recorder.plugin()) == [("d0",)]
 
-    def test_a_plugin_that_fails_to_tell_its_options_is_refused(self, directory: Path, recorder: Recorder) -> None:
+    def test_a_plugin_that_does_not_return_its_options_is_refused(self, directory: Path, recorder: Recorder) -> None:
         class Failing(RawPlugin):
             def get_device_plugin_options(
                 self, _: deviceplugin.Empty, context: grpc.ServicerContext
@@ -675,7 +677,7 @@ class TestStartAndStop:
             recorder.wait(DevicesReported)
         assert [own.read(answer).envs for answer in answers] == [{"GPUS": "d0"}]
 
-    def test_a_program_that_stops_says_nothing_and_one_that_forgets_to_ends_too(self, directory: Path) -> None:
+    def test_a_program_ends_quietly_whether_or_not_it_stops_its_transport(self, directory: Path) -> None:
         script = (
             "import sys, threading\n"
             "from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin\n"

@@ -784,7 +784,7 @@ def program(server: NodeServer, directory: Path) -> Callable[..., Path]:
 
 
 class TestPrograms:
-    def test_a_program_is_found_beside_the_kubeconfig_and_told_about_the_cluster(
+    def test_a_program_is_found_beside_the_kubeconfig_and_gets_the_cluster(
         self, server: NodeServer, connect: Connect, directory: Path, program: Callable[..., Path]
     ) -> None:
         server.bearer = "made"

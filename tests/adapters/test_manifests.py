@@ -358,7 +358,7 @@ def test_a_pod_that_changes_and_keeps_its_uid_is_released_and_admitted(place: Pa
     assert [pod.uid for pod in (*changes.removed, *changes.added)] == ["u", "u"]
 
 
-def test_a_broken_file_keeps_what_it_said_and_hurts_no_other(place: Path) -> None:
+def test_a_file_that_becomes_unusable_keeps_its_pods_and_affects_no_other(place: Path) -> None:
     pods = source(place)
     (place / "a.json").write_text(manifest("a"))
     (place / "b.json").write_text(manifest("b"))

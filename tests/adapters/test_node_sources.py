@@ -519,7 +519,7 @@ def test_a_process_that_does_not_speak_grpc_is_a_sentence(directory: Path, garba
     assert plugin.problem == "no answer to GetDevicePluginOptions within 0.3 s"
 
 
-def test_a_socket_that_nobody_serves_is_a_sentence_at_once(directory: Path) -> None:
+def test_a_socket_without_a_server_is_an_error_at_once(directory: Path) -> None:
     path = directory / "kubelet.sock"
     assert read_pod_resources(str(path)).problem == "there is no socket"
     with socket.socket(socket.AF_UNIX) as dead:

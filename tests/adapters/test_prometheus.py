@@ -287,7 +287,7 @@ def by_state(**numbers: int) -> dict[str, float]:
     return {f'resource_name="nvidia.com/gpu",state="{state}"': number for state, number in numbers.items()}
 
 
-class TestServing:
+class TestServer:
     def test_a_port_in_use_is_refused_in_one_sentence(self, metrics: PrometheusMetrics, server: MetricsServer) -> None:
         with pytest.raises(CannotListenError) as caught:
             metrics.serve(server.port)

@@ -200,7 +200,7 @@ class TestDevices:
     @given(successive_listings())
     @example([b"\n\x03\n\x01a", b"\n\x05\n\x03\n\x01a"])  # ends as the one before does, in the middle of a device
     @example([b"\n\x03\n\x01a" * 4, b"\n\x03\n\x01a" * 2])  # begins and ends as the one before, but is shorter
-    def test_lists_are_read_alike_whatever_came_before_them(self, successive: list[bytes]) -> None:
+    def test_lists_are_read_alike_after_any_other_lists(self, successive: list[bytes]) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(device_lists, "_PORTION", 2)
             reader = ListReader()

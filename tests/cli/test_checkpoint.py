@@ -136,7 +136,7 @@ def test_a_name_that_no_file_can_have_hides_no_verdict(devicecore: Run) -> None:
 # --- show -------------------------------------------------------------------------------------------------------------
 
 
-def test_show_tells_programs_everything(devicecore: Run, rich_file: str) -> None:
+def test_show_prints_everything_as_json(devicecore: Run, rich_file: str) -> None:
     """The JSON has each entry's devices by NUMA node and the plugin's answer, None where that cannot be read."""
     ran = devicecore("checkpoint", "show", "--json", rich_file)
     shown = json.loads(ran.stdout)
@@ -150,7 +150,7 @@ def test_show_tells_programs_everything(devicecore: Run, rich_file: str) -> None
     assert nic["given"] is None
 
 
-def test_show_tells_people_everything(devicecore: Run, rich_file: str) -> None:
+def test_show_prints_everything_as_text(devicecore: Run, rich_file: str) -> None:
     """One line for each fact, and nothing that moves a terminal's cursor or changes its colours."""
     ran = devicecore("checkpoint", "show", rich_file)
     warning = (

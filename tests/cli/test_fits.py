@@ -52,7 +52,7 @@ def test_a_pod_that_fits_gets_its_devices_named(place: Path, capsys: pytest.Capt
     assert "the scheduler may still refuse the pod" in printed
 
 
-def test_a_pod_that_does_not_fit_is_told_why_and_what_would_help(
+def test_a_pod_that_does_not_fit_gets_the_reason_and_changes_that_help(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert fits(place, "two.yaml", "node.yaml") == 1

@@ -123,7 +123,7 @@ def test_a_refused_pod_is_tried_again_after_a_change_that_may_alter_the_answer(n
     node.wait_for_phases(refused="Running")
 
 
-def test_another_resources_change_asks_nobody_again(node: Node) -> None:
+def test_a_change_of_another_resource_causes_no_new_attempt(node: Node) -> None:
     plugin = CountingPlugin(GPU, simulated_devices("gpu", 4))
     plugin.refuses = True
     node.transport.connect(plugin)

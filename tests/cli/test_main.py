@@ -64,7 +64,7 @@ def test_the_list_of_commands_says_of_each_what_it_does_in_a_whole_sentence() ->
         assert [line for line in listed if line.endswith("...")] == []
 
 
-def test_the_version_is_told(devicecore: Run) -> None:
+def test_the_version_is_printed(devicecore: Run) -> None:
     """`--version` prints the name and a version on one line."""
     ran = devicecore("--version")
     assert (ran.returncode, ran.stdout.split()[0], len(ran.stdout.splitlines())) == (0, "devicecore", 1)
@@ -202,7 +202,7 @@ def test_what_a_locale_cannot_write_is_escaped(devicecore: Run, tmp_path: Path, 
     assert "\\u4e2d" in ran.stdout
 
 
-def test_who_is_interrupted_before_anything_has_begun_ends_without_a_word() -> None:
+def test_an_interrupt_before_the_command_begins_ends_it_without_output() -> None:
     """Ctrl-C while the command is still being imported is the status of the signal, and no traceback."""
     script = """
 import sys
@@ -246,7 +246,7 @@ def test_an_empty_name_is_refused(arguments: list[str], capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     "arguments", [["doctor", "--patience"], ["kubelet", "--root", "/", "--wait"], ["conformance", "--starting"]]
 )
-def test_a_time_that_nobody_can_wait_for_is_refused(
+def test_a_time_without_an_end_is_refused(
     arguments: list[str], seconds: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*arguments, seconds]) == 2

@@ -99,7 +99,7 @@ def tell(process: "subprocess.Popen[str]", line: str) -> None:
     process.stdin.write(f"{line}\n")
 
 
-def test_it_reports_what_it_was_told_to_have(kubelet: Kubelet, start: Start) -> None:
+def test_the_simulated_plugin_lists_the_given_devices(kubelet: Kubelet, start: Start) -> None:
     """Count, NUMA nodes in turn and health are those of the command line."""
     kubelet.start()
     start("--resource", "example.com/gpu", "--count", "3", "--numa-nodes", "0,1", "--unhealthy", "2")
@@ -189,7 +189,7 @@ def test_devices_are_named_as_simulated_devices_names_them(kubelet: Kubelet, sta
     assert [device.id for device in kubelet.report().devices] == ["GPU-aa-0"]
 
 
-def test_a_list_that_is_too_long_is_said_and_not_offered_every_second(
+def test_a_list_that_is_too_long_is_logged_and_not_offered_every_second(
     kubelet: Kubelet, short_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A kubelet drops a plugin whose list has more than 4 MiB; the plugin says so and comes back ever more rarely."""

@@ -58,7 +58,7 @@ def test_everything_is_written_in_order(pipe: Pipe) -> None:
     stream.close(PATIENCE)
 
 
-def test_a_reader_who_stalls_loses_lines_and_is_told_how_many(pipe: Pipe) -> None:
+def test_a_reader_that_stalls_loses_lines_and_gets_their_number(pipe: Pipe) -> None:
     stream = Stream(pipe.write_end)
     line = "x" * 99 + "\n"
     written = 2 * MAX_WAITING // len(line)

@@ -361,8 +361,8 @@ def test_each_check_catches_a_transport_that_breaks_its_sentence(check: Check, m
         check(broken)
 
 
-class ShortOfPatience:
-    """A MemoryTransport where plugins elsewhere are expected: it waits for them, and any place will do."""
+class WaitsForever:
+    """A MemoryTransport in the place of one for plugins in other processes: its calls have no timeout."""
 
     def __init__(self) -> None:
         self.transport = MemoryTransport()
@@ -387,7 +387,7 @@ def test_each_check_catches_a_transport_that_waits_for_ever_or_takes_any_place(
 
     @contextmanager
     def broken(_: float) -> Iterator[RemoteTransportHarness]:
-        yield ShortOfPatience()
+        yield WaitsForever()
 
     with pytest.raises(AssertionError):
         check(broken)

@@ -149,7 +149,7 @@ def test_an_api_server_that_is_away_misses_nothing_but_what_is_over(world: World
     assert kubelet.end(signal.SIGINT) == 0
 
 
-def test_a_plugin_that_does_not_answer_holds_up_nobody_else(world: World) -> None:
+def test_a_plugin_that_does_not_answer_delays_no_other_pod(world: World) -> None:
     hung = world.plugin("acme.io/hung", 50)
     world.plugin(GPU, 4)
     kubelet = world.start()

@@ -359,7 +359,7 @@ def test_a_list_without_devices_is_not_a_plugin_that_did_not_answer() -> None:
     assert "plugin-silent" not in codes(nodes.with_plugins(CLEAN, empty))
 
 
-def test_a_pod_that_ended_is_told_by_its_phase() -> None:
+def test_a_pod_has_ended_if_its_phase_says_so() -> None:
     assert [PodSeen(nodes.PODS[0].pod, phase).has_ended for phase in ("Running", "Failed", "Succeeded", "")] == [
         False,
         True,

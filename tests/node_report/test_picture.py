@@ -88,7 +88,7 @@ def test_a_cell_says_in_words_what_its_colour_and_pattern_show() -> None:
     ) in said
 
 
-def test_letters_tell_pods_apart_where_colours_repeat() -> None:
+def test_pods_have_different_letters_where_colours_repeat() -> None:
     rows = [row(number, owner=f"pod-{number}", container="c") for number in range(60)]
     marks = picture(made_of(rows)).owners
     assert [mark.letters for mark in marks[:27:26]] == ["A", "AA"]

@@ -112,9 +112,9 @@ def test_a_report_counts_until_its_limit_has_passed(history: Sequence[tuple[Sequ
     last: dict[str, tuple[ReportedHealth, int]] = {}
     for reported, seconds in history:
         now += seconds * SECOND
-        news = cache.report(GPU, reported, now)
-        cache = news.cache
-        assert {device for _, _, device in news.changed} <= {*last, *(item.device for item in reported)}
+        update = cache.report(GPU, reported, now)
+        cache = update.cache
+        assert {device for _, _, device in update.changed} <= {*last, *(item.device for item in reported)}
         last |= {item.device: (item, now) for item in reported}
         for device, (item, then) in last.items():
             limit = item.limit * SECOND if item.limit > 0 else DEFAULT_LIMIT

@@ -56,11 +56,11 @@ STORE = resource_name("example.com/gpu"), resource_name("example.com/nic")
 
 
 @given(st.lists(st.binary(max_size=20), max_size=4), st.lists(states, max_size=4), st.binary(max_size=9))
-def test_a_passage_hashes_as_its_text_does(parts: list[bytes], starts: list[int], more: bytes) -> None:
-    passage = HashedText(tuple(parts))
+def test_a_hashed_text_has_the_hash_of_its_text(parts: list[bytes], starts: list[int], more: bytes) -> None:
+    hashed = HashedText(tuple(parts))
     for start in (*starts, *starts, OFFSET):
-        assert passage.hash(start) == fnv1a_32_pure(b"".join(parts), start)
-        assert passage.followed_by(more).hash(start) == fnv1a_32_pure(b"".join(parts) + more, start)
+        assert hashed.hash(start) == fnv1a_32_pure(b"".join(parts), start)
+        assert hashed.followed_by(more).hash(start) == fnv1a_32_pure(b"".join(parts) + more, start)
 
 
 @given(st.binary(max_size=9), states)
@@ -124,8 +124,8 @@ class SavedAgainAndAgain(RuleBasedStateMachine):
         report = self.node.inventory.current_report(name)
         free = report.healthy - self.node.ledger.in_use(name) if report else DeviceSet()
         if free and self.node.ledger.allocation(key, name) is None:
-            demand = ResourceRequest(key, name, 1)
-            self.node = self.node.reserve(Pod(key.pod), demand, free.take(1)).confirm(key, name, Receipt(answer))
+            request = ResourceRequest(key, name, 1)
+            self.node = self.node.reserve(Pod(key.pod), request, free.take(1)).confirm(key, name, Receipt(answer))
 
     @rule(pods=st.sets(st.integers(0, 9), max_size=4))
     def evict(self, pods: set[int]) -> None:
@@ -281,7 +281,7 @@ def test_hints_are_those_of_the_plain_definition(report: DeviceReport, data: st.
 
 
 masks = st.sets(st.sampled_from(NODES)).map(NumaMask.of)
-wishes = (
+resource_hints = (
     st.lists(st.builds(TopologyHint, masks | st.none(), preferred=st.booleans()), max_size=5, unique=True) | st.none()
 )
 
@@ -289,7 +289,9 @@ wishes = (
 def plain_best(everywhere: NumaMask, hints: Iterable[Sequence[TopologyHint]]) -> TopologyHint:
     """Every combination there is, and the best of them."""
     hints = list(hints)
-    fitting = max((min((len(hint.mask) for hint in wish if hint.mask), default=0) for wish in hints), default=0)
+    fitting = max(
+        (min((len(hint.mask) for hint in of_resource if hint.mask), default=0) for of_resource in hints), default=0
+    )
     best: TopologyHint | None = None
 
     def rank(hint: TopologyHint) -> tuple[int, ...]:
@@ -308,11 +310,11 @@ def plain_best(everywhere: NumaMask, hints: Iterable[Sequence[TopologyHint]]) ->
     return best or TopologyHint(everywhere, preferred=False)
 
 
-@given(st.lists(wishes, max_size=4))
+@given(st.lists(resource_hints, max_size=4))
 def test_the_best_hint_is_the_best_of_all_combinations(hints: list[list[TopologyHint] | None]) -> None:
-    providers = [{f"r{place}": wish for place, wish in enumerate(hints)}] if hints else []
+    providers = [{f"r{place}": of_resource for place, of_resource in enumerate(hints)}] if hints else []
     everywhere = NumaMask.of(NODES)
-    asked = [wish or [TopologyHint(None, preferred=wish is None)] for wish in hints]
+    asked = [of_resource or [TopologyHint(None, preferred=of_resource is None)] for of_resource in hints]
     for policy in (Policy.BEST_EFFORT, Policy.RESTRICTED):
         best, admitted = merge(Topology(NODES, policy), providers)
         assert best == plain_best(everywhere, asked)

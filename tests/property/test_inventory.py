@@ -99,8 +99,8 @@ def test_an_event_of_one_instance_never_changes_another(events: tuple[Event, ...
 
 
 @given(plugin_events(max_size=10), device_lists())
-def test_what_a_dead_instance_says_is_not_heard(events: tuple[Event, ...], devices: tuple[Device, ...]) -> None:
-    """A late goodbye, a late list, and those of an instance that never was: no change at all."""
+def test_events_of_an_instance_that_is_gone_are_ignored(events: tuple[Event, ...], devices: tuple[Device, ...]) -> None:
+    """A late disconnect, a late list, and those of an unknown instance change nothing."""
     inventory = after(events)
     live = {plugin.id for resource in inventory.resources.values() for plugin in resource.plugins}
     seen = {event.plugin for event in events if isinstance(event, PluginRegistered)}

@@ -60,8 +60,8 @@ class Request:
         """Whether the ledger must say yes: judged from the holdings alone."""
         held_by = owners(self.ledger, self.resource)
         mine = self.ledger.held_by(self.key.pod, self.resource)
-        lent = {device for device in self.reusable if held_by.get(device) == {self.key.pod}}
-        return self.key.container not in mine and not (set(self.devices) & held_by.keys()) - lent
+        reusable = {device for device in self.reusable if held_by.get(device) == {self.key.pod}}
+        return self.key.container not in mine and not (set(self.devices) & held_by.keys()) - reusable
 
 
 @st.composite
@@ -82,7 +82,7 @@ def granted(draw: st.DrawFn) -> Request:
 
 
 @given(requests())
-def test_a_request_is_granted_exactly_if_nobody_else_has_the_devices(request: Request) -> None:
+def test_a_reservation_succeeds_if_and_only_if_the_devices_are_free(request: Request) -> None:
     """`reserve` refuses a device of another pod, one that is not reusable, and a second reservation; nothing else."""
     if request.may_have_them:
         request.reserve()

@@ -3,33 +3,23 @@
 from itertools import combinations
 
 import pytest
-from attrs import define
 from hypothesis import given
 from hypothesis import strategies as st
 
 from devicecore.system.rate import TokenBucket
+from devicecore.testing.faults import ManualClock
 
 rates = st.sampled_from([0.25, 1.0, 8.0])
 bursts = st.integers(1, 5)
 pauses = st.lists(st.integers(0, 40).map(lambda eighths: eighths / 8), max_size=30)
 
 
-@define
-class Time:
-    """Seconds that pass when they are told to."""
-
-    now: float = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @given(rates, bursts, pauses)
-def test_no_stretch_of_time_has_more_than_the_burst_and_what_fell_in(
+def test_no_period_has_more_calls_than_the_burst_and_the_rate_allow(
     per_second: float, burst: int, pauses: list[float]
 ) -> None:
-    """Wherever one begins to count, and wherever one stops."""
-    time = Time()
+    """This holds for every period between two calls."""
+    time = ManualClock()
     bucket = TokenBucket(per_second, burst, time)
     taken: list[float] = []
     for pause in pauses:
@@ -41,11 +31,11 @@ def test_no_stretch_of_time_has_more_than_the_burst_and_what_fell_in(
 
 
 @given(rates, bursts, pauses)
-def test_who_is_refused_gets_in_after_the_time_that_was_named_and_no_sooner(
+def test_a_refused_caller_succeeds_after_the_returned_time_and_not_before(
     per_second: float, burst: int, pauses: list[float]
 ) -> None:
-    """However often they ask meanwhile."""
-    time = Time()
+    """Calls meanwhile do not change that time."""
+    time = ManualClock()
     bucket = TokenBucket(per_second, burst, time)
     for pause in pauses:
         time.now += pause
@@ -58,9 +48,9 @@ def test_who_is_refused_gets_in_after_the_time_that_was_named_and_no_sooner(
 
 
 @given(rates, bursts, pauses)
-def test_a_full_bucket_is_as_good_as_a_new_one(per_second: float, burst: int, pauses: list[float]) -> None:
-    """Full it is after `burst / per_second` seconds at the latest, and with one token less it is not."""
-    time = Time()
+def test_a_full_bucket_allows_as_much_as_a_new_one(per_second: float, burst: int, pauses: list[float]) -> None:
+    """It is full after `burst / per_second` seconds at the latest, and not with one token less."""
+    time = ManualClock()
     bucket = TokenBucket(per_second, burst, time)
     assert bucket.full
     for pause in pauses:
@@ -75,4 +65,4 @@ def test_a_full_bucket_is_as_good_as_a_new_one(per_second: float, burst: int, pa
 @pytest.mark.parametrize(("per_second", "burst"), [(0.0, 1), (-1.0, 1), (1.0, 0)])
 def test_a_bucket_without_tokens_is_a_mistake(per_second: float, burst: int) -> None:
     with pytest.raises(ValueError, match="would refuse everybody"):
-        TokenBucket(per_second, burst, Time())
+        TokenBucket(per_second, burst, ManualClock())

@@ -53,25 +53,25 @@ class Scene:
 
     node: NodeState
     pod: Pod
-    demand: ResourceRequest
+    request: ResourceRequest
 
     def decide(self) -> Decision | AdmissionError:
         try:
-            return self.node.devices_to_allocate(self.pod, self.demand)
+            return self.node.devices_to_allocate(self.pod, self.request)
         except AdmissionError as refusal:
             return refusal
 
-    def settle(self, answer: Iterable[DeviceId] = ()) -> Chosen | AdmissionError:
+    def choose(self, answer: Iterable[DeviceId] = ()) -> Chosen | AdmissionError:
         decision = self.decide()
         return decision.answer(answer) if isinstance(decision, AskPlugin) else decision
 
     @property
-    def lent(self) -> set[DeviceId]:
+    def reusable(self) -> set[DeviceId]:
         """The devices that the container may reuse: the kubelet's `devicesToReuse`, step by step (kubelet.md 5.2)."""
         reuse: set[DeviceId] = set()
         held = self.node.ledger.held_by(self.pod.uid, GPU)
         for container in self.pod.in_start_order:
-            if container.name == self.demand.key.container:
+            if container.name == self.request.key.container:
                 break
             if container in self.pod.init_containers and not container.restartable:
                 reuse |= set(held.get(container.name, ()))
@@ -86,8 +86,8 @@ class Scene:
 
     @property
     def has_them_already(self) -> bool:
-        held = self.node.ledger.allocation(self.demand.key, GPU)
-        return held is not None and len(held.devices) == self.demand.size
+        held = self.node.ledger.allocation(self.request.key, GPU)
+        return held is not None and len(held.devices) == self.request.size
 
 
 health = st.sampled_from((Health.HEALTHY,) * 5 + (Health.UNHEALTHY,))
@@ -96,7 +96,7 @@ attachment = st.none() | st.lists(numa_nodes(), max_size=2).map(tuple)
 
 @st.composite
 def scenes(draw: st.DrawFn, *, lively: bool = False) -> Scene:
-    """Scenes in which devices are free, ill, held by another pod, held or lent by the own one.
+    """Scenes in which devices are free, ill, held by another pod, held or reusable by the own one.
 
     In `lively` ones the plugin is alive and willing to answer, and the container has no devices yet and wants some.
     """
@@ -148,14 +148,14 @@ def kubelet(  # noqa: C901, PLR0911 - this is one function of the kubelet's, in 
 
     Where the kubelet leaves it to the order of a Go map, ids come in their natural order, preferred ones as preferred.
     """
-    required, resource = scene.demand.size, scene.node.inventory.resources.get(GPU)
-    held = scene.node.ledger.allocation(scene.demand.key, GPU)
+    required, resource = scene.request.size, scene.node.inventory.resources.get(GPU)
+    held = scene.node.ledger.allocation(scene.request.key, GPU)
     needed = required
     if held is not None:
         needed -= len(held.devices)
         if needed != 0:
             return ChangedRequestError
-    if scene.demand.already_running:
+    if scene.request.already_running:
         return set(), False
     if resource is None or resource.report is None:
         return UnregisteredDeviceError
@@ -177,13 +177,13 @@ def kubelet(  # noqa: C901, PLR0911 - this is one function of the kubelet's, in 
     def natural(devices: Iterable[DeviceId]) -> list[DeviceId]:
         return sorted(devices, key=natural_key)
 
-    if take(natural(scene.lent)):
+    if take(natural(scene.reusable)):
         return taken, False
     available = set(report.healthy) - set(scene.node.ledger.in_use(GPU))
     if len(available) < required - len(taken):
         return NotEnoughDevicesError
     aligned, unaligned, no_affinity = set(), set(), set(available)
-    mask = scene.demand.affinity
+    mask = scene.request.affinity
     if mask is not None and any(device.numa_nodes for device in report.devices.values()):
         attached = {device for device in available if report.devices[device].numa_nodes}
         no_affinity = available - attached
@@ -214,32 +214,34 @@ def test_the_choice_is_that_of_the_kubelet(scene: Scene, answer: list[DeviceId])
         assert type(decision) is expected
         return
     devices, asked = expected
-    settled = scene.settle(answer)
-    assert isinstance(settled, Chosen), settled
-    assert settled.devices == devices
+    chosen = scene.choose(answer)
+    assert isinstance(chosen, Chosen), chosen
+    assert chosen.devices == devices
     assert isinstance(decision, AskPlugin) == asked
 
 
 @given(scenes() | scenes(lively=True), answers)
-def test_a_container_gets_as_many_as_it_asks_for_whatever_the_plugin_says(scene: Scene, answer: list[DeviceId]) -> None:
-    """Too few, too many, foreign, taken, repeated: no answer changes how many devices there are, and where from."""
-    settled = scene.settle(answer)
-    if not isinstance(settled, Chosen):
+def test_a_container_gets_the_requested_count_for_any_answer_of_the_plugin(
+    scene: Scene, answer: list[DeviceId]
+) -> None:
+    """An answer that is too short, too long, foreign, taken or repeated changes neither count nor source."""
+    decision = scene.choose(answer)
+    if not isinstance(decision, Chosen):
         return
-    if scene.demand.already_running or scene.has_them_already:
-        assert not settled.devices
+    if scene.request.already_running or scene.has_them_already:
+        assert not decision.devices
     else:
-        assert len(settled.devices) == scene.demand.size
-    assert set(settled.devices) <= scene.free | scene.lent
+        assert len(decision.devices) == scene.request.size
+    assert set(decision.devices) <= scene.free | scene.reusable
 
 
 @given(scenes() | scenes(lively=True), answers)
-def test_what_is_settled_can_be_reserved(scene: Scene, answer: list[DeviceId]) -> None:
+def test_what_is_chosen_can_be_reserved(scene: Scene, answer: list[DeviceId]) -> None:
     """The ledger never has anything against a choice made here."""
-    settled = scene.settle(answer)
-    if isinstance(settled, Chosen) and settled.devices:
-        reserved = scene.node.reserve(scene.pod, scene.demand, settled.devices)
-        assert settled.devices <= reserved.ledger.in_use(GPU)
+    decision = scene.choose(answer)
+    if isinstance(decision, Chosen) and decision.devices:
+        reserved = scene.node.reserve(scene.pod, scene.request, decision.devices)
+        assert decision.devices <= reserved.ledger.in_use(GPU)
 
 
 def test_a_device_with_two_owners_is_not_reused() -> None:
@@ -248,10 +250,10 @@ def test_a_device_with_two_owners_is_not_reused() -> None:
     node = NodeState(ledger=Ledger.of(_has(uid, "init", "gpu-0") for uid in PODS))
     node = node.apply(PluginRegistered(PLUGIN, PluginOptions()), now=0.0)
     node = node.apply(DevicesReported(PLUGIN, (Device(DeviceId("gpu-0")), Device(DeviceId("gpu-1")))), now=0.0)
-    demand = ResourceRequest(pod.key(pod.container("app")), GPU, 1)
+    request = ResourceRequest(pod.key(pod.container("app")), GPU, 1)
     chosen = Chosen(DeviceSet.of([DeviceId("gpu-1")]))
-    assert Scene(node, pod, demand).settle() == chosen
-    node.reserve(pod, demand, chosen.devices)
+    assert Scene(node, pod, request).choose() == chosen
+    node.reserve(pod, request, chosen.devices)
 
 
 def _has(pod: PodUid, container: str, device: str) -> Allocation:
@@ -265,10 +267,10 @@ def test_a_question_is_fair(asked: tuple[Scene, AskPlugin]) -> None:
     plugin = scene.node.inventory.resources[GPU].plugin
     assert plugin is not None
     assert plugin.options.get_preferred_allocation_available
-    assert question.size == scene.demand.size
+    assert question.size == scene.request.size
     assert question.must_include < question.candidates
     assert len(question.must_include) < question.size <= len(question.candidates)
-    assert set(question.candidates) <= scene.free | scene.lent
+    assert set(question.candidates) <= scene.free | scene.reusable
 
 
 @given(questions(), st.data())
@@ -297,11 +299,11 @@ def test_a_bad_answer_is_repaired(asked: tuple[Scene, AskPlugin], answer: list[D
 @given(scenes() | scenes(lively=True), answers)
 def test_aligned_devices_come_first(scene: Scene, answer: list[DeviceId]) -> None:
     """Nothing is taken from elsewhere while the affinity's NUMA nodes have a free device left."""
-    settled, report = scene.settle(answer), scene.node.inventory.current_report(GPU)
-    if isinstance(settled, Chosen) and scene.demand.affinity is not None and report is not None:
-        wanted = set(scene.demand.affinity)
+    decision, report = scene.choose(answer), scene.node.inventory.current_report(GPU)
+    if isinstance(decision, Chosen) and scene.request.affinity is not None and report is not None:
+        wanted = set(scene.request.affinity)
         aligned = {device for device in scene.free if set(report.devices[device].numa_nodes) & wanted}
-        chosen = set(settled.devices) - scene.lent
+        chosen = set(decision.devices) - scene.reusable
         assert chosen <= aligned or aligned <= chosen
 
 
@@ -317,13 +319,13 @@ def test_permuting_the_inputs_never_changes_the_output(
     shuffled = Ledger.of(data.draw(st.permutations(list(scene.node.ledger))))
     for reservation in scene.node.ledger.reservations:
         shuffled = shuffled.reserve(reservation.key, GPU, reservation.devices)
-    affinity = scene.demand.affinity and tuple(data.draw(st.permutations(sorted(scene.demand.affinity))))
+    affinity = scene.request.affinity and tuple(data.draw(st.permutations(sorted(scene.request.affinity))))
     other = Scene(
         NodeState(Inventory({GPU: evolve(resource, report=report)}), shuffled),
         scene.pod,
-        evolve(scene.demand, affinity=affinity),
+        evolve(scene.request, affinity=affinity),
     )
-    assert comparable(other.settle(answer)) == comparable(scene.settle(answer))
+    assert comparable(other.choose(answer)) == comparable(scene.choose(answer))
 
 
 def comparable(outcome: Chosen | AdmissionError) -> object:
@@ -334,7 +336,7 @@ def comparable(outcome: Chosen | AdmissionError) -> object:
 @given(scenes() | scenes(lively=True), answers)
 def test_the_same_question_has_the_same_answer(scene: Scene, answer: list[DeviceId]) -> None:
     """Deciding is a function: asked again, it says the same."""
-    assert comparable(scene.settle(answer)) == comparable(scene.settle(answer))
+    assert comparable(scene.choose(answer)) == comparable(scene.choose(answer))
 
 
 @given(scenes() | scenes(lively=True), answers, st.none() | st.lists(numa_nodes(), max_size=2, unique=True).map(tuple))
@@ -346,8 +348,8 @@ def test_more_available_devices_never_turn_a_yes_into_a_no(
     assert report is not None
     more = (*report.devices.values(), Device(DeviceId("more"), topology=topology))
     richer = scene.node.apply(DevicesReported(PLUGIN, more), now=0.0)
-    if isinstance(scene.settle(answer), Chosen):
-        assert isinstance(Scene(richer, scene.pod, scene.demand).settle(answer), Chosen)
+    if isinstance(scene.choose(answer), Chosen):
+        assert isinstance(Scene(richer, scene.pod, scene.request).choose(answer), Chosen)
 
 
 @given(st.lists(device_ids(), min_size=4, max_size=4, unique=True), st.permutations(range(4)))
@@ -357,5 +359,5 @@ def test_among_equals_the_natural_order_decides(ids: list[DeviceId], order: list
     node = NodeState().apply(PluginRegistered(PLUGIN, PluginOptions()), now=0.0)
     node = node.apply(DevicesReported(PLUGIN, tuple(Device(ids[place]) for place in order)), now=0.0)
     pod = Pod(NEWCOMER, containers=(Container("app", {GPU: 2}),))
-    settled = Scene(node, pod, ResourceRequest(pod.key(pod.container("app")), GPU, 2)).settle()
-    assert settled == Chosen(DeviceSet.of(sorted(ids, key=natural_key)[:2]))
+    decision = Scene(node, pod, ResourceRequest(pod.key(pod.container("app")), GPU, 2)).choose()
+    assert decision == Chosen(DeviceSet.of(sorted(ids, key=natural_key)[:2]))

@@ -331,7 +331,7 @@ def test_the_order_of_providers_and_hints_does_not_matter(
     assert merge(topology, shuffled) == merge(topology, providers)
 
 
-def test_the_order_of_hints_does_not_matter_where_only_the_foremost_are_looked_at() -> None:
+def test_the_order_of_hints_does_not_matter_where_only_the_first_are_read() -> None:
     """Of several masks that are the widest, always the same one stands for them."""
 
     def hints(*masks: Iterable[int]) -> Hints:
@@ -375,7 +375,7 @@ def test_a_mask_is_a_set_of_nodes(one: set[int], other: set[int]) -> None:
     assert NumaMask.of(map(NumaNode, one | {-1})) == mask
 
 
-def test_a_resource_nobody_knows_has_no_hints() -> None:
+def test_an_unknown_resource_has_no_hints() -> None:
     """Only what device plugins serve is in the answer; `cpu` and other people's resources are not."""
     pod = Pod(PODS[0], containers=(Container("app", {"cpu": 1, RDMA: 1, ResourceName("other.com/x"): 1}),))
     assert container_hints(pod, pod.containers[0], NodeState().inventory, NodeState().ledger, BIG_MACHINE) == {}

@@ -153,14 +153,14 @@ def _list(data: bytes) -> None:
 
 
 def _admitted(node: NodeState) -> NodeState:
-    demand = ResourceRequest(POD.key(POD.containers[0]), RESOURCE, 2, None, False)  # noqa: FBT003 - not already running
+    request = ResourceRequest(POD.key(POD.containers[0]), RESOURCE, 2, None, False)  # noqa: FBT003 - not already running
     try:
-        decision = node.devices_to_allocate(POD, demand)
+        decision = node.devices_to_allocate(POD, request)
     except DeviceCoreError:
         return node
     assert not isinstance(decision, AskPlugin)
     assert len(decision.devices) == 2
-    return node.reserve(POD, demand, decision.devices).confirm(demand.key, RESOURCE, Receipt(b""))
+    return node.reserve(POD, request, decision.devices).confirm(request.key, RESOURCE, Receipt(b""))
 
 
 def _allocation(data: bytes) -> None:

@@ -118,7 +118,7 @@ def hang_up_in_the_middle_of_an_answer(connection: socket.socket) -> None:
 @pytest.mark.parametrize(
     "answer", [hang_up, speak_no_grpc, hang_up_after_the_request, hang_up_in_the_middle_of_an_answer]
 )
-def test_a_driver_that_speaks_badly_fails_in_one_line_and_delays_no_other(
+def test_a_malformed_answer_is_an_error_of_one_line_and_delays_no_other(
     directory: Path, answer: Callable[[socket.socket], None]
 ) -> None:
     heard, nic = DriverEvents(), AnsweringDriver(NIC_DRIVER)

@@ -40,7 +40,7 @@ def sentences(node: TrialNode, new: Pod) -> list[str]:
     return [change.sentence for change in fit(node, new).changes]
 
 
-def test_a_pod_that_fits_is_told_its_devices() -> None:
+def test_a_pod_that_fits_gets_the_names_of_its_devices() -> None:
     node = TrialNode("n", {GPU: simulated_devices("gpu", 4)}, [allocation("old", "gpu-0")])
     verdict = fit(node, pod(2)).verdict
     assert isinstance(verdict, Admitted)

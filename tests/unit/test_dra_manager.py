@@ -678,7 +678,7 @@ def healthy(device: str = "claim-0", limit: int = 0, message: str = "") -> Repor
     return ReportedHealth("pool", device, DraHealth.HEALTHY, limit, message)
 
 
-def test_the_health_of_claimed_devices_is_told(node: Node) -> None:
+def test_the_health_of_claimed_devices_is_reported(node: Node) -> None:
     manager = node.manager()
     instance = node.transport.register(Driver())
     node.claim("claim", "a", "b")

@@ -193,7 +193,7 @@ def test_pods_come_and_go_as_on_a_kubelet(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", of_shape("expect"))
-def test_init_containers_lend_and_sidecars_keep(name: str) -> None:
+def test_devices_of_init_containers_are_reusable_those_of_sidecars_are_not(name: str) -> None:
     """Sizes, shared devices and disjoint devices of a pod's containers are the recorded ones."""
     case = FLOWS[name]
     expect, resource = case["expect"], case["expect"]["resource"]
@@ -299,8 +299,8 @@ def test_plugin_instances_live_side_by_side(case: Json) -> None:
                 inventory = inventory.disconnect(ids[gone.pop(0)] if gone and not late else PluginId(*slot, 0), 0.0)
                 assert not late or inventory is before
             case "allocate":  # the instance that serves is the one that is asked
-                serving = inventory.resources[name].plugin
-                asked = {plugin: int(serving is not None and ids.get(plugin) == serving.id) for plugin in ("p1", "p2")}
+                current = inventory.resources[name].plugin
+                asked = {plugin: int(current is not None and ids.get(plugin) == current.id) for plugin in ("p1", "p2")}
                 assert asked == step["expect"]["calls"]
             case op:
                 assert op == "assert"

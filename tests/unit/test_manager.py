@@ -262,7 +262,7 @@ def test_a_changed_request_is_refused() -> None:
         assert str(verdict) == ('pod "p" container "main" changed request for resource "example.com/gpu" from 1 to 2')
 
 
-class Fussy(DevicePlugin):
+class FailsOptionalCalls(DevicePlugin):
     """A plugin whose every optional call fails."""
 
     resource = GPU
@@ -291,7 +291,7 @@ def test_a_failing_preference_refuses_the_pod() -> None:
     """The error is the kubelet's sentence with the plugin's text."""
     transport = MemoryTransport()
     with DeviceManager(transport, MemoryStore(), MemorySink()) as manager:
-        transport.connect(Fussy(PluginOptions(get_preferred_allocation_available=True)))
+        transport.connect(FailsOptionalCalls(PluginOptions(get_preferred_allocation_available=True)))
         before = manager.state
         verdict = manager.admit(a_pod("p"))
         assert str(verdict) == "device plugin GetPreferredAllocation rpc failed with err: cannot choose 1 of 2"
@@ -302,7 +302,7 @@ def test_a_start_that_the_plugin_refuses_gives_no_options() -> None:
     """PreStartContainer is called before the options are read."""
     transport = MemoryTransport()
     with DeviceManager(transport, MemoryStore(), MemorySink()) as manager:
-        transport.connect(Fussy(PluginOptions(pre_start_required=True)))
+        transport.connect(FailsOptionalCalls(PluginOptions(pre_start_required=True)))
         with pytest.raises(
             NoDevicesAllocatedError, match="no devices found allocated in local cache for pod p, contain"
         ):
@@ -329,7 +329,7 @@ def test_after_a_restart_a_start_does_not_wait_for_the_plugin() -> None:
     now = [0.0]
     store, transport = MemoryStore(), MemoryTransport()
     with DeviceManager(transport, store, MemorySink()) as manager:
-        transport.connect(Fussy(PluginOptions(pre_start_required=True)))
+        transport.connect(FailsOptionalCalls(PluginOptions(pre_start_required=True)))
         manager.admit(a_pod("p"))
     with DeviceManager(MemoryTransport(), store, MemorySink(), clock=lambda: now[0]) as manager:
         options = manager.start_container(a_pod("p"), "main")
@@ -345,7 +345,7 @@ def test_a_lost_plugin_that_requires_pre_start_prevents_a_start() -> None:
     """The container needs a call that no plugin answers."""
     transport = MemoryTransport()
     with DeviceManager(transport, MemoryStore(), MemorySink()) as manager:
-        connection = transport.connect(Fussy(PluginOptions(pre_start_required=True)))
+        connection = transport.connect(FailsOptionalCalls(PluginOptions(pre_start_required=True)))
         manager.admit(a_pod("p"))
         connection.disconnect()
         with pytest.raises(PluginCallError) as failed:
@@ -616,7 +616,7 @@ def test_looking_changes_nothing() -> None:
     store, sink, transport, pods = MemoryStore(), MemorySink(), MemoryTransport(), MemoryPods(active={PodUid("p")})
     manager = DeviceManager(transport, store, sink, pods=pods, clock=lambda: now)
     with manager:
-        connection = transport.connect(Fussy(PluginOptions(pre_start_required=True)))
+        connection = transport.connect(FailsOptionalCalls(PluginOptions(pre_start_required=True)))
         manager.admit(a_pod("p"))
         connection.disconnect()
         pods.active.clear()

@@ -1,4 +1,4 @@
-"""Resource health and the news of it, against the kubelet's cases (kubelet.md 10.4)."""
+"""Resource health and its notifications, against the kubelet's cases (kubelet.md 10.4)."""
 
 import logging
 import threading
@@ -72,7 +72,7 @@ def test_a_device_with_two_owners_names_both_pods() -> None:
     assert found == (changed("dev0", Health.UNHEALTHY, "a", "b"),)
 
 
-def test_the_news_are_those_of_the_kubelets_channel() -> None:
+def test_the_notifications_are_those_of_the_kubelets_channel() -> None:
     """TestFeatureGateResourceHealthStatus; but for us no message is ever dropped."""
     ledger = Ledger.of(allocation(f"pod{n}", GPU, f"dev{n}") for n in range(200))
     before = report(*((f"dev{n}", "Healthy") for n in range(200)))
@@ -80,15 +80,15 @@ def test_the_news_are_those_of_the_kubelets_channel() -> None:
         after = report(("dev1", "Healthy"))
         assert changed_health(GPU, before, after, ledger) == ()
         before = after
-    told: list[HealthChanged] = []
+    notified: list[HealthChanged] = []
     for n in range(200):
         after = report((f"dev{n}", "Unhealthy"))
-        told += changed_health(GPU, before, after, ledger)
+        notified += changed_health(GPU, before, after, ledger)
         before = after
-    assert told == [changed(f"dev{n}", Health.UNHEALTHY, f"pod{n}") for n in range(200)]
+    assert notified == [changed(f"dev{n}", Health.UNHEALTHY, f"pod{n}") for n in range(200)]
 
 
-def test_only_the_owner_of_this_resources_device_hears_of_it() -> None:
+def test_only_holders_of_the_devices_of_this_resource_are_notified() -> None:
     """A kubelet goes by the id alone (pod_devices.json: "equal ids under different resources are confused")."""
     ledger = Ledger.of([allocation("a", GPU, "dev0"), allocation("b", "acme.io/nic", "dev0")])
     assert changed_health(GPU, None, report(("dev0", "Unhealthy")), ledger) == (changed("dev0", Health.UNHEALTHY, "a"),)
@@ -103,19 +103,19 @@ class Log:
     """An observer that remembers, with what was in the store at that time."""
 
     store: CheckpointStore
-    heard: list[tuple[Notification, bytes | None]] = field(factory=list)
+    records: list[tuple[Notification, bytes | None]] = field(factory=list)
 
-    def __call__(self, news: Notification) -> None:
-        self.heard.append((news, self.store.load()))
+    def __call__(self, notification: Notification) -> None:
+        self.records.append((notification, self.store.load()))
 
     @property
-    def news(self) -> list[Notification]:
-        return [news for news, _ in self.heard]
+    def notifications(self) -> list[Notification]:
+        return [notification for notification, _ in self.records]
 
 
 @define
 class Setup:
-    """A manager in memory with somebody who listens."""
+    """A manager in memory with an observer."""
 
     plugin: SimulatedPlugin = field(factory=lambda: SimulatedPlugin(GPU, simulated_devices("gpu", 4)))
     store: CheckpointStore = field(factory=MemoryStore)
@@ -139,14 +139,14 @@ def held(manager: DeviceManager, name: str) -> tuple[Allocation, ...]:
     return manager.state.ledger.allocations[PodUid(name)]
 
 
-def test_an_allocation_is_told_when_it_is_durable_and_a_release_before_it_is() -> None:
+def test_observers_get_allocations_after_the_save_and_releases_before_it() -> None:
     manager, _, log = Setup().start()
     assert isinstance(manager.admit(pod("a", 1, 2)), Admitted)
     first, second = held(manager, "a")
     with_it = CheckpointWriter().file(manager.state)
     manager.evict([PodUid("a"), PodUid("stranger")])
     manager.evict([PodUid("a")])
-    assert log.heard == [
+    assert log.records == [
         (Allocated(PodUid("a"), first), with_it),
         (Allocated(PodUid("a"), second), with_it),
         (Released(PodUid("a"), first), with_it),
@@ -155,7 +155,7 @@ def test_an_allocation_is_told_when_it_is_durable_and_a_release_before_it_is() -
     assert log.store.load() != with_it
 
 
-def test_what_was_restored_is_told_again_and_what_is_gone_by_then_is_released() -> None:
+def test_restored_allocations_are_notified_again_and_then_released() -> None:
     setup = Setup()
     manager, _, _ = setup.start()
     manager.admit(pod("a", 1))
@@ -163,52 +163,52 @@ def test_what_was_restored_is_told_again_and_what_is_gone_by_then_is_released() 
     (of_a,), (of_b,) = held(manager, "a"), held(manager, "b")
     setup.pods = MemoryPods(active={PodUid("b")})
     manager, _, log = setup.start()
-    assert log.news[:2] == [Allocated(PodUid("a"), of_a), Allocated(PodUid("b"), of_b)]
+    assert log.notifications[:2] == [Allocated(PodUid("a"), of_a), Allocated(PodUid("b"), of_b)]
     manager.update_allocated_devices()
-    assert log.news[-1] == Released(PodUid("a"), of_a)
+    assert log.notifications[-1] == Released(PodUid("a"), of_a)
 
 
-def test_who_is_refused_is_not_told_of_and_who_comes_again_is_told_once() -> None:
+def test_a_refused_pod_is_not_notified_and_a_repeated_one_is_notified_once() -> None:
     manager, _, log = Setup().start()
     manager.admit(pod("a", 3))
     manager.admit(pod("a", 3))
     manager.admit(pod("b", 1, 1))
-    assert [news.pod for news in log.news if isinstance(news, Allocated)] == ["a"]
+    assert [one.pod for one in log.notifications if isinstance(one, Allocated)] == ["a"]
 
 
-def test_a_disk_that_fails_lets_nobody_hear_of_an_allocation() -> None:
+def test_observers_are_not_notified_of_an_allocation_that_is_not_saved() -> None:
     script = Script()
     script.always("save", DISK_FULL)
     manager, _, log = Setup(store=FaultyStore(MemoryStore(), script)).start()
     assert not isinstance(manager.admit(pod("a", 1)), Admitted)
-    assert log.news == []
+    assert log.notifications == []
 
 
 def test_a_pod_evicted_while_it_is_admitted_ends_as_released() -> None:
-    """Its eviction comes between the commit and the telling: the last word on an allocation is the true one."""
+    """Its eviction comes between the commit and the notification, and the last notification is the true one."""
     managers: list[DeviceManager] = []
 
-    def evict(news: Notification) -> None:
-        if isinstance(news, Allocated):
-            other = threading.Thread(target=lambda: managers[0].evict([news.pod]))
+    def evict(notification: Notification) -> None:
+        if isinstance(notification, Allocated):
+            other = threading.Thread(target=lambda: managers[0].evict([notification.pod]))
             other.start()
             other.join()  # no lock is held, or this would never end
 
     manager, _, log = Setup().start(evict)
     managers.append(manager)
     manager.admit(pod("a", 1))
-    assert isinstance(log.news[-1], Released)
-    assert log.news[-1].pod == "a"
+    assert isinstance(log.notifications[-1], Released)
+    assert log.notifications[-1].pod == "a"
 
 
-def test_an_observer_that_raises_is_logged_and_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_observer_that_raises_is_logged_and_affects_no_other(caplog: pytest.LogCaptureFixture) -> None:
     def broken(_: Notification) -> None:
         raise RuntimeError("no")
 
     manager, _, log = Setup().start(broken)
     with caplog.at_level(logging.ERROR):
         assert isinstance(manager.admit(pod("a", 1)), Admitted)
-    assert len(log.news) == 1
+    assert len(log.notifications) == 1
     assert "Allocated" in caplog.text
 
 
@@ -216,27 +216,27 @@ def test_the_pods_whose_devices_change_their_health_are_named() -> None:
     manager, connection, log = Setup().start()
     manager.admit(pod("a", 2))
     manager.admit(pod("b", 1))
-    log.heard.clear()
+    log.records.clear()
     plugin: Any = connection.plugin
     plugin.set_health("gpu-3", Health.UNHEALTHY)  # nobody's
     connection.report()
-    assert log.news == []
+    assert log.notifications == []
     plugin.set_health("gpu-1", Health.UNHEALTHY)
-    assert log.news == [changed("gpu-1", Health.UNHEALTHY, "a")]
+    assert log.notifications == [changed("gpu-1", Health.UNHEALTHY, "a")]
     status = allocated_resources_status(manager.state, pod("a", 2))
     assert [health for one in status["c0"] for health in one.devices.values()] == [Health.HEALTHY, Health.UNHEALTHY]
-    log.heard.clear()
+    log.records.clear()
     connection.disconnect()
-    assert log.news == []  # a plugin that goes says nothing of its devices
+    assert log.notifications == []  # a plugin that goes says nothing of its devices
     assert allocated_resources_status(manager.state, pod("a", 2)) == status
 
 
-def test_after_a_restart_the_first_list_is_news() -> None:
+def test_after_a_restart_the_first_list_is_notified() -> None:
     setup = Setup()
     manager, _, _ = setup.start()
     manager.admit(pod("a", 1))
     _, _, log = setup.start()
-    assert log.news[1:] == [changed("gpu-0", Health.HEALTHY, "a")]
+    assert log.notifications[1:] == [changed("gpu-0", Health.HEALTHY, "a")]
 
 
 def test_init_containers_have_no_status() -> None:

@@ -37,7 +37,7 @@ def ledger_of(row: Json) -> Ledger:
 
 def decide(row: Json) -> tuple[Chosen, Json]:
     """The devices for a row, and what its plugin was asked."""
-    demand = ResourceRequest(
+    request = ResourceRequest(
         ContainerKey(PodUid(row["pod_uid"]), row["container"]),
         ResourceName(row["resource"]),
         row["request"],
@@ -45,7 +45,7 @@ def decide(row: Json) -> tuple[Chosen, Json]:
         already_running=row["container_running"] and not row["sources_ready"],
     )
     reusable = DeviceSet.of(map(DeviceId, row["reusable"]))
-    decision = devices_to_allocate(demand, inventory_of(row), ledger_of(row), reusable)
+    decision = devices_to_allocate(request, inventory_of(row), ledger_of(row), reusable)
     if not isinstance(decision, AskPlugin):
         return decision, None
     call = {
@@ -68,18 +68,18 @@ def test_devices_are_chosen_as_a_kubelet_chooses_them(row: Json) -> None:
             decide(row)
         assert str(refused.value) == expect["error"]
         return
-    settled, call = decide(row)
+    chosen, call = decide(row)
     if expect.get("noop"):
-        assert settled == Chosen(DeviceSet())
+        assert chosen == Chosen(DeviceSet())
         return
-    assert len(settled.devices) == expect["size"]
-    assert set(expect.get("must_contain", ())) <= set(settled.devices)
+    assert len(chosen.devices) == expect["size"]
+    assert set(expect.get("must_contain", ())) <= set(chosen.devices)
     if "preferred_call" in expect:
         wanted = expect["preferred_call"]
         assert call == (wanted and {key: set(ids) if key != "size" else ids for key, ids in wanted.items()})
     if "numa_counts" in expect:
         devices = [recorded.device(listed) for listed in row["devices"]]
-        assert first_nodes(devices, settled.devices) == expect["numa_counts"]
+        assert first_nodes(devices, chosen.devices) == expect["numa_counts"]
 
 
 def first_nodes(devices: list[Device], chosen: DeviceSet) -> dict[str, int]:

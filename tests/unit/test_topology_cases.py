@@ -45,7 +45,7 @@ def as_sets(hints: Mapping[str, Sequence[TopologyHint] | None]) -> Json:
 def ledger_of(row: Json) -> Ledger:
     """The holders of a row; reusable devices are those an init container of the pod holds."""
     held = recorded.ledger(row["allocated"])
-    lent = [
+    reusable = [
         Allocation(
             ContainerKey(PodUid(row["pod"]["uid"]), "lender"),
             ResourceName(name),
@@ -54,7 +54,7 @@ def ledger_of(row: Json) -> Ledger:
         )
         for name, devices in row.get("reusable", {}).items()
     ]
-    return Ledger.of((*held, *lent))
+    return Ledger.of((*held, *reusable))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["id"] for row in ROWS])

@@ -474,12 +474,12 @@ NAMED: Sequence[tuple[Callable[[Patch], None], Callable[[unit.Node], None]]] = (
         unit.test_a_call_goes_to_the_newest_connected_instance,
     ),
     (a_driver_without_a_connection_counts_as_not_registered, unit.test_a_call_goes_to_the_newest_connected_instance),
-    (a_report_does_not_count_at_its_limit, unit.test_the_health_of_claimed_devices_is_told),
+    (a_report_does_not_count_at_its_limit, unit.test_the_health_of_claimed_devices_is_reported),
     (each_report_has_the_default_limit, unit.test_health_survives_a_restart_and_a_bad_file_is_no_health),
     (health_stays_when_the_last_stream_ends, unit.test_health_stays_while_another_instance_reports),
     (health_goes_when_any_stream_ends, unit.test_health_stays_while_another_instance_reports),
     (health_is_not_saved, unit.test_health_survives_a_restart_and_a_bad_file_is_no_health),
-    (each_report_is_a_change, unit.test_the_health_of_claimed_devices_is_told),
+    (each_report_is_a_change, unit.test_the_health_of_claimed_devices_is_reported),
     (each_report_is_a_change, unit.test_a_report_that_changes_nothing_is_not_saved),
 )
 

@@ -61,7 +61,7 @@ def test_after_the_end_of_a_run_nothing_is_published() -> None:
     assert bench.sink.published == []
 
 
-def test_a_sink_that_publishes_while_it_publishes_is_told_so() -> None:
+def test_publishing_inside_a_publication_is_an_error() -> None:
     bench = Bench()
     bench.sink.before = bench.publisher.publish
     errors: list[CalledFromInsideError] = []
