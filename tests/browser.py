@@ -100,7 +100,7 @@ class Browser:
         """End it, and delete its profile."""
         os.close(self._write)  # which ends the browser
         try:
-            self._process.wait(20)
+            self._process.wait(60)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

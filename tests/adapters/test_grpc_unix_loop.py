@@ -65,7 +65,7 @@ def test_a_caller_that_is_interrupted_cancels_its_coroutine(loop: LoopThread) ->
             loop.run(hang())
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert cancelled.wait(10)
+    assert cancelled.wait(60)
 
 
 @pytest.mark.parametrize("is_submitted", [True, False])
@@ -120,9 +120,9 @@ def test_a_caller_that_waits_when_the_loop_stops_gets_an_error() -> None:
     thread = LoopThread.acquire(nothing)
     waiting = threading.Thread(target=wait)
     waiting.start()
-    assert begun.wait(10)
+    assert begun.wait(60)
     thread.release(nothing)
-    waiting.join(10)
+    waiting.join(60)
     assert len(heard) == 1
 
 

@@ -687,7 +687,7 @@ class TestStartAndStop:
             "transport = GrpcUnixTransport(sys.argv[1])\n"
             "transport.start(lambda event: isinstance(event, DevicesReported) and heard.set())\n"
             "served = serve_plugin(Gpus('d0'), sys.argv[1])\n"
-            "assert heard.wait(10)\n"
+            "assert heard.wait(60)\n"
             "if sys.argv[2] == 'transport first':\n"
             "    transport.stop()\n"
             "    served.stop()\n"

@@ -236,7 +236,7 @@ class TestOverSockets:
     def test_a_plugin_can_use_the_plugin_watcher(self, kubelet: Kubelet) -> None:
         with serve_plugin(gpus(2), registry=kubelet.registry) as served:
             kubelet.wait_for_counts(GPU, 2)
-            served.wait_registered(timeout=10)
+            served.wait_registered(timeout=60)
             pod = kubelet.admit({GPU: 1})
             kubelet.restart()
             assert served.socket == str(kubelet.registry / Path(served.socket).name)

@@ -86,7 +86,7 @@ def test_the_command_serves_a_folder(
     )
     kubelet.wait_for_device(GOPHER, "rob")
     (tmp_path / "brad").touch()
-    kubelet.wait_for_device(GOPHER, "brad", timeout=5)
+    kubelet.wait_for_device(GOPHER, "brad")
     pod = kubelet.admit({GOPHER: 2})
     assert pod.envs == {"GOPHERS": "brad,rob"}
     assert pod.mounts[0] == Mount("/gophers/brad", f"{tmp_path}/brad", read_only=True)

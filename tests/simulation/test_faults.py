@@ -268,10 +268,10 @@ def test_a_gate_suspends_a_call() -> None:
         rig.script.on("Allocate", gate)
         thread = threading.Thread(target=rig.allocate)
         thread.start()
-        assert gate.reached.wait(20.0)
+        assert gate.reached.wait(60.0)
         assert (len(rig.plugin.asked), thread.is_alive()) == (asked, True)
         gate.release()
-        thread.join(20.0)
+        thread.join(60.0)
         assert len(rig.plugin.asked) == 1
 
 

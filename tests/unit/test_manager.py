@@ -576,7 +576,7 @@ def test_a_pod_source_may_call_evict_while_it_is_asked() -> None:
         # In a daemon thread, so that a call that waits for itself does not stop the tests from ending.
         sweeping = threading.Thread(target=manager.update_allocated_devices, daemon=True)
         sweeping.start()
-        sweeping.join(10)
+        sweeping.join(60)
         assert not sweeping.is_alive()
         assert not manager.state.ledger.allocations
 

@@ -204,7 +204,7 @@ class PluginProcess(StopsAtExit):
         """The process ids of its descendants that still run, even if the process itself has ended."""
         return tuple(pid for pid in _session(self.pid) if pid != self.pid and _stat(pid)[:1] != ["Z"])
 
-    def wait_for_output(self, text: str, timeout: float = 10.0) -> str:
+    def wait_for_output(self, text: str, timeout: float = 30.0) -> str:
         """Wait for a line that contains `text`; return the line. `timeout` is in seconds.
 
         Raises:
@@ -225,7 +225,7 @@ class PluginProcess(StopsAtExit):
             raise ExitedEarlyError(self.command, self.status, self.last_output)
         raise NotPrintedError(text, timeout, self.last_output)
 
-    def wait(self, timeout: float = 10.0) -> int:
+    def wait(self, timeout: float = 30.0) -> int:
         """Wait until the process has ended; return its exit status. `timeout` is in seconds.
 
         Raises:

@@ -18,7 +18,7 @@ from devicecore.testing.process import PluginProcess
 
 T = TypeVar("T")
 
-DEFAULT_TIMEOUT = 10.0
+DEFAULT_TIMEOUT = 30.0
 """Seconds that a wait may take, unless the caller gives another timeout."""
 
 _LOG_LINES = 5

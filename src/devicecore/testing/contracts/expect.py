@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from devicecore.domain.model import resource_name
 
-EVENT_TIMEOUT = 10.0
+EVENT_TIMEOUT = 30.0
 """Seconds that a check waits for an event that should come at once."""
 
 GPU = resource_name("example.com/gpu")
