@@ -30,7 +30,7 @@ native = st.dictionaries(st.sampled_from(FOREIGN[:-1]), st.integers(0, 20))
 
 @st.composite
 def statuses(draw: st.DrawFn) -> NodeStatus:
-    """Statuses as an inventory publishes them: allocatable is part of capacity, what is removed is in neither."""
+    """Statuses as an inventory publishes them: allocatable is part of capacity; removed resources are in neither."""
     capacity = draw(counts)
     allocatable = {name: draw(st.integers(0, count)) for name, count in capacity.items()}
     removed = draw(st.sets(st.sampled_from(RESOURCES)))
@@ -42,7 +42,7 @@ def statuses(draw: st.DrawFn) -> NodeStatus:
 
 @given(counts, counts)
 def test_sanitizing_never_lowers(allocatable: dict[ResourceName, int], in_use: dict[ResourceName, int]) -> None:
-    """Every number stays or grows, to what is in use and no further; resources that nobody uses are left alone."""
+    """Every number stays or grows to what is in use. Resources that no pod uses do not change."""
     sanitized = sanitize_allocatable(allocatable, in_use)
     assert sanitized.keys() == allocatable.keys() | in_use.keys()
     for name, count in sanitized.items():
@@ -52,7 +52,7 @@ def test_sanitizing_never_lowers(allocatable: dict[ResourceName, int], in_use: d
 
 @given(counts, counts)
 def test_sanitizing_is_idempotent(allocatable: dict[ResourceName, int], in_use: dict[ResourceName, int]) -> None:
-    """Once sanitized, there is nothing left to raise."""
+    """A second call changes nothing."""
     once = sanitize_allocatable(allocatable, in_use)
     assert sanitize_allocatable(once, in_use) == once
 
@@ -64,7 +64,7 @@ def test_sanitizing_is_monotone(
     in_use: dict[ResourceName, int],
     more_in_use: dict[ResourceName, int],
 ) -> None:
-    """More to begin with, or more in use, never makes less in the end."""
+    """A larger allocatable or more devices in use never lead to a smaller result."""
     less = sanitize_allocatable(allocatable, in_use)
     greater = sanitize_allocatable(_sum(allocatable, more), _sum(in_use, more_in_use))
     assert all(count <= greater[name] for name, count in less.items())
@@ -90,7 +90,7 @@ def test_allocatable_never_exceeds_capacity(events: tuple[Event, ...], first: in
 
 
 def peak(pod: Pod) -> dict[str, int]:
-    """The most the pod ever uses of each resource, seen by living its life step by step."""
+    """The most that the pod ever uses of each resource, found by running its containers step by step."""
     running: list[Mapping[str, int]] = []
     moments: list[list[Mapping[str, int]]] = []
     for container in pod.init_containers:
@@ -106,7 +106,7 @@ def peak(pod: Pod) -> dict[str, int]:
 
 @given(pods(max_init_containers=5))
 def test_a_pod_requests_its_peak(pod: Pod) -> None:
-    """The request is the most that is ever in use at one moment of the pod's life, sidecars running on."""
+    """The request is the most that is in use at any time while the pod runs. Sidecars keep running."""
     request = pod_request(pod)
     assert {name: request.get(name, 0) for name in (*RESOURCES, "cpu")} == peak(pod)
     assert request.keys() == {name for container in pod.in_start_order for name in container.limits}
@@ -116,7 +116,7 @@ def test_a_pod_requests_its_peak(pod: Pod) -> None:
 def test_a_pod_lacks_exactly_what_it_asks_for_and_is_not_free(
     pod: Pod, allocatable: dict[ResourceName, int], used: dict[ResourceName, int]
 ) -> None:
-    """Named are the extended resources of which more is asked for than is left, by name, with the numbers."""
+    """The result has the extended resources of which the pod requests more than is left, by name, with the numbers."""
     lacking = {name: count for name, count in pod_request(pod).items() if is_extended_resource(name) and count > 0}
     lacking = {
         name: count
@@ -133,7 +133,7 @@ def test_a_pod_lacks_exactly_what_it_asks_for_and_is_not_free(
 def test_a_richer_node_lacks_no_more(
     pod: Pod, allocatable: dict[ResourceName, int], more: dict[ResourceName, int], used: dict[ResourceName, int]
 ) -> None:
-    """Whoever fits still fits where there is more."""
+    """A pod that fits still fits if the node has more."""
     poorer = {lack.resource for lack in insufficient(pod, allocatable, used)}
     richer = {lack.resource for lack in insufficient(pod, _sum(allocatable, more), used)}
     assert richer <= poorer

@@ -84,7 +84,7 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 
 
 def texts() -> st.SearchStrategy[str]:
-    """What JSON, Go's escapes and the dump treat specially, and any other text."""
+    """Texts that JSON, Go's escapes and the dump treat specially, and any other text."""
     special = st.sampled_from(
         ["", "<&>", "\u2028\u2029", '"\\/', "\b\f\n\r\t\0\x1f\x7f", "a b", "map[0:[a]]", "\U0001f600"]
     )
@@ -92,12 +92,12 @@ def texts() -> st.SearchStrategy[str]:
 
 
 def id_lists() -> st.SearchStrategy[tuple[str, ...] | None]:
-    """A list of strings, or nil."""
+    """A list of strings, or null."""
     return st.none() | st.lists(texts(), max_size=4).map(tuple)
 
 
 def numa_maps() -> st.SearchStrategy[dict[int, tuple[str, ...] | None] | None]:
-    """Devices per NUMA node, or nil."""
+    """Devices per NUMA node, or null."""
     return st.none() | st.dictionaries(st.integers(-1, 12) | INT64, id_lists(), max_size=4)
 
 
@@ -137,7 +137,7 @@ def json_values() -> st.SearchStrategy[Any]:
 
 @st.composite
 def mutated_files(draw: st.DrawFn) -> bytes:
-    """A good file in which a few stretches were replaced."""
+    """A valid file in which a few parts were replaced."""
     blob = fast_codec.encode(draw(checkpoint_data()), draw(st.sampled_from([1, 2])))
     for _ in range(draw(st.integers(1, 4))):
         start = draw(st.integers(0, len(blob)))
@@ -345,7 +345,7 @@ def devices(entry: PodDevicesEntry) -> set[str]:
 
 
 def examine(codec: ModuleType, blob: bytes) -> tuple[Any, ...]:
-    """What the codec says about any bytes; fails if it raises anything but its own errors."""
+    """The verdict of the codec on any bytes. This fails if it raises other errors than its own."""
     finding = codec.judge(blob)
     try:
         found = codec.decode(blob)

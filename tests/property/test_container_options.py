@@ -37,14 +37,14 @@ def items(answer: ContainerAllocateResponse | ContainerOptions) -> Iterator[Item
 
 
 def in_order(responses: Responses) -> Iterator[tuple[ResourceName, Item]]:
-    """Everything in all answers, in the order in which it counts."""
+    """Everything in all answers, in the order in which answers are merged."""
     for resource in sorted(responses):
         yield from ((resource, item) for item in items(responses[resource]))
 
 
 @given(responses_by_resource)
 def test_the_first_wins(responses: Responses) -> None:
-    """Each name and path is there once, as the first answer has it; nothing is lost and nothing invented."""
+    """The result has each name and path once, as in the first answer that has it, and no others."""
     first: dict[tuple[str, str], object] = {}
     for _, (kind, name, _, whole) in in_order(responses):
         first.setdefault((kind, name), whole)
@@ -55,7 +55,7 @@ def test_the_first_wins(responses: Responses) -> None:
 
 @given(responses_by_resource)
 def test_every_disagreement_is_reported(responses: Responses) -> None:
-    """Each later value that differs from the first is a conflict, with both values and whose it was; no other is."""
+    """A later value that differs from the first is a conflict with both values and their resources."""
     first: dict[tuple[str, str], str] = {}
     expected = []
     for resource, (kind, name, value, _) in in_order(responses):
@@ -70,7 +70,7 @@ def test_every_disagreement_is_reported(responses: Responses) -> None:
 
 @given(responses_by_resource)
 def test_cdi_devices_are_named_once(responses: Responses) -> None:
-    """A CDI name that two answers have is no conflict: it is there once, where it came first."""
+    """A CDI name that two answers have is no conflict. The result has it once, in its first place."""
     named = [name for resource in sorted(responses) for name in responses[resource].cdi_devices]
     assert merge(responses).cdi_devices == tuple(dict.fromkeys(named))
 
@@ -79,13 +79,13 @@ def test_cdi_devices_are_named_once(responses: Responses) -> None:
 def test_the_order_of_answers_does_not_matter(
     answers: list[tuple[ResourceName, ContainerAllocateResponse]],
 ) -> None:
-    """Only the names of the resources decide who is first."""
+    """Only the names of the resources decide which answer is first."""
     assert merge(dict(answers)) == merge(dict(sorted(answers, key=lambda answer: answer[0])))
 
 
 @given(allocate_responses())
 def test_one_answer_that_agrees_with_itself_is_kept_whole(answer: ContainerAllocateResponse) -> None:
-    """Merging one answer gives it back, unless it names one path twice."""
+    """Merging one answer returns it, unless it names one path twice."""
     merged = merge({NAMES[0]: answer})
     assert (merged.envs, merged.annotations) == (answer.envs, answer.annotations)
     if len({mount.container_path for mount in answer.mounts}) == len(answer.mounts):

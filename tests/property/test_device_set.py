@@ -53,7 +53,7 @@ def test_other_sets_take_part(pair: tuple[DeviceSet, DeviceSet]) -> None:
 
 @given(pairs())
 def test_comparisons_are_those_of_frozensets(pair: tuple[DeviceSet, DeviceSet]) -> None:
-    """Being equal, a subset or a superset means what it means for frozensets, also against one."""
+    """Equality, subset and superset mean the same as for frozensets, also between the two types."""
     one, other = pair
     for comparison in COMPARISONS:
         expected = comparison(frozenset(one), frozenset(other))
@@ -64,7 +64,7 @@ def test_comparisons_are_those_of_frozensets(pair: tuple[DeviceSet, DeviceSet]) 
 
 @given(device_sets(), st.lists(device_ids()))
 def test_equal_sets_have_equal_hashes_whatever_their_index(devices: DeviceSet, others: list[DeviceId]) -> None:
-    """The index is no part of a set: on a larger one it is equal and has the same hash."""
+    """The index is no part of the value: on a larger index, a set is equal and has the same hash."""
     elsewhere = devices.on(devices.index.covering(others))
     assert elsewhere == devices
     assert hash(elsewhere) == hash(devices)
@@ -73,33 +73,33 @@ def test_equal_sets_have_equal_hashes_whatever_their_index(devices: DeviceSet, o
 @given(device_sets())
 @example(DeviceSet.of([DeviceId("gpu-0")]))  # was equal to a frozenset that had another hash
 def test_a_frozenset_with_the_same_members_has_the_same_hash(devices: DeviceSet) -> None:
-    """Being equal to a frozenset, a device set hashes as one: in a dict, either is found by the other."""
+    """A device set has the hash of the frozenset to which it is equal, so either finds the other in a dict."""
     assert hash(devices) == hash(frozenset(devices))
 
 
 @given(device_sets(), st.frozensets(st.integers() | st.none() | st.text(max_size=3), max_size=3))
 @example(DeviceSet.of([DeviceId("gpu-0")]), frozenset({1}))  # raised TypeError: one is no id to be sorted
 def test_a_set_of_other_things_is_another_set(devices: DeviceSet, others: frozenset[object]) -> None:
-    """Comparing with a set of whatever is not an error; it is equal only if the members are."""
+    """Comparing with a set of other objects is no error. It is equal only if the members are."""
     assert (devices == others) == (frozenset(devices) == others)
 
 
 @given(device_sets(), st.integers() | st.text() | st.lists(device_ids()))
 def test_what_is_no_set_is_never_equal(devices: DeviceSet, other: object) -> None:
-    """A list or a string of ids is no set of them."""
+    """A device set is not equal to a list or a string of its ids."""
     assert devices != other
 
 
 @given(device_sets(), device_ids() | st.integers() | st.none())
 def test_membership_is_that_of_the_members(devices: DeviceSet, candidate: object) -> None:
-    """`in` finds the members and nothing else, whatever it is asked for."""
+    """`in` is true for the members only, for any kind of object."""
     assert (candidate in devices) == (candidate in frozenset(devices))
     assert all(device in devices for device in devices)
 
 
 @given(device_sets())
 def test_size_and_truth_are_those_of_the_members(devices: DeviceSet) -> None:
-    """`len` counts what iteration yields, each once; a set is true if it has members."""
+    """`len` is the number of members that iteration yields. A set is true if it has members."""
     assert len(devices) == len(list(devices)) == len(set(devices))
     assert bool(devices) == (len(devices) > 0)
 
@@ -107,13 +107,13 @@ def test_size_and_truth_are_those_of_the_members(devices: DeviceSet) -> None:
 @given(device_sets())
 @example(DeviceSet.of(map(DeviceId, ["gpu-10", "gpu-2", "gpu-02"])))
 def test_iteration_is_in_natural_order(devices: DeviceSet) -> None:
-    """Members come in natural order, whatever was put in first."""
+    """Iteration yields the members in natural order, for any order of insertion."""
     assert list(devices) == sorted(devices, key=natural_key)
 
 
 @given(st.lists(device_ids()).flatmap(lambda ids: st.tuples(st.just(ids), st.permutations([*ids, *ids]))))
 def test_the_order_of_building_does_not_matter(orders: tuple[list[DeviceId], list[DeviceId]]) -> None:
-    """The same ids in any order, however often, make the same set in the same order."""
+    """The same ids in any order and any number make the same set."""
     ids, shuffled = orders
     assert list(DeviceSet.of(shuffled)) == list(DeviceSet.of(ids))
 
@@ -127,20 +127,20 @@ def test_numbers_in_ids_are_compared_as_numbers(one: int, other: int, before: st
 
 @given(device_ids(), device_ids())
 def test_natural_order_is_total(one: DeviceId, other: DeviceId) -> None:
-    """Two ids are one, or one of them comes first: `gpu-2` and `gpu-02` are never confused."""
+    """Of two different ids one comes first: `gpu-2` and `gpu-02` are never equal."""
     assert (natural_key(one) == natural_key(other)) == (one == other)
     assert (natural_key(one) < natural_key(other)) == (natural_key(other) > natural_key(one))
 
 
 def test_an_id_may_have_more_digits_than_python_converts() -> None:
-    """The longest id a plugin can send still has a place in the order."""
+    """The longest id that a plugin can send has a place in the order too."""
     long = DeviceId("9" * 5000)
     assert list(DeviceSet.of([long, DeviceId("gpu-0")])) == [long, "gpu-0"]
 
 
 @given(device_sets(), st.integers(0, 10))
 def test_take_gives_the_first_so_many(devices: DeviceSet, count: int) -> None:
-    """`take(n)` are the first n members in natural order, all if there are fewer."""
+    """`take(n)` has the first n members in natural order, or all if there are fewer."""
     assert list(devices.take(count)) == list(devices)[:count]
 
 
@@ -157,7 +157,7 @@ def test_an_index_selects_what_it_knows(known: list[DeviceId], asked: list[Devic
 
 @given(pairs())
 def test_no_operation_changes_a_set(pair: tuple[DeviceSet, DeviceSet]) -> None:
-    """What was combined, taken from or put on another index is as it was."""
+    """Operations do not change their operands."""
     one, other = pair
     before = [frozenset(one), frozenset(other)]
     for operation in ALGEBRA:

@@ -41,7 +41,7 @@ histories = st.lists(st.tuples(events, st.floats(0, 40)), max_size=15)
 
 
 def played(history: Sequence[tuple[DriverEvent, float]]) -> list[tuple[float, DriverRegistry]]:
-    """The registry after each event, with the time from which on it holds; what is refused changes nothing."""
+    """The registry after each event, with the time of the event. A refused event changes nothing."""
     now, registry = 0.0, DriverRegistry()
     states = [(now, registry)]
     for event, later in history:

@@ -67,7 +67,7 @@ def test_any_bytes_have_one_verdict(blob: bytes) -> None:
 
 @given(st.lists(entries, min_size=1, max_size=2), st.data())
 def test_a_file_that_lost_a_byte_is_never_taken_for_another(written: Sequence[ClaimEntry], data: st.DataObject) -> None:
-    """A byte less in white space or a key may leave the claims as they are; it never changes them unnoticed."""
+    """A file with one byte less is refused, or has the same claims."""
     blob = state_file.encode(written)
     at = data.draw(st.integers(0, len(blob) - 1))
     spoilt = blob[:at] + blob[at + 1 :]

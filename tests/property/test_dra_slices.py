@@ -43,7 +43,7 @@ class Server:
         self.writes = 0
 
     def bring(self, pool: DevicePool, *, writes: int = 1_000, least: int = 1) -> bool:
-        """Make the changes; after so many writes the driver is killed. Whether there was anything to do."""
+        """Make the changes until the driver is killed after so many writes; return whether there were changes."""
         needed = changes(pool, NODE_UID, self.slices.values(), least_generation=least)
         for body in (*needed.create, *needed.update):
             assert list(slice_causes(dict(body), None)) == []

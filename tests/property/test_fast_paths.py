@@ -85,7 +85,7 @@ def test_natural_order_is_that_of_the_keys(ids: list[DeviceId]) -> None:
 
 @given(st.integers(0, 60), st.data())
 def test_many_members_are_as_good_as_few(count: int, data: st.DataObject) -> None:
-    """Large sets are built and walked in other ways than small ones."""
+    """Large sets are built and iterated in other ways than small ones."""
     index = DeviceIndex.of([DeviceId(f"d{number}") for number in range(count)])
     chosen = data.draw(st.lists(st.sampled_from(index.ids)) if count else st.just([]))
     devices = index.select(chosen)
@@ -98,7 +98,7 @@ def test_many_members_are_as_good_as_few(count: int, data: st.DataObject) -> Non
 
 
 class SavedAgainAndAgain(RuleBasedStateMachine):
-    """A node whose pods come, stay, get more, and go; whose plugins report other devices every now and then."""
+    """A node whose pods come, stay, get more and go, and whose plugins sometimes report other devices."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -180,7 +180,7 @@ def test_plain_files_are_read_without_the_rules(data: CheckpointData) -> None:
 
 @given(plain_data, st.data(), st.sampled_from(LOADS))
 def test_the_rules_would_read_just_so(data: CheckpointData, draw: st.DataObject, loads: Callable[..., object]) -> None:
-    """Whatever is done to a file: if it is read without the rules, then as they would have read it."""
+    """For any damage to a file: if the fast reader accepts it, the complete reader reads the same."""
     blob = bytearray(encode(data))
     for _ in range(draw.draw(st.integers(0, 2))):
         place = draw.draw(st.integers(0, len(blob)))
@@ -247,7 +247,7 @@ NODES = tuple(map(NumaNode, range(4)))
 
 @st.composite
 def reports(draw: st.DrawFn) -> DeviceReport:
-    """Devices on no node, on one, and now and then on more."""
+    """Devices on no NUMA node, on one, and sometimes on several."""
     most = draw(st.sampled_from([1, 1, 3]))
     nodes = st.lists(st.sampled_from(NODES), max_size=most, unique=True).map(tuple)
     return DeviceReport.of(
@@ -287,7 +287,7 @@ resource_hints = (
 
 
 def plain_best(everywhere: NumaMask, hints: Iterable[Sequence[TopologyHint]]) -> TopologyHint:
-    """Every combination there is, and the best of them."""
+    """The best of all combinations of hints."""
     hints = list(hints)
     fitting = max(
         (min((len(hint.mask) for hint in of_resource if hint.mask), default=0) for of_resource in hints), default=0

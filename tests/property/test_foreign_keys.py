@@ -46,7 +46,7 @@ def held(ours: st.SearchStrategy[str]) -> st.SearchStrategy[Json]:
 
 @st.composite
 def node_statuses(draw: st.DrawFn) -> Json:
-    """What an API server may hold, however odd."""
+    """What an API server may hold, including malformed values."""
     if draw(st.integers(0, 9)) == 0:
         return None
     sections = {section: draw(held(quantities | st.text(max_size=3))) for section in SECTIONS}
@@ -65,7 +65,7 @@ def published(draw: st.DrawFn) -> NodeStatus:
 
 @frozen
 class Interference:
-    """Somebody else writes a key of theirs between our reading and our writing."""
+    """Another client writes one of its keys between our reading and our writing."""
 
     section: str = field()
     key: str = field()

@@ -62,7 +62,7 @@ KINDS = tuple(MESSAGES)
 
 @st.composite
 def sent(draw: st.DrawFn, kind: type[Message]) -> bytes:
-    """What might come where a `kind` is expected: one, one with something changed, or anything."""
+    """What may arrive where a `kind` is expected: a valid one, a damaged one, or any bytes."""
     match draw(st.integers(0, 3)):
         case 0:
             return draw(st.binary(max_size=200))
@@ -131,7 +131,7 @@ class Bytes:
             yield message
 
     def wait_for_a_stream(self) -> None:
-        """Wait until somebody listens who has not before; the old stream ends."""
+        """Wait for a new stream of lists; the old one ends."""
         self.lists.put(None)
         self.lists = self._begun.get(timeout=PATIENCE)
 
@@ -144,7 +144,7 @@ class Bytes:
 
 
 class Line:
-    """A transport, a plugin of bytes that it knows, and what it has heard."""
+    """A transport, a plugin of bytes that it knows, and the events."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

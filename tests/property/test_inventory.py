@@ -24,7 +24,7 @@ NOBODY = PluginId(GPU, "nobody.sock", 1000)
 
 
 def after(events: Sequence[Event], *, now: float = 0.0, inventory: Inventory | None = None) -> Inventory:
-    """An inventory that has heard `events`, all at `now`."""
+    """An inventory after `events`, all at `now`."""
     inventory = Inventory() if inventory is None else inventory
     for event in events:
         match event:
@@ -41,7 +41,7 @@ def after(events: Sequence[Event], *, now: float = 0.0, inventory: Inventory | N
 
 @define
 class NaiveResource:
-    """What ought to be known of one resource: the live instances with their last lists, in order; what is believed."""
+    """What must be known of one resource: the live instances with their last lists in order, and the current report."""
 
     live: dict[PluginId, tuple[Device, ...] | None] = field(factory=dict)
     believed: tuple[Device, ...] | None = None
@@ -64,7 +64,7 @@ class NaiveResource:
 
 @given(plugin_events(max_size=12))
 def test_an_inventory_says_what_counting_the_events_says(events: tuple[Event, ...]) -> None:
-    """Latest wins, the one before takes over, what a dead instance says is not heard: as in a list kept by hand."""
+    """The latest instance counts, then the one before it. Events of instances that are gone change nothing."""
     naive = {resource: NaiveResource() for resource in RESOURCES}
     for event in events:
         assert isinstance(event, PluginRegistered | DevicesReported | PluginLost)
@@ -85,7 +85,7 @@ def test_an_inventory_says_what_counting_the_events_says(events: tuple[Event, ..
 
 @given(plugin_events(max_size=12))
 def test_an_event_of_one_instance_never_changes_another(events: tuple[Event, ...]) -> None:
-    """What another instance reported, what it can do and all of another resource are the very same after the event."""
+    """The event changes neither the report and options of other instances nor other resources."""
     inventory = Inventory()
     for event in events:
         assert isinstance(event, PluginRegistered | DevicesReported | PluginLost)
@@ -111,7 +111,7 @@ def test_events_of_an_instance_that_is_gone_are_ignored(events: tuple[Event, ...
 
 @given(plugin_events(max_size=10))
 def test_a_heartbeat_changes_nothing(events: tuple[Event, ...]) -> None:
-    """The same list again is no news, whoever sends it."""
+    """An equal list changes nothing, from any instance."""
     inventory = after(events)
     for resource in inventory.resources.values():
         for plugin in resource.plugins:
@@ -123,7 +123,7 @@ def test_a_heartbeat_changes_nothing(events: tuple[Event, ...]) -> None:
 
 @given(plugin_events(max_size=10))
 def test_a_live_instance_on_the_same_socket_keeps_its_place(events: tuple[Event, ...]) -> None:
-    """Nobody registers over a live instance on its own socket; on the socket of a dead one anybody may."""
+    """A socket of a live instance cannot be registered again; a socket of one that is gone can."""
     inventory = after(events)
     for resource in inventory.resources.values():
         for plugin in resource.plugins:
@@ -138,7 +138,7 @@ def test_a_live_instance_on_the_same_socket_keeps_its_place(events: tuple[Event,
 def test_a_resource_outlives_its_last_plugin_by_the_grace_period(
     events: tuple[Event, ...], gone: float, later: float
 ) -> None:
-    """Capacity stays and allocatable is 0 until more than the grace period is over; then the resource is named once."""
+    """Capacity stays and allocatable is 0 until the grace period is over. Then the resource is removed, once."""
     inventory = after(events, now=gone)
     abandoned = sorted(name for name, resource in inventory.resources.items() if not resource.plugins)
     for name in abandoned:
@@ -157,7 +157,7 @@ def test_a_resource_outlives_its_last_plugin_by_the_grace_period(
 
 @given(plugin_events(max_size=10))
 def test_losing_a_plugin_never_changes_capacity(events: tuple[Event, ...]) -> None:
-    """Whose devices turn unhealthy still has them; only another instance's own list changes how many there are."""
+    """The devices of a lost plugin still count as capacity. Only a list changes their number."""
     inventory = after(events)
     for resource in inventory.resources.values():
         if len(resource.plugins) == 1:
@@ -168,7 +168,7 @@ def test_losing_a_plugin_never_changes_capacity(events: tuple[Event, ...]) -> No
 
 @given(plugin_events(max_size=10, lists=device_lists(unique=False)))
 def test_allocatable_is_part_of_capacity(events: tuple[Event, ...]) -> None:
-    """0 <= allocatable <= capacity, for the same resources, whatever plugins list, even a device twice."""
+    """0 <= allocatable <= capacity, for the same resources and any lists, even with a device twice."""
     status = after(events).status()
     assert status.allocatable.keys() == status.capacity.keys()
     assert all(0 <= status.allocatable[name] <= status.capacity[name] for name in status.capacity)

@@ -29,7 +29,7 @@ id_sets = st.frozensets(st.sampled_from(IDS), max_size=4)
 
 
 def owners(ledger: Ledger, resource: ResourceName) -> dict[DeviceId, set[PodUid]]:
-    """Which pods hold each device of a resource, counted holding by holding."""
+    """Which pods hold each device of a resource, counted from all allocations and reservations."""
     counted: dict[DeviceId, set[PodUid]] = {}
     for holding in (*ledger, *ledger.reservations):
         if holding.resource == resource:
@@ -44,7 +44,7 @@ def on_node(node: int) -> tuple[NumaNode, ...]:
 
 @frozen
 class Request:
-    """Somebody asks a ledger for devices."""
+    """A container that reserves devices in a ledger."""
 
     ledger: Ledger
     key: ContainerKey
@@ -57,7 +57,7 @@ class Request:
 
     @property
     def may_have_them(self) -> bool:
-        """Whether the ledger must say yes: judged from the holdings alone."""
+        """Whether `reserve` must succeed, decided from allocations and reservations alone."""
         held_by = owners(self.ledger, self.resource)
         mine = self.ledger.held_by(self.key.pod, self.resource)
         reusable = {device for device in self.reusable if held_by.get(device) == {self.key.pod}}
@@ -66,14 +66,14 @@ class Request:
 
 @st.composite
 def requests(draw: st.DrawFn) -> Request:
-    """Requests for devices that may be free, reusable or held: some may be granted, some may not."""
+    """Requests for devices that may be free, reusable or held. Some must succeed and some must fail."""
     ledger = draw(ledgers(shared_by_error=True))
     return Request(ledger, draw(keys), draw(resources), DeviceSet.of(draw(id_sets)), DeviceSet.of(draw(id_sets)))
 
 
 @st.composite
 def granted(draw: st.DrawFn) -> Request:
-    """Requests that may be granted, some for reusable devices of their own pod."""
+    """Requests that must succeed, some for reusable devices of their own pod."""
     ledger, pod, resource = draw(ledgers(shared_by_error=True)), draw(st.sampled_from(PODS)), draw(resources)
     counted = owners(ledger, resource)
     offered = [device for device in IDS if counted.get(device, {pod}) == {pod}]
@@ -100,7 +100,7 @@ def test_reserve_then_release_is_identity(request: Request) -> None:
 
 @given(granted())
 def test_confirming_changes_who_knows_not_who_holds(request: Request) -> None:
-    """A confirmed reservation holds the same devices; the nodes and the receipt are on record."""
+    """A confirmed reservation holds the same devices, with their NUMA nodes and the receipt."""
     reserved = request.reserve()
     confirmed = reserved.confirm(request.key, request.resource, RECEIPT, lambda _: on_node(3))
     allocation = confirmed.allocation(request.key, request.resource)
@@ -112,14 +112,14 @@ def test_confirming_changes_who_knows_not_who_holds(request: Request) -> None:
 
 @given(granted())
 def test_reserve_confirm_and_evict_give_everything_back(request: Request) -> None:
-    """Once a pod is evicted, all it was ever allocated is free, and nothing else has changed."""
+    """After a pod is evicted, all its devices are free, and nothing else has changed."""
     ledger = request.reserve().confirm(request.key, request.resource, RECEIPT, lambda _: ())
     assert ledger.evict([request.key.pod]) == request.ledger.evict([request.key.pod])
 
 
 @given(ledgers())
 def test_no_device_is_held_by_two_pods(ledger: Ledger) -> None:
-    """Whatever is done through its methods, each device has at most one pod."""
+    """After any sequence of its methods, each device has at most one pod."""
     for resource in RESOURCES:
         assert all(len(pods) == 1 for pods in owners(ledger, resource).values())
         assert not ledger.shared_by_error(resource)
@@ -127,7 +127,7 @@ def test_no_device_is_held_by_two_pods(ledger: Ledger) -> None:
 
 @given(ledgers(shared_by_error=True))
 def test_in_use_is_the_union_of_the_holdings(ledger: Ledger) -> None:
-    """What is kept beside the holdings always equals what can be counted from them."""
+    """What the ledger keeps for speed equals what can be counted from its allocations and reservations."""
     for resource in RESOURCES:
         counted = owners(ledger, resource)
         assert ledger.in_use(resource) == counted.keys()
@@ -143,7 +143,7 @@ def test_in_use_is_the_union_of_the_holdings(ledger: Ledger) -> None:
 
 @given(ledgers(shared_by_error=True), st.sets(st.sampled_from((*PODS, NOBODY))))
 def test_reservations_survive_evict(ledger: Ledger, pods: AbstractSet[PodUid]) -> None:
-    """What is in flight is given back by its own admission only, and stays in use until then."""
+    """A reservation ends with its own admission only, and its devices are in use until then."""
     left = ledger.evict(pods)
     assert left.reservations == ledger.reservations
     for reservation in left.reservations:
@@ -163,14 +163,14 @@ def test_evict_forgets_these_pods_and_no_others(ledger: Ledger, pods: AbstractSe
 
 
 def test_a_pod_that_holds_no_device_can_go_too() -> None:
-    """A file may say so of a pod."""
+    """A file may have such an entry."""
     key = ContainerKey(NOBODY, "a")
     assert Ledger.of([Allocation(key, GPU, {}, RECEIPT)]).evict([NOBODY]) == Ledger()
 
 
 @given(ledgers(shared_by_error=True), st.permutations(PODS))
 def test_a_device_is_free_when_its_last_pod_has_gone(ledger: Ledger, order: list[PodUid]) -> None:
-    """In whatever order pods go, a device they hold together is in use until the last one is gone."""
+    """A device that several pods hold is in use until the last of them is evicted, in any order."""
     for pod in order:
         ledger = ledger.evict([pod])
         for resource in RESOURCES:
@@ -198,7 +198,7 @@ def test_a_device_is_free_when_its_last_pod_has_gone(ledger: Ledger, order: list
     ]
 )
 def test_a_restored_file_is_kept_as_it_stands(allocations: list[Allocation]) -> None:
-    """All that a file has is there, of two for one container and resource the later; a device may have two pods."""
+    """All entries of a file are there; of two for one container and resource, the later. A device may have two pods."""
     ledger = Ledger.of(allocations)
     latest = {(held.key, held.resource): held for held in allocations}
     assert sorted(map(repr, ledger)) == sorted(map(repr, latest.values()))
@@ -212,7 +212,7 @@ def test_a_restored_file_is_kept_as_it_stands(allocations: list[Allocation]) -> 
 def test_what_was_never_reserved_is_neither_confirmed_nor_released(
     ledger: Ledger, key: ContainerKey, resource: ResourceName
 ) -> None:
-    """There is no way to an allocation but through a reservation."""
+    """An allocation needs a reservation."""
     if all((held.key, held.resource) != (key, resource) for held in ledger.reservations):
         with pytest.raises(KeyError):
             ledger.confirm(key, resource, RECEIPT, lambda _: ())
@@ -230,7 +230,7 @@ def test_the_index_does_not_matter(ledger: Ledger, ids: list[DeviceId]) -> None:
 
 @given(granted())
 def test_no_method_changes_a_ledger(request: Request) -> None:
-    """A ledger that somebody still holds says what it said before."""
+    """An operation does not change the ledger on which it is called."""
     before = repr(request.ledger)
     request.reserve().confirm(request.key, request.resource, RECEIPT, lambda _: ()).evict(PODS)
     request.ledger.evict(PODS)
@@ -239,7 +239,7 @@ def test_no_method_changes_a_ledger(request: Request) -> None:
 
 @given(ledgers(shared_by_error=True))
 def test_what_a_pod_holds_is_what_its_containers_hold(ledger: Ledger) -> None:
-    """`of_pod` and `of_container` split the ledger and keep its order; a pod that holds nothing has nothing."""
+    """`of_pod` and `of_container` split the ledger and keep its order. A pod without devices has no allocations."""
     assert [allocation for pod in ledger.allocations for allocation in ledger.of_pod(pod)] == list(ledger)
     for allocation in ledger:
         of_container = ledger.of_container(allocation.key)

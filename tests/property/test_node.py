@@ -69,7 +69,7 @@ def holdings(ledger: Ledger) -> dict[tuple[ContainerKey, ResourceName], Held]:
 
 @given(node_states(lists=awkward_lists, all_confirmed=True))
 def test_a_restart_loses_nothing(node: NodeState) -> None:
-    """Every allocation is restored: container, devices, receipt, and the NUMA nodes of each device, none or many."""
+    """Every allocation is restored: container, devices, receipt, and the NUMA nodes of each device."""
     restored = restarted(node)
     assert holdings(restored.ledger) == holdings(node.ledger)
     assert list(restored.ledger.allocations) == list(node.ledger.allocations)
@@ -90,7 +90,7 @@ def test_a_restart_restores_a_ledger_of_any_file(ledger: Ledger) -> None:
 
 @given(ledgers(shared_by_error=True))
 def test_format_1_keeps_everything_but_the_numa_nodes(ledger: Ledger) -> None:
-    """A file as before kubelet 1.20 loses the topology and nothing else: everything is taken to be on node 0."""
+    """A file as before kubelet 1.20 loses only the topology: all devices are on NUMA node 0."""
     restored = restarted(NodeState(ledger=ledger), format=1).ledger
     on_node_0 = {
         key: ({device: (NumaNode(0),) for device in held}, got) for key, (held, got) in holdings(ledger).items()
@@ -153,7 +153,7 @@ def test_a_writer_writes_what_encode_writes_after_each_event(events: Iterable[ob
 @example([NodeState(ledger=Ledger.of([ONE, OTHER])), NodeState(ledger=Ledger.of([OTHER])), NodeState()])
 @example([NodeState(ledger=Ledger.of([ONE, OTHER])), NodeState(ledger=Ledger.of([evolve(ONE), OTHER]))])
 def test_a_writer_writes_what_encode_writes_for_any_states(states: list[NodeState]) -> None:
-    """Also if the states have nothing to do with each other, or the same pods in another order."""
+    """This holds for unrelated states too, and for the same pods in another order."""
     writer = CheckpointWriter()
     for state in (*states, *states[::-1]):
         assert writer.file(state) == encode(checkpoint_of(state))
@@ -171,7 +171,7 @@ def test_a_writer_goes_on_after_a_state_that_has_no_file(node: NodeState) -> Non
 
 
 def test_a_node_without_anything_writes_what_a_kubelet_writes() -> None:
-    """No pods are null, no resources an empty map; and it comes back as a node without anything."""
+    """No pods are written as null, and no resources as an empty map. The file is read as an empty node."""
     assert checkpoint_of(NodeState()) == CheckpointData(None, {})
     assert restarted(NodeState()) == NodeState()
 

@@ -49,7 +49,7 @@ answers = st.lists(device_ids(), max_size=6)
 
 @frozen
 class Scene:
-    """A container of a pod, some of whose earlier containers have their devices, asks for more on a lived-in node."""
+    """A container that requests devices on a node with other pods. Earlier containers of its pod may have devices."""
 
     node: NodeState
     pod: Pod
@@ -237,7 +237,7 @@ def test_a_container_gets_the_requested_count_for_any_answer_of_the_plugin(
 
 @given(scenes() | scenes(lively=True), answers)
 def test_what_is_chosen_can_be_reserved(scene: Scene, answer: list[DeviceId]) -> None:
-    """The ledger never has anything against a choice made here."""
+    """The ledger accepts every choice."""
     decision = scene.choose(answer)
     if isinstance(decision, Chosen) and decision.devices:
         reserved = scene.node.reserve(scene.pod, scene.request, decision.devices)
@@ -262,7 +262,7 @@ def _has(pod: PodUid, container: str, device: str) -> Allocation:
 
 @given(questions())
 def test_a_question_is_fair(asked: tuple[Scene, AskPlugin]) -> None:
-    """The plugin is asked only if it said that it can answer, for more than is certain, and offered enough."""
+    """The plugin is asked only if it can answer, if there is a choice, and with enough candidates."""
     scene, question = asked
     plugin = scene.node.inventory.resources[GPU].plugin
     assert plugin is not None
@@ -275,7 +275,7 @@ def test_a_question_is_fair(asked: tuple[Scene, AskPlugin]) -> None:
 
 @given(questions(), st.data())
 def test_a_good_answer_is_taken_as_it_is(asked: tuple[Scene, AskPlugin], data: st.DataObject) -> None:
-    """A plugin that names so many of the candidates, with those that must be in or without, gets what it wants."""
+    """If the plugin names the right number of candidates, with or without the required ones, its answer counts."""
     _, question = asked
     missing = question.size - len(question.must_include)
     chosen = data.draw(st.permutations(list(question.candidates - question.must_include)))[:missing]
@@ -286,7 +286,7 @@ def test_a_good_answer_is_taken_as_it_is(asked: tuple[Scene, AskPlugin], data: s
 
 @given(questions(), answers, st.data())
 def test_a_bad_answer_is_repaired(asked: tuple[Scene, AskPlugin], answer: list[DeviceId], data: st.DataObject) -> None:
-    """Foreign, repeated, too few or too many: what must be in is in, and what can be honoured is, the first first."""
+    """For any answer, required devices are included, and then the usable devices of the answer in its order."""
     _, question = asked
     answer = data.draw(st.permutations([*answer, *question.candidates]))[: data.draw(st.integers(0, 12))]
     devices = question.answer(answer).devices
@@ -298,7 +298,7 @@ def test_a_bad_answer_is_repaired(asked: tuple[Scene, AskPlugin], answer: list[D
 
 @given(scenes() | scenes(lively=True), answers)
 def test_aligned_devices_come_first(scene: Scene, answer: list[DeviceId]) -> None:
-    """Nothing is taken from elsewhere while the affinity's NUMA nodes have a free device left."""
+    """No device of other NUMA nodes is chosen while those of the affinity have a free one."""
     decision, report = scene.choose(answer), scene.node.inventory.current_report(GPU)
     if isinstance(decision, Chosen) and scene.request.affinity is not None and report is not None:
         wanted = set(scene.request.affinity)
@@ -311,7 +311,7 @@ def test_aligned_devices_come_first(scene: Scene, answer: list[DeviceId]) -> Non
 def test_permuting_the_inputs_never_changes_the_output(
     scene: Scene, answer: list[DeviceId], data: st.DataObject
 ) -> None:
-    """The order of the plugin's list, of the ledger's entries and of the NUMA nodes asked for means nothing."""
+    """The order of the plugin's list, of the ledger's entries and of the requested NUMA nodes has no effect."""
     resource = scene.node.inventory.resources[GPU]
     assert resource.report is not None
     listed = data.draw(st.permutations(list(resource.report.devices.values())))
@@ -329,13 +329,13 @@ def test_permuting_the_inputs_never_changes_the_output(
 
 
 def comparable(outcome: Chosen | AdmissionError) -> object:
-    """The outcome as something that is equal if it is the same; errors are not."""
+    """The outcome as a value that can be compared; errors cannot."""
     return outcome if isinstance(outcome, Chosen) else (type(outcome), str(outcome))
 
 
 @given(scenes() | scenes(lively=True), answers)
 def test_the_same_question_has_the_same_answer(scene: Scene, answer: list[DeviceId]) -> None:
-    """Deciding is a function: asked again, it says the same."""
+    """A second decision from the same state is the same."""
     assert comparable(scene.choose(answer)) == comparable(scene.choose(answer))
 
 
@@ -343,7 +343,7 @@ def test_the_same_question_has_the_same_answer(scene: Scene, answer: list[Device
 def test_more_available_devices_never_turn_a_yes_into_a_no(
     scene: Scene, answer: list[DeviceId], topology: tuple[NumaNode, ...] | None
 ) -> None:
-    """A free healthy device more, wherever it is, and whoever could be served before still can."""
+    """After one more free healthy device is listed, a request that succeeded still succeeds."""
     report = scene.node.inventory.current_report(GPU)
     assert report is not None
     more = (*report.devices.values(), Device(DeviceId("more"), topology=topology))
@@ -355,7 +355,7 @@ def test_more_available_devices_never_turn_a_yes_into_a_no(
 @given(st.lists(device_ids(), min_size=4, max_size=4, unique=True), st.permutations(range(4)))
 @example([DeviceId(f"gpu-{n}") for n in (2, 10, 1, 3)], [0, 1, 2, 3])
 def test_among_equals_the_natural_order_decides(ids: list[DeviceId], order: list[int]) -> None:
-    """Who asks for two of four gets the first two in natural order, in whatever order they were listed."""
+    """A request for two of four devices gets the first two in natural order, for any order of the list."""
     node = NodeState().apply(PluginRegistered(PLUGIN, PluginOptions()), now=0.0)
     node = node.apply(DevicesReported(PLUGIN, tuple(Device(ids[place]) for place in order)), now=0.0)
     pod = Pod(NEWCOMER, containers=(Container("app", {GPU: 2}),))

@@ -144,7 +144,7 @@ def test_hints_for_a_container_equal_brute_force(scene: Scene) -> None:
 
 @given(scenes())
 def test_hints_for_a_pod_equal_brute_force(scene: Scene) -> None:
-    """For the pod as a whole, its peak is asked for; all its containers hold counts, and nothing is reused."""
+    """For the pod as a whole, its peak is requested. Devices of all its containers count, and none is reused."""
     inventory, ledger = scene.node.inventory, scene.node.ledger
     held = {device for allocation in ledger.of_pod(scene.pod.uid) for device in allocation.devices}
     expected = expected_hints(scene, pod_request(scene.pod), held, set())
@@ -153,7 +153,7 @@ def test_hints_for_a_pod_equal_brute_force(scene: Scene) -> None:
 
 @given(scenes())
 def test_a_hint_says_what_could_be_allocated(scene: Scene) -> None:
-    """Of a hint for a container without devices, the nodes have enough that is free or lent."""
+    """The NUMA nodes of a hint for a container without devices have enough free or reusable devices."""
     inventory, ledger = scene.node.inventory, scene.node.ledger
     report = inventory.current_report(GPU)
     for container in scene.pod.in_start_order:
@@ -178,7 +178,7 @@ BIG_MACHINE = tuple(map(NumaNode, range(36)))
 @example([1] * 36, 36, set())
 @example([1] * 36, 18, {0, 35})
 def test_thirty_six_nodes_are_bounded(on_node: list[int], size: int, taken: set[int]) -> None:
-    """However many nodes: a bounded number of hints, all true, and all nodes together if that is what it takes."""
+    """For any number of NUMA nodes, the number of hints is bounded, each is true, and all nodes are one if needed."""
     devices = [
         Device(DeviceId(f"gpu-{node}-{number}"), topology=(NumaNode(node),))
         for node, count in enumerate(on_node)
@@ -323,7 +323,7 @@ def test_merging_equals_the_kubelets_fold(topology: Topology, providers: list[Hi
 def test_the_order_of_providers_and_hints_does_not_matter(
     topology: Topology, providers: list[dict[str, Sequence[TopologyHint] | None]], data: st.DataObject
 ) -> None:
-    """Who speaks first has no more say than the others."""
+    """The order of the providers has no effect."""
     shuffled = [
         {name: hints and tuple(data.draw(st.permutations(hints))) for name, hints in provider.items()}
         for provider in data.draw(st.permutations(providers))
@@ -332,7 +332,7 @@ def test_the_order_of_providers_and_hints_does_not_matter(
 
 
 def test_the_order_of_hints_does_not_matter_where_only_the_first_are_read() -> None:
-    """Of several masks that are the widest, always the same one stands for them."""
+    """Of several widest masks, always the same one is chosen."""
 
     def hints(*masks: Iterable[int]) -> Hints:
         return {GPU: [TopologyHint(NumaMask.of(map(NumaNode, mask)), preferred=False) for mask in masks]}
@@ -345,7 +345,7 @@ def test_the_order_of_hints_does_not_matter_where_only_the_first_are_read() -> N
 
 @given(topologies(max_nodes=4), providers_hints)
 def test_no_preference_changes_nothing(topology: Topology, providers: list[Hints]) -> None:
-    """A provider with nothing to say, or with no preference, is as good as none; one without possibility is not."""
+    """A provider without hints or without a preference has no effect; one with an empty list has."""
     merged = merge(topology, providers)
     assert merge(topology, [*providers, {}]) == merged
     assert merge(topology, [*providers, {"other": None}]) == merged
@@ -355,8 +355,8 @@ def test_no_preference_changes_nothing(topology: Topology, providers: list[Hints
 
 
 @given(topologies(max_nodes=6), providers_hints)
-def test_a_settled_mask_is_part_of_the_machine(topology: Topology, providers: list[Hints]) -> None:
-    """What comes out has nodes, all of the machine's; only `none` and `single-numa-node` may leave them open."""
+def test_a_chosen_mask_is_part_of_the_machine(topology: Topology, providers: list[Hints]) -> None:
+    """The result has NUMA nodes of the machine only. Only `none` and `single-numa-node` may have no mask."""
     merged, _ = merge(topology, providers)
     if merged.mask is None:
         assert topology.policy in (Policy.NONE, Policy.SINGLE_NUMA_NODE)
