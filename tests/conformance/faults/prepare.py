@@ -353,6 +353,23 @@ class AcceptsAnyUid(Trusting):
         return super().prepare_claim(claim, context)
 
 
+class HoldsDevicesForAnyUid(Trusting):
+    """It knows its devices' holders, by any UID, and nothing else of claims."""
+
+    def load(self) -> None:
+        super().load()
+        self.holders: dict[str, str] = {}
+
+    def prepare_claim(self, claim: Message, _: grpc.ServicerContext) -> list[Message]:
+        for one in self.status_of(claim)["status"]["allocation"]["devices"]["results"]:
+            if self.holders.setdefault(one["device"], claim.uid) != claim.uid:
+                raise ClaimError(f"{one['device']} is in use")
+        return []
+
+    def unprepare_claim(self, claim: Message) -> None:
+        self.holders = {device: holder for device, holder in self.holders.items() if holder != claim.uid}
+
+
 @fails("answers-the-same-through-v1beta1")
 class OldServiceWithoutCdi(GoodDriver):
     def services(self) -> Json:
