@@ -42,7 +42,7 @@ class Generated(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # made by
 
 
 def main(directory: str) -> None:
-    """Speak both languages at once, and print what comes of it."""
+    """Serve and call with both code bases at once, and print the results."""
     recorder = Recorder()
     transport = GrpcUnixTransport(directory)
     transport.start(recorder)

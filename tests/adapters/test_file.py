@@ -1,4 +1,4 @@
-"""Files on a real disk, and what becomes of them when writing fails or the process dies."""
+"""Files on a real disk, when writing fails or the process is killed."""
 
 import errno
 import json

@@ -69,7 +69,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class RecordedEvents(DriverEvents):
-    """A listener that records, and wakes those who wait for a state."""
+    """A listener that records, and wakes the threads that wait for a state."""
 
     def reports(self, count: int) -> list[tuple[ReportedHealth, ...]]:
         self.wait_for(HealthReported, count)
@@ -582,7 +582,7 @@ class TestManager:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds that no event tells of."""
+    """Wait until a condition holds for which there is no event."""
     ticks = threading.Event()
     for _ in range(int(PATIENCE / 0.01)):
         if condition():

@@ -1,4 +1,4 @@
-"""What a plugin, or somebody who pretends to be one, cannot do to a transport by saying too much or too often."""
+"""A transport is not affected by plugins, or processes that pretend to be plugins, that send too much or too often."""
 
 import os
 import re
@@ -184,7 +184,7 @@ class TestHowOften:
     def test_a_plugin_that_calls_600_times_a_second_while_it_is_refused_gets_in_at_last(
         self, directory: Path, recorder: Recorder, clock: ManualClock
     ) -> None:
-        """As one of the plugins in the wild does; its socket comes after a second."""
+        """A plugin in use registers so; it makes its socket after a second."""
         limited = GrpcUnixTransport(directory, clock=clock)
         limited.start(recorder)
         try:

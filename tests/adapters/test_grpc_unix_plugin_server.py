@@ -1,4 +1,4 @@
-"""The plugin's side over real sockets: it is found, it pushes, it comes back, and it goes."""
+"""The plugin's side over real sockets: it registers, sends lists, registers again, and stops."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The kubelet's side over real sockets: who may register, what is heard of it, and what calls give."""
+"""The kubelet's side over real sockets: which plugins may register, their events, and the answers of calls."""
 
 import os
 import re
@@ -101,7 +101,7 @@ class TestRegister:
     def test_a_socket_that_does_not_come_is_an_error_to_the_caller_and_the_next_time_at_once(
         self, directory: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Who called again will do so once more, and there may be 600 calls a second."""
+        """A caller that was refused calls again, and there may be 600 calls a second."""
         refusal = register(directory, "missing.sock")
         assert refusal[0] is StatusCode.UNKNOWN
         assert refusal[1].startswith("failed to dial device plugin:")
@@ -365,7 +365,7 @@ class TestCalls:
     def test_a_long_text_of_a_plugin_comes_back_cut_and_in_one_line(
         self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport
     ) -> None:
-        """It travels among the headers, of which grpc takes 16 KiB unless it is told to take more."""
+        """It is sent in the headers, of which grpc accepts 16 KiB by default."""
 
         class Talkative(Gpus):
             def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:

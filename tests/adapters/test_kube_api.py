@@ -65,7 +65,7 @@ Connect = Callable[..., KubeApiSink]
 
 @pytest.fixture
 def connect(server: NodeServer, directory: Path) -> Iterator[Connect]:
-    """Make sinks for the node, which are without pauses unless told otherwise."""
+    """Make sinks for the node; without options, they do not pause."""
     sinks: list[KubeApiSink] = []
 
     def connect(**options: Any) -> KubeApiSink:  # noqa: ANN401 - of all kinds

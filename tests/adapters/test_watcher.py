@@ -22,7 +22,7 @@ Status = pluginregistration.RegistrationStatus
 
 
 class Announcer:
-    """The plugin's two methods on a socket of their own, as somebody wrote them who never saw ours."""
+    """The plugin's two methods on a socket of their own, written without our code."""
 
     def __init__(self, path: Path, info: Info, *, notified_ok: bool = True) -> None:
         self.statuses: Queue[Status] = Queue()
@@ -55,7 +55,7 @@ class Announcer:
         return pluginregistration.RegistrationStatusResponse()
 
     def status(self) -> tuple[bool, str]:
-        """The next status it is told."""
+        """The next status that it gets."""
         status = self.statuses.get(timeout=PATIENCE)
         return status.plugin_registered, status.error
 

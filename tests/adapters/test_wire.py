@@ -126,7 +126,7 @@ class TestMessages:
         assert podresources.DESCRIPTOR.pool is deviceplugin.DESCRIPTOR.pool
 
     def test_a_process_may_have_its_own_generated_copy_of_the_api(self, tmp_path: Path, directory: Path) -> None:
-        """It is what every plugin author has: a module made of `api.proto`, in which a stranger's text may differ."""
+        """Every author of a plugin has such a module, made of `api.proto`, whose text may differ from ours."""
         pytest.importorskip("grpc_tools")
         proto = (WIRE / "proto" / "deviceplugin.proto").read_text()
         (tmp_path / "api.proto").write_text(proto.replace("bool read_only = 3", "bool read_only = 3; string more = 9"))

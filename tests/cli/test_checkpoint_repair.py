@@ -169,7 +169,7 @@ def pods(*phases: tuple[str, str]) -> str:
 def test_repair_drops_the_entries_of_pods_that_are_gone_or_have_ended(
     devicecore: Run, two_owners: str, tmp_path: Path
 ) -> None:
-    """The second owner of gpu-1 is gone, so nobody has to say who keeps it."""
+    """The second owner of gpu-1 is gone, so --keep is not needed."""
     new, file = tmp_path / "new", tmp_path / "pods.json"
     file.write_text(pods(("uid-1", "Running"), ("uid-2", "Failed"), ("uid-9", "Running")))
     ran = devicecore("checkpoint", "repair", "--pods", str(file), two_owners, str(new))

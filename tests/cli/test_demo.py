@@ -115,7 +115,7 @@ def test_a_restart_loses_nothing(demo: DemoRun) -> None:
 
 
 def test_capacity_outlives_its_plugin(demo: DemoRun) -> None:
-    """A dead plugin costs what is allocatable, not capacity; a broken device costs one."""
+    """Without its plugin, allocatable is 0 and capacity stays; an unhealthy device lowers allocatable by one."""
     steps = ("a_plugin_dies", "it_comes_back", "a_device_turns_unhealthy")
     assert [demo.counts(step, FIRST, GPU) for step in steps] == [(10, 0), (10, 10), (10, 9)]
 
@@ -183,7 +183,7 @@ def test_a_signal_ends_it_and_nothing_is_left(short_path: Path, ending: signal.S
 
 
 def test_a_long_temporary_path_leaves_room_for_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the machine's temporary directory has too long a name, the cluster goes elsewhere."""
+    """If the name of the machine's temporary directory is too long, the cluster uses another one."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("x" * 60)))
     with Cluster({}) as cluster:
         assert len(os.fsencode(cluster.root)) < 60

@@ -1,4 +1,4 @@
-"""`devicecore kubelet`: what it is told, what it says, and how it ends."""
+"""`devicecore kubelet`: its options, its output, and how it ends."""
 
 import json
 import socket

@@ -32,7 +32,7 @@ Json = dict[str, Any]
 
 
 class CountingDriver:
-    """A driver that notes its calls, and refuses them or does not answer as long as it is told."""
+    """A driver that notes its calls, and can be set to refuse them or not to answer."""
 
     def __init__(self, name: str = DRIVER) -> None:
         self.name = DriverName(name)

@@ -1,4 +1,4 @@
-"""What happens between pods that come and go and the device manager: `PodStarter`."""
+"""`PodStarter`: the pods of manifests that come and go, and the device manager."""
 
 import re
 import threading
@@ -16,7 +16,7 @@ from tests.cli.node import GPU, NIC, PATIENCE, Node
 
 
 class CountingPlugin(SimulatedPlugin):
-    """A plugin that counts its Allocate calls, and refuses them or does not answer as long as it is told."""
+    """A plugin that counts its Allocate calls, and can be set to refuse them or not to answer."""
 
     def __init__(self, resource: str, devices: Sequence[Device]) -> None:
         super().__init__(resource, devices)

@@ -81,7 +81,7 @@ def test_a_dumb_terminal_gets_lines(root: Path, terminal: Open) -> None:
 
 
 def test_a_process_that_was_stopped_and_continued_goes_on(root: Path) -> None:
-    """CPython's `sigtimedwait` returns a number that nobody sent, if its time is over when the process continues."""
+    """CPython's `sigtimedwait` returns a number without a signal, if its time is over when the process continues."""
     with subprocess.Popen(
         [sys.executable, "-m", "devicecore", *arguments(root)], stderr=subprocess.PIPE, text=True
     ) as process:
@@ -113,7 +113,7 @@ def ends_in_time(process: "subprocess.Popen[str]") -> int:
 
 @pytest.mark.parametrize("stalled", ["stdout", "stderr"])
 def test_sigterm_ends_it_when_a_reader_stalls(root: Path, stalled: str) -> None:
-    """The pipe is full: nobody reads what it prints, which is a megabyte per state."""
+    """The pipe is full: no process reads what it prints, which is a megabyte per state."""
     more = ["--json"] if stalled == "stdout" else []
     plugin = SimulatedPlugin("acme.io/gpu", simulated_devices("gpu", 10_000 if stalled == "stdout" else 1))
     for number in range(1000 if stalled == "stderr" else 0):

@@ -90,7 +90,7 @@ def test_without_a_command_there_is_help_and_status_2(devicecore: Run, group: st
     ],
 )
 def test_wrong_usage_is_one_sentence_and_status_2(devicecore: Run, arguments: str, sentence: str) -> None:
-    """Whatever is wrong with the usage, stderr has one line on it, and stdout nothing."""
+    """For any wrong usage, stderr has one line, and stdout is empty."""
     ran = devicecore(*arguments.split())
     assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (2, "", 1)
     assert sentence in ran.stderr
@@ -185,7 +185,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(command: str) -> None:
 
 @pytest.mark.parametrize(("closed", "output"), [("<&-", "malformed"), (">&-", ""), ("<&- >&- 2>&-", "")])
 def test_closed_streams_are_empty_ones(closed: str, output: str) -> None:
-    """Who closes our input or output gets an exit status, and no traceback."""
+    """A closed input or output leads to an exit status, and to no traceback."""
     command = f"{sys.executable} -m devicecore checkpoint verify - {closed}"
     ran = subprocess.run(["/bin/sh", "-c", command], input="", capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (1, "")

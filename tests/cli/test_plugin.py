@@ -167,7 +167,7 @@ def test_the_environment_may_name_the_place(
 def test_a_directory_on_the_command_line_counts_more_than_the_environment(
     kubelet: Kubelet, start: Start, short_path: Path
 ) -> None:
-    """A variable that somebody has exported for another kubelet changes nothing."""
+    """A variable that was exported for another kubelet changes nothing."""
     kubelet.start()
     start("--resource", "example.com/gpu", DEVICE_PLUGIN_PATH="/nowhere", KUBELET_SOCKET="/nowhere/kubelet.sock")
     assert kubelet.report().plugin.socket.startswith(f"{short_path}/")
@@ -192,7 +192,7 @@ def test_devices_are_named_as_simulated_devices_names_them(kubelet: Kubelet, sta
 def test_a_list_that_is_too_long_is_logged_and_not_offered_every_second(
     kubelet: Kubelet, short_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A kubelet drops a plugin whose list has more than 4 MiB; the plugin says so and comes back ever more rarely."""
+    """A kubelet drops a plugin whose list has more than 4 MiB. The plugin logs this and registers ever more rarely."""
     kubelet.start()
     plugin = SimulatedPlugin("example.com/gpu", simulated_devices("x" * 120, 40_000))
     with serve_plugin(plugin, short_path, poll_interval=0.2):

@@ -1,4 +1,4 @@
-"""Output to a reader who may stall: `Stream`, on real pipes."""
+"""Output to a reader that may stall: `Stream`, on real pipes."""
 
 import fcntl
 import os

@@ -149,7 +149,7 @@ class ClaimWorld:
         return [did for driver in self._drivers for did, _ in driver.calls]
 
     def metrics(self) -> str:
-        """What the kubelet that was started last tells Prometheus."""
+        """The metrics of the kubelet that was started last."""
         url = re.findall(r"metrics at (\S+)", (self.directory / "kubelet.log").read_text())[-1]
         with urllib.request.urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310 - our own
             text: str = answer.read().decode()

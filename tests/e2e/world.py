@@ -188,7 +188,7 @@ class World:
         assert status["conditions"] == FOREIGN["conditions"]
 
     def published(self) -> tuple[Json, Json]:
-        """Capacity and allocatable of the Node object, as far as they are not somebody else's."""
+        """Capacity and allocatable of the Node object, without those of other writers."""
         status = self.api.status(NODE)
         capacity, allocatable = (
             {name: int(count) for name, count in status[section].items() if name not in FOREIGN["capacity"]}

@@ -303,7 +303,7 @@ def resource_without_socket(look: Look) -> Look:
 
 
 def plugin_silent(look: Look) -> Look:
-    """A CSI driver's answer is never read; this is a plugin that told the plugin watcher its resource."""
+    """The answer of a CSI driver is never read; this is a device plugin that the plugin watcher found."""
     dead = PluginSeen("dead.sock", "example.com/dead", problem="connection refused")
     return with_plugins(look, *plugins_of(look), dead)
 

@@ -103,7 +103,7 @@ def reused_after_an_init_container(look: Look) -> Look:
 
 
 def shared_without_pods(look: Look) -> Look:
-    """Without pods, nobody knows that `load` is an init container, but it is one pod."""
+    """Without pods it is not known that `load` is an init container, but it is one pod."""
     return nodes.without(look, "pods")
 
 
@@ -122,7 +122,7 @@ def old_api(look: Look) -> Look:
 
 
 def plugin_lists_more(look: Look) -> Look:
-    """A plugin may list devices that are unhealthy and held by nobody."""
+    """A plugin may list devices that are unhealthy and that no container holds."""
     node = nodes.node_of(look)
     look = nodes.with_node(look, evolve(node, capacity={**node.capacity, NIC: 6}))
     sick = nodes.plugin("nic.sock", (*NICS, "nic-4", "nic-5"), unhealthy=["nic-4", "nic-5"])
@@ -130,7 +130,7 @@ def plugin_lists_more(look: Look) -> Look:
 
 
 def unhealthy_but_stale(look: Look) -> Look:
-    """The holder has ended, so nobody uses the device that is unhealthy."""
+    """The holder has ended, so no container uses the device that is unhealthy."""
     look = nodes.with_entries(look, ("uid-done", "main", NIC, {-1: ("nic-3",)}))
     return nodes.with_plugins(look, nodes.plugins_of(look)[0], nodes.plugin("nic.sock", NICS, unhealthy=["nic-3"]))
 
@@ -232,7 +232,7 @@ def topology_without_nodes(look: Look) -> Look:
 
 
 def ambiguous_ids(look: Look) -> Look:
-    """Two resources have devices of the same names; nobody knows which socket is whose."""
+    """Two resources have devices of the same names, so it is not known which socket belongs to which."""
     ids = ("0", "1")
     for resource in ("example.com/a", "example.com/b"):
         look = nodes.with_registered(look, resource, *ids)

@@ -121,7 +121,7 @@ def live(node: NodeState) -> list[ResourceName]:
 
 
 def one_fleet(directory: str, manager: DeviceManager, clock: Clock, number: int) -> Record:
-    """Let `number` plugins come, and go in every bad way."""
+    """Start `number` plugins, and end them in every abnormal way."""
     share = -(-number // PROCESSES)
     with ExitStack() as stack:
         fleet = [
@@ -203,7 +203,7 @@ def healthy(directory: str) -> Iterator[str]:
 
 
 def main(scenario: str, *arguments: str) -> None:
-    """Print what comes of it."""
+    """Print the result."""
     scenarios: dict[str, Callable[..., Iterator[Record | str]]] = {
         "fleets": fleets,
         "registrations": registrations,

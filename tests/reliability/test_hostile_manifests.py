@@ -1,4 +1,4 @@
-"""`devicecore kubelet` as a process, while its directory of manifests holds what nobody would want to read."""
+"""`devicecore kubelet` as a process, while its directory of manifests holds hostile files."""
 
 import json
 import os

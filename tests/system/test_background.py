@@ -1,4 +1,4 @@
-"""Background tasks that end although nobody stopped them."""
+"""Background tasks that end although they were not stopped."""
 
 import asyncio
 import logging

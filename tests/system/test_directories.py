@@ -1,4 +1,4 @@
-"""The rule about who may write to a directory."""
+"""The rule about which users may write to a directory."""
 
 import os
 from pathlib import Path

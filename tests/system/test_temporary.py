@@ -1,4 +1,4 @@
-"""Temporary directories are removed, whatever was made in them."""
+"""Temporary directories are removed with everything in them."""
 
 import os
 from pathlib import Path

@@ -379,7 +379,7 @@ def a_deletion_is_not_called_off(patch: Patch) -> None:
 
 
 def each_event_puts_a_deletion_off(patch: Patch) -> None:
-    """M12: the slices of a driver that goes step by step would stay longer than 30 seconds."""
+    """M12: the slices of a driver that disconnects step by step would stay longer than 30 seconds."""
     with_wipe = drivers._with_wipe  # noqa: SLF001 - what is mutated is inside
     patch.setattr(drivers, "_with_wipe", lambda registry, driver, now: with_wipe(registry.wiped(driver), driver, now))
 
@@ -457,7 +457,7 @@ def health_is_not_saved(patch: Patch) -> None:
 
 
 def each_report_is_a_change(patch: Patch) -> None:
-    """M15: the file is written, and pods are told, only if the health of a device changes."""
+    """M15: the file is written, and observers are notified, only if the health of a device changes."""
     patch.setattr(DeviceHealth, "differs_from", lambda _self, _other: True)
 
 

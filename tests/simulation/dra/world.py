@@ -67,7 +67,7 @@ class PowerCutError(BaseException):
 
 @frozen
 class Fault:
-    """What goes wrong at a call: the how many-th call to a port since it was armed, and what happens there."""
+    """A fault at a call: the number of the call to a port since the fault was armed, and what happens there."""
 
     call: int
     kind: str
@@ -94,7 +94,7 @@ FAULTS = {"driver": DRIVER_FAULTS, "disk": DISK_FAULTS, "api": API_FAULTS}
 
 
 class WatchedTurns(ClaimTurns):
-    """Turns that tell the world when a thread is about to wait for one."""
+    """Turns that notify the world when a thread is about to wait for one."""
 
     waits: Callable[[], None] = staticmethod(lambda: None)
 
@@ -379,7 +379,7 @@ class World:
             self.broken.append(f"{name} is released and still uses a claim")
 
     def _vanish(self, name: str) -> None:
-        """The pod ends while nobody looks; reconcile has to find out."""
+        """The pod ends without notice; reconcile has to find out."""
         self.using.pop(name, None)
         self.ending.discard(name)
         self.pods.active.discard(PodUid(name))
