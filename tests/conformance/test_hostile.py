@@ -13,6 +13,7 @@ from attrs import evolve
 
 from devicecore.conformance import Verdict
 from devicecore.conformance.dra import DriverTestSettings, DriverUnderTest, Environment, run, running
+from devicecore.conformance.dra import environment as environment_module
 from devicecore.conformance.dra.kubelet import no_sockets_in
 from tests.conformance.harness import BY_NAME, DRIVER, QUICK, TRIES_ALL_FAULTS
 
@@ -239,3 +240,22 @@ def test_a_run_is_as_much_longer_as_a_late_driver_needs() -> None:
             driver.wait(lambda: None, 0.5)
             assert driver.time_left > 500
         driver.stop()
+
+
+def test_files_that_are_too_many_or_too_large_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment_module, "MAX_ENTRIES", 30)
+    monkeypatch.setattr(environment_module, "MAX_CONTENTS", 1_000)
+    with Environment(QUICK) as environment:
+        (environment.plugins / "d" / "d").mkdir(parents=True)
+        state = environment.plugins / "d" / "d" / "state"
+        state.write_text("state")
+        (environment.plugins / "loop").symlink_to(".")
+        (environment.plugins / "pipe").symlink_to("/dev/zero")
+        assert environment.state_files() == {state: b"state"}
+        (environment.plugins / "large").write_bytes(b"x" * 1_000)
+        with pytest.raises(OSError, match="the files have more than 1000 bytes"):
+            environment.state_files()
+        for number in range(30):
+            (environment.plugins / f"n{number}").touch()
+        with pytest.raises(OSError, match="more than 30 files and directories"):
+            environment.files()

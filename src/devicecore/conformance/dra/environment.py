@@ -4,10 +4,12 @@ Law: at the end nothing of them is left, except the directories that the user ha
 there are deleted.
 """
 
+import errno
 import os
 import secrets
+import stat
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -24,6 +26,12 @@ from devicecore.testing.process import DRIVER_VARIABLES, POD_UID, with_texts
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 DEVICE_CLASS = "devicecore-conformance"
 """The DeviceClass that selects all devices of the driver."""
+
+MAX_CONTENTS = 64 * 1024 * 1024
+"""Bytes of the files of a driver that are kept in memory to compare or restore them."""
+
+MAX_ENTRIES = 100_000
+"""Files and directories of a driver that are looked at."""
 
 CLAIM_KINDS = ("ResourceClaim", "ResourceClaimTemplate")
 
@@ -128,27 +136,32 @@ class Environment:
         return any(real in data for data in self.state_files().values())
 
     def state_files(self) -> dict[Path, bytes]:
-        """Return the regular files below the plugins directory that are not empty, up to 16 MiB of each."""
-        found = {}
-        for directory, _, names in os.walk(self.plugins):
-            for path in (Path(directory) / name for name in sorted(names)):
-                if path.is_file() and not path.is_symlink() and path.stat().st_size:
-                    with suppress(OSError):  # it was removed meanwhile
-                        found[path] = read_file(path, MAX_BYTES)
-        return found
+        """Return the regular files below the plugins directory that are not empty, with their contents.
+
+        Raises:
+            OSError: they are too many or too large.
+        """
+        return _contents(self.plugins, self._state_paths())
 
     def delete_state_files(self) -> None:
-        """Delete the files below the plugins directory."""
-        for path in self.state_files():
+        """Delete the files below the plugins directory.
+
+        Raises:
+            OSError: they are too many.
+        """
+        for path in self._state_paths():
             path.unlink(missing_ok=True)
 
+    def _state_paths(self) -> list[Path]:
+        return [Path(path) for path in _below(self.plugins) if _size(path)]
+
     def cdi_files(self) -> dict[Path, bytes]:
-        """Return the files in the CDI directory with their contents."""
-        found = {}
-        for path in sorted(self.cdi.iterdir()):
-            with suppress(OSError):  # it is a directory, or was removed meanwhile
-                found[path] = read_file(path, MAX_BYTES)
-        return found
+        """Return the files in the CDI directory with their contents.
+
+        Raises:
+            OSError: the directory was removed, or the files are too many or too large.
+        """
+        return _contents(self.cdi, sorted(self.cdi.iterdir()))
 
     def cdi_names(self) -> set[str]:
         """Return the names of all devices in the files of the CDI directory."""
@@ -161,9 +174,13 @@ class Environment:
         return any(real.is_relative_to(root.resolve()) for root in (self._root, self.registry, self.plugins))
 
     def files(self) -> set[Path]:
-        """Return the paths of all files in the directories of the run."""
+        """Return the paths of all files in the directories of the run.
+
+        Raises:
+            OSError: they are too many.
+        """
         roots = (self._root, self.registry, self.plugins, self.cdi)
-        return {path for root in roots for path in root.rglob("*")}
+        return {Path(path) for root in roots for path in _below(root)}
 
     def _made(self, stack: ExitStack, named: Path | None, default: Path) -> Path:
         """Return a directory that exists. At the end, one that the user has named keeps only its present entries."""
@@ -177,6 +194,44 @@ class Environment:
 
     def _write_boot_id(self) -> None:
         (self._root / "boot_id").write_text(f"{uuid.uuid4()}\n", encoding="ascii")
+
+
+def _below(root: Path) -> Iterator[str]:
+    """Yield everything below a directory. What cannot be listed, such as a directory that was removed, is left out."""
+    pending, number = [str(root)], 0
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as listed:
+                entries = sorted(listed, key=lambda entry: entry.name)
+        except OSError:
+            continue
+        number += len(entries)
+        if number > MAX_ENTRIES:
+            raise OSError(errno.EFBIG, f"more than {MAX_ENTRIES} files and directories", str(root))
+        yield from (entry.path for entry in entries)
+        pending += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+
+def _size(path: str) -> int:
+    """The size of a regular file in bytes; 0 for everything else."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
+
+
+def _contents(root: Path, paths: Iterable[Path]) -> dict[Path, bytes]:
+    """Return the regular files among these with their contents, except those that are too long for a runtime."""
+    found: dict[Path, bytes] = {}
+    left = MAX_CONTENTS
+    for path in paths:
+        with suppress(OSError):  # it is a directory, or was removed meanwhile
+            found[path] = read_file(path, MAX_BYTES)
+            left -= len(found[path])
+        if left < 0:
+            raise OSError(errno.EFBIG, f"the files have more than {MAX_CONTENTS} bytes", str(root))
+    return found
 
 
 def _empty(directory: Path, *, keep: frozenset[str]) -> None:
