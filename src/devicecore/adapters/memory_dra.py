@@ -131,7 +131,7 @@ class MemoryDriverInstance:
         self._change(DriverConnected(self.id), connected=True)
 
     def disconnect(self) -> None:
-        """End the connection, as when a driver dies and its registration socket stays."""
+        """End the connection, as when a driver is killed and its registration socket stays."""
         self._change(DriverDisconnected(self.id), connected=False)
 
     def remove(self) -> None:

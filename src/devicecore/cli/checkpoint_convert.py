@@ -1,6 +1,6 @@
 """`devicecore checkpoint convert`: the same data in another format.
 
-Law: a file that is not sound is not converted, and the user is told what the new format cannot hold.
+Law: a file that is not sound is not converted, and what the new format cannot hold is printed.
 """
 
 import sys

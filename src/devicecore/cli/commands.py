@@ -36,7 +36,7 @@ SUMMARIES = {
 
 
 class _CommandTree(click.Group):
-    """A group that knows the names and summaries of its commands, and imports a command when somebody asks for it."""
+    """A group that knows the names and summaries of its commands, and imports a command when it is used."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of that name, imported; None if there is none."""

@@ -162,12 +162,12 @@ class NodeSources:
 
     @property
     def uses_api(self) -> bool:
-        """Whether pods and Node come from an API server."""
+        """Whether pods and Node are read from an API server."""
         return self.in_cluster or self.kubeconfig is not None
 
     @property
     def is_live(self) -> bool:
-        """Whether a second look can say something else than the first, without anybody replacing files."""
+        """Whether a second look can say something else than the first, although no file was replaced."""
         return self._directory is not None or self.pod_resources is not None or self.uses_api
 
     def look(self) -> "Look":

@@ -66,7 +66,7 @@ class Signals:
 
     @property
     def ended_by(self) -> str | None:
-        """What asked the process to end, for the log: the first signal's name, or what `end` was told."""
+        """What asked the process to end, for the log: the first signal's name, or the reason that `end` got."""
         return self._ended_by
 
     def wake(self) -> None:

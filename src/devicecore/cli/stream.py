@@ -1,6 +1,6 @@
 """Output to a reader that may stall: a terminal after Ctrl-S, a pipe that no process reads.
 
-Law: `write` never waits. A reader who does not keep up loses output, and is told how much.
+Law: `write` never waits. A reader that is too slow loses output, and a line says how much.
 """
 
 import os

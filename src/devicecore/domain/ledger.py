@@ -1,4 +1,4 @@
-"""Who holds which device.
+"""Which container holds which device.
 
 Law: a device is held by at most one pod. Inside a pod, containers share a device only if an init container that has
 ended held it before. Every method keeps this law, and no code outside can break it. Only a restored checkpoint can

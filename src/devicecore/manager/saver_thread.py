@@ -1,6 +1,6 @@
 """A thread that saves when it is asked to.
 
-Law: a request that has returned True is followed by no save that began before it. The thread ends when it is told to,
+Law: a request that has returned True is followed by no save that began before it. The thread ends when it is stopped,
 or when the object whose method it calls is gone.
 """
 

@@ -29,7 +29,7 @@ class OwnerState(Enum):
 
 @frozen
 class Owner:
-    """A container that holds devices of one resource, as far as the sources tell. Empty texts are not known.
+    """A container that holds devices of one resource, as far as the sources say. Empty texts are not known.
 
     `pod` is what the pods source says of the owner's pod.
     """
@@ -44,7 +44,7 @@ class Owner:
 
     @property
     def identity(self) -> str:
-        """What tells this owner's pod from others."""
+        """What distinguishes this owner's pod from others."""
         return f"{self.namespace}/{self.name}" if self.name else self.uid
 
     def is_of_another_pod(self, other: "Owner") -> bool:
@@ -253,7 +253,7 @@ class Facts:
     def served_by(self) -> tuple[tuple[PluginSeen, tuple[str, ...]], ...]:
         """Each plugin that answered, with the resources that its devices belong to.
 
-        No call of the API tells a plugin's resource, so the ids are compared: the resource that shares most ids with
+        No call of the API returns a plugin's resource, so the ids are compared: the resource that shares most ids with
         the list is meant, or several if they share the same number.
         """
         known: dict[str, dict[str, None]] = {}

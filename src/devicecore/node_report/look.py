@@ -209,7 +209,7 @@ class PluginSeen:
 
     Attributes:
         socket: the path of the socket, relative to the directory that was read.
-        resource: the resource it named to the plugin watcher; empty otherwise, because no other call tells it.
+        resource: the resource it named to the plugin watcher; empty otherwise, because no other call returns it.
         options: None if it did not answer.
         devices: its first list; None if it sent none in time.
         list_bytes: the size of that list as a message.

@@ -32,7 +32,7 @@ _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 @frozen
 class Tally:
-    """Counts of devices. Each is `held`, `free`, `none` (not held and not healthy) or `unknown` (no source tells)."""
+    """Counts of devices. Each is `held`, `free`, `none` (not held and not healthy) or `unknown` (no source says)."""
 
     devices: int = 0
     held: int = 0

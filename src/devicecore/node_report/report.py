@@ -40,7 +40,7 @@ class DeviceRow:
     """One device and one holder of it; a device with two holders has two rows.
 
     Attributes:
-        numa_nodes: None if no source tells.
+        numa_nodes: None if no source says.
         health: `Healthy`, `Unhealthy`, `not listed`, or `unknown`.
         owner: `free`, `none`, `unknown`, `claim` and a ResourceClaim, or what is known of the pod: namespace and name,
             else its UID.
@@ -61,7 +61,7 @@ class DeviceRow:
 
     @property
     def is_held(self) -> bool:
-        """Whether a container holds the device. A pod may have any UID, so the owner alone does not tell."""
+        """Whether a container holds the device. A pod may have any UID, so the owner alone is not enough."""
         return bool(self.container or self.pod_uid) or self.owner not in {FREE, NOBODY, UNKNOWN}
 
 

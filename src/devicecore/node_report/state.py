@@ -26,7 +26,7 @@ def state_of(facts: Facts) -> NodeState:
     """What a kubelet on this node would decide with.
 
     A holder that is stale is left out, because a kubelet releases its devices before it admits a pod. A holder that is
-    unknown is kept. A pod of which no source tells the UID is known by its namespace and name.
+    unknown is kept. A pod of which no source names the UID is known by its namespace and name.
     """
     inventory = Inventory()
     for resource in facts.resources:

@@ -1,7 +1,7 @@
 """A temporary directory in which unix sockets can be bound.
 
-Laws: the path is short enough for a socket in it, and nobody but its owner can open the directory. At the end
-nothing of it is left, whatever was made in it.
+Laws: the path is short enough for a socket in it, and only its owner can open the directory. At the end it is removed
+with everything in it.
 """
 
 import errno

@@ -522,7 +522,7 @@ class DraKubelet(BaseDraKubelet):
     def reboot(self) -> None:
         """Reboot the node: kill all drivers that `run_driver` has started, empty the CDI directory, start the kubelet.
 
-        The files of the kubelet and of drivers stay, and so do sockets, which nobody serves. Run the drivers again.
+        The files of the kubelet and of drivers stay, and so do sockets, which no process serves. Run the drivers again.
         """
         self.stop()
         for process in self._processes:

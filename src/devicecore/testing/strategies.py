@@ -263,7 +263,7 @@ def _attached_to(node: NumaNode) -> Callable[[DeviceId], tuple[NumaNode, ...]]:
 def _steps(
     uids: tuple[PodUid, ...], resources: tuple[ResourceName, ...]
 ) -> tuple[st.SearchStrategy[ContainerKey], st.SearchStrategy[ResourceName], st.SearchStrategy[str]]:
-    """Who asks for which resource, and what becomes of the reservation."""
+    """A container, the resource that it requests, and what happens to the reservation."""
     fates = st.sampled_from(("confirm", "keep", "release", "evict"))
     return st.builds(ContainerKey, st.sampled_from(uids), _WORDS), st.sampled_from(resources), fates
 

@@ -165,7 +165,7 @@ class LoopThread:
             self._started.set()
 
     def _is_abandoned(self) -> bool:
-        """Whether nobody has acquired the loop, because an interrupt came first; then nobody can any more."""
+        """Whether an interrupt came before the loop had a user. Then it cannot get one any more."""
         if self._users or not self._guard.acquire(blocking=False):  # `acquire` holds it while it makes the loop
             return False
         try:

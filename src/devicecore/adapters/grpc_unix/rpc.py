@@ -129,7 +129,7 @@ class UnreadableMessageError(grpc.RpcError):
 
 
 def parse(read: Callable[[bytes], Parsed], data: bytes) -> Parsed:
-    """Read a message. grpc.aio is not told how, because it would log an unreadable one and go on with None.
+    """Read a message. grpc.aio does not do this, because it would log an unreadable one and go on with None.
 
     Raises:
         grpc.RpcError: the bytes are not such a message; in Go's words.

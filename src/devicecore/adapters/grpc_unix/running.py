@@ -1,6 +1,6 @@
 """What both transports have between their start and their stop.
 
-Law: an interrupt leaves no loop that nobody gives back.
+Law: if an interrupt ends a start, the loop is given back.
 """
 
 from concurrent.futures import ThreadPoolExecutor

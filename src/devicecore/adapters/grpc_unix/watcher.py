@@ -251,7 +251,7 @@ class PluginWatcher:
             return plugin
 
     async def _check_listening(self, path: str) -> None:
-        """Fail if no process listens at the socket; gRPC would go on trying to reach a dead plugin's."""
+        """Fail if no process listens at the socket, because gRPC would try again and again."""
         with sockets.socket(sockets.AF_UNIX) as probe:
             probe.setblocking(False)  # noqa: FBT003 - the standard library's way to say it
             async with asyncio.timeout(self._limits.dial):

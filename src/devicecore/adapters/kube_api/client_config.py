@@ -1,4 +1,4 @@
-"""Where the API server is and who we are to it: from a kubeconfig, or from the service account of a pod.
+"""Where the API server is, and the credentials for it: from a kubeconfig, or from the service account of a pod.
 
 Laws: Every field that changes the server, the rights or the encryption is used or refused. An error names the file and
 the field. Reading sends nothing and runs no program.
@@ -360,7 +360,7 @@ def _program(value: Value, cluster: Value) -> Program | None:
 
 
 def _described(cluster: Value) -> dict[str, object]:
-    """What a program is told about the cluster (client-go: `clientauthentication.Cluster`)."""
+    """What a program gets about the cluster (client-go: `clientauthentication.Cluster`)."""
     authority = _content(cluster, "certificate-authority")
     extensions = {
         extension["name"].text(): extension["extension"].data for extension in cluster["extensions"].sequence()

@@ -35,7 +35,7 @@ _IS_DIRECTORY = "expected a file, got a directory"
 
 @frozen
 class Changes:
-    """What became of the manifests since the last poll.
+    """How the manifests have changed since the last poll.
 
     Attributes:
         added: pods to admit, after `removed` are released. A pod that changed and kept its UID is in both, also if only

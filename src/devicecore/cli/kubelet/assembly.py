@@ -74,7 +74,7 @@ def sink(options: KubeletOptions, wake: Callable[[], None], last_to_first: ExitS
 
 
 def start(options: KubeletOptions, sink: LoggedSink, wake: Callable[[], None], last_to_first: ExitStack) -> PodStarter:
-    """Start the manager, and then the pod-resources API, which tells others of it.
+    """Start the manager, and then the pod-resources API, which lists its allocations.
 
     Raises:
         SetUpError: a directory or socket cannot be used.

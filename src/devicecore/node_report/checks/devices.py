@@ -60,7 +60,7 @@ def _would_be_listed(facts: Facts, resource: str, device: str) -> bool:
 def more_allocated_than_allocatable(facts: Facts) -> Iterator[Found]:
     """Containers hold more devices than are allocatable.
 
-    The kubelet's answer alone does not tell: it leaves out devices whose topology has no nodes.
+    The kubelet's answer alone is not enough: it leaves out devices whose topology has no nodes.
     """
     node = facts.look.node.value
     for resource, devices in facts.in_use.items():

@@ -25,7 +25,7 @@ class Connection(Protocol):
     """A plugin that is connected to a transport."""
 
     def disconnect(self) -> None:
-        """Disconnect the plugin, as when its process dies."""
+        """Disconnect the plugin, as when its process is killed."""
 
 
 class TransportHarness(Protocol):

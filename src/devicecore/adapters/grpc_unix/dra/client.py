@@ -1,6 +1,6 @@
 """The connection to one driver instance.
 
-Laws: the connection is made again whenever it is lost, until the instance is removed. The listener hears the events of
+Laws: the connection is made again whenever it is lost, until the instance is removed. The listener gets the events of
 an instance one after another, and none after `DriverRemoved` (kubelet-dra.md 3, 10).
 """
 
