@@ -135,6 +135,8 @@ def test_a_generated_name_has_a_random_end(server: LocalApiServer) -> None:
     }
     assert len(names) == 3
     assert all(name.startswith("s-") and len(name) == 7 for name in names)
+    long = {**a_slice(), "metadata": {"generateName": "s" * 100}}
+    assert len(ask(server, "POST", SLICES, long).body["metadata"]["name"]) == 63
 
 
 def test_a_name_that_exists_is_refused(server: LocalApiServer) -> None:

@@ -24,6 +24,8 @@ from devicecore.testing.api_server.shapes import wrong_types
 from devicecore.testing.api_server.status import ApiError, Cause, Json
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+_MAX_PREFIX = 58
+"""How much of `generateName` is in a name, which then has 63 characters."""
 _SERVER_FIELDS = ("uid", "creationTimestamp", "selfLink", "generation", "managedFields", "deletionTimestamp")
 MAX_EVENTS = 10_000
 """How many events are kept for watchers; a watcher that is further behind must list again."""
@@ -178,7 +180,8 @@ class ObjectStore:
             metadata.pop(name, None)
         with self._changed:
             if not metadata.get("name") and metadata.get("generateName"):
-                metadata["name"] = metadata["generateName"] + "".join(self._random.choices(_SUFFIX_LETTERS, k=5))
+                suffix = "".join(self._random.choices(_SUFFIX_LETTERS, k=5))
+                metadata["name"] = metadata["generateName"][:_MAX_PREFIX] + suffix
             self._check_metadata(kind, namespace, metadata)
             if kind.namespaced:
                 metadata["namespace"] = namespace
