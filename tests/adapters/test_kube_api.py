@@ -822,6 +822,13 @@ class TestPrograms:
             while ") Z " not in Path(f"/proc/{child}/stat").read_text():
                 time.sleep(0.01)
 
+    def test_a_program_may_leave_a_child_that_has_its_streams_open(
+        self, server: NodeServer, connect: Connect, program: Callable[..., Path]
+    ) -> None:
+        server.bearer = "made"
+        program("""sleep 1000 & echo '{"status": {"token": "made"}}'""")
+        published(connect(program_timeout=PATIENCE / 2), status(4))
+
     @pytest.mark.parametrize(
         ("script", "problem"),
         [

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import grpc
@@ -15,6 +16,7 @@ import pytest
 
 from devicecore.adapters.grpc_unix import serve_plugin
 from devicecore.adapters.grpc_unix.reading import read_plugins
+from devicecore.adapters.kube_api import http as kube_http
 from devicecore.adapters.kube_api.reading import read_objects
 from devicecore.adapters.memory import MemoryStore, MemoryTransport
 from devicecore.adapters.node_sources import cdi, kubelet_directory
@@ -334,6 +336,64 @@ def test_pods_and_node_are_read_from_an_api_server(tmp_path: Path) -> None:
     assert not isinstance(pods, str)
     assert node["metadata"]["name"] == "n1"
     assert [one["metadata"]["name"] for one in pods] == ["train"]
+
+
+class _EndlessPages(BaseHTTPRequestHandler):
+    """Answers each list with a page that is not the last one."""
+
+    def do_GET(self) -> None:
+        pod = {"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [{"name": "main"}]}}
+        body = json.dumps({"items": [pod] * 50, "metadata": {"name": "n1", "continue": "more"}}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def kubeconfig_of(server: str, path: Path, user: object) -> Path:
+    path.write_text(
+        json.dumps(
+            {
+                "current-context": "c",
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                "clusters": [{"name": "c", "cluster": {"server": server}}],
+                "users": [{"name": "u", "user": user}],
+            }
+        )
+    )
+    return path
+
+
+def test_a_list_that_the_server_continues_without_end_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kube_http, "MAX_VALUES", 10_000)
+    with HTTPServer(("127.0.0.1", 0), _EndlessPages) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{server.server_port}"
+            node, pods, slices = read_objects("n1", kubeconfig_of(url, tmp_path / "config", {}))
+        finally:
+            server.shutdown()
+            thread.join()
+    assert not isinstance(node, str)
+    assert pods == slices == "the answer has more than 10,000 values, or too many pages"
+
+
+def test_without_credentials_the_api_server_is_asked_once(tmp_path: Path) -> None:
+    """A program that hangs is waited for once, and so is a server that does not answer."""
+    program = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "/bin/sh",
+        "args": ["-c", f"echo called >> {tmp_path}/calls; exit 3"],
+    }
+    answers = read_objects("n1", kubeconfig_of("http://127.0.0.1:1", tmp_path / "config", {"exec": program}))
+    assert set(answers) == {"exec program '/bin/sh': ended with status 3: it printed no reason"}
+    assert (tmp_path / "calls").read_text() == "called\n"
 
 
 # --- CDI --------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -234,6 +235,9 @@ sys.exit(main(["--help"]))
         ["fits", ""],
         ["fits", "a", "--node", ""],
         ["why", "a", "--pod", ""],
+        ["plugin", "simulated", "--resource", "a.example/b", "--socket-dir", ""],
+        ["plugin", "directory", "--resource", "a.example/b", "--registry", "", "."],
+        ["dra-driver", "simulated", "--name", "a.example", "--node", "n", "--plugin-dir", ""],
     ],
 )
 def test_an_empty_name_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -257,3 +261,14 @@ def test_a_time_without_an_end_is_refused(
 def test_a_count_that_fills_the_memory_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*arguments, "--count", "1000001"]) == 2
     assert "1000001 is not in the range 0<=x<=1000000." in capsys.readouterr().err
+
+
+def test_a_full_disk_for_the_output_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = open("/dev/full", "w")  # noqa: PTH123, SIM115 - closing it fails again
+    monkeypatch.setattr(sys, "stdout", full)
+    assert main(["--help"]) == 2
+    assert capsys.readouterr().err == "devicecore: the output cannot be written: No space left on device\n"
+    with suppress(OSError):
+        full.close()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from attrs import define, frozen
 
-from devicecore.cli.options import MAX_DEVICES, numbers, refuse_missing_devices
+from devicecore.cli.options import MAX_DEVICES, PLACE, numbers, refuse_missing_devices
 from devicecore.cli.plugin import END_WITHIN, log_to_stderr, obey_input
 from devicecore.cli.signals import Signals
 from devicecore.domain.text import counted, foreign_text
@@ -91,6 +91,7 @@ class _Options:
 @click.option(
     "--kubeconfig",
     metavar="FILE",
+    type=PLACE,
     help="The API server, where claims are read and devices are published; by default as kubectl or a pod finds it.",
 )
 @click.option(
@@ -102,6 +103,7 @@ class _Options:
 @click.option(
     "--registry",
     metavar="DIR",
+    type=PLACE,
     default="/var/lib/kubelet/plugins_registry",
     show_default=True,
     help="The kubelet's directory of registration sockets.",
@@ -109,12 +111,18 @@ class _Options:
 @click.option(
     "--plugin-dir",
     metavar="DIR",
+    type=PLACE,
     default="/var/lib/kubelet/plugins",
     show_default=True,
     help="Where the driver makes a directory of its own, with its socket and what it notes of claims.",
 )
 @click.option(
-    "--cdi-dir", metavar="DIR", default="/var/run/cdi", show_default=True, help="Where CDI files are written."
+    "--cdi-dir",
+    metavar="DIR",
+    type=PLACE,
+    default="/var/run/cdi",
+    show_default=True,
+    help="Where CDI files are written.",
 )
 @click.option(
     "--pod-uid",

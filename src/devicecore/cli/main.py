@@ -4,6 +4,7 @@ Law: exit status 0 is good, 1 a negative finding, 2 wrong usage or something tha
 number after a signal. Commands return the status, or raise.
 """
 
+import errno
 import io
 import os
 import signal
@@ -68,6 +69,8 @@ def _sentence_of(error: Exception) -> str | None:
         return "the system gives this process no more threads, or no memory for them"
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{foreign_text(str(error.filename))}: {error.strerror}"
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return f"the output cannot be written: {error.strerror}"
     return str(error) if isinstance(error, OSError | DeviceCoreError) else None
 
 

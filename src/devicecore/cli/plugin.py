@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 import click
 from attrs import frozen
 
-from devicecore.cli.options import MAX_DEVICES, extended_resource, numbers, refuse_missing_devices
+from devicecore.cli.options import MAX_DEVICES, PLACE, extended_resource, numbers, refuse_missing_devices
 from devicecore.cli.signals import Signals
 from devicecore.domain.text import counted
 
@@ -61,6 +61,7 @@ def place_options(function: Callable[P, R]) -> Callable[P, R]:
         "--socket-dir",
         envvar="DEVICE_PLUGIN_PATH",
         metavar="DIR",
+        type=PLACE,
         help="Where the plugin's socket will be, or $DEVICE_PLUGIN_PATH; by default where the kubelet's socket is, "
         f"else {_DEFAULT_DIRECTORY}.",
     )
@@ -68,6 +69,7 @@ def place_options(function: Callable[P, R]) -> Callable[P, R]:
         "--kubelet-socket",
         envvar="KUBELET_SOCKET",
         metavar="PATH",
+        type=PLACE,
         help="The kubelet's socket, or $KUBELET_SOCKET; by default kubelet.sock in --socket-dir.",
     )
     return socket_dir(kubelet_socket(function))

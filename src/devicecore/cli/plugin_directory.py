@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from devicecore.cli.options import extended_resource
+from devicecore.cli.options import PLACE, extended_resource
 from devicecore.cli.plugin import END_WITHIN, log_to_stderr, place_of, place_options, plugin
 from devicecore.cli.signals import Signals
 from devicecore.domain.text import counted
@@ -34,6 +34,7 @@ _log = logging.getLogger(__name__)
 @click.option(
     "--registry",
     metavar="DIR",
+    type=PLACE,
     help="Put the plugin's socket here instead, where a kubelet looks for plugins (its plugins_registry).",
 )
 @click.option("--endpoint", metavar="NAME", help="The name of the plugin's socket; by default made of the resource.")

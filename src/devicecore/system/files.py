@@ -79,7 +79,7 @@ def _opened_for_reading(opened: list[int], path: str | os.PathLike[str], flags: 
     try:
         return open_into(opened, path, flags)
     except OSError as error:
-        if error.errno == errno.ELOOP and os.path.islink(path):  # noqa: PTH114 - `path` may be a str
+        if error.errno == errno.ELOOP and flags & os.O_NOFOLLOW and os.path.islink(path):  # noqa: PTH114 - `path` may be a str
             raise OSError(errno.ELOOP, "it is a symbolic link, expected a regular file", str(path)) from None
         raise
 

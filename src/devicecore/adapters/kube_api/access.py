@@ -52,12 +52,15 @@ class Problem(Exception):  # noqa: N818 - it never leaves this adapter
         cause: one sentence.
         pause: seconds for which the server asked not to be called.
         is_stale: whether the node may have changed since it was read.
+        is_unreachable: whether another request would fail in the same way, because the server did not answer or there
+            are no credentials.
     """
 
     kind: object
     cause: str = field(converter=foreign_text)
     pause: float = 0.0
     is_stale: bool = False
+    is_unreachable: bool = False
 
     def __str__(self) -> str:
         return self.cause
@@ -220,7 +223,10 @@ class ApiServer:
         if self.stopped:
             raise Problem(kind="stopped", cause="the connection was closed")
         try:
-            return request(self._client or self._connect())
+            client = self._client or self._connect()
+            if self._transport is not None:
+                self._transport.begin_all()
+            return request(client)
         except Exception as error:
             problem = self._problem(error, permission)
             if not isinstance(problem.kind, int) or problem.kind == HTTPStatus.UNAUTHORIZED:
@@ -319,6 +325,9 @@ def _node_sentences(node: str) -> Mapping[int, str]:
     }
 
 
+_UNREACHABLE = httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProxyError, DeviceCoreError
+
+
 def _problem(error: Exception, sentences: Mapping[int, str], permission: str) -> Problem:
     """Return the problem behind an error of a request."""
     for cause in _chain(error):
@@ -328,12 +337,12 @@ def _problem(error: Exception, sentences: Mapping[int, str], permission: str) ->
             case ApiError(status=status):  # an event of a watch
                 return Problem(status.code, f"the watch ended with status {status.code}: {_line(status.message)}")
             case ssl.SSLCertVerificationError(verify_message=why):
-                return Problem("TLS", f"the API server's certificate is not trusted: {why}")
+                return Problem("TLS", f"the API server's certificate is not trusted: {why}", is_unreachable=True)
             case ssl.SSLError(reason=why):
-                return Problem("TLS", f"no TLS connection: {why or cause}")
+                return Problem("TLS", f"no TLS connection: {why or cause}", is_unreachable=True)
             case _:
                 pass
-    return Problem(type(error), _failure(error))
+    return Problem(type(error), _failure(error), is_unreachable=isinstance(error, _UNREACHABLE))
 
 
 def refusal(error: Exception) -> tuple[int, str] | None:

@@ -76,7 +76,7 @@ def run(program: Program, timeout: float, is_stopped: Callable[[], bool]) -> Cre
 def _output(
     process: subprocess.Popen[bytes], name: str, deadline: float, is_stopped: Callable[[], bool]
 ) -> tuple[bytes, bytes]:
-    """What the process prints until it closes both streams."""
+    """What the process prints until it closes both streams, or has ended and its children print nothing more."""
     printed: dict[IO[bytes] | None, bytes] = {process.stdout: b"", process.stderr: b""}
     with selectors.DefaultSelector() as selector:
         for stream in printed:
@@ -87,7 +87,11 @@ def _output(
                 raise subprocess.TimeoutExpired(process.args, deadline)
             if is_stopped():
                 raise CredentialError(name, "was killed because the sink was closed")
-            for key, _ in selector.select(min(left, _INTERVAL)):
+            has_ended = process.poll() is not None  # before the look, so that what it printed last is read
+            ready = selector.select(min(left, _INTERVAL))
+            if has_ended and not ready:
+                break  # a program that it left running, such as an agent, has the streams open
+            for key, _ in ready:
                 data = os.read(key.fd, _MAX_OUTPUT)
                 printed[key.fileobj] += data  # type: ignore[index]  # what was registered
                 if not data:

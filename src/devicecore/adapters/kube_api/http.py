@@ -1,6 +1,7 @@
 """HTTP to an API server, within limits.
 
-Law: A request ends at its deadline, however slowly the server sends, and no answer is larger than allowed.
+Law: A request ends at its deadline, however slowly the server sends, and no answer is larger than allowed. The same
+holds for all pages of a list together, which the server may continue without end.
 """
 
 import socket
@@ -19,6 +20,12 @@ MAX_ANSWER = 8 * 1024 * 1024
 MAX_WATCH = 64 * 1024 * 1024
 """Bytes of one watch, which is then begun anew."""
 
+MAX_VALUES = 4_000_000
+"""Commas and brackets in the pages of a list together, which bound the number of values."""
+
+_PAGES = 4  # how many largest pages a list may have
+_SLOWEST = 2  # how many slowest pages
+
 _SocketOption = Any  # as in httpcore2
 
 
@@ -27,16 +34,21 @@ class AnswerTooLargeError(Exception):
 
 
 class Budget:
-    """What one request may still use: seconds and bytes."""
+    """What one request may still use, and what all requests since `begin_all` may: seconds, bytes and values."""
 
     def __init__(self) -> None:
-        self._deadline = 0.0
-        self._bytes = 0
-        self._limit = 0
+        self._deadline = self._deadline_of_all = 0.0
+        self._limit = self._bytes = self._bytes_of_all = self._values_of_all = 0
+
+    def begin_all(self, seconds: float, limit: int) -> None:
+        """Begin requests that may together take so many seconds, and whose answers may have `limit` bytes."""
+        self._deadline_of_all = time.monotonic() + seconds
+        self._bytes_of_all, self._values_of_all = limit, MAX_VALUES
 
     def begin(self, seconds: float, limit: int) -> None:
         """Begin a request that may take so many seconds, and whose answer may have `limit` bytes."""
-        self._deadline, self._bytes, self._limit = time.monotonic() + seconds, 0, limit
+        self._deadline = min(time.monotonic() + seconds, self._deadline_of_all)
+        self._bytes = self._limit = limit
 
     def seconds_left(self) -> float:
         """The seconds that are left.
@@ -55,9 +67,14 @@ class Budget:
         Raises:
             AnswerTooLargeError: these are too many.
         """
-        self._bytes += len(received)
-        if self._bytes > self._limit:
+        self._bytes -= len(received)
+        self._bytes_of_all -= len(received)
+        self._values_of_all -= sum(map(received.count, (b",", b"[", b"{")))
+        if self._bytes < 0:
             message = f"the answer has more than {self._limit} bytes"
+            raise AnswerTooLargeError(message)
+        if self._bytes_of_all < 0 or self._values_of_all < 0:
+            message = f"the answer has more than {MAX_VALUES:,} values, or too many pages"
             raise AnswerTooLargeError(message)
         return received
 
@@ -178,6 +195,12 @@ class Transport(httpx2.BaseTransport):
             network_backend=self._backend,
             max_connections=1,
         )
+
+        self.begin_all()
+
+    def begin_all(self) -> None:
+        """Begin requests for one purpose, such as the pages of a list, which are limited together."""
+        self._budget.begin_all(_SLOWEST * self._timeout, _PAGES * self._limit)
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request; the deadline also holds for reading the answer."""

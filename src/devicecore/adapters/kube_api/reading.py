@@ -79,14 +79,19 @@ def read_objects(node: str, kubeconfig: str | PathLike[str] | None) -> tuple[Jso
     if not NODE_NAME.fullmatch(node):
         raise NodeNameError(node)
     reader = NodeReader(node, Access(kubeconfig, None, SERVICE_ACCOUNT, _SECONDS, _SECONDS), "devicecore")
+    unreachable = ""
+
+    def answer(read: Callable[[], Json]) -> Json | str:
+        nonlocal unreachable
+        if unreachable:  # a server that is silent is waited for once
+            return unreachable
+        try:
+            return read()
+        except Problem as problem:
+            unreachable = str(problem) if problem.is_unreachable else ""
+            return str(problem)
+
     try:
-        return _or_sentence(reader.read_node), _or_sentence(reader.read_pods), _or_sentence(reader.read_slices)
+        return answer(reader.read_node), answer(reader.read_pods), answer(reader.read_slices)
     finally:
         reader.disconnect()
-
-
-def _or_sentence(read: Callable[[], Json]) -> Json | str:
-    try:
-        return read()
-    except Problem as problem:
-        return str(problem)
