@@ -285,6 +285,8 @@ class TestJsonFileSink:
         with pytest.raises(SinkError) as refused:
             JsonFileSink(path).publish(NodeStatus({GPU: 1}))
         assert refused.value.sink == str(path)
+        assert refused.value.cause.endswith("correct or delete the file")
+        assert "object has no" not in refused.value.cause  # a sentence of Python
         assert path.read_text(encoding="latin-1") == text
 
     def test_a_file_that_cannot_be_written_is_named(self, directory: Path) -> None:

@@ -565,12 +565,13 @@ STATES: Mapping[str, str] = {
 
 
 @pytest.mark.parametrize("state", STATES.values(), ids=STATES)
-def test_a_broken_state_file_is_ignored(place: Path, state: str) -> None:
+def test_a_broken_state_file_is_ignored(place: Path, state: str, caplog: pytest.LogCaptureFixture) -> None:
     (place.parent / "pods.json").write_text(state)
     (place / "a.json").write_text(manifest("a", uid="u"))
     pods = source(place)
     assert pods.running_containers() == ()
     assert names(pods.poll().added) == ["a"]
+    assert "subscriptable" not in caplog.text  # a sentence of Python
 
 
 def test_a_state_that_cannot_be_written_is_logged(place: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -182,6 +182,16 @@ def test_a_link_that_leads_nowhere_is_named_as_such(
     assert f"'--root': {link}: {problem}" in capsys.readouterr().err
 
 
+def test_a_root_that_cannot_be_looked_at_hides_no_other_source(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a directory of another user; a name that is too long is refused to every user."""
+    assert doctor("--root", str(tmp_path / ("x" * 300)), "--checkpoint", str(file)) == 0
+    output = capsys.readouterr().out
+    assert "sockets        not read: File name too long" in output
+    assert f"checkpoint     {file}" in output
+
+
 def test_an_api_server_that_cannot_be_used_is_a_sentence(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

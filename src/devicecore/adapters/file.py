@@ -127,15 +127,23 @@ class JsonFileSink:
         try:
             with self._lock:
                 old = self._file.read()  # another program may write the file in place, and at the same moment
-                node = json.loads(old or b"{}")
+                node = _object(old or b"{}")
                 _merge(node, "capacity", {**removed, **status.capacity})
                 _merge(node, "allocatable", {**removed, **status.allocatable})
                 self._file.write(json.dumps(node, indent=2).encode() + b"\n", old)
         except OSError as error:
             raise SinkError(str(self.path), error.strerror or str(error)) from error
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            problem = f"expected a JSON object with counts, got something else: {error}"
+        except (ValueError, TypeError, RecursionError) as error:
+            problem = f"expected a JSON object with counts, got something else ({error}): correct or delete the file"
             raise SinkError(str(self.path), problem) from error
+
+
+def _object(text: bytes) -> dict[str, object]:
+    node = json.loads(text)
+    if not isinstance(node, dict):
+        problem = "it is not an object"
+        raise TypeError(problem)
+    return node
 
 
 def _merge(node: dict[str, object], key: str, counts: dict[ResourceName, int]) -> None:

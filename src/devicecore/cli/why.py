@@ -145,6 +145,8 @@ def _refused_pods(document: "Value") -> "list[Value]":
 def _is_file(text: str) -> bool:
     try:
         return Path(text).is_file()
+    except PermissionError:  # opening it says so
+        return True
     except (OSError, ValueError):  # no path can look like this
         return False
 

@@ -44,7 +44,7 @@ class PodsFile:
         self._running: set[PodUid] = set()
         try:
             self._read()
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
             text = error.strerror if isinstance(error, OSError) else str(error)
             reason = foreign_text(text or type(error).__name__)
             _log.warning("%s cannot be read, so no earlier pod is known: %s", path, reason)
@@ -74,6 +74,9 @@ class PodsFile:
             return
         text = blob.decode()
         before, end = json.JSONDecoder().raw_decode(text)
+        if not isinstance(before, dict) or not {"boot", "files", "running"} <= before.keys():
+            problem = "expected an object with boot, files and running"
+            raise ValueError(problem)
         files = {str(name): str(manifest) for name, manifest in before["files"].items()}
         running = {PodUid(str(uid)) for uid in before["running"]}
         for line in text[end:].splitlines():

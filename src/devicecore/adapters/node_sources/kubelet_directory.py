@@ -43,7 +43,10 @@ class KubeletDirectory:
         """The directories of a kubelet whose root is `path`; `path` may also be its `device-plugins` directory."""
         root = Path(path)
         plugins = root / "device-plugins"
-        if not plugins.is_dir() and (root.name == "device-plugins" or (root / CHECKPOINT_NAME).exists()):
+        # The functions of os.path say no where those of Path fail: in a directory of another user.
+        if not os.path.isdir(plugins) and (  # noqa: PTH112 - see above
+            root.name == "device-plugins" or os.path.exists(root / CHECKPOINT_NAME)  # noqa: PTH110 - see above
+        ):
             plugins, root = root, root.parent
         sockets = str(root / "plugins_registry"), str(root / "pod-resources" / _KUBELET)
         return cls(str(plugins), *sockets, str(root / CLAIMS_NAME))
