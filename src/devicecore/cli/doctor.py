@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from attrs import frozen
 
 from devicecore.cli.node_sources import NodeSources, source_options
 from devicecore.cli.options import PLACE, Seconds
@@ -103,28 +104,16 @@ def doctor(
         option = "--checkpoint" if Path(place).is_file() else "--root"
         message = f"expected options only, got {place!r}. If it is what to read, write {option} {place}."
         raise click.UsageError(message)
-    if as_json and metrics:
-        message = "--json and --metrics exclude each other."
-        raise click.UsageError(message)
-    _check_target("--html", html)
-    _check_target("--svg", svg)
+    output = _Output(as_json=as_json, metrics=metrics, html=html, svg=svg)
     read = NodeSources(**sources)  # type: ignore[arg-type]  # click has checked what each option holds
-    show = _show_metrics if metrics else _show_json if as_json else _show_text
     if not watch:
-        return _finish(report_on(read, patience, _sleep), show, html, svg)
+        return _finish(report_on(read, patience, _sleep), output)
     with Signals() as signals:
         while True:
             report = report_on(read, patience, signals.wait_for_end)
             if report is None:
                 return 0
-            _write_files(report, html, svg)
-            if not as_json and not metrics and sys.stdout.isatty():
-                sys.stdout.write(_CLEAR)
-            if as_json:
-                sys.stdout.write(f"{json.dumps(_document(report))}\n")
-            else:
-                show(report)
-            sys.stdout.flush()
+            output.put(report, others_follow=True)
             if signals.wait_for_end(interval):
                 return _status(report)
 
@@ -142,12 +131,9 @@ def _without_collector() -> Iterator[None]:
 
 
 @_without_collector()
-def _finish(
-    report: "NodeReport | None", show: "Callable[[NodeReport], None]", html: str | None, svg: str | None
-) -> int:
+def _finish(report: "NodeReport | None", output: "_Output") -> int:
     assert report is not None, "only a signal ends a report"  # noqa: S101 - for mypy: `_sleep` is never interrupted
-    _write_files(report, html, svg)
-    show(report)
+    output.put(report)
     if not report.is_enough and not report.findings:
         complain(
             "devicecore doctor",
@@ -156,25 +142,59 @@ def _finish(
     return _status(report)
 
 
-def _write_files(report: "NodeReport", html: str | None, svg: str | None) -> None:
-    """Write page and picture if they are wanted.
+@frozen(kw_only=True)
+class _Output:
+    """What is printed of a report, and which files are written of it.
 
     Raises:
-        click.ClickException: a file cannot be written.
+        click.UsageError: the options contradict each other, or a file cannot be written.
     """
-    if html is None and svg is None:
-        return
-    from devicecore.node_report.picture import picture
 
-    shown = picture(report)
-    if html is not None:
-        from devicecore.node_report.page import page
+    as_json: bool
+    metrics: bool
+    html: str | None
+    svg: str | None
 
-        _replace(html, page(report, shown))
-    if svg is not None:
-        from devicecore.node_report.drawing import svg as drawn
+    def __attrs_post_init__(self) -> None:
+        if self.as_json and self.metrics:
+            message = "--json and --metrics exclude each other."
+            raise click.UsageError(message)
+        _check_target("--html", self.html)
+        _check_target("--svg", self.svg)
 
-        _replace(svg, drawn(report, shown))
+    def put(self, report: "NodeReport", *, others_follow: bool = False) -> None:
+        """Write the files and print the report. If others follow, JSON is one line, and a terminal is cleared before.
+
+        Raises:
+            click.ClickException: a file cannot be written.
+        """
+        self._write_files(report)
+        if self.metrics:
+            _show_metrics(report)
+        elif not self.as_json:
+            sys.stdout.write(_CLEAR if others_follow and sys.stdout.isatty() else "")
+            _show_text(report)
+        elif others_follow:
+            sys.stdout.write(f"{json.dumps(_document(report))}\n")
+        else:
+            _show_json(report)
+        if others_follow:
+            sys.stdout.flush()
+
+    def _write_files(self, report: "NodeReport") -> None:
+        if self.html is None and self.svg is None:
+            return
+        from devicecore.node_report.picture import picture
+
+        shown = picture(report)
+        if self.html is not None:
+            from devicecore.node_report.page import page
+
+            _replace(self.html, page(report, shown))
+        if self.svg is not None:
+            from devicecore.node_report.drawing import svg as drawn
+
+            _replace(self.svg, drawn(report, shown))
 
 
 def _check_target(option: str, file: str | None) -> None:
