@@ -260,6 +260,31 @@ def test_a_call_to_a_socket_that_says_goaway_is_not_repeated_without_a_pause(sho
         one.close()
 
 
+PINGS = """
+import socket, sys, threading
+with socket.socket(socket.AF_UNIX) as listener:
+    listener.bind(sys.argv[1])
+    listener.listen()
+    print("listening", flush=True)
+    connection, _ = listener.accept()
+    frames = bytes.fromhex("000000040000000000") + bytes.fromhex("0000080600000000000000000000000000") * 3000
+    while True:
+        connection.sendall(frames)
+"""
+
+
+def test_a_socket_that_sends_ping_without_end_holds_up_no_call(short_path: Path) -> None:
+    """A thread of gRPC that reads them looks at no deadline, so a call of gRPC itself would not end."""
+    with PluginProcess([sys.executable, "-c", PINGS, str(short_path / "s")], short_path) as process:
+        process.wait_for_output("listening", LIMIT)
+        connection = SocketConnection(str(short_path / "s"))
+        assert not connection.dial(0.3)
+        with pytest.raises(CallFailedError, match="DEADLINE_EXCEEDED"):
+            connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), 0.3)
+        connection.close()
+        assert process.status is None
+
+
 def resident_bytes() -> int:
     """The memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

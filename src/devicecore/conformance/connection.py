@@ -5,7 +5,9 @@ Law: a call ends with an answer or with `CallFailedError`, within its time.
 
 import os
 import socket
+import threading
 import time
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import grpc
@@ -25,6 +27,9 @@ _CONNECTING = 5_000  # milliseconds for one attempt to connect; a process on a b
 _MAX_MESSAGE = 16 * 1024 * 1024  # bytes; more than a kubelet accepts, so that a check can measure what is too long
 MAX_ANSWER = 4 * 1024 * 1024
 """Bytes of the largest answer to a call that a kubelet accepts."""
+
+NOTICED = 1.0
+"""Seconds after which gRPC must have noticed that the time of a call is over, or that a connection was closed."""
 
 _DIAL_PAUSE = 0.1  # seconds
 _NOWHERE = "/proc/none"  # for a path that no socket can have, of which gRPC would complain on standard error
@@ -82,7 +87,9 @@ class SocketConnection:
         deadline = time.monotonic() + timeout
         while True:
             try:
-                call(b"", timeout=max(deadline - time.monotonic(), 0.0), wait_for_ready=True)
+                _wait_for(call.future, b"", max(deadline - time.monotonic(), 0.0), wait_for_ready=True)
+            except grpc.FutureTimeoutError:
+                return False
             except grpc.RpcError as error:
                 if error.code() not in _NOT_REACHED:
                     return True
@@ -118,7 +125,9 @@ class SocketConnection:
         try:
             stub: grpc.UnaryUnaryMultiCallable[Request, bytes]
             stub = self._channel.unary_unary(method.path, method.request.SerializeToString)
-            answer = stub(request, timeout=timeout)
+            answer = _wait_for(stub.future, request, timeout)
+        except grpc.FutureTimeoutError:
+            raise CallFailedError(method.name, "DEADLINE_EXCEEDED", "Deadline Exceeded") from None
         except grpc.RpcError as error:
             details = foreign_text(error.details() or "")
             raise CallFailedError(method.name, error.code().name, details) from None
@@ -145,5 +154,29 @@ class SocketConnection:
             raise CallFailedError(method.name, "CANCELLED", "the kubelet has closed the connection") from None
 
     def close(self) -> None:
-        """Cut the connection. A second call does nothing."""
-        self._channel.close()
+        """Cut the connection. A second call does nothing.
+
+        A server that sends PING after PING keeps gRPC from closing it until the server ends.
+        """
+        closing = threading.Thread(target=self._channel.close, name="conformance-close", daemon=True)
+        closing.start()
+        closing.join(NOTICED)
+
+
+def _wait_for(call: Callable[..., Any], request: object, timeout: float, *, wait_for_ready: bool = False) -> bytes:
+    """Make a call and wait for its answer here, because gRPC's own wait may not end.
+
+    A thread of gRPC that waits for an answer also reads from the socket. If a server sends PING after PING, that thread
+    looks at no deadline.
+
+    Raises:
+        grpc.RpcError: the call failed.
+        grpc.FutureTimeoutError: gRPC has not noticed that the time is over.
+    """
+    future = call(request, timeout=timeout, wait_for_ready=wait_for_ready)
+    try:
+        answer: bytes = future.result(timeout + NOTICED)
+    except grpc.FutureTimeoutError:
+        future.cancel()
+        raise
+    return answer

@@ -199,3 +199,14 @@ class HangsInGetInfo(GoodDriver):
         while context.is_active():
             time.sleep(0.05)
         raise ClaimError("the kubelet has given up")
+
+
+class PutsPipes(GoodDriver):
+    """It puts a pipe, a device and a link to itself among its CDI files."""
+
+    def serve(self) -> None:
+        if not (self.cdi / "a.json").exists():
+            os.mkfifo(self.cdi / "a.json")
+            (self.cdi / "b.json").symlink_to("b.json")
+            (self.cdi / "c.json").symlink_to("/dev/zero")
+        super().serve()

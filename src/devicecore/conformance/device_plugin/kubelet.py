@@ -17,7 +17,7 @@ import grpc
 from attrs import define, field
 
 from devicecore.adapters.grpc_unix import rpc
-from devicecore.conformance.connection import CallFailedError, SocketConnection
+from devicecore.conformance.connection import NOTICED, CallFailedError, SocketConnection
 from devicecore.conformance.model import counted
 from devicecore.domain.errors import InvalidEndpointError, InvalidResourceNameError, UnsupportedVersionError
 from devicecore.domain.model import is_extended_resource
@@ -119,7 +119,7 @@ class PluginConnection(SocketConnection):
             self._stream.cancel()
         super().close()
         if self._reader is not None:
-            self._reader.join()
+            self._reader.join(NOTICED)
 
     def _read(self) -> None:
         ended = "the plugin ended it"

@@ -161,7 +161,7 @@ class Environment:
         Raises:
             OSError: the directory was removed, or the files are too many or too large.
         """
-        return _contents(self.cdi, sorted(self.cdi.iterdir()))
+        return _contents(self.cdi, sorted(self.cdi.iterdir()), follow_links=True)  # as a runtime does
 
     def cdi_names(self) -> set[str]:
         """Return the names of all devices in the files of the CDI directory."""
@@ -221,13 +221,13 @@ def _size(path: str) -> int:
     return found.st_size if stat.S_ISREG(found.st_mode) else 0
 
 
-def _contents(root: Path, paths: Iterable[Path]) -> dict[Path, bytes]:
+def _contents(root: Path, paths: Iterable[Path], *, follow_links: bool = False) -> dict[Path, bytes]:
     """Return the regular files among these with their contents, except those that are too long for a runtime."""
     found: dict[Path, bytes] = {}
     left = MAX_CONTENTS
     for path in paths:
         with suppress(OSError):  # it is a directory, or was removed meanwhile
-            found[path] = read_file(path, MAX_BYTES)
+            found[path] = read_file(path, MAX_BYTES, follow_links=follow_links)
             left -= len(found[path])
         if left < 0:
             raise OSError(errno.EFBIG, f"the files have more than {MAX_CONTENTS} bytes", str(root))
