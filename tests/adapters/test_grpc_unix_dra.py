@@ -173,7 +173,7 @@ class TestCalls:
         nic.prepared = PREPARED
         silent = {"/NodePrepareResources": lambda _, __: release.wait(PATIENCE) and b""}
         with (
-            started(directory, recorded, call_timeout=0.5) as transport,
+            started(directory, recorded, call_timeout=5.0) as transport,
             raw_driver(directory, silent),
             served(directory, nic),
             ThreadPoolExecutor(1) as caller,

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from devicecore import DeviceSpec, Health, Mount
 from devicecore.conformance import Verdict
@@ -62,7 +63,8 @@ def test_it_passes_every_check(stubs: Path, monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setenv("PYTHONPATH", str(stubs))
     sick = tmp_path / "provoke.sh"
     sick.write_text('touch "$DEVICE_PLUGIN_PATH/bad"\n')
-    settings = Settings(resource=NPU, restarting=0.3, away=0.5, refusing=0.5, provoke_health=f"sh {sick}")
+    patience = Settings(timeout=60, returning=60, noticing=60, grace=60, restarting=0.3, away=2, refusing=4)
+    settings = evolve(patience, resource=NPU, provoke_health=f"sh {sick}")
     report = run([sys.executable, PLUGIN], settings=settings)
     assert [(result.name, result.actual) for result in report.failures] == []
     assert report.subject == f"{NPU}, 4 devices"

@@ -12,7 +12,7 @@ from devicecore.conformance import Report, Verdict
 from devicecore.conformance.device_plugin import CHECKS, Settings, run
 
 PLUGIN = Path(__file__).with_name("wild_plugin.py")
-QUICK = Settings(timeout=5, restarting=0.3, away=0.5, refusing=0.3, returning=30, noticing=30)
+QUICK = Settings(timeout=30, restarting=0.3, away=2, refusing=0.3, returning=60, noticing=60, grace=60)
 
 # The resource under test, and the checks that fail. None of them has severity must.
 HABITS = {

@@ -242,7 +242,7 @@ def identity(path: Path) -> tuple[int, int] | None:
 def waits_before_return() -> bool:
     """Whether a habit keeps the plugin from registering again now."""
     if FAULT == "slow-to-return":
-        over.wait(1.0)
+        over.wait(5.0)
     return FAULT == "hides-while-sick" and SICK.exists() and not over.wait(POLL_INTERVAL)
 
 

@@ -7,7 +7,7 @@ from attrs import evolve
 
 from devicecore.conformance import Report, Verdict
 from devicecore.conformance.device_plugin import CHECKS
-from tests.kit.faults import HEALTH, NAMES, QUICK, RESTART_FAULTS, assert_found, run_checks_on
+from tests.kit.faults import HEALTH, NAMES, QUICK, RESTART_FAULTS, SHORT, assert_found, run_checks_on
 
 
 @pytest.mark.parametrize(("fault", "failing", "names"), RESTART_FAULTS, ids=[fault for fault, _, _ in RESTART_FAULTS])
@@ -30,12 +30,13 @@ def test_a_plugin_without_fault_that_is_found_by_the_watcher_passes_everything(s
 
 
 def test_a_socket_of_another_type_is_named(short_path: Path) -> None:
-    report = run_checks_on("watched-as-another", NAMES[:1], evolve(QUICK, first=1.5), short_path)
+    report = run_checks_on("watched-as-another", NAMES[:1], evolve(QUICK, first=5), short_path)
     assert "is a socket of type 'CSIPlugin', expected 'DevicePlugin'" in report.results[0].actual
 
 
 def test_a_kubelet_that_refuses_needs_a_call_to_refuse(short_path: Path) -> None:
-    report = run_checks_on("slow-to-return", ["is-patient-with-a-kubelet-that-refuses"], QUICK, short_path)
+    settings = SHORT["slow-to-return"]
+    report = run_checks_on("slow-to-return", ["is-patient-with-a-kubelet-that-refuses"], settings, short_path)
     result = report.results[-1]
     assert result.verdict is Verdict.SKIPPED
     assert result.actual == "0 calls of Register in 0.5 seconds, so there was nothing to refuse"
@@ -43,7 +44,7 @@ def test_a_kubelet_that_refuses_needs_a_call_to_refuse(short_path: Path) -> None
 
 def test_a_change_of_health_can_be_undone(short_path: Path) -> None:
     """Without the undo command, the second check would find the change in the first list of the new process."""
-    settings = evolve(QUICK, timeout=1, undo_health=f"rm {short_path}/sick")
+    settings = evolve(QUICK, timeout=5, undo_health=f"rm {short_path}/sick")
     report = run_checks_on("loses-a-later-change", HEALTH, settings, short_path)
     assert report.result(HEALTH[0]).failed
     assert report.result(HEALTH[1]).actual == "c0 is Unhealthy"

@@ -149,7 +149,7 @@ class Line:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.recorder = Recorder()
-        self.transport = GrpcUnixTransport(directory, registrations_per_second=None, dial_timeout=1.0)
+        self.transport = GrpcUnixTransport(directory, registrations_per_second=None, dial_timeout=PATIENCE)
         self.transport.start(self.recorder)
         self.plugin = Bytes(directory / "p.sock")
         self._known: PluginId | None = None

@@ -126,7 +126,7 @@ def test_a_malformed_answer_is_an_error_of_one_line_and_delays_no_other(
     endpoint = directory / "bad.sock"
     with (
         socket_of(endpoint, answer),
-        started(directory / "r", heard, call_timeout=1.0) as transport,
+        started(directory / "r", heard, call_timeout=PATIENCE) as transport,
         raw_driver(directory / "r", {}, endpoint=str(endpoint)),
         served(directory / "r", nic),
     ):

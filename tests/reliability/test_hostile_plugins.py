@@ -117,13 +117,13 @@ class TestTooMuch:
             wait_until(lambda: listener.reports >= 3 * floods, "every flood has been heard")
         assert listener.max_at_once == 1
         assert min(listener.pauses) >= 3 * SlowListener.SECONDS * 0.9
-        assert max(durations) < 5  # seconds, on a loaded machine; usually some milliseconds
+        assert max(durations) < 20  # seconds, on a loaded machine; usually some milliseconds
 
     def test_registrations_at_one_mute_socket_are_bounded_and_block_no_other(
         self, directory: Path, recorder: Recorder
     ) -> None:
         calls = 2000 if STORM else 40
-        with socket.socket(socket.AF_UNIX) as mute, running(directory, recorder, dial_timeout=3.0 if STORM else 1.0):
+        with socket.socket(socket.AF_UNIX) as mute, running(directory, recorder, dial_timeout=3.0 if STORM else 10.0):
             mute.bind(str(directory / "mute.sock"))
             mute.listen(1000)
             with ThreadPoolExecutor(min(calls, 200)) as callers, RawPlugin(directory / "p.sock", ["d0"]):

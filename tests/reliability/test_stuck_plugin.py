@@ -49,7 +49,7 @@ def main(directory: str) -> None:
 
 
 def test_other_pods_are_admitted_meanwhile_and_the_late_answer_is_not_used(directory: Path) -> None:
-    transport = GrpcUnixTransport(directory, allocate_timeout=4.0)
+    transport = GrpcUnixTransport(directory, allocate_timeout=12.0)
     manager = DeviceManager(transport, FileStore.in_directory(directory), MemorySink())
     with (
         manager,
