@@ -7,6 +7,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Generator, Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,10 @@ not those whose many cases run the same lines. Measuring more than doubles the t
 all of them."""
 
 
+_WAITING = {"cli", "conformance", "e2e", "interop", "kit", "reliability"}
+"""The folders whose tests start processes: a file with few of these tests takes longer than one with many."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Know the marker of pytest-cov also where it is not installed."""
     config.addinivalue_line("markers", "no_cover: measure no coverage")
@@ -84,12 +89,19 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Measure coverage only where it tells something."""
-    if os.environ.get("COVERAGE") == "all":
-        return
+    """Measure coverage only where it tells something, and mix the files that wait for processes with the others.
+
+    The workers of pytest-xdist take one file after the other, and the last files should be short ones.
+    """
+    files: dict[Path, list[pytest.Item]] = {}
     for item in items:
-        if item.path not in MEASURED:
+        files.setdefault(item.path, []).append(item)
+        if item.path not in MEASURED and os.environ.get("COVERAGE") != "all":
             item.add_marker("no_cover")
+    waiting = [tests for path, tests in files.items() if path.parent.name in _WAITING]
+    computing = [tests for path, tests in files.items() if path.parent.name not in _WAITING]
+    turns = zip_longest(sorted(waiting, key=len), sorted(computing, key=len, reverse=True), fillvalue=())
+    items[:] = [item for turn in turns for tests in turn for item in tests]
 
 
 @pytest.fixture(scope="session", autouse=True)

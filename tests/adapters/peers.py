@@ -25,7 +25,7 @@ from devicecore.ports.plugin import DevicePlugin
 from devicecore.wire import deviceplugin
 
 ROOT = Path(__file__).parent.parent.parent
-PATIENCE = 10.0
+PATIENCE = 60.0
 """Seconds until a test gives up on something that should come at once."""
 
 E = TypeVar("E")

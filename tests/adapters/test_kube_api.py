@@ -814,9 +814,9 @@ class TestPrograms:
         self, server: NodeServer, connect: Connect, directory: Path, program: Callable[..., Path]
     ) -> None:
         program(f"sleep 1000 & echo $! > {directory}/child; wait")
-        sink = connect(program_timeout=5.0)
+        sink = connect(program_timeout=3.0)
         sink.publish(status(4))
-        wait_for_problem(sink, server, "^exec program '.*/bin/credentials': did not end within 5 s and was killed$")
+        wait_for_problem(sink, server, "^exec program '.*/bin/credentials': did not end within 3 s and was killed$")
         child = int((directory / "child").read_text())
         with suppress(FileNotFoundError):
             while ") Z " not in Path(f"/proc/{child}/stat").read_text():

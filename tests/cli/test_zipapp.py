@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,29 @@ def run(pyz: Path, *arguments: str, stdin: str = "") -> "subprocess.CompletedPro
     return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=100, check=False, cwd=directory)
 
 
+EACH = """
+import contextlib, io, json, sys
+
+sys.path.insert(0, sys.argv[1])
+from devicecore.cli.main import main
+
+for arguments in json.load(sys.stdin):
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as error:
+        status = main(arguments)
+    print(json.dumps([status, out.getvalue(), error.getvalue()]))
+"""
+
+
+def run_each(pyz: Path, commands: Sequence[Sequence[str]]) -> list[tuple[int, str, str]]:
+    """Run commands in one process; status, output and errors of each."""
+    command = [sys.executable, "-I", "-S", "-c", EACH, str(pyz)]
+    given = json.dumps(commands)
+    ran = subprocess.run(
+        command, input=given, stdout=subprocess.PIPE, text=True, timeout=100, check=True, cwd=pyz.parent
+    )
+    return [(status, out, error) for status, out, error in map(json.loads, ran.stdout.splitlines())]
+
+
 def test_doctor_reads_what_it_can_and_names_what_it_skips(pyz: Path, file: Path, tmp_path: Path) -> None:
     page = tmp_path / "node.html"
     ran = run(pyz, "doctor", "--root", str(tmp_path), "--plugins", "--patience", "0", "--json", "--html", str(page))
@@ -86,34 +110,30 @@ def test_fits_tries_a_pod(pyz: Path, file: Path, tmp_path: Path, form: str) -> N
     assert f"{GPU}: gpu-1" in ran.stdout
 
 
-@pytest.mark.parametrize("command", ["verify", "show", "diff", "convert", "repair"])
-def test_each_command_for_checkpoints_works(pyz: Path, file: Path, tmp_path: Path, command: str) -> None:
+def test_each_command_for_checkpoints_works(pyz: Path, file: Path, tmp_path: Path) -> None:
     more = {
+        "verify": [],
+        "show": [],
         "diff": [str(file)],
-        "convert": ["--to", "1", "-o", str(tmp_path / "new")],
-        "repair": [str(tmp_path / "new")],
+        "convert": ["--to", "1", "-o", str(tmp_path / "converted")],
+        "repair": [str(tmp_path / "repaired")],
     }
-    ran = run(pyz, "checkpoint", command, str(file), *more.get(command, []))
-    assert ran.returncode == 0, ran.stderr
-    assert "Traceback" not in ran.stderr
-    if command == "show":
-        assert "GPU=0" in ran.stdout
+    results = run_each(pyz, [["checkpoint", name, str(file), *more[name]] for name in more])
+    for name, (status, out, error) in zip(more, results, strict=True):
+        assert (status, "Traceback" in error) == (0, False), (name, error)
+        assert name != "show" or "GPU=0" in out
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
+def test_a_command_that_needs_more_says_so_and_leaves_nothing(pyz: Path) -> None:
+    commands = [
         ["demo"],
         ["kubelet", "--root", "."],
         ["plugin", "simulated", "--resource", GPU],
         ["conformance", "run", "--", "plugin"],
         ["dra-driver", "simulated", "--name", "example.com", "--node", "n", "--manifests", "."],
-    ],
-)
-def test_a_command_that_needs_more_says_so_and_leaves_nothing(pyz: Path, arguments: list[str]) -> None:
-    ran = run(pyz, *arguments)
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == "devicecore: the command needs grpc: in a clone of devicecore, run pip install '.[cli]'\n"
+    ]
+    sentence = "devicecore: the command needs grpc: in a clone of devicecore, run pip install '.[cli]'\n"
+    assert run_each(pyz, commands) == [(2, "", sentence)] * len(commands)
     assert [path.name for path in pyz.parent.iterdir()] == ["devicecore.pyz"]
 
 

@@ -37,7 +37,7 @@ from devicecore.testing.contracts import transport as contract
 Check = Callable[[MakeTransport], None]
 RemoteCheck = Callable[[MakeRemoteTransport], None]
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 NOT_TRIED_YET = "not tried yet"  # what a served plugin says of its registration at first
 LOOK_INTERVAL = 0.05  # seconds between two looks of a plugin: tests are in a hurry
 

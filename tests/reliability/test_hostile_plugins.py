@@ -123,7 +123,7 @@ class TestTooMuch:
         self, directory: Path, recorder: Recorder
     ) -> None:
         calls = 2000 if STORM else 40
-        with socket.socket(socket.AF_UNIX) as mute, running(directory, recorder, dial_timeout=3.0 if STORM else 10.0):
+        with socket.socket(socket.AF_UNIX) as mute, running(directory, recorder, dial_timeout=3.0 if STORM else 5.0):
             mute.bind(str(directory / "mute.sock"))
             mute.listen(1000)
             with ThreadPoolExecutor(min(calls, 200)) as callers, RawPlugin(directory / "p.sock", ["d0"]):
@@ -133,7 +133,7 @@ class TestTooMuch:
                 texts = [text for _, text in answers]
         too_many = f"16 registrations at {directory}/mute.sock are waiting for its answer: answer them, then register"
         assert texts.count(too_many) >= calls - 16 * (1 if calls == 40 else 50)
-        assert all("failed to dial device plugin" in text for text in texts if text != too_many)
+        assert [text for text in texts if text != too_many and "failed to dial device plugin" not in text] == []
 
 
 @pytest.fixture
