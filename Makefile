@@ -79,7 +79,7 @@ laws: $(VENV)/.dev ## the laws of tests/property on 1,000 new examples each, not
 	  tests/property $(SHARED_TESTS)
 
 faults: $(VENV)/.dev ## the faulty plugins and drivers of all conformance checks, not only of the default run's: some minutes
-	@FAULTS=1 $(BIN)/pytest --quiet --numprocesses=3 tests/conformance tests/kit/test_conformance.py tests/kit/test_conformance_restarts.py
+	@FAULTS=1 $(BIN)/pytest --quiet --numprocesses=3 tests/conformance tests/kit/test_conformance.py tests/kit/test_conformance_health.py
 
 cross: $(VENV)/.dev ## all conformance checks on each of the faulty DRA drivers: about an hour
 	@STORM=1 $(BIN)/pytest --quiet tests/conformance

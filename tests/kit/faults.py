@@ -78,7 +78,14 @@ FAULTS: list[tuple[str, str, list[str]]] = [
     ("ignores-sigterm", "ends-on-sigterm", CALM),
     ("leaves-its-socket", "removes-its-socket", CALM),
 ]
-# Faults and habits that show when the kubelet or the plugin restarts, or when a device's health changes.
+# Faults and habits that show when the health of a device changes.
+HEALTH_FAULTS: list[tuple[str, str, list[str]]] = [
+    ("never-sick", " ".join(HEALTH), HEALTH),
+    ("adds-a-device", " ".join(HEALTH), HEALTH),
+    ("loses-a-later-change", HEALTH[0], HEALTH),
+    ("dies-of-a-later-change", f"{HEALTH[0]} stays-up", [*HEALTH, "stays-up"]),
+]
+# Faults and habits that show when the kubelet or the plugin restarts.
 RESTART_FAULTS: list[tuple[str, str, list[str]]] = [
     ("short-stream", "keeps-its-stream-open", ["serves-before-it-registers", "keeps-its-stream-open"]),
     ("never-returns", EMPTIED, [EMPTIED]),
@@ -90,10 +97,6 @@ RESTART_FAULTS: list[tuple[str, str, list[str]]] = [
     ("slow-to-return", "", ["is-patient-with-a-kubelet-that-refuses", "starts-where-it-was-killed"]),
     ("finds-its-socket", "starts-where-it-was-killed", ["starts-where-it-was-killed"]),
     ("start-second", "", ["is-patient-with-a-kubelet-that-refuses", "starts-where-it-was-killed", *NAMES[-3:]]),
-    ("never-sick", " ".join(HEALTH), HEALTH),
-    ("adds-a-device", " ".join(HEALTH), HEALTH),
-    ("loses-a-later-change", HEALTH[0], HEALTH),
-    ("dies-of-a-later-change", f"{HEALTH[0]} stays-up", [*HEALTH, "stays-up"]),
     ("hides-while-sick", "", [EMPTIED, *HEALTH, *NAMES[-3:]]),
     ("exits", "stays-up", [*AWAY, EMPTIED, "stays-up"]),
 ]
@@ -101,7 +104,7 @@ RESTART_FAULTS: list[tuple[str, str, list[str]]] = [
 MORE_FAULTS = {"never-registers", "repeats", "empty-answer", "counts", "adds-a-device"}
 if not os.environ.get("FAULTS"):
     FAULTS = [fault for fault in FAULTS if fault[0] not in MORE_FAULTS]
-    RESTART_FAULTS = [fault for fault in RESTART_FAULTS if fault[0] not in MORE_FAULTS]
+    HEALTH_FAULTS = [fault for fault in HEALTH_FAULTS if fault[0] not in MORE_FAULTS]
 
 
 def run_checks_on(fault: str, names: list[str], settings: Settings, directory: Path) -> Report:

@@ -308,4 +308,7 @@ if __name__ == "__main__":
         sys.exit("bind: address already in use")
     signal.signal(signal.SIGTERM, end)
     print(f"chips on {SOCKET}, fault: {FAULT or 'none'}", flush=True)  # noqa: T201 - a plugin's log
-    (wait_to_be_found if FAULT.startswith("watched") else watch)(Plugin())
+    # In a thread, because the handler of a signal would wait for ever for a lock that the main thread holds itself.
+    work = threading.Thread(target=wait_to_be_found if FAULT.startswith("watched") else watch, args=(Plugin(),))
+    work.start()
+    work.join()

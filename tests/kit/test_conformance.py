@@ -19,6 +19,7 @@ from tests.kit.faults import (
     BY_NAME,
     CALM,
     FAULTS,
+    HEALTH_FAULTS,
     NAMES,
     PLUGIN,
     QUICK,
@@ -35,7 +36,7 @@ def test_a_fault_is_found(fault: str, failing: str, names: list[str], short_path
 
 
 def test_every_check_has_a_fault_that_it_finds() -> None:
-    found = {name for _, failing, _ in [*FAULTS, *RESTART_FAULTS] for name in failing.split()}
+    found = {name for _, failing, _ in [*FAULTS, *HEALTH_FAULTS, *RESTART_FAULTS] for name in failing.split()}
     assert found == set(NAMES)
 
 

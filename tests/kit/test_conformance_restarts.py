@@ -7,7 +7,7 @@ from attrs import evolve
 
 from devicecore.conformance import Report, Verdict
 from devicecore.conformance.device_plugin import CHECKS
-from tests.kit.faults import HEALTH, NAMES, QUICK, RESTART_FAULTS, SHORT, assert_found, run_checks_on
+from tests.kit.faults import NAMES, QUICK, RESTART_FAULTS, SHORT, assert_found, run_checks_on
 
 
 @pytest.mark.parametrize(("fault", "failing", "names"), RESTART_FAULTS, ids=[fault for fault, _, _ in RESTART_FAULTS])
@@ -40,16 +40,6 @@ def test_a_kubelet_that_refuses_needs_a_call_to_refuse(short_path: Path) -> None
     result = report.results[-1]
     assert result.verdict is Verdict.SKIPPED
     assert result.actual == "0 calls of Register in 0.5 seconds, so there was nothing to refuse"
-
-
-def test_a_change_of_health_can_be_undone(short_path: Path) -> None:
-    """Without the undo command, the second check would find the change in the first list of the new process."""
-    settings = evolve(QUICK, timeout=5, undo_health=f"rm {short_path}/sick")
-    report = run_checks_on("loses-a-later-change", HEALTH, settings, short_path)
-    assert report.result(HEALTH[0]).failed
-    assert report.result(HEALTH[1]).actual == "c0 is Unhealthy"
-    assert report.notes == ()
-    assert list(short_path.iterdir()) == []
 
 
 def not_passed(report: Report) -> dict[str, str]:

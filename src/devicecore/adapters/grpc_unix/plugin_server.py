@@ -12,8 +12,10 @@ import re
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any, NoReturn
 
 import grpc
@@ -133,22 +135,20 @@ def run_plugin(
         SocketPathTooLongError: `directory` and `endpoint` make too long a path.
         DirectoryError: `directory` exists and no socket can be made in it.
     """
-    received: list[int] = []
-    ended = threading.Event()
+    received: SimpleQueue[int] = SimpleQueue()  # an Event has a lock, which a handler cannot take from the main thread
 
     def end(number: int, _: object) -> None:
-        received.append(number)
-        ended.set()
+        received.put(number)
 
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         with serve_plugin(plugin, directory, registry=registry, endpoint=endpoint):
-            while not ended.wait(1):
-                pass  # a signal may have come to another thread, which cannot wake us
+            while True:
+                with suppress(Empty):  # not longer: a signal may have come to another thread, which cannot wake us
+                    return signal.Signals(received.get(timeout=1))
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    return signal.Signals(received[0])
 
 
 @frozen
