@@ -1,4 +1,4 @@
-"""The checks that change the health of a device, on plugins with faults. They wait, and so have a worker of their own."""
+"""The checks that change the health of a device, on plugins with faults, in a file for a worker of its own."""
 
 from pathlib import Path
 
