@@ -1,17 +1,18 @@
 """The plugin watcher, with plugins that put their sockets into its directory (kubelet.md 2.8)."""
 
 import socket
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from queue import Queue
+from queue import Empty, Queue
 from typing import Any
 
 import grpc
 import pytest
 
-from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin, watcher
 from devicecore.domain.errors import DeviceRefusedError, DirectoryError
 from devicecore.domain.events import PluginLost, PluginRegistered, RegistrationRequested
 from devicecore.wire import pluginregistration
@@ -247,6 +248,44 @@ def test_dead_sockets_hidden_ones_and_other_files_are_left_alone(
         assert (hidden.asked, below.asked) == (0, 0)
     assert (registry / "readme").exists()
     assert (registry / "dead.sock").exists()
+
+
+def test_many_sockets_are_asked_a_few_at_a_time(
+    directory: Path, registry: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher, "MAX_ATTEMPTS", 3)
+    monkeypatch.setattr(watcher, "GET_INFO_TIMEOUT", PATIENCE)
+    asked: Queue[int] = Queue()
+    answer = threading.Event()
+
+    def get_info(_: bytes, __: grpc.ServicerContext) -> bytes:
+        asked.put(1)
+        answer.wait(PATIENCE)
+        return Info(type="OtherPlugin", name="acme.io/gpu").SerializeToString()
+
+    registry.mkdir(0o755)
+    server = grpc.server(ThreadPoolExecutor(10))
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {"GetInfo": grpc.unary_unary_rpc_method_handler(get_info)}
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("pluginregistration.Registration", handlers),)
+    )
+    for number in range(8):
+        server.add_insecure_port(f"unix:{registry}/{number}.sock")
+    server.start()
+    transport = GrpcUnixTransport(directory / "dp", plugins_registry=registry)
+    transport.start(recorder)
+    try:
+        for _ in range(3):
+            asked.get(timeout=PATIENCE)
+        with pytest.raises(Empty):  # no fourth one, as long as these three have no answer
+            asked.get(timeout=0.2)
+        answer.set()
+        for _ in range(5):
+            asked.get(timeout=PATIENCE)
+    finally:
+        answer.set()
+        transport.stop()
+        server.stop(None)
 
 
 def test_a_place_that_is_no_directory_is_refused_and_nothing_is_left_behind(

@@ -35,6 +35,7 @@ from devicecore.wire import pluginregistration
 INTERVAL = 1.0  # seconds between two looks at the directory
 GET_INFO_TIMEOUT = 1.0  # seconds
 NOTIFY_TIMEOUT = 5.0  # seconds
+MAX_ATTEMPTS = 64  # sockets that are asked at once; each takes a file descriptor, and many processes get only 1,024
 FIRST_PAUSE, MAX_PAUSE = 0.5, 120.0  # seconds before trying a socket again
 _SHORT_RUN = 10.0  # seconds; a plugin that is lost sooner has failed once more
 
@@ -124,6 +125,8 @@ class PluginWatcher:
         """Why a directory is not looked at, by its path; for the log."""
         self._watching: asyncio.Task[NoReturn] | None = None
         self._changed = asyncio.Event()
+        self._attempts = 0
+        self._are_waiting = False
 
     async def start(self) -> None:
         """Make the directory if it is missing, and begin to watch it.
@@ -181,9 +184,16 @@ class PluginWatcher:
             elif candidate.plugin is not None and candidate.plugin.lost:
                 self._failed(candidate, "its stream has ended", 1 if now - candidate.since > _SHORT_RUN else None)
         for path, identity in found.items():
-            candidate = self._candidates.setdefault(path, _Candidate(path, identity))
-            if candidate.plugin is None and not candidate.busy and candidate.not_before <= now:
-                candidate.work = asyncio.create_task(self._register(candidate))
+            self._candidates.setdefault(path, _Candidate(path, identity))
+        due = [
+            one for one in self._candidates.values() if one.plugin is None and not one.busy and one.not_before <= now
+        ]
+        due.sort(key=lambda candidate: candidate.failures)  # a new socket does not wait behind those that are mute
+        free = MAX_ATTEMPTS - self._attempts
+        self._are_waiting = len(due) > free
+        for candidate in due[:free]:
+            self._attempts += 1
+            candidate.work = asyncio.create_task(self._register(candidate))
 
     def _failed(self, candidate: _Candidate, why: str, failures: int | None = None) -> None:
         candidate.plugin = None
@@ -222,6 +232,10 @@ class PluginWatcher:
             self._failed(candidate, repr(error))
         else:
             candidate.since = asyncio.get_running_loop().time()
+        finally:
+            self._attempts -= 1
+            if self._are_waiting and self._attempts <= MAX_ATTEMPTS // 2:  # not at each end, because a look takes time
+                self._changed.set()
 
     async def _registered(self, path: str) -> RegisteredPlugin:
         """Ask a plugin for its name, register it, and notify it (kubelet: `GenerateRegisterPluginFunc`)."""
