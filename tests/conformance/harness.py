@@ -18,7 +18,7 @@ from tests.conformance.good_driver import GoodDriver
 
 DRIVER = Path(__file__).with_name("run_driver.py")
 BY_NAME = {check.name: check for check in CHECKS}
-QUICK = DriverTestSettings(starting=60, returning=60, republishing=60, quiet=1.0, seed=1, budget=1000)
+QUICK = DriverTestSettings(starting=60, returning=60, republishing=60, quiet=3.0, seed=1, budget=1000)
 IS_STORM = bool(os.environ.get("STORM"))
 TRIES_ALL_FAULTS = IS_STORM or bool(os.environ.get("FAULTS"))
 SLOW = {

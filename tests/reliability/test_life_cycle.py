@@ -46,7 +46,7 @@ from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 from devicecore.ports.transport import Listener
 from tests.reliability.scale import scale
 
-LIMIT = 30.0
+LIMIT = 60.0
 GPU = ResourceName("example.com/gpu")
 T = TypeVar("T")
 

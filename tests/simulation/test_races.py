@@ -59,7 +59,7 @@ from devicecore.testing.faults import (
 T = TypeVar("T")
 
 GPU, NIC = ResourceName("example.com/gpu"), ResourceName("example.com/nic")
-TIMEOUT = 20.0  # seconds of real time until a test that hangs fails
+TIMEOUT = 60.0  # seconds of real time until a test that hangs fails
 
 
 class PreferringPlugin(SimulatedPlugin):

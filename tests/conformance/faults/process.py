@@ -27,7 +27,7 @@ class IgnoresSigterm(GoodDriver):
 
 @fails("ends-during-a-call")
 class WaitsForCalls(GoodDriver):
-    settings: Json = {"grace": 2.0}
+    settings: Json = {"grace": 10.0}
     calls = 0
 
     def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
@@ -115,7 +115,7 @@ class PanicsAtGarbage(Proxy):
 @fails("serves-new-connections")
 class FiftyConnections(Proxy):
     left = 50
-    settings: Json = {"returning": 5.0}
+    settings: Json = {"returning": 10.0}
 
     def look_at(self, start: bytes) -> None:
         self.left -= start.startswith(b"PRI")

@@ -56,7 +56,7 @@ class UpperCase(GoodDriver):
 
 @fails("has-a-usable-endpoint")
 class EndpointWithScheme(GoodDriver):
-    settings = {"returning": 3.0}
+    settings = {"returning": 10.0}
 
     def get_info(self, request: Message, context: grpc.ServicerContext) -> Message:
         info = super().get_info(request, context)
@@ -76,7 +76,7 @@ class OldestFirst(GoodDriver):
 
 @fails("accepts-its-registration")
 class RefusesStatus(GoodDriver):
-    settings = {"returning": 3.0}
+    settings = {"returning": 10.0}
 
     def notify(self, _: Message, context: grpc.ServicerContext) -> Message:
         context.abort(grpc.StatusCode.INTERNAL, "what status?")
@@ -84,7 +84,7 @@ class RefusesStatus(GoodDriver):
 
 @fails("serves-what-it-announces")
 class ShortServiceName(GoodDriver):
-    settings = {"returning": 3.0}
+    settings = {"returning": 10.0}
 
     def services(self) -> Json:
         return {name.removeprefix("k8s.io.kubelet.pkg.apis.dra."): value for name, value in super().services().items()}
@@ -127,7 +127,7 @@ class StrictAuthority(GoodDriver):
 
 @fails("replaces-stale-sockets")
 class StaleSocket(GoodDriver):
-    settings = {"returning": 3.0}
+    settings = {"returning": 10.0}
 
     def served(self, path: Path, services: Json) -> grpc.Server:
         if path.exists():
@@ -147,7 +147,7 @@ class NewNames(GoodDriver):
 class RegistersOnce(GoodDriver):
     """It accepts one registration."""
 
-    settings = {"returning": 3.0}
+    settings = {"returning": 10.0}
     breaks_too = {"survives-a-refused-registration": "The registration after the refusal is a second one."}
 
     is_first = True

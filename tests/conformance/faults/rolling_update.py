@@ -68,7 +68,7 @@ class RollingDriver(GoodDriver):
 
 @fails("runs-beside-a-newer-instance")
 class RefusesASecond(RollingDriver):
-    settings: Json = {"returning": 5.0}
+    settings: Json = {"returning": 10.0}
 
     def serve(self) -> None:
         others = [path for path in self.registration.parent.glob("*.sock") if path != self.registration]
@@ -151,7 +151,7 @@ class OwnGeneration(RollingDriver):
 class RemovesSocketsFirst(GoodDriver):
     """It looks whether another process runs after it has removed the other's sockets."""
 
-    settings: Json = {"returning": 3.0}
+    settings: Json = {"returning": 10.0}
 
     def served(self, path: Path, services: Json) -> grpc.Server:
         path.unlink(missing_ok=True)

@@ -7,7 +7,7 @@ from tests.conformance.good_driver import SLICES, GoodDriver, Json, fails
 
 @fails("publishes-slices-in-time")
 class PublishesNothing(GoodDriver):
-    settings = {"starting": 3.0}
+    settings = {"starting": 15.0}
 
     def publish_for_ever(self) -> None:
         self.over.wait()
@@ -15,7 +15,7 @@ class PublishesNothing(GoodDriver):
 
 @fails("completes-its-pools")
 class Incomplete(GoodDriver):
-    settings = {"starting": 3.0}
+    settings = {"starting": 15.0}
 
     def slices(self) -> list[Json]:
         return super().slices()[:1]
@@ -95,7 +95,7 @@ class ShortBusId(GoodDriver):
 
 @fails("removes-obsolete-slices")
 class LeavesObsoleteSlices(GoodDriver):
-    settings = {"republishing": 3.0}
+    settings = {"republishing": 10.0}
 
     def reconcile(self, items: list[Json]) -> None:
         super().reconcile([item for item in items if item["metadata"]["name"].startswith(f"{self.node}-{self.name}-")])
@@ -116,7 +116,7 @@ class PublishesOnce(GoodDriver):
     """It publishes when it starts, and only then."""
 
     also = ("replaces-stale-sockets",)  # a process that has not written just now has no excuse
-    settings = {"republishing": 3.0, "settled": 0.0}
+    settings = {"republishing": 10.0, "settled": 0.0}
     has_published = False
 
     def reconcile(self, items: list[Json]) -> None:
@@ -149,7 +149,7 @@ class Polls(GoodDriver):
 
 @fails("publishes-despite-conflicts")
 class GivesUpAfterAConflict(GoodDriver):
-    settings = {"republishing": 3.0}
+    settings = {"republishing": 10.0}
     has_failed = False
 
     def written(self, answer: tuple[int, Json]) -> None:
@@ -162,7 +162,7 @@ class GivesUpAfterAConflict(GoodDriver):
 
 @fails("waits-for-a-late-api-server")
 class NeedsTheApiServerAtItsStart(GoodDriver):
-    settings = {"republishing": 3.0}
+    settings = {"republishing": 10.0}
 
     def publish_for_ever(self) -> None:
         try:

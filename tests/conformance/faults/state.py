@@ -11,7 +11,7 @@ from tests.conformance.good_driver import ClaimError, GoodDriver, Json, Message,
 
 @fails("survives-a-corrupt-checkpoint")
 class CorruptCheckpoint(GoodDriver):
-    settings = {"returning": 3.0}
+    settings = {"returning": 10.0}
 
     def recover(self, error: Exception) -> None:
         print(f"cannot read the checkpoint: {error}", flush=True)
