@@ -3,6 +3,7 @@
 import inspect
 import os
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,7 @@ def test_a_tree_is_removed_whatever_its_depth_its_links_and_its_permissions(tmp_
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "kept").touch()
-    before = sys.getrecursionlimit()
-    with short_directory() as path:
+    with ExitStack() as stack, short_directory() as path:
         root = Path(path)
         (root / "link").symlink_to(outside)
         (root / "closed").mkdir()
@@ -29,8 +29,8 @@ def test_a_tree_is_removed_whatever_its_depth_its_links_and_its_permissions(tmp_
             os.close(place)
             place = inner
         os.close(place)
+        stack.callback(sys.setrecursionlimit, sys.getrecursionlimit())
         sys.setrecursionlimit(len(inspect.stack()) + 150)  # so that 300 directories are too many for a recursion
-    sys.setrecursionlimit(before)
     assert not root.exists()
     assert [entry.name for entry in outside.iterdir()] == ["kept"]
 
