@@ -47,6 +47,18 @@ class StartsWithoutState(GoodDriver):
         self.claims = {}
 
 
+@fails("survives-a-kill-at-any-moment", "survives-a-corrupt-checkpoint")
+class WritesInPlace(CorruptCheckpoint):
+    """It writes its file in place, and does not start beside one that is cut off."""
+
+    also = ("serves-before-it-registers",)
+
+    def save(self) -> None:
+        self.state_file.write_bytes(b"")
+        time.sleep(0.2)
+        super().save()
+
+
 @fails("survives-a-kill-at-any-moment")
 class StuckAfterAKill(GoodDriver):
     """A claim that was being prepared when the driver was killed cannot be prepared any more."""

@@ -52,10 +52,15 @@ def _mend(driver: DriverUnderTest) -> None:
     files, claims = driver.intact
     if not files or driver.works():
         return
+    restore(driver, files)
+    driver.unprepare_later(claims)
+
+
+def restore(driver: DriverUnderTest, files: Mapping[Path, bytes]) -> None:
+    """Start the driver again with its former state files."""
     driver.kill()
     _write(files)
     driver.start()
-    driver.unprepare_later(claims)
 
 
 def _write(files: Mapping[Path, bytes]) -> None:

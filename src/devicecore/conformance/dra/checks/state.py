@@ -12,7 +12,7 @@ from devicecore.conformance.dra.checks.prepare import error_for, ready_devices
 from devicecore.conformance.dra.checks.unprepare import own_cdi_names, require_undone
 from devicecore.conformance.dra.claims import Claim
 from devicecore.conformance.dra.driver import DriverUnderTest
-from devicecore.conformance.dra.events import CORRUPTION
+from devicecore.conformance.dra.events import CORRUPTION, restore
 from devicecore.conformance.dra.steps import Parts, across, check
 from devicecore.conformance.model import Failure, Severity, Skip, counted, in_context, require
 
@@ -46,8 +46,14 @@ def survives_a_kill_at_any_moment(driver: DriverUnderTest) -> str:
 
 
 def kill_during_prepare(driver: DriverUnderTest, claim: Claim, seconds: float) -> None:
-    """Kill the driver so many seconds after a prepare has begun, and start it."""
+    """Kill the driver so many seconds after a prepare has begun, and start it.
+
+    Raises:
+        Failure: it ends at each start now, although it came back after a kill at rest.
+        Skip: it did not come back for another reason.
+    """
     instance, claim.was_sent = driver.reachable, True
+    files, exits = driver.environment.state_files(), len(driver.exits)
 
     def call() -> None:
         with suppress(CallFailedError):  # the driver is killed
@@ -60,6 +66,10 @@ def kill_during_prepare(driver: DriverUnderTest, claim: Claim, seconds: float) -
     caller.join()
     if problem := driver.returns["killed at any moment"].problem:
         reason = f"the driver did not come back: {problem}"
+        at_rest = driver.returns.get("killed")
+        ends_now = len(driver.exits) > exits and not (at_rest and at_rest.problem)
+        restore(driver, files)  # other checks follow
+        require(not ends_now, reason)
         raise Skip(reason)
 
 
