@@ -68,9 +68,6 @@ class SocketConnection:
         options: dict[str, int | str] = dict(channel_options(_MAX_MESSAGE))
         options["grpc.default_authority"] = authority
         options["grpc.min_reconnect_backoff_ms"] = _CONNECTING
-        # gRPC repeats a call that the server has not begun, without a pause. If a server sends GOAWAY and keeps the
-        # connection, that takes a processor and 400 MB of memory each second.
-        options["grpc.enable_retries"] = 0
         self._channel = grpc.insecure_channel(
             target(path if self._is_usable else _NOWHERE), options=list(options.items())
         )

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError, Message
 from devicecore.adapters.grpc_unix.limits import MAX_ERROR
 from devicecore.domain.errors import DirectoryError
 from devicecore.domain.text import foreign_text
-from devicecore.system.grpc_settings import channel_options, target
+from devicecore.system.grpc_settings import channel_options, own_details, target
 from devicecore.system.sockets import OwnedSocket
 from devicecore.wire import deviceplugin, pluginregistration
 
@@ -165,7 +165,7 @@ def go_text(error: grpc.RpcError) -> str:
     """Spell a failed call as Go's `err.Error()` does, which is what every kubelet log shows; cut and escaped."""
     if not isinstance(error, grpc.aio.AioRpcError):
         return foreign_text(str(error), MAX_ERROR)
-    code, details = error.code(), error.details()
+    code, details = error.code(), own_details(error.details() or "")
     if code is grpc.StatusCode.DEADLINE_EXCEEDED and details == "Deadline Exceeded":
         details = "context deadline exceeded"  # our own side says this, in Go's words
     return foreign_text(f"rpc error: code = {go_code(code)} desc = {details}", MAX_ERROR)
