@@ -713,6 +713,12 @@ def test_a_client_that_does_not_read_a_list_is_given_up(monkeypatch: pytest.Monk
         assert len(connection.makefile("rb").read()) < 8_000_000
 
 
+def test_a_list_with_a_large_body_waits_for_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_server_http, "MAX_LARGE", 1)
+    with LocalApiServer() as server:
+        assert ask(server, "GET", SLICES, {"a": "x" * 100_000}).code == 200
+
+
 def test_a_number_of_more_than_64_bits_is_refused(server: LocalApiServer) -> None:
     body = a_slice()
     body["spec"]["pool"]["generation"] = 2**63
@@ -778,11 +784,10 @@ def test_a_definition_adds_a_kind_until_it_is_deleted(server: LocalApiServer, wa
         ({"group": "resource.k8s.io"}, "spec.group"),
         ({"group": "nets"}, "spec.group"),
         ({"names": {"kind": "Bridge"}}, "spec.names.plural"),
-        ({"names": "bridges"}, "spec.names.plural"),
         ({"names": {"plural": "bridges"}}, "spec.names.kind"),
         ({"scope": "Node"}, "spec.scope"),
         ({"versions": []}, "spec.versions"),
-        ({"versions": [{"name": 1}]}, "spec.versions[0].name"),
+        ({"versions": [{"name": "V1"}]}, "spec.versions[0].name"),
     ],
 )
 def test_a_definition_that_cannot_be_served_is_refused(server: LocalApiServer, spec: Json, field: str) -> None:
@@ -790,6 +795,29 @@ def test_a_definition_that_cannot_be_served_is_refused(server: LocalApiServer, s
     assert refused.code == 422
     assert field in [cause["field"] for cause in refused.body["details"]["causes"]]
     assert set(server.versions) & {"nets", "nets.example.com"} == set()
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"names": "bridges"}, "spec.names"),
+        ({"names": {"kind": "Bridge", "plural": "bridges", "shortNames": 5}}, "spec.names.shortNames"),
+        ({"versions": ["v1"]}, "spec.versions[0]"),
+        ({"versions": [{"name": "v1", "served": True, "subresources": 5}]}, "spec.versions[0].subresources"),
+    ],
+)
+def test_a_definition_with_a_field_of_another_type_is_refused(server: LocalApiServer, spec: Json, field: str) -> None:
+    refused = ask(server, "POST", DEFINITIONS, definition(**spec))
+    assert refused.code == 400
+    assert f"into field {field}: expected" in refused.body["message"]
+
+
+def test_a_definition_without_a_served_version_serves_nothing(server: LocalApiServer) -> None:
+    assert ask(server, "POST", DEFINITIONS, definition(versions=[{"name": "v1", "storage": True}])).code == 201
+    groups = ask(server, "GET", "/apis").body["groups"]
+    assert "resource.k8s.io" in [group["name"] for group in groups]
+    assert "nets.example.com" not in [group["name"] for group in groups]
+    assert ask(server, "GET", "/apis/nets.example.com").code == 404
 
 
 def test_what_is_served_can_be_found_out(server: LocalApiServer) -> None:

@@ -137,11 +137,11 @@ class Kinds:
 
     @property
     def versions(self) -> Mapping[str, tuple[str, ...]]:
-        """The versions in which each group is served, the preferred one first."""
+        """The versions in which each group is served, the preferred one first. Each group has at least one."""
         found: dict[str, tuple[str, ...]] = {}
         for kind in self._kinds.values():
             found[kind.group] = tuple(dict.fromkeys((*found.get(kind.group, ()), *self.versions_of(kind))))
-        return found
+        return {group: versions for group, versions in found.items() if versions}
 
     def versions_of(self, kind: Kind) -> tuple[str, ...]:
         """The versions in which a kind is served, the preferred one first."""

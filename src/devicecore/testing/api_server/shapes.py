@@ -1,4 +1,4 @@
-"""The types of the fields of objects, as far as the rules of `resource.k8s.io` rely on them.
+"""The types of the fields of objects, as far as the rules of their kinds rely on them.
 
 Law: an object without a complaint from here can be given to the rules and to the defaults.
 """
@@ -88,6 +88,12 @@ _SHAPES: Mapping[str, Shape] = {
     "resourceclaims": _CLAIM,
     "resourceclaimtemplates": {"spec": _CLAIM},
     "deviceclasses": {"selectors": [_SELECTOR], "config": [_CONFIG]},
+    "customresourcedefinitions": {
+        "group": str,
+        "scope": str,
+        "names": {"kind": str, "plural": str, "shortNames": [str]},
+        "versions": [{"name": str, "served": bool, "storage": bool, "subresources": {"status": {}}}],
+    },
 }
 
 
