@@ -15,10 +15,9 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from devicecore.conformance.model import counted
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.quantity import whole_quantity
-from devicecore.domain.text import foreign_text
+from devicecore.domain.text import counted, foreign_text
 from devicecore.testing.dra_pools import Slice, SliceDevice
 
 Json = dict[str, Any]
@@ -180,12 +179,16 @@ def consumed_capacity(device: SliceDevice, wanted: Mapping[str, Any]) -> dict[st
 
 
 def has_room(device: SliceDevice, wanted: Mapping[str, Any], uses: int) -> bool:
-    """Whether another claim can get the device beside those that have it, if each of them consumes as much."""
+    """Whether another claim can get the device beside those that have it, if each of them consumes as much.
+
+    Raises:
+        UndecidableError: an amount is no quantity.
+    """
     if not device.body.get("allowMultipleAllocations"):
         return not uses
     capacity = device.body.get("capacity") or {}
     return all(
-        (uses + 1) * whole_quantity(amount) <= whole_quantity(str(capacity[name]["value"]))
+        (uses + 1) * _whole(amount) <= _whole(capacity[name]["value"])
         for name, amount in consumed_capacity(device, wanted).items()
     )
 
@@ -208,10 +211,10 @@ def fits_counters(devices: Iterable[SliceDevice], slices: Iterable[Slice]) -> bo
     """Whether the counters that devices consume suffice for all of them together.
 
     Raises:
-        UndecidableError: a quantity is not a whole number.
+        UndecidableError: an amount is no quantity.
     """
     left = {
-        (str(one["spec"]["pool"]["name"]), shared["name"], name): _amount(value)
+        (str(one["spec"]["pool"]["name"]), shared["name"], name): _whole(value["value"])
         for one in slices
         for shared in one["spec"].get("sharedCounters") or ()
         for name, value in shared["counters"].items()
@@ -220,15 +223,15 @@ def fits_counters(devices: Iterable[SliceDevice], slices: Iterable[Slice]) -> bo
         for consumed in device.body.get("consumesCounters") or ():
             for name, value in consumed["counters"].items():
                 key = (device.pool, consumed["counterSet"], name)
-                left[key] = left.get(key, 0) - _amount(value)
+                left[key] = left.get(key, 0) - _whole(value["value"])
     return all(value >= 0 for value in left.values())
 
 
-def _amount(value: Mapping[str, Any]) -> int:
+def _whole(amount: object) -> int:
     try:
-        return whole_quantity(str(value["value"]))
+        return whole_quantity(str(amount))
     except DeviceCoreError as error:
-        message = f"a counter has an amount that the allocator of the checks cannot read: {error}"
+        message = f"a counter or a capacity has an amount that the allocator of the checks cannot read: {error}"
         raise UndecidableError(message) from None
 
 
