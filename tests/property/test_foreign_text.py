@@ -1,9 +1,10 @@
-"""Text from outside is bounded and escaped before anybody sees it."""
+"""Text from outside is bounded and escaped before anybody sees it. Numbers are shown with their nouns."""
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from devicecore.domain.text import MAX_FOREIGN_TEXT, foreign_text
+from devicecore.domain.text import MAX_FOREIGN_TEXT, counted, foreign_text
 
 
 @given(st.text(alphabet=st.characters()), st.integers(40, 200))
@@ -28,3 +29,10 @@ def test_a_text_that_was_cut_says_how_long_it_was() -> None:
 
 def test_a_character_that_is_not_printable_is_spelled_as_python_spells_it() -> None:
     assert foreign_text("a\nb\x1b[0m\u2028") == r"a\nb\x1b[0m\u2028"
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 pods"), (1, "1 pod"), (2_000, "2,000 pods"), (0.5, "0.5 pods"), (2.0, "2 pods")]
+)
+def test_a_number_is_shown_with_its_noun(number: float, text: str) -> None:
+    assert counted(number, "pod") == text

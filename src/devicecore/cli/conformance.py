@@ -19,6 +19,7 @@ from devicecore.cli.conformance_dra import (
 )
 from devicecore.cli.conformance_options import choice_options, plugin_options, report_options
 from devicecore.cli.output import complain
+from devicecore.domain.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -132,7 +133,5 @@ def _plugin_run(
 
 
 def _say_what_to_do(directory: Path, seconds: float, *, registry: bool) -> None:
-    from devicecore.conformance.model import counted
-
     what = f"it makes its socket in {directory}" if registry else f"it registers at {directory}/kubelet.sock"
     complain("devicecore conformance", f"start your plugin within {counted(seconds, 'second')}, so that {what}")

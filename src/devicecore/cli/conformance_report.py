@@ -18,9 +18,9 @@ from attrs import evolve, field, frozen
 
 from devicecore.cli.output import print_json
 from devicecore.conformance.card import as_badge, as_page
-from devicecore.conformance.model import Check, Report, Result, Subject, Verdict, counted
+from devicecore.conformance.model import Check, Report, Result, Subject, Verdict
 from devicecore.conformance.reports import WORDS, as_document, as_junit, check_document, explanation, head, summary
-from devicecore.domain.text import foreign_text
+from devicecore.domain.text import counted, foreign_text
 
 _FAILED = 1
 _CANNOT_RUN = 2

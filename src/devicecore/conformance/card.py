@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from datetime import date
 from xml.etree import ElementTree as ET
 
-from devicecore.conformance.model import Report, Result, Severity, Verdict, counted
+from devicecore.conformance.model import Report, Result, Severity, Verdict
 from devicecore.conformance.reports import WORDS, count_of, summary
-from devicecore.domain.text import foreign_text
+from devicecore.domain.text import counted, foreign_text
 
 _MAX_TEXT = 4000  # characters of one text
 _STYLE = """

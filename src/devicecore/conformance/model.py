@@ -184,12 +184,6 @@ class Report:
         raise KeyError(name)
 
 
-def counted(number: float, noun: str) -> str:
-    """Return a number with its noun: `1 device`, `2 devices`, `0.5 seconds`."""
-    text = str(number) if isinstance(number, int) else f"{number:.10g}"
-    return f"{text} {noun}{'' if number == 1 else 's'}"
-
-
 _MAX_LISTED = 5
 
 

@@ -9,8 +9,8 @@ from xml.etree import ElementTree as ET
 
 from cattrs import Converter
 
-from devicecore.conformance.model import MAX_ACTUAL, Check, Report, Result, Severity, Verdict, counted, some
-from devicecore.domain.text import foreign_text
+from devicecore.conformance.model import MAX_ACTUAL, Check, Report, Result, Severity, Verdict, some
+from devicecore.domain.text import counted, foreign_text
 
 WORDS = {Verdict.PASSED: "ok", Verdict.FAILED: "FAIL", Verdict.SKIPPED: "skip"}
 """How a result begins."""

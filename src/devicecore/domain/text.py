@@ -8,9 +8,10 @@ MAX_FOREIGN_TEXT = 1_000
 """Characters that are kept of a foreign text unless the caller gives another limit."""
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 pod`, `2 pods`: a number and a regular noun."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def counted(number: float, noun: str) -> str:
+    """Return a number and a regular noun: `1 pod`, `2,000 pods`, `0.5 seconds`."""
+    text = f"{number:,}" if isinstance(number, int) else f"{number:,.10g}"
+    return f"{text} {noun}{'' if number == 1 else 's'}"
 
 
 def foreign_text(text: str, limit: int = MAX_FOREIGN_TEXT) -> str:

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.conformance.connection import CallFailedError
 from devicecore.conformance.device_plugin.plugin import PluginUnderTest, health_changes, health_of
-from devicecore.conformance.model import Abort, Check, Failure, Severity, Skip, check, counted, require, some
+from devicecore.conformance.model import Abort, Check, Failure, Severity, Skip, check, require, some
 from devicecore.domain.model import MAX_DEVICE_ID_LENGTH, is_extended_resource
+from devicecore.domain.text import counted
 from devicecore.wire import deviceplugin
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024

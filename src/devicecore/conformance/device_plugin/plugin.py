@@ -21,7 +21,8 @@ from devicecore.conformance.device_plugin.kubelet import (
     Registration,
     allocate_request,
 )
-from devicecore.conformance.model import Failure, OutOfTime, Skip, counted, time_is_over
+from devicecore.conformance.model import Failure, OutOfTime, Skip, time_is_over
+from devicecore.domain.text import counted
 from devicecore.system.sockets import socket_identity
 from devicecore.testing.process import PluginProcess, PluginProcessError, StillRunningError
 from devicecore.wire import deviceplugin

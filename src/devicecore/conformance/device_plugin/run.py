@@ -16,10 +16,10 @@ from devicecore.conformance.device_plugin.checks import CHECKS
 from devicecore.conformance.device_plugin.kubelet import BareKubelet
 from devicecore.conformance.device_plugin.plugin import PluginUnderTest, Settings
 from devicecore.conformance.device_plugin.watcher import WatchingKubelet
-from devicecore.conformance.model import Check, Report, Result, counted, some
+from devicecore.conformance.model import Check, Report, Result, some
 from devicecore.conformance.processes import adopted, end_all, new_marker, orphans_come_here
 from devicecore.conformance.runner import run_checks
-from devicecore.domain.text import foreign_text
+from devicecore.domain.text import counted, foreign_text
 from devicecore.system.temporary import short_directory
 from devicecore.testing.process import PluginProcess
 

@@ -18,8 +18,8 @@ from devicecore.conformance.dra.kubelet import DriverInstance
 from devicecore.conformance.dra.running import CUT_GRACE
 from devicecore.conformance.dra.settings import DriverTestSettings
 from devicecore.conformance.dra.steps import Steps, TwoParts
-from devicecore.conformance.model import Failure, Skip, counted, needed
-from devicecore.domain.text import foreign_text
+from devicecore.conformance.model import Failure, Skip, needed
+from devicecore.domain.text import counted, foreign_text
 from devicecore.testing.api_server import Json
 
 T = TypeVar("T")

@@ -13,10 +13,10 @@ from devicecore.conformance.dra.driver import DriverUnderTest
 from devicecore.conformance.dra.environment import Environment
 from devicecore.conformance.dra.settings import DriverTestSettings
 from devicecore.conformance.dra.steps import IMPOSSIBLE, Occurrence, TwoParts, impossible
-from devicecore.conformance.model import Check, Failure, Report, Result, counted
+from devicecore.conformance.model import Check, Failure, Report, Result
 from devicecore.conformance.processes import orphans_come_here
 from devicecore.conformance.runner import run_checks
-from devicecore.domain.text import foreign_text
+from devicecore.domain.text import counted, foreign_text
 from devicecore.testing.api_server.versions import RESOURCE_VERSIONS, version_of
 
 

@@ -19,8 +19,9 @@ from devicecore.conformance.dra.container_runtime import RuntimeConnection
 from devicecore.conformance.dra.environment import Environment
 from devicecore.conformance.dra.kubelet import DriverInstance, DriverKubelet, identity_of, no_sockets_in
 from devicecore.conformance.dra.settings import DriverTestSettings
-from devicecore.conformance.model import Skip, counted, time_is_over
+from devicecore.conformance.model import Skip, time_is_over
 from devicecore.conformance.processes import end_all
+from devicecore.domain.text import counted
 from devicecore.testing.api_server import Fault, LocalApiServer
 from devicecore.testing.process import POD_UID, PluginProcess, StillRunningError
 

@@ -16,8 +16,9 @@ from devicecore.conformance.dra.directory_watch import WatchedDirectory
 from devicecore.conformance.dra.driver import DriverUnderTest
 from devicecore.conformance.dra.events import KILL
 from devicecore.conformance.dra.steps import Parts, across, check
-from devicecore.conformance.model import Failure, Severity, Skip, counted, needed, require, some
+from devicecore.conformance.model import Failure, Severity, Skip, needed, require, some
 from devicecore.domain.dra.answers import is_cdi_name
+from devicecore.domain.text import counted
 
 MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
 

@@ -11,8 +11,9 @@ from devicecore.conformance.dra.driver import DriverUnderTest
 from devicecore.conformance.dra.events import QUIET
 from devicecore.conformance.dra.health_watch import HealthWatch
 from devicecore.conformance.dra.steps import Parts, across, check
-from devicecore.conformance.model import Severity, Skip, counted, in_context, require, some
+from devicecore.conformance.model import Severity, Skip, in_context, require, some
 from devicecore.conformance.processes import open_files
+from devicecore.domain.text import counted
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 

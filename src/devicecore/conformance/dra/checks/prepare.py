@@ -16,8 +16,8 @@ from devicecore.conformance.dra.claims import Claim
 from devicecore.conformance.dra.driver import DriverUnderTest, devices_in
 from devicecore.conformance.dra.events import KILL, REBOOT
 from devicecore.conformance.dra.steps import Parts, across, check
-from devicecore.conformance.model import Failure, Severity, Skip, counted, in_context, needed, require, some
-from devicecore.domain.text import foreign_text
+from devicecore.conformance.model import Failure, Severity, Skip, in_context, needed, require, some
+from devicecore.domain.text import counted, foreign_text
 from devicecore.testing.api_server import Answer, Delay, Json
 from devicecore.testing.dra_pools import SliceDevice
 

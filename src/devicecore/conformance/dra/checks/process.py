@@ -16,8 +16,9 @@ from devicecore.conformance.dra.driver import DriverUnderTest
 from devicecore.conformance.dra.events import QUIET, TERM
 from devicecore.conformance.dra.kubelet import DriverInstance
 from devicecore.conformance.dra.steps import Parts, across, check
-from devicecore.conformance.model import Failure, Severity, Skip, counted, in_context, require
+from devicecore.conformance.model import Failure, Severity, Skip, in_context, require
 from devicecore.conformance.processes import open_files
+from devicecore.domain.text import counted
 from devicecore.testing.api_server import Hang
 from devicecore.testing.process import PluginProcess, StillRunningError
 

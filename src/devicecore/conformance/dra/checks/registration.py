@@ -18,7 +18,8 @@ from devicecore.conformance.dra.driver import DriverUnderTest
 from devicecore.conformance.dra.events import KILL, KUBELET_RESTART, TERM
 from devicecore.conformance.dra.kubelet import DriverInstance, identity_of, no_sockets_in
 from devicecore.conformance.dra.steps import Parts, across, check
-from devicecore.conformance.model import Abort, Failure, Severity, Skip, counted, in_context, needed, require, some
+from devicecore.conformance.model import Abort, Failure, Severity, Skip, in_context, needed, require, some
+from devicecore.domain.text import counted
 from devicecore.system.sockets import MAX_SOCKET_PATH
 from devicecore.wire import pluginregistration
 

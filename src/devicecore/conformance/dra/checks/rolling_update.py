@@ -19,7 +19,8 @@ from devicecore.conformance.dra.claims import Claim
 from devicecore.conformance.dra.driver import DriverUnderTest, devices_in, require_unprepared
 from devicecore.conformance.dra.kubelet import DriverInstance
 from devicecore.conformance.dra.steps import check
-from devicecore.conformance.model import Failure, Severity, Skip, counted, in_context, require
+from devicecore.conformance.model import Failure, Severity, Skip, in_context, require
+from devicecore.domain.text import counted
 from devicecore.testing.process import PluginProcess, StillRunningError
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD

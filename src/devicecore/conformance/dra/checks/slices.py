@@ -12,7 +12,8 @@ from devicecore.conformance.dra.checks.registration import is_valid_name
 from devicecore.conformance.dra.driver import DriverUnderTest
 from devicecore.conformance.dra.events import KILL, KUBELET_RESTART, QUIET, TERM
 from devicecore.conformance.dra.steps import Parts, across, check
-from devicecore.conformance.model import Failure, Severity, Skip, counted, require, some
+from devicecore.conformance.model import Failure, Severity, Skip, require, some
+from devicecore.domain.text import counted
 from devicecore.testing.api_server import Answer, ApiError, Request
 from devicecore.testing.api_server.shapes import wrong_types
 from devicecore.testing.api_server.slice_rules import slice_causes

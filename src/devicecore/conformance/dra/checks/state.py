@@ -14,7 +14,8 @@ from devicecore.conformance.dra.claims import Claim
 from devicecore.conformance.dra.driver import DriverUnderTest
 from devicecore.conformance.dra.events import CORRUPTION, restore
 from devicecore.conformance.dra.steps import Parts, across, check
-from devicecore.conformance.model import Failure, Severity, Skip, counted, in_context, require
+from devicecore.conformance.model import Failure, Severity, Skip, in_context, require
+from devicecore.domain.text import counted
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 

@@ -23,7 +23,8 @@ from devicecore.conformance.dra.claims import Claim
 from devicecore.conformance.dra.driver import DriverUnderTest
 from devicecore.conformance.dra.events import KILL, LOSS, REBOOT
 from devicecore.conformance.dra.steps import Parts, across, check
-from devicecore.conformance.model import Failure, Severity, Skip, counted, needed, require, some
+from devicecore.conformance.model import Failure, Severity, Skip, needed, require, some
+from devicecore.domain.text import counted
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
