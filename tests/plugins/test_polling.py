@@ -1,8 +1,10 @@
 """Plugins that look at their devices again and again."""
 
 import logging
+import threading
 from collections.abc import Sequence
 from pathlib import Path
+from queue import Queue
 
 import pytest
 from attrs import evolve
@@ -47,6 +49,34 @@ def test_a_change_of_health_or_topology_is_reported_and_nothing_else(memory_kube
     wait_until(lambda: memory_kubelet.devices(CHIP)[0].topology == (NumaNode(1),), "the topology is reported")
     end()
     served.stop()
+
+
+class SlowChips(Chips):
+    """Each look but the first one waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looking: Queue[threading.Thread] = Queue()
+        self.go_on = threading.Event()
+
+    def devices(self) -> Sequence[Device]:
+        if threading.current_thread() is not threading.main_thread():
+            self.looking.put(threading.current_thread())
+            self.go_on.wait(60)
+        return super().devices()
+
+
+def test_a_look_that_is_under_way_when_the_subscription_ends_reports_nothing() -> None:
+    chips = SlowChips()
+    reports: list[None] = []
+    end = chips.subscribe(lambda: reports.append(None))
+    thread = chips.looking.get(timeout=60)
+    end()
+    chips.found.pop()
+    chips.go_on.set()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert reports == []
 
 
 def test_a_look_that_fails_is_logged_and_the_next_ones_go_on(

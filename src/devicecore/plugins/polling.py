@@ -33,6 +33,8 @@ class PollingPlugin(DevicePlugin):
             nonlocal seen
             while not stopping.wait(self.poll_interval):
                 now = tuple(self.devices())
+                if stopping.is_set():
+                    return  # the subscription ended while `devices` looked
                 if now != seen:
                     seen = now
                     changed()
