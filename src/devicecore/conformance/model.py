@@ -153,9 +153,9 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether at least one check was made, no must-check failed, and the time sufficed for all of these."""
-        without_result = (*self.failures, *self.out_of_time)
-        return self.made_any and not any(result.severity is Severity.MUST for result in without_result)
+        """Whether at least one check was made, no must-check failed, and there was time for all must-checks."""
+        not_passed = (*self.failures, *self.out_of_time)
+        return self.made_any and not any(result.severity is Severity.MUST for result in not_passed)
 
     @property
     def made_any(self) -> bool:

@@ -38,8 +38,8 @@ def summary(report: Report) -> str:
     late = [result.name for result in report.out_of_time if result.severity is Severity.MUST]
     if late:
         number = counted(len(late), "check")
-        open_ = f"no time was left for {number} of severity must, so this run has not passed: {some(late)}"
-        first = f"{first}; {open_}"
+        problem = f"no time was left for {number} of severity must, so this run has not passed: {some(late)}"
+        first = f"{first}; {problem}"
     nothing = () if report.made_any else ("no check was made, so this run has failed",)
     return "; ".join([first, *report.notes, *nothing])
 

@@ -11,8 +11,8 @@ from devicecore.conformance.model import MAX_ACTUAL, Abort, Check, Failure, OutO
 from devicecore.domain.text import foreign_text
 from devicecore.testing.process import PluginProcessError
 
-IMPOSSIBLE = (OSError, PluginProcessError)
-"""What is raised if a check cannot be made, such as the error of a directory that the subject has deleted."""
+# What is raised if a check cannot be made, such as the error of a directory that the subject has deleted.
+_IMPOSSIBLE = (OSError, PluginProcessError)
 
 
 def run_checks(
@@ -48,10 +48,10 @@ def run_checks(
             verdict, actual = Verdict.FAILED, str(failure)
             if isinstance(failure, Abort):
                 not_made = f"not made, because {check.name} failed"
-        except IMPOSSIBLE as error:
+        except _IMPOSSIBLE as error:
             verdict, actual = Verdict.SKIPPED, f"the check could not be made: {error}"
         if verdict is Verdict.FAILED and not not_made:
-            with suppress(*IMPOSSIBLE):  # the next check says so
+            with suppress(*_IMPOSSIBLE):  # the next check says so
                 after_failure()
         results.append(_result(check, verdict, actual, time.monotonic() - began, out_of_time=is_late))
         on_result(results[-1])

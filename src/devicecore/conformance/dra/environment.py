@@ -136,7 +136,9 @@ class Environment:
         return any(real in data for data in self.state_files().values())
 
     def state_files(self) -> dict[Path, bytes]:
-        """Return the regular files below the plugins directory that are not empty, with their contents.
+        """Return the regular files below the plugins directory with their contents.
+
+        Empty files and those of more than 4 MiB are left out.
 
         Raises:
             OSError: they are too many or too large.
@@ -222,7 +224,7 @@ def _size(path: str) -> int:
 
 
 def _contents(root: Path, paths: Iterable[Path], *, follow_links: bool = False) -> dict[Path, bytes]:
-    """Return the regular files among these with their contents, except those that are too long for a runtime."""
+    """Return the regular files among these with their contents, except those of more than `MAX_BYTES`."""
     found: dict[Path, bytes] = {}
     left = MAX_CONTENTS
     for path in paths:

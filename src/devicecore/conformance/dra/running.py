@@ -186,7 +186,7 @@ class RunningDriver:
             self.kill()
 
     def stop(self) -> None:
-        """End everything: the driver first, then the kubelet. An interrupt leaves out none but the wait."""
+        """End everything: the driver first, then the kubelet. An interrupt shortens only the wait for the driver."""
         with ExitStack() as stack:
             stack.callback(self.kubelet.stop)
             for runtime in self._runtimes:
