@@ -5,6 +5,7 @@ The plugins here use grpc's other API, the synchronous one, so that the two side
 
 import os
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -250,6 +251,40 @@ def deep_tree(top: Path) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["rm", "-rf", str(top / "d")], check=True)  # noqa: S607 - wherever it is installed
+
+
+PINGS = """
+import socket, sys, threading
+
+def flood(connection):
+    frames = bytes.fromhex("000000040000000000") + bytes.fromhex("0000080600000000000000000000000000") * 3000
+    with connection:
+        try:
+            while True:
+                connection.sendall(frames)
+        except OSError:
+            pass  # the client has gone
+
+with socket.socket(socket.AF_UNIX) as listener:
+    listener.bind(sys.argv[1])
+    listener.listen()
+    print("listening", flush=True)
+    while True:
+        threading.Thread(target=flood, args=(listener.accept()[0],), daemon=True).start()
+"""
+
+
+@contextmanager
+def flood_of_pings(path: Path) -> Iterator[None]:
+    """A process at a socket that sends gRPC's clients PING after PING. Their threads then look at no deadline."""
+    with subprocess.Popen([sys.executable, "-c", PINGS, path], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"listening\n"
+            yield
+            assert process.poll() is None
+        finally:
+            process.kill()
 
 
 def environment(*folders: Path) -> dict[str, str]:

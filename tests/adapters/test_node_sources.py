@@ -48,6 +48,7 @@ from devicecore.system.documents import DocumentError, Value
 from devicecore.testing.api_server import LocalApiServer
 from devicecore.wire import podresources
 from devicecore.wire.conversion import write_receipt
+from tests.adapters.peers import flood_of_pings
 from tests.hostile_documents import HOSTILE
 
 PCI = "resource.kubernetes.io/pciBusID"
@@ -644,6 +645,12 @@ def test_a_plugin_that_answers_something_else_is_a_sentence(
     with served(directory / "gpu.sock", answers):
         (seen,) = read_plugins(str(directory), ["gpu.sock"], "", ()).value or ()
     assert seen.problem == problem
+
+
+def test_a_plugin_that_sends_ping_without_end_is_given_up(directory: Path) -> None:
+    with flood_of_pings(directory / "gpu.sock"):
+        (seen,) = read_plugins(str(directory), ["gpu.sock"], "", (), 0.2).value or ()
+        assert seen.problem.startswith("no answer ")
 
 
 def test_a_plugin_that_is_silent_or_gone_is_a_sentence(directory: Path) -> None:

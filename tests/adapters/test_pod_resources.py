@@ -17,6 +17,7 @@ from devicecore.domain.model import Container, Device, DeviceId, Health, NumaNod
 from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated import SimulatedPlugin
 from devicecore.wire import podresources, podresources_v1alpha1
+from tests.adapters.peers import flood_of_pings
 
 GPU, NIC = "acme.io/gpu", "acme.io/nic"
 BURST = 10
@@ -218,6 +219,13 @@ def test_the_client_waits_for_the_socket_and_survives_a_restart(stage: Stage, cl
         with stage.server:
             answers.append(client.list())
     assert len(answers) == 2
+
+
+def test_a_server_that_sends_ping_without_end_holds_up_neither_a_call_nor_the_end(directory: Path) -> None:
+    with flood_of_pings(directory / "s"):
+        with PodResourcesClient(directory / "s", timeout=0.3) as client, pytest.raises(PodResourcesError) as late:
+            client.list()
+        assert late.value.code == "DEADLINE_EXCEEDED"
 
 
 def test_the_client_gives_up_when_its_time_is_over(directory: Path) -> None:

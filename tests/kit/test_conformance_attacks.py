@@ -29,6 +29,7 @@ from devicecore.conformance.runner import run_checks
 from devicecore.system.grpc_settings import target
 from devicecore.testing.process import PluginProcess
 from devicecore.wire import deviceplugin
+from tests.adapters.peers import flood_of_pings
 from tests.kit.faults import BY_NAME, NAMES, PLUGIN, QUICK
 
 LIMIT = 120.0  # seconds for a run on a loaded machine
@@ -260,29 +261,13 @@ def test_a_call_to_a_socket_that_says_goaway_is_not_repeated_without_a_pause(sho
         one.close()
 
 
-PINGS = """
-import socket, sys, threading
-with socket.socket(socket.AF_UNIX) as listener:
-    listener.bind(sys.argv[1])
-    listener.listen()
-    print("listening", flush=True)
-    connection, _ = listener.accept()
-    frames = bytes.fromhex("000000040000000000") + bytes.fromhex("0000080600000000000000000000000000") * 3000
-    while True:
-        connection.sendall(frames)
-"""
-
-
 def test_a_socket_that_sends_ping_without_end_holds_up_no_call(short_path: Path) -> None:
-    """A thread of gRPC that reads them looks at no deadline, so a call of gRPC itself would not end."""
-    with PluginProcess([sys.executable, "-c", PINGS, str(short_path / "s")], short_path) as process:
-        process.wait_for_output("listening", LIMIT)
+    with flood_of_pings(short_path / "s"):
         connection = SocketConnection(str(short_path / "s"))
         assert not connection.dial(0.3)
         with pytest.raises(CallFailedError):
             connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), 0.3)
         connection.close()
-        assert process.status is None
 
 
 def resident_bytes() -> int:

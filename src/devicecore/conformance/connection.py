@@ -5,9 +5,9 @@ Law: a call ends with an answer or with `CallFailedError`, within its time.
 
 import os
 import socket
-import threading
 import time
-from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc
@@ -18,6 +18,7 @@ from devicecore.adapters.grpc_unix import rpc
 from devicecore.conformance.model import Failure
 from devicecore.domain.text import foreign_text
 from devicecore.system.grpc_settings import channel_options, target
+from devicecore.system.in_time import NOTICED, in_time
 from devicecore.system.sockets import MAX_SOCKET_PATH, is_served
 
 Request = TypeVar("Request", bound=Message)
@@ -27,9 +28,6 @@ _CONNECTING = 5_000  # milliseconds for one attempt to connect; a process on a b
 _MAX_MESSAGE = 16 * 1024 * 1024  # bytes; more than a kubelet accepts, so that a check can measure what is too long
 MAX_ANSWER = 4 * 1024 * 1024
 """Bytes of the largest answer to a call that a kubelet accepts."""
-
-NOTICED = 1.0
-"""Seconds after which gRPC must have noticed that the time of a call is over, or that a connection was closed."""
 
 _DIAL_PAUSE = 0.1  # seconds
 _NOWHERE = "/proc/none"  # for a path that no socket can have, of which gRPC would complain on standard error
@@ -84,8 +82,9 @@ class SocketConnection:
         deadline = time.monotonic() + timeout
         while True:
             try:
-                _wait_for(call.future, b"", max(deadline - time.monotonic(), 0.0), wait_for_ready=True)
-            except grpc.FutureTimeoutError:
+                left = max(deadline - time.monotonic(), 0.0)
+                in_time(partial(call, b"", timeout=left, wait_for_ready=True), left + NOTICED)
+            except TimeoutError:
                 return False
             except grpc.RpcError as error:
                 if error.code() not in _NOT_REACHED:
@@ -122,8 +121,8 @@ class SocketConnection:
         try:
             stub: grpc.UnaryUnaryMultiCallable[Request, bytes]
             stub = self._channel.unary_unary(method.path, method.request.SerializeToString)
-            answer = _wait_for(stub.future, request, timeout)
-        except grpc.FutureTimeoutError:
+            answer = in_time(partial(stub, request, timeout=timeout), timeout + NOTICED)
+        except TimeoutError:
             raise CallFailedError(method.name, "DEADLINE_EXCEEDED", "Deadline Exceeded") from None
         except grpc.RpcError as error:
             details = foreign_text(error.details() or "")
@@ -155,25 +154,5 @@ class SocketConnection:
 
         A server that sends PING after PING keeps gRPC from closing it until the server ends.
         """
-        closing = threading.Thread(target=self._channel.close, name="conformance-close", daemon=True)
-        closing.start()
-        closing.join(NOTICED)
-
-
-def _wait_for(call: Callable[..., Any], request: object, timeout: float, *, wait_for_ready: bool = False) -> bytes:
-    """Make a call and wait for its answer here, because gRPC's own wait may not end.
-
-    A thread of gRPC that waits for an answer also reads from the socket. If a server sends PING after PING, that thread
-    looks at no deadline.
-
-    Raises:
-        grpc.RpcError: the call failed.
-        grpc.FutureTimeoutError: gRPC has not noticed that the time is over.
-    """
-    future = call(request, timeout=timeout, wait_for_ready=wait_for_ready)
-    try:
-        answer: bytes = future.result(timeout + NOTICED)
-    except grpc.FutureTimeoutError:
-        future.cancel()
-        raise
-    return answer
+        with suppress(TimeoutError):
+            in_time(self._channel.close, NOTICED)

@@ -18,6 +18,7 @@ from devicecore.adapters.grpc_unix import rpc
 from devicecore.domain.text import foreign_text
 from devicecore.node_report import PluginSeen, Reading
 from devicecore.system.grpc_settings import channel_options, target
+from devicecore.system.in_time import NOTICED, in_time
 from devicecore.system.sockets import is_served, socket_identity
 from devicecore.wire import deviceplugin, pluginregistration
 from devicecore.wire.conversion import to_options
@@ -30,6 +31,7 @@ MAX_LIST_BYTES = 16 * 1024 * 1024
 """Bytes of a list that is read: four times what a kubelet accepts, so that the size of a larger one is known."""
 
 _AT_ONCE = 16
+_CALLS = 3  # GetInfo, the options and a list
 _MAX_NAME = 320
 
 
@@ -44,11 +46,19 @@ def read_plugins(
     asked += [(name, str(Path(registry) / name), True) for name in registry_sockets]
     notes = () if len(asked) <= MAX_PLUGINS else (f"only {MAX_PLUGINS} of {len(asked):,} sockets were asked",)
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="devicecore-doctor") as pool:
-        answers = pool.map(lambda one: _ask(*one, timeout=timeout), asked[:MAX_PLUGINS])
+        answers = pool.map(lambda one: _ask_in_time(*one, timeout=timeout), asked[:MAX_PLUGINS])
         return Reading.of(directory, tuple(seen for seen in answers if seen is not None), notes)
 
 
-def _ask(name: str, path: str, is_watched: bool, *, timeout: float) -> PluginSeen | None:  # noqa: FBT001 - of a tuple
+def _ask_in_time(name: str, path: str, is_watched: bool, *, timeout: float) -> PluginSeen | None:  # noqa: FBT001 - of a tuple
+    longest = _CALLS * timeout + NOTICED
+    try:
+        return in_time(lambda: _ask(name, path, is_watched=is_watched, timeout=timeout), longest)
+    except TimeoutError:
+        return PluginSeen(name, problem=f"no answer within {longest:g} s", seconds=longest)
+
+
+def _ask(name: str, path: str, *, is_watched: bool, timeout: float) -> PluginSeen | None:
     began = time.monotonic()
     resource = ""
     try:

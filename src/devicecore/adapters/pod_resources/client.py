@@ -6,6 +6,8 @@ Law: Every call ends within its timeout, with an answer or with the reason of th
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +20,7 @@ from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.text import foreign_text
 from devicecore.ports.context import ClosesAtExit
 from devicecore.system.grpc_settings import channel_options, target
+from devicecore.system.in_time import NOTICED, in_time
 from devicecore.wire import podresources, podresources_v1alpha1
 
 _MAX_ANSWER = 64 * 1024 * 1024  # bytes: 50,000 devices are more than gRPC's 4 MiB
@@ -58,7 +61,8 @@ class PodResourcesClient(ClosesAtExit):
 
     def close(self) -> None:
         """Close the connection. A second close does nothing."""
-        self._channel.close()
+        with suppress(TimeoutError):
+            in_time(self._channel.close, NOTICED)
 
     def list(self) -> podresources.ListPodResourcesResponse:
         """Every active pod, with the devices of its containers.
@@ -109,8 +113,12 @@ class PodResourcesClient(ClosesAtExit):
         deadline = time.monotonic() + self._timeout
         pause = _FIRST_PAUSE
         while True:
+            left = max(deadline - time.monotonic(), 0.001)
             try:
-                answer = call(request, timeout=max(deadline - time.monotonic(), 0.001), wait_for_ready=True)
+                answer = in_time(partial(call, request, timeout=left, wait_for_ready=True), left + NOTICED)
+            except TimeoutError as error:
+                cause = f"no answer within {self._timeout:g} s"
+                raise PodResourcesError(self.socket, method, "DEADLINE_EXCEEDED", cause) from error
             except grpc.RpcError as error:
                 code = error.code()
                 if code not in _TRANSIENT or time.monotonic() + pause >= deadline:

@@ -17,11 +17,12 @@ import grpc
 from attrs import define, field
 
 from devicecore.adapters.grpc_unix import rpc
-from devicecore.conformance.connection import NOTICED, CallFailedError, SocketConnection
+from devicecore.conformance.connection import CallFailedError, SocketConnection
 from devicecore.domain.errors import InvalidEndpointError, InvalidResourceNameError, UnsupportedVersionError
 from devicecore.domain.model import is_extended_resource
 from devicecore.domain.text import counted, foreign_text
 from devicecore.system.grpc_settings import target
+from devicecore.system.in_time import NOTICED
 from devicecore.system.sockets import MAX_SOCKET_PATH, OwnedSocket
 from devicecore.wire import deviceplugin
 

@@ -1,0 +1,35 @@
+"""Waits no longer than allowed for work that may never end.
+
+A thread of gRPC that waits for an answer also reads from the socket. If a server sends PING after PING, that thread
+looks at no deadline. Then neither a call nor the closing of its channel ends before the server does.
+
+Law: `in_time` returns or raises within its seconds, whatever the work does.
+"""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+NOTICED = 1.0
+"""Seconds after which gRPC must have noticed that the time of a call is over, or that a channel was closed."""
+
+
+def in_time(work: Callable[[], Result], seconds: float) -> Result:
+    """Do the work in a thread of its own and return its result. Work that takes longer does not keep the process alive.
+
+    Raises:
+        TimeoutError: the work takes longer than `seconds`.
+    """
+    outcome: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - the caller gets it
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, name="devicecore-in-time", daemon=True).start()
+    return outcome.result(seconds)
