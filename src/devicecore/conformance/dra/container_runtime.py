@@ -36,7 +36,8 @@ class RuntimeConnection:
     """
 
     def __init__(self) -> None:
-        self._socket, self.peer = socket.socketpair()
+        self._socket, peer = socket.socketpair()
+        self.peer: socket.socket = peer
         self._thread = threading.Thread(target=self._serve, name="container-runtime", daemon=True)
         self._service = ""
 
