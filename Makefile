@@ -55,7 +55,7 @@ FULLY_TESTED := domain ports manager dra_manager
 
 # Some tests start processes and wait for them, and share the processor with five other tests. A test that fails there
 # and passes alone shows that it expects too much of the time it is given. That is a defect, so it is printed, but nobody
-# has to run 6,000 tests again for it.
+# has to run thousands of tests again for it.
 unit: $(VENV)/.dev ## tests, with the examples in README.md and docs/, and the branch coverage of the core
 	@echo "== pytest"
 	@$(BIN)/pytest --quiet --numprocesses=6 --cov-report= $(FULLY_TESTED:%=--cov=devicecore.%) || { [ $$? = 1 ] \

@@ -10,7 +10,13 @@ import grpc
 import pytest
 
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
-from devicecore.adapters.pod_resources import PodResourcesClient, PodResourcesError, PodResourcesServer, Snapshot
+from devicecore.adapters.pod_resources import (
+    PodResourcesClient,
+    PodResourcesError,
+    PodResourcesServer,
+    Snapshot,
+    server,
+)
 from devicecore.domain.admission import Admitted
 from devicecore.domain.errors import DirectoryError, DirectoryInUseError, SocketPathTooLongError
 from devicecore.domain.model import Container, Device, DeviceId, Health, NumaNode, Pod, PodUid
@@ -135,6 +141,17 @@ def test_held_devices_are_listed_whatever_their_health_and_allocatable_ones_are_
         connection.disconnect()
         assert list(client.get_allocatable_resources().devices) == []
         assert client.list().pod_resources[0].containers[0].devices == held
+
+
+def test_a_list_does_not_wait_for_a_sweep_that_hangs(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MAX_SWEEP", 0.01)
+    stage, end = Stage(directory), threading.Event()
+    monkeypatch.setattr(stage.server, "_sweep", end.wait)
+    with stage.server, PodResourcesClient(stage.server.socket, timeout=PATIENCE) as client:
+        assert not client.list().pod_resources
+        assert not client.list_v1alpha1().pod_resources
+    end.set()
+    stage.manager.stop()
 
 
 def test_pods_are_swept_before_a_list_and_not_before_a_get(stage: Stage, client: PodResourcesClient) -> None:

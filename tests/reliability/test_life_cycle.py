@@ -41,7 +41,6 @@ from devicecore.domain.errors import (
     ManagerStoppedError,
 )
 from devicecore.domain.notifications import Allocated, Notification
-from devicecore.manager import saver
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 from devicecore.ports.transport import Listener
 from tests.reliability.scale import scale
@@ -460,23 +459,6 @@ def test_a_fork_can_read_the_state_of_its_parent() -> None:
 
 
 # --- a disk that hangs ------------------------------------------------------------------------------------------------
-
-
-def test_a_list_of_pods_does_not_wait_for_a_disk_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saver, "PATIENCE", 0.01)
-    store, transport, pods, gate = Store(), Transport(), MemoryPods(), Gate()
-    with DeviceManager(transport, store, MemorySink(), pods=pods) as manager:
-        transport.connect(gpus(1))
-        pods.active.add(PodUid("p"))
-        assert isinstance(manager.admit(pod("p")), Admitted)
-        store.before_save = gate
-        pods.active.discard(PodUid("p"))
-        in_thread(manager.update_allocated_devices).result(LIMIT)  # as the pod-resources API before each answer
-        assert not manager.state.ledger.allocations
-        assert gate.reached.wait(LIMIT)
-        gate.open()
-    assert store.blob is not None
-    assert not decode(store.blob).verified().entries
 
 
 def test_a_disk_that_hangs_does_not_delay_pods_without_devices() -> None:

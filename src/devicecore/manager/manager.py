@@ -346,16 +346,13 @@ class DeviceManager(Runs):
     def update_allocated_devices(self) -> None:
         """Forget the pods that the pod source no longer lists (kubelet: `UpdateAllocatedDevices`, kubelet.md 5.3).
 
-        If there are such pods, this waits until the checkpoint is saved, but for a second at most, because it is
-        called while pods are listed.
-
         Raises:
             ForkedError: this process is a fork of the one in which the manager was started.
         """
         self._check_process()
         self._turns.end_abandoned()
         if self._pods.sweep():
-            self._saver.request()
+            self._saver.save()
 
     def tick(self) -> NodeStatus:
         """Do what is due, and return the status. Call it every 10 seconds, as often as a kubelet calls `GetCapacity`.

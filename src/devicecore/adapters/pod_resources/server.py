@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +32,16 @@ from devicecore.ports.context import Runs
 from devicecore.system.background import SupervisedThread
 from devicecore.system.directories import KeptDirectory
 from devicecore.system.grpc_settings import target
+from devicecore.system.in_time import in_time
 from devicecore.system.rate import TokenBucket
 from devicecore.system.sockets import OwnedSocket, check_socket_path, is_served
 from devicecore.wire import podresources, podresources_v1alpha1
 
 REQUESTS_PER_SECOND = 100.0
 BURST = 10
+
+MAX_SWEEP = 1.0
+"""Seconds that a list waits for the sweep before it."""
 
 _THREADS = 4
 _STOP_GRACE = 1.0  # seconds for calls in flight
@@ -176,7 +181,7 @@ class PodResourcesServer(Runs):
                     _log.info("%s is served again", foreign_text(self._socket.path))
 
     def _list(self, _: podresources.ListPodResourcesRequest) -> podresources.ListPodResourcesResponse:
-        self._sweep()
+        self._sweep_in_time()
         return list_pods(self._look())
 
     def _get(self, request: podresources.GetPodResourcesRequest) -> podresources.GetPodResourcesResponse:
@@ -193,8 +198,13 @@ class PodResourcesServer(Runs):
     def _list_v1alpha1(
         self, _: podresources_v1alpha1.ListPodResourcesRequest
     ) -> podresources_v1alpha1.ListPodResourcesResponse:
-        self._sweep()
+        self._sweep_in_time()
         return list_pods_v1alpha1(self._look())
+
+    def _sweep_in_time(self) -> None:
+        # A list does not need what the sweep may wait for, which is a disk that hangs.
+        with suppress(TimeoutError):
+            in_time(self._sweep, MAX_SWEEP)
 
     def _service(
         self, name: str, version: str, methods: Mapping[str, tuple[type[Message], Callable[[Any], Message]]]
