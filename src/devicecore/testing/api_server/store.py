@@ -100,8 +100,10 @@ class ObjectStore:
         self._objects: defaultdict[str, dict[Key, Json]] = defaultdict(dict)
         self._owners: dict[tuple[str, Key], Mapping[fields.FieldPath, set[fields.Owner]]] = {}
         self._weights: dict[tuple[str, Key], int] = {}
+        self._weight = 0  # of all objects
         self._events: deque[Event] = deque()
         self._event_weights: deque[int] = deque()
+        self._history = 0  # the weight of all events
         self._version = 1000
         self._forgotten = self._version  # the version up to which events are no longer there
         self._changed = threading.Condition(threading.RLock())
@@ -158,6 +160,7 @@ class ObjectStore:
         with self._changed:
             self._events.clear()
             self._event_weights.clear()
+            self._history = 0
             self._forgotten = self._version
 
     # --- writing ------------------------------------------------------------------------------------------------------
@@ -357,9 +360,11 @@ class ObjectStore:
         if before is not None and _without_version(before) == _without_version(value):
             return copy.deepcopy(before)
         added = weight(value)
-        if sum(self._weights.values()) - self._weights.get((kind.resource, key), 0) + added > MAX_WEIGHT:
+        more = added - self._weights.get((kind.resource, key), 0)
+        if self._weight + more > MAX_WEIGHT:
             raise ApiError(500, "InternalError", "etcdserver: mvcc: database space exceeded")
         self._weights[kind.resource, key] = added
+        self._weight += more
         self._version += 1
         value["metadata"]["resourceVersion"] = str(self._version)
         value = copy.deepcopy(value)
@@ -372,22 +377,29 @@ class ObjectStore:
 
     def _remove(self, kind: Kind, key: Key) -> Json:
         before = self._objects[kind.resource].pop(key)
-        self._owners.pop((kind.resource, key), None)
-        freed = self._weights.pop((kind.resource, key), 0)
+        freed = self._free(kind.resource, key)
         if kind is DEFINITION:
             self._kinds.forget(before)
-            self._objects.pop(key[1], None)
-            self._weights = {place: added for place, added in self._weights.items() if place[0] != key[1]}
+            for one in self._objects.pop(key[1], ()):
+                self._free(key[1], one)
         self._version += 1
         self._note(Event(self._version, kind, before, None), freed)
         return copy.deepcopy(before)
 
+    def _free(self, resource: str, key: Key) -> int:
+        """Forget what is kept beside an object; its weight."""
+        self._owners.pop((resource, key), None)
+        freed = self._weights.pop((resource, key), 0)
+        self._weight -= freed
+        return freed
+
     def _note(self, event: Event, added: int) -> None:
         self._events.append(event)
         self._event_weights.append(added)
-        while len(self._events) > MAX_EVENTS or (len(self._events) > 1 and sum(self._event_weights) > MAX_HISTORY):
+        self._history += added
+        while len(self._events) > MAX_EVENTS or (len(self._events) > 1 and self._history > MAX_HISTORY):
             self._forgotten = self._events.popleft().version
-            self._event_weights.popleft()
+            self._history -= self._event_weights.popleft()
         self._changed.notify_all()
 
     def _apply_defaults(self, kind: Kind, value: Json) -> None:
