@@ -19,7 +19,7 @@ from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Start = Callable[..., "subprocess.Popen[str]"]
 
-SOON = 60.0  # seconds, for a machine that has other things to do
+SOON = 60.0  # seconds; a machine with much else to do needs some
 
 
 class Kubelet:

@@ -168,7 +168,7 @@ def test_losing_a_plugin_never_changes_capacity(events: tuple[Event, ...]) -> No
 
 @given(plugin_events(max_size=10, lists=device_lists(unique=False)))
 def test_allocatable_is_part_of_capacity(events: tuple[Event, ...]) -> None:
-    """0 <= allocatable <= capacity, for the same resources and any lists, even with a device twice."""
+    """Both have the same resources, and 0 <= allocatable <= capacity. A list may have a device twice."""
     status = after(events).status()
     assert status.allocatable.keys() == status.capacity.keys()
     assert all(0 <= status.allocatable[name] <= status.capacity[name] for name in status.capacity)

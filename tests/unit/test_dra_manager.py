@@ -49,7 +49,7 @@ from devicecore.dra_manager.run import DraRun
 from devicecore.ports.dra_driver import DraDriver
 
 GPU, NIC = DriverName("gpu.example.com"), DriverName("nic.example.com")
-SECONDS = 60.0  # for what comes at once
+SECONDS = 60.0  # until a test gives up on what should come at once
 
 
 class Driver(DraDriver):

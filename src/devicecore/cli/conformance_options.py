@@ -105,8 +105,8 @@ _BUDGET = click.option(
     metavar="SECONDS",
     default=300.0,
     show_default="300; with --dra 55, and 290 with --full",
-    help="Seconds for the whole run, for a device plugin after its first registration. Checks for which no time is "
-    "left are skipped; if one of severity must is among them, the exit status is 1.",
+    help="How many seconds the run may take. For a device plugin they begin with its first registration. Checks for "
+    "which no time is left are skipped; if one of severity must is among them, the exit status is 1.",
 )
 
 _CHOICE = (

@@ -290,14 +290,15 @@ _FILES = {  # the options that name files, and what to name instead of a directo
     "slices": "",
     "kubeconfig": "",
 }
-_MAX_INPUT = 64 * 1024 * 1024 + 1  # bytes; what is longer is refused when it is parsed
+MAX_INPUT = 64 * 1024 * 1024 + 1
+"""Bytes that are read of a document; a longer one is refused when it is parsed."""
 
 
 def pods_at(place: str) -> "Reading[tuple[PodSeen, ...]]":
     """The pods in a file, or on standard input if `place` is `-`."""
     from devicecore.adapters.node_sources.objects import pods_of_bytes, read_pods
 
-    return pods_of_bytes(sys.stdin.buffer.read(_MAX_INPUT), "standard input") if place == "-" else read_pods(place)
+    return pods_of_bytes(sys.stdin.buffer.read(MAX_INPUT), "standard input") if place == "-" else read_pods(place)
 
 
 def given_pods(place: str) -> "Reading[tuple[PodSeen, ...]]":

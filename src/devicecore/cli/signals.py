@@ -66,7 +66,7 @@ class Signals:
 
     @property
     def ended_by(self) -> str | None:
-        """What asked the process to end, for the log: the first signal's name, or the reason that `end` got."""
+        """What asked the process to end: the first signal's name, or the reason that `end` got. The log names it."""
         return self._ended_by
 
     def wake(self) -> None:

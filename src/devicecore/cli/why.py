@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from devicecore.cli.node_sources import NodeSources, source_options
+from devicecore.cli.node_sources import MAX_INPUT, NodeSources, source_options
 from devicecore.cli.options import PLACE
 from devicecore.cli.output import complain, json_option, print_json, print_pairs
 from devicecore.cli.trial_options import TopologyOptions, node_for_trial, pod_in_file, topology_options
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from devicecore.trial import Fit
 
 _NEGATIVE, _UNUSABLE = 1, 2
-_MAX_INPUT = 64 * 1024 * 1024 + 1  # bytes; a longer document is refused when it is parsed
 _MAX_TEXT = 2_000_000  # characters, of which each line is searched
 _MAX_ROWS = 40
 _HOW_TO_GET_IT = (
@@ -110,10 +109,10 @@ def why(
 def _read(message: str) -> tuple[list[str], "Pod | None"]:
     """The messages, and the pod if it is known."""
     if message == "-":
-        data, place = sys.stdin.buffer.read(_MAX_INPUT), "standard input"
+        data, place = sys.stdin.buffer.read(MAX_INPUT), "standard input"
     elif _is_file(message):
         with Path(message).open("rb") as file:
-            data, place = file.read(_MAX_INPUT), message
+            data, place = file.read(MAX_INPUT), message
     else:
         data, place = message.encode(errors="replace"), "MESSAGE"
     if len(data) > 4 * _MAX_TEXT and not data[:1_000].lstrip().startswith(b"{"):  # a character has at most 4 bytes

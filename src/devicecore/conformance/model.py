@@ -53,6 +53,11 @@ class OutOfTime(Skip):
     """Raised by a check that cannot be made, because the time of the run is over."""
 
 
+def impossible(error: Exception) -> Skip:
+    """Return what skips a check that could not be made because of an error."""
+    return Skip(f"the check could not be made: {error}")
+
+
 def time_is_over(budget: float) -> OutOfTime:
     """Return what skips a check when a run has lasted for `budget` seconds."""
     return OutOfTime(f"the {budget:.0f} seconds of the run are over; --only makes the check alone, --budget gives more")

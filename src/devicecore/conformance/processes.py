@@ -22,6 +22,12 @@ def new_marker() -> str:
     return f"DEVICECORE_CONFORMANCE={uuid.uuid4()}"
 
 
+def as_environment(variable: str) -> dict[str, str]:
+    """Return the variable for the environment of a process."""
+    name, _, value = variable.partition("=")
+    return {name: value}
+
+
 @contextmanager
 def orphans_come_here() -> Iterator[None]:
     """Let processes whose parent has ended become children of this process, so that they can be waited for."""

@@ -7,7 +7,18 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from devicecore.conformance.model import MAX_ACTUAL, Abort, Check, Failure, OutOfTime, Result, Skip, Subject, Verdict
+from devicecore.conformance.model import (
+    MAX_ACTUAL,
+    Abort,
+    Check,
+    Failure,
+    OutOfTime,
+    Result,
+    Skip,
+    Subject,
+    Verdict,
+    impossible,
+)
 from devicecore.domain.text import foreign_text
 from devicecore.testing.process import PluginProcessError
 
@@ -49,7 +60,7 @@ def run_checks(
             if isinstance(failure, Abort):
                 not_made = f"not made, because {check.name} failed"
         except _IMPOSSIBLE as error:
-            verdict, actual = Verdict.SKIPPED, f"the check could not be made: {error}"
+            verdict, actual = Verdict.SKIPPED, str(impossible(error))
         if verdict is Verdict.FAILED and not not_made:
             with suppress(*_IMPOSSIBLE):  # the next check says so
                 after_failure()

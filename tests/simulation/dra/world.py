@@ -57,7 +57,7 @@ CLAIMS: Mapping[str, Sequence[tuple[DriverName, str]]] = {
 }
 PODS: Mapping[str, Sequence[str]] = {"first": ["one", "two"], "second": ["two", "three"], "third": ["one"]}
 
-PATIENCE = 60.0  # seconds, for what comes at once
+PATIENCE = 60.0  # seconds until a test gives up on what should come at once
 _HELD = 1.0  # seconds after which a lock is held over a call, not for a moment
 
 

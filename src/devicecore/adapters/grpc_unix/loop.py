@@ -164,8 +164,8 @@ class LoopThread:
             self._problem = error
             self._started.set()
 
-    def _is_abandoned(self) -> bool:
-        """Whether an interrupt came before the loop had a user. Then it cannot get one any more."""
+    def _stop_if_abandoned(self) -> bool:
+        """Take no user any more if an interrupt came before the loop had one; whether that is so."""
         if self._users or not self._guard.acquire(blocking=False):  # `acquire` holds it while it makes the loop
             return False
         try:
@@ -182,7 +182,7 @@ class LoopThread:
         self._started.set()
         # Our thread is not a daemon, because gRPC must be closed before the interpreter ends. So it has to notice by
         # itself that the program has ended without a stop.
-        while not self._stop.is_set() and not self._is_abandoned() and threading.main_thread().is_alive():
+        while not self._stop.is_set() and not self._stop_if_abandoned() and threading.main_thread().is_alive():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), 1)
         with self._submitting:

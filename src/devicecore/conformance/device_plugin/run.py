@@ -17,7 +17,7 @@ from devicecore.conformance.device_plugin.kubelet import BareKubelet
 from devicecore.conformance.device_plugin.plugin import PluginUnderTest, Settings
 from devicecore.conformance.device_plugin.watcher import WatchingKubelet
 from devicecore.conformance.model import Check, Report, Result, some
-from devicecore.conformance.processes import adopted, end_all, new_marker, orphans_come_here
+from devicecore.conformance.processes import adopted, as_environment, end_all, new_marker, orphans_come_here
 from devicecore.conformance.runner import run_checks
 from devicecore.domain.text import counted, foreign_text
 from devicecore.system.temporary import short_directory
@@ -96,8 +96,7 @@ def _running(
             changed.notify_all()
 
     def start() -> PluginProcess:
-        name, _, value = marker.partition("=")
-        return PluginProcess(command or (), directory, environment={name: value}, changed=wake)
+        return PluginProcess(command or (), directory, environment=as_environment(marker), changed=wake)
 
     def end_rest() -> None:
         end_all(marker)

@@ -32,7 +32,7 @@ class RuntimeConnection:
     """A connection between the runtime and one process of a driver.
 
     Attributes:
-        peer: the driver's end, for the process; `serve` closes it here.
+        peer: the driver's end, which the driver's process inherits; `serve` closes it in this process.
     """
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from devicecore.adapters.node_sources.cdi import MAX_BYTES, read_cdi
 from devicecore.conformance.dra.settings import DriverTestSettings
-from devicecore.conformance.processes import adopted, new_marker
+from devicecore.conformance.processes import adopted, as_environment, new_marker
 from devicecore.system.files import read_file
 from devicecore.system.temporary import remove_tree, short_directory
 from devicecore.testing.api_server import Json, LocalApiServer
@@ -96,9 +96,8 @@ class Environment:
 
     def variables(self, pod_uid: str = POD_UID) -> dict[str, str]:
         """Return the environment variables of the driver."""
-        name, _, value = self.marker.partition("=")
         texts = {**DRIVER_VARIABLES, **self._settings.environment}
-        return {key: self.expand(text, pod_uid) for key, text in texts.items()} | {name: value}
+        return {key: self.expand(text, pod_uid) for key, text in texts.items()} | as_environment(self.marker)
 
     def expand(self, text: str, pod_uid: str = POD_UID) -> str:
         """Replace the placeholders in a text."""

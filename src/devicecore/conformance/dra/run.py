@@ -12,8 +12,8 @@ from devicecore.conformance.dra.checks import CHECKS, CORE, ORDER
 from devicecore.conformance.dra.driver import DriverUnderTest
 from devicecore.conformance.dra.environment import Environment
 from devicecore.conformance.dra.settings import DriverTestSettings
-from devicecore.conformance.dra.steps import IMPOSSIBLE, Occurrence, TwoParts, impossible
-from devicecore.conformance.model import Check, Failure, Report, Result
+from devicecore.conformance.dra.steps import IMPOSSIBLE, Occurrence, TwoParts
+from devicecore.conformance.model import Check, Failure, Report, Result, impossible
 from devicecore.conformance.processes import orphans_come_here
 from devicecore.conformance.runner import run_checks
 from devicecore.domain.text import counted, foreign_text

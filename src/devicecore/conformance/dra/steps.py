@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from attrs import field, frozen
 
 from devicecore.conformance.dra.allocator import AllocationError
-from devicecore.conformance.model import Check, Failure, Severity, Skip
+from devicecore.conformance.model import Check, Failure, Severity, Skip, impossible
 from devicecore.testing.api_server import ApiError
 
 if TYPE_CHECKING:
@@ -25,11 +25,6 @@ class DevicesInUse(Skip):
 
 IMPOSSIBLE = (AllocationError, ApiError, OSError)
 """What is raised if a check cannot be made, such as the API server's refusal of an object of the check."""
-
-
-def impossible(error: Exception) -> Skip:
-    """Return what skips a check because of an error of `IMPOSSIBLE`."""
-    return Skip(f"the check could not be made: {error}")
 
 
 Parts = Generator[None, None, str]
