@@ -10,19 +10,11 @@ from devicecore.domain.dra.claims import ClaimCache
 from devicecore.domain.dra.devices import DynamicResource
 from devicecore.domain.dra.errors import DraError, DriverCallError
 from devicecore.domain.dra.health import SECOND, ClaimHealth, ClaimHealthChanged, DraHealth, ReportedHealth
-from devicecore.domain.dra.model import (
-    ClaimKey,
-    ClaimRef,
-    ClaimUid,
-    DraPod,
-    DriverName,
-    PreparedDevice,
-    ResourceClaim,
-)
+from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid, DriverName, PreparedDevice, ResourceClaim
 from devicecore.domain.dra.objects import pod_of, resource_claim_of
 from devicecore.domain.dra.state_file import decode
 from devicecore.domain.errors import DeviceCoreError
-from devicecore.domain.model import PodUid
+from devicecore.domain.model import Pod, PodUid
 from devicecore.dra_manager import DraManager
 from devicecore.ports.dra_driver import DraDriver
 
@@ -243,7 +235,7 @@ class Replay:
         self.manifests[pod_of(step["object"]).uid] = step["object"]
         return {}
 
-    def _pod(self, step: Json) -> DraPod:
+    def _pod(self, step: Json) -> Pod:
         return pod_of(self.manifests[step["pod"]])
 
     # --- pods ---------------------------------------------------------------------------------------------------------
@@ -253,7 +245,7 @@ class Replay:
         return {}
 
     def unprepare(self, step: Json) -> Json:
-        self.manager.unprepare(self._pod(step))
+        self.manager.unprepare(self._pod(step).uid)
         return {}
 
     def all_resources(self, step: Json) -> Json:

@@ -37,16 +37,12 @@ from devicecore.domain.dra.model import (
     ClaimKey,
     ClaimRef,
     ClaimUid,
-    ContainerClaim,
-    DraContainer,
-    DraPod,
     DriverName,
-    PodClaim,
     PreparedDevice,
     ResourceClaim,
 )
 from devicecore.domain.errors import DirectoryError
-from devicecore.domain.model import PodUid
+from devicecore.domain.model import Container, ContainerClaim, Pod, PodClaim, PodUid
 from devicecore.dra_manager import DraManager
 from devicecore.ports.dra_driver import DraDriver
 from devicecore.testing.contracts.dra_drivers import GPU_DRIVER, NIC_DRIVER, AnsweringDriver, DriverEvents
@@ -568,7 +564,7 @@ class TestManager:
         with DraManager(GrpcDriverTransport(registry), claims, FileStore(path)) as manager, served(registry, driver):
             assert manager.might_need_unprepare(pod.uid)
             wait_for(lambda: bool(manager.drivers.connected))
-            manager.unprepare(pod)
+            manager.unprepare(pod.uid)
             assert not manager.might_need_unprepare(pod.uid)
         assert [method for method, _ in driver.asked] == ["NodePrepareResources", "NodeUnprepareResources"]
         assert {entry.name for entry in directory.iterdir()} == {"dra_manager_state", "registry"}
@@ -591,12 +587,12 @@ def wait_for(condition: Callable[[], bool]) -> None:
     raise AssertionError(condition)
 
 
-def prepare(manager: DraManager, claims: MemoryClaims, uid: str) -> DraPod:
+def prepare(manager: DraManager, claims: MemoryClaims, uid: str) -> Pod:
     """Prepare the claim of a new pod; the claim gets a new name each time, and always the same UID."""
     key = ClaimKey("default", f"claim-{uid}")
     allocated = AllocatedDevice(DriverName(GPU_DRIVER), "pool", "gpu-0", "r")
     claims.put(ResourceClaim(key, CLAIM.uid, "", (allocated,), frozenset({uid})))
-    container = DraContainer("main", (ContainerClaim("gpu"),))
-    pod = DraPod(PodUid(uid), uid, "default", (PodClaim("gpu", key.name),), {}, None, (container,))
+    container = Container("main", claims=[ContainerClaim("gpu")])
+    pod = Pod(PodUid(uid), name=uid, claims=(PodClaim("gpu", key.name),), containers=(container,))
     manager.prepare(pod)
     return pod

@@ -10,8 +10,9 @@ import pytest
 
 from devicecore.adapters.manifests import ManifestError, ManifestPods
 from devicecore.adapters.manifests.pods import Manifest, read_manifest
-from devicecore.domain.dra.model import ClaimKey, ContainerClaim, PodClaim
-from devicecore.domain.model import PodUid
+from devicecore.domain.dra.lookup import extended_requests
+from devicecore.domain.dra.model import ClaimKey
+from devicecore.domain.model import ContainerClaim, PodClaim
 
 KEY = ClaimKey("default", "shared")
 
@@ -55,10 +56,9 @@ def source(directory: Path) -> ManifestPods:
 def test_a_pod_and_its_claim_may_share_a_file() -> None:
     manifest = read(claim(), pod("a"))
     (known,) = manifest.pods
-    dra_pod = manifest.dra_pods[known.uid]
-    assert (dra_pod.name, dra_pod.namespace, dra_pod.uid) == ("a", "default", known.uid)
-    assert dra_pod.claims == (PodClaim("mine", "shared"),)
-    assert dra_pod.container("main").claims == (ContainerClaim("mine", "gpu"),)
+    assert (known.name, known.namespace) == ("a", "default")
+    assert known.claims == (PodClaim("mine", "shared"),)
+    assert known.container("main").claims == (ContainerClaim("mine", "gpu"),)
     assert [one.claim.key for one in manifest.claims] == [KEY]
 
 
@@ -94,9 +94,9 @@ def test_the_uid_of_a_claim_without_one_changes_only_with_its_allocation() -> No
 
 def test_a_template_is_resolved_by_the_status_of_the_pod() -> None:
     plain = pod("a", "u-a", resourceClaimTemplateName="gpus")
-    assert read(plain).dra_pods[PodUid("u-a")].generated == {}
+    assert read(plain).pods[0].generated_claims == {}
     named = {**plain, "status": {"resourceClaimStatuses": [{"name": "mine", "resourceClaimName": "a-mine-x"}]}}
-    assert read(named).dra_pods[PodUid("u-a")].generated == {"mine": "a-mine-x"}
+    assert read(named).pods[0].generated_claims == {"mine": "a-mine-x"}
 
 
 def test_extended_resources_of_a_claim_are_not_those_of_a_plugin() -> None:
@@ -114,12 +114,11 @@ def test_extended_resources_of_a_claim_are_not_those_of_a_plugin() -> None:
             }
         },
     }
-    manifest = read(extended)
-    assert manifest.pods[0].claimed == {("main", "example.com/gpu")}
-    dra_pod = manifest.dra_pods[PodUid("u-a")]
-    assert dra_pod.extended is not None
-    assert dra_pod.extended.claim == "shared"
-    assert dra_pod.container("main").requests == {"example.com/gpu": 1}
+    (known,) = read(extended).pods
+    assert known.claimed == {("main", "example.com/gpu")}
+    assert known.extended_claim is not None
+    assert known.extended_claim.claim == "shared"
+    assert extended_requests(known, known.container("main")) == ("container-0-request-0",)
 
 
 def test_a_pod_whose_claims_change_is_replaced(tmp_path: Path) -> None:

@@ -18,20 +18,14 @@ from devicecore.domain.dra.model import (
     ClaimKey,
     ClaimRef,
     ClaimUid,
-    ContainerClaim,
-    DraContainer,
-    DraPod,
     DriverName,
-    ExtendedClaim,
-    PodClaim,
     PreparedDevice,
-    RequestMapping,
     ResourceClaim,
 )
 from devicecore.domain.dra.objects import pod_of, resource_claim_of
 from devicecore.domain.dra.preparing import AskDriver, advance, enter, give_up, store_answer
 from devicecore.domain.dra.releasing import Releases, leave, mark_uncertain, next_to_release, remove
-from devicecore.domain.model import PodUid
+from devicecore.domain.model import Container, ContainerClaim, ExtendedClaim, Pod, PodClaim, PodUid, RequestMapping
 
 A, B = DriverName("a.example.com"), DriverName("b.example.com")
 PODS = [PodUid(name) for name in "pqr"]
@@ -155,8 +149,8 @@ def test_an_answer_without_error_has_exactly_the_claims_that_were_asked(
 
 @given(caches(), st.lists(st.sampled_from(["", "r", "s"]), max_size=3))
 def test_a_container_gets_the_devices_that_serve_its_requests(cache: ClaimCache, requests: Sequence[str]) -> None:
-    pod = DraPod(PODS[0], claims=(PodClaim("one", "one"),))
-    container = DraContainer("main", tuple(ContainerClaim("one", request) for request in requests))
+    pod = Pod(PODS[0], claims=(PodClaim("one", "one"),))
+    container = Container("main", claims=[ContainerClaim("one", request) for request in requests])
     claim = cache.claims.get(KEYS[0])
     if claim is not None:
         found = container_devices(cache, pod, container)
@@ -173,8 +167,8 @@ def test_the_extended_claim_serves_what_a_container_asks_for() -> None:
         RequestMapping("other", "example.com/gpu", "r4"),
     )
     requests = {"example.com/gpu": 1, "deviceclass.resource.kubernetes.io/nic": 1, "example.com/none": 0, "cpu": 2}
-    pod = DraPod(PODS[0], extended=ExtendedClaim("extended", mappings))
-    found = wanted_requests(pod, DraContainer("main", requests=requests))
+    pod = Pod(PODS[0], extended_claim=ExtendedClaim("extended", mappings))
+    found = wanted_requests(pod, Container("main", requests=requests))
     assert found == {ClaimKey("default", "extended"): ("r0", "r1")}
 
 

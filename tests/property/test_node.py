@@ -22,12 +22,14 @@ from devicecore.domain.model import (
     ContainerKey,
     Device,
     DeviceId,
+    ExtendedClaim,
     NumaNode,
     PluginId,
     PluginOptions,
     Pod,
     PodUid,
     Receipt,
+    RequestMapping,
     ResourceName,
 )
 from devicecore.domain.node_state import NodeState
@@ -216,8 +218,8 @@ def test_a_mere_request_to_register_changes_nothing(name: str) -> None:
 def test_an_extended_resource_is_either_handled_or_named_as_not(node: NodeState, pod: Pod, claimed: bool) -> None:
     """Each requested resource is reported, unless it is native to Kubernetes, zero, or claimed."""
     if claimed:
-        claims = frozenset((container.name, GPU) for container in pod.in_start_order)
-        pod = Pod(pod.uid, containers=pod.containers, init_containers=pod.init_containers, claimed=claims)
+        mappings = [RequestMapping(container.name, GPU) for container in pod.in_start_order]
+        pod = evolve(pod, extended_claim=ExtendedClaim("extended", mappings))
     handled = {(one.name, name) for one in pod.in_start_order for name, _ in node.requests(pod, one)}
     unhandled = set(node.unhandled(pod))
     assert not handled & unhandled

@@ -10,17 +10,17 @@ import pytest
 
 from devicecore.adapters.memory import MemoryPods
 from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverTransport
-from devicecore.domain.dra.model import ClaimKey, ClaimUid, DraContainer, DraPod, PodClaim, ResourceClaim
+from devicecore.domain.dra.model import ClaimKey, ClaimUid, ResourceClaim
 from devicecore.domain.errors import ForkedError
-from devicecore.domain.model import PodUid
+from devicecore.domain.model import Container, Pod, PodClaim, PodUid
 from devicecore.dra_manager import DraManager
 from tests.reliability.test_life_cycle import LIMIT, Gate, Store, in_fork, in_thread
 
 KEY = ClaimKey("default", "claim")
 
 
-def pod(name: str) -> DraPod:
-    return DraPod(PodUid(name), name, claims=(PodClaim("mine", KEY.name),), containers=(DraContainer("main"),))
+def pod(name: str) -> Pod:
+    return Pod(PodUid(name), name=name, claims=(PodClaim("mine", KEY.name),), containers=(Container("main"),))
 
 
 def claims() -> MemoryClaims:
@@ -36,7 +36,7 @@ def claims() -> MemoryClaims:
         lambda manager: manager.start(),
         lambda manager: manager.stop(),
         lambda manager: manager.prepare(pod("slow")),
-        lambda manager: manager.unprepare(pod("slow")),
+        lambda manager: manager.unprepare(PodUid("slow")),
         lambda manager: manager.tick(),
         lambda manager: manager.reconcile(),
         lambda manager: manager.wipe_slices(),

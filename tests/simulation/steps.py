@@ -19,11 +19,13 @@ from devicecore.domain.model import (
     Container,
     Device,
     DeviceId,
+    ExtendedClaim,
     Health,
     NumaNode,
     PluginOptions,
     Pod,
     PodUid,
+    RequestMapping,
     ResourceName,
 )
 from devicecore.domain.topology import Policy, Scope, Topology
@@ -485,10 +487,8 @@ class Steps:
         apps = [
             self._container(f"app-{number}", restartable=False) for number in range(self._chance.choice((1, 1, 1, 2)))
         ]
-        claimed = (
-            frozenset({(apps[0].name, str(NIC))}) if self._with_probability(0.05) else frozenset[tuple[str, str]]()
-        )
-        pod = Pod(PodUid(f"pod-{self._pods}"), containers=tuple(apps), init_containers=tuple(init), claimed=claimed)
+        claim = ExtendedClaim("extended", [RequestMapping(apps[0].name, NIC)]) if self._with_probability(0.05) else None
+        pod = Pod(PodUid(f"pod-{self._pods}"), containers=apps, init_containers=init, extended_claim=claim)
         self.world.specs[pod.uid] = pod
         if self._with_probability(0.7):  # a pod in admission need not be active
             self.world.pods.active.add(pod.uid)

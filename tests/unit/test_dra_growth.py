@@ -21,16 +21,12 @@ from devicecore.domain.dra.model import (
     ClaimKey,
     ClaimRef,
     ClaimUid,
-    ContainerClaim,
-    DraContainer,
-    DraPod,
     DriverName,
-    PodClaim,
     PreparedDevice,
     ResourceClaim,
 )
 from devicecore.domain.dra.state_file import ClaimEntry, StateWriter, encode
-from devicecore.domain.model import PodUid
+from devicecore.domain.model import Container, ContainerClaim, Pod, PodClaim, PodUid
 from devicecore.dra_manager import DraManager
 from devicecore.ports.dra_driver import DraDriver
 
@@ -100,8 +96,8 @@ class Counting:
             frozenset({"uid-of-new-pod"}),
         )
         self.claims.put(claim)
-        container = DraContainer("main", (ContainerClaim("new"),))
-        pod = DraPod(PodUid("uid-of-new-pod"), "pod", claims=(PodClaim("new", "new"),), containers=(container,))
+        container = Container("main", claims=[ContainerClaim("new")])
+        pod = Pod(PodUid("uid-of-new-pod"), name="pod", claims=(PodClaim("new", "new"),), containers=(container,))
         self.work.driver_calls = self.work.writes = self.work.entries_rendered = self.work.calls = 0
         if count_call:
             sys.setprofile(self._count_call)
@@ -111,7 +107,7 @@ class Counting:
             sys.setprofile(None)
         counted = Work(self.work.driver_calls, self.work.writes, self.work.entries_rendered, self.work.calls)
         assert self.manager.claim_devices(pod, "main") == ("gpu.example.com/gpu=new",)
-        self.manager.unprepare(pod)
+        self.manager.unprepare(pod.uid)
         return counted
 
     def _count_call(self, _frame: FrameType, event: str, _argument: object) -> None:
@@ -171,7 +167,7 @@ def test_a_second_pod_of_a_prepared_claim_costs_one_write(rendering: list[ClaimI
     counting.claims.put(shared)
     for name, expected in (("a", (1, 2)), ("b", (0, 1)), ("b", (0, 0))):
         counting.work.driver_calls = counting.work.writes = 0
-        counting.manager.prepare(DraPod(PodUid(name), name, claims=(PodClaim("shared", "shared"),)))
+        counting.manager.prepare(Pod(PodUid(name), name=name, claims=(PodClaim("shared", "shared"),)))
         assert (counting.work.driver_calls, counting.work.writes) == expected
     assert len(rendering) > SMALL
 
@@ -180,8 +176,8 @@ def test_a_pod_without_claims_costs_no_write() -> None:
     """A kubelet writes its file for each pod."""
     counting = running(SMALL)
     counting.work.writes = 0
-    counting.manager.prepare(DraPod(PodUid("a"), "a"))
-    counting.manager.unprepare(DraPod(PodUid("a"), "a"))
+    counting.manager.prepare(Pod(PodUid("a")))
+    counting.manager.unprepare(PodUid("a"))
     assert counting.work.writes == 0
 
 

@@ -31,17 +31,13 @@ from devicecore.domain.dra.model import (
     ClaimKey,
     ClaimRef,
     ClaimUid,
-    ContainerClaim,
-    DraContainer,
-    DraPod,
     DriverName,
-    PodClaim,
     PreparedDevice,
     ResourceClaim,
 )
 from devicecore.domain.dra.state_file import ClaimEntry, decode, encode
 from devicecore.domain.errors import CalledFromInsideError, CorruptCheckpointError, StoreError
-from devicecore.domain.model import PodUid
+from devicecore.domain.model import Container, ContainerClaim, Pod, PodClaim, PodUid
 from devicecore.dra_manager import DraManager
 from devicecore.dra_manager.driver_list import DriverList
 from devicecore.dra_manager.health_record import HealthRecord
@@ -153,9 +149,9 @@ class Node:
         return claim
 
 
-def pod(name: str, *claims: str) -> DraPod:
-    container = DraContainer("main", tuple(ContainerClaim(claim) for claim in claims))
-    return DraPod(PodUid(name), name, claims=tuple(PodClaim(claim, claim) for claim in claims), containers=(container,))
+def pod(name: str, *claims: str) -> Pod:
+    container = Container("main", claims=[ContainerClaim(claim) for claim in claims])
+    return Pod(PodUid(name), name=name, claims=[PodClaim(claim, claim) for claim in claims], containers=(container,))
 
 
 @pytest.fixture
@@ -212,7 +208,7 @@ def test_a_claim_that_a_pod_enters_while_it_is_released_stays(node: Node, pool: 
     manager.prepare(pod("a", "shared"))
     driver.is_called.clear()
     driver.gate.clear()
-    release = pool.call(manager.unprepare, pod("a", "shared"))
+    release = pool.call(manager.unprepare, PodUid("a"))
     assert driver.is_called.wait(SECONDS)
     enter = pool.call(manager.prepare, pod("b", "shared"))
     node.store.wait_for(users("shared", "a", "b"))
@@ -232,7 +228,7 @@ def test_a_claim_that_was_prepared_again_is_released_again(node: Node, pool: Poo
     node.claim("late", "x", drivers=[NIC])
     manager.prepare(pod("x", "both", "late"))
     gpu.hold()
-    release = pool.call(manager.unprepare, pod("x", "both", "late"))
+    release = pool.call(manager.unprepare, PodUid("x"))
     assert gpu.is_called.wait(SECONDS)
     nic.hold("unprepare", "late")
     enter = pool.call(manager.prepare, pod("y", "both"))
@@ -240,7 +236,7 @@ def test_a_claim_that_was_prepared_again_is_released_again(node: Node, pool: Poo
     gpu.gate.set()
     done(enter)
     assert nic.is_held.wait(SECONDS)
-    manager.unprepare(pod("y", "both"))
+    manager.unprepare(PodUid("y"))
     nic.gate.set()
     done(release)
     assert gpu.calls[1:] == [("unprepare", ("both",)), ("prepare", ("both",)), ("unprepare", ("both",))]
@@ -260,7 +256,7 @@ def test_a_driver_that_hangs_delays_no_other_pod(node: Node, pool: Pool) -> None
     # The pod that hangs is in the claim `quick` too, and has not asked for it yet.
     done(pool.call(manager.prepare, pod("b", "quick")))
     assert manager.claim_devices(pod("b", "quick"), "main")
-    done(pool.call(manager.unprepare, pod("b", "quick")))
+    done(pool.call(manager.unprepare, PodUid("b")))
     assert not stuck.done()
     hanging.gate.set()
     done(stuck)
@@ -345,8 +341,8 @@ def test_a_restart_asks_again_and_has_each_device_once(node: Node) -> None:
         manager.prepare(pod(user, "shared"))
     assert [method for method, _ in driver.calls] == ["prepare", "prepare"]
     assert manager.claim_devices(pod("b", "shared"), "main") == ("gpu.example.com/dev=uid-of-shared",)
-    manager.unprepare(pod("a", "shared"))
-    manager.unprepare(pod("b", "shared"))
+    manager.unprepare(PodUid("a"))
+    manager.unprepare(PodUid("b"))
     assert [method for method, _ in driver.calls] == ["prepare", "prepare", "unprepare"]
 
 
@@ -399,7 +395,7 @@ def test_starting_and_stopping_twice_is_once(node: Node) -> None:
     manager.stop()
     manager.stop()
     with pytest.raises(UnprepareError, match="unprepare dynamic resources: the DRA manager is not running"):
-        manager.unprepare(pod("a", "claim"))
+        manager.unprepare(PodUid("a"))
     assert manager.reconcile() == {}
     assert manager.wipe_slices() == {}
     manager.tick()
@@ -540,11 +536,11 @@ def test_a_call_goes_to_the_newest_connected_instance(node: Node) -> None:
     for instance in instances:
         instance.disconnect()
     with pytest.raises(UnprepareError, match="Unavailable desc = connection error"):
-        manager.unprepare(pod("a", "claim"))
+        manager.unprepare(PodUid("a"))
     instances[1].remove()
     instances[2].remove()
     instances[0].connect()
-    manager.unprepare(pod("a", "claim"))
+    manager.unprepare(PodUid("a"))
     assert [len(driver.calls) for driver in drivers] == [1, 1, 0]
 
 

@@ -35,7 +35,7 @@ from devicecore.domain.container_options import merge
 from devicecore.domain.errors import DeviceCoreError, EmptyAllocateResponseError, PluginAlreadyConnectedError
 from devicecore.domain.inventory import Inventory
 from devicecore.domain.ledger import Ledger
-from devicecore.domain.model import ContainerKey, PluginId, ResourceName
+from devicecore.domain.model import ContainerKey, ExtendedClaim, PluginId, RequestMapping, ResourceName
 from devicecore.domain.node_state import NodeState
 from devicecore.wire.conversion import write_receipt
 from tests import recorded
@@ -221,7 +221,8 @@ def test_what_dynamic_resource_allocation_serves_is_left_alone(name: str) -> Non
         flow.pods.active.add(PodUid("another pod"))
         if case["feature_gates"]["DRAExtendedResource"]:
             claims = case["pod"]["extended_resource_claim_mappings"]
-            pod = evolve(pod, claimed=frozenset((claim["container"], claim["resource"]) for claim in claims))
+            mappings = [RequestMapping(claim["container"], claim["resource"]) for claim in claims]
+            pod = evolve(pod, extended_claim=ExtendedClaim("extended", mappings))
         verdict = flow.manager.admit(pod)
         outcome = "ok" if isinstance(verdict, Admitted) else {"error": str(verdict)}
         assert outcome == case["allocate"]

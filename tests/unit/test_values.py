@@ -33,7 +33,7 @@ from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.domain import errors
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.errors import ContainerNotFoundError, DeviceCoreError, InvalidLimitError, NoHealthyDevicesError
-from devicecore.domain.model import Receipt
+from devicecore.domain.model import ExtendedClaim, Receipt, RequestMapping
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 
 GPU = resource_name("example.com/gpu")
@@ -85,7 +85,8 @@ def test_containers_become_tuples() -> None:
     pod = Pod(PodUid("p"), containers=containers, init_containers=(Container(name) for name in "ab"))
     containers.clear()
     assert [container.name for container in pod.in_start_order] == ["a", "b", "main"]
-    assert hash(Pod(PodUid("p"), claimed=[("main", GPU)]).claimed)
+    extended = ExtendedClaim("shared", (RequestMapping("main", resource) for resource in (GPU,)))
+    assert Pod(PodUid("p"), extended_claim=extended).claimed == {("main", GPU)}
 
 
 @pytest.mark.parametrize(
@@ -106,8 +107,8 @@ def test_containers_become_tuples() -> None:
         ),
         (lambda: UNTYPED.Pod("p", containers=["c"]), "container: expected Container, got 'c'"),
         (
-            lambda: UNTYPED.Pod("p", claimed=GPU),
-            "claimed: expected several values, such as a tuple, got 'example.com/gpu'",
+            lambda: UNTYPED.Pod("p", claims="gpu"),
+            "claims: expected several values, such as a tuple, got 'gpu'",
         ),
         (lambda: UNTYPED.Pod("p", (UNTYPED.Container("c"),)), "takes 2 positional arguments but 3 were given"),
         (lambda: UNTYPED.DeviceList.of(["gpu-0"]), "devices: expected Device, got 'gpu-0'"),

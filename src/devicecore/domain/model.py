@@ -172,11 +172,25 @@ def _limits(value: Mapping[str, int]) -> dict[str, int]:
 
 
 @frozen
+class ContainerClaim:
+    """An element of a container's `resources.claims`; an empty `request` is the claim as a whole."""
+
+    name: str
+    request: str = ""
+
+
+def _container_claims(value: Iterable[ContainerClaim]) -> tuple[ContainerClaim, ...]:
+    return tuple([_checked(claim, ContainerClaim, "claim") for claim in _items(value, "claims")])
+
+
+@frozen
 class Container:
-    """What the device manager uses of a container's spec.
+    """What the managers use of a container's spec.
 
     `limits` maps resource names to whole counts. It is copied; native resources such as `cpu` may be in it, and are
-    ignored. `restartable` is an init container's `restartPolicy: Always`, which makes it a sidecar.
+    ignored. `restartable` is an init container's `restartPolicy: Always`, which makes it a sidecar. `claims` are the
+    entries of the pod's `claims` that the container uses. `requests` has the requests that differ from the limits: a
+    claim can serve an extended resource that a container requests.
 
     Raises:
         InvalidLimitError: a limit is not a whole number, or below 0.
@@ -186,22 +200,55 @@ class Container:
     name: str = field(validator=lambda _, __, value: _checked(value, str, "container name"))
     limits: Mapping[str, int] = field(factory=dict, converter=_limits)
     restartable: bool = False
+    claims: tuple[ContainerClaim, ...] = field(default=(), converter=_container_claims, kw_only=True)
+    requests: Mapping[str, int] = field(factory=dict, converter=_limits, kw_only=True)
+
+
+@frozen
+class PodClaim:
+    """An entry of a pod's `spec.resourceClaims`. One of `claim` and `template` is set, if the pod is valid."""
+
+    name: str
+    claim: str | None = None
+    template: str | None = None
+
+
+@frozen
+class RequestMapping:
+    """Which request of the extended claim serves which resource of which container."""
+
+    container: str
+    resource: str
+    request: str = ""
+
+
+def _mappings(value: Iterable[RequestMapping]) -> tuple[RequestMapping, ...]:
+    return tuple([_checked(mapping, RequestMapping, "mapping") for mapping in _items(value, "mappings")])
+
+
+@frozen
+class ExtendedClaim:
+    """The claim behind a pod's extended resources (API: `status.extendedResourceClaimStatus`)."""
+
+    claim: str
+    mappings: tuple[RequestMapping, ...] = field(default=(), converter=_mappings)
 
 
 def _containers(value: Iterable[Container]) -> tuple[Container, ...]:
     return tuple([_checked(container, Container, "container") for container in _items(value, "containers")])
 
 
-def _claimed(value: Iterable[tuple[str, str]]) -> frozenset[tuple[str, str]]:
-    return frozenset(_items(value, "claimed"))
+def _pod_claims(value: Iterable[PodClaim]) -> tuple[PodClaim, ...]:
+    return tuple([_checked(claim, PodClaim, "claim") for claim in _items(value, "claims")])
 
 
 @frozen
 class Pod:
-    """What the device manager uses of a pod.
+    """What the managers use of a pod.
 
-    `claimed` names (container, resource) pairs that dynamic resource allocation serves instead of a device plugin
-    (kubelet: `extendedResourceClaimStatus.requestMappings`).
+    `generated_claims` maps names of `claims` to the ResourceClaims that were made for them (API:
+    `status.resourceClaimStatuses`); None means that the entry needs no claim. `claimed` has the (container, resource)
+    pairs that `extended_claim` serves instead of a device plugin.
 
     Raises:
         TypeError: a value has another type.
@@ -212,7 +259,20 @@ class Pod:
     namespace: str = field(default="default", kw_only=True)
     containers: tuple[Container, ...] = field(default=(), converter=_containers, kw_only=True)
     init_containers: tuple[Container, ...] = field(default=(), converter=_containers, kw_only=True)
-    claimed: frozenset[tuple[str, str]] = field(default=frozenset(), converter=_claimed, kw_only=True)
+    claims: tuple[PodClaim, ...] = field(default=(), converter=_pod_claims, kw_only=True)
+    generated_claims: Mapping[str, str | None] = field(factory=dict, kw_only=True)
+    extended_claim: ExtendedClaim | None = field(default=None, kw_only=True)
+    claimed: frozenset[tuple[str, str]] = field(init=False, eq=False, repr=False)  # once: each admission asks for it
+
+    @claimed.default
+    def _claimed(self) -> frozenset[tuple[str, str]]:
+        mappings = self.extended_claim.mappings if self.extended_claim else ()
+        return frozenset([(mapping.container, mapping.resource) for mapping in mappings])
+
+    @property
+    def has_claims(self) -> bool:
+        """Whether dynamic resource allocation has anything to prepare for the pod."""
+        return bool(self.claims) or self.extended_claim is not None
 
     @property
     def in_start_order(self) -> tuple[Container, ...]:

@@ -16,10 +16,9 @@ from devicecore.domain.dra.devices import DynamicResource
 from devicecore.domain.dra.drivers import DriverEvent, DriverRegistry, HealthReported, has_stopped_reporting
 from devicecore.domain.dra.errors import PrepareError, SliceError, UnprepareError
 from devicecore.domain.dra.health import ClaimHealth, ClaimHealthChanged, HealthCache
-from devicecore.domain.dra.lookup import claim_keys
-from devicecore.domain.dra.model import DraPod, DriverName
+from devicecore.domain.dra.model import DriverName
 from devicecore.domain.errors import DeviceCoreError
-from devicecore.domain.model import PodUid
+from devicecore.domain.model import Pod, PodUid
 from devicecore.dra_manager.clock import steady_time_ns
 from devicecore.dra_manager.driver_list import DriverList
 from devicecore.dra_manager.health_record import HealthRecord
@@ -173,7 +172,7 @@ class DraManager(Runs):
 
     # --- pods ---------------------------------------------------------------------------------------------------------
 
-    def prepare(self, pod: DraPod) -> PreparedPod:
+    def prepare(self, pod: Pod) -> PreparedPod:
         """Prepare the claims of a pod, before its first container starts (kubelet: `PrepareResources`).
 
         A claim that is prepared for another pod is not prepared again. On return everything is saved.
@@ -190,10 +189,10 @@ class DraManager(Runs):
             except DeviceCoreError as error:
                 raise PrepareError(error) from error
 
-    def unprepare(self, pod: DraPod) -> None:
-        """Release the claims of a pod, after its last container has ended (kubelet: `UnprepareResources`).
+    def unprepare(self, pod: PodUid) -> None:
+        """Release the claims that a pod uses, after its last container has ended (kubelet: `UnprepareResources`).
 
-        Drivers are called for the claims that no other pod uses.
+        Drivers are called for the claims that no other pod uses. A pod that uses no claim is no error.
 
         Raises:
             UnprepareError: a claim is not released, and the pod still uses it. Trying again is safe.
@@ -202,12 +201,12 @@ class DraManager(Runs):
         self._check_process()
         with self._measured("UnprepareResources"):
             try:
-                with self._turns.of([pod.uid], "unprepare"):
-                    self._release.release(pod.uid, claim_keys(pod))
+                with self._turns.of([pod], "unprepare"):
+                    self._release.release(pod, self.claims.of_pod(pod))
             except DeviceCoreError as error:
                 raise UnprepareError(error) from error
 
-    def claim_devices(self, pod: DraPod, container: str) -> tuple[str, ...]:
+    def claim_devices(self, pod: Pod, container: str) -> tuple[str, ...]:
         """The CDI names for a container, to be read before each start (kubelet: `GetResources`). This calls no driver.
 
         Raises:
@@ -217,7 +216,7 @@ class DraManager(Runs):
         """
         return devices.cdi_ids(self.claims, pod, pod.container(container))
 
-    def dynamic_resources(self, pod: DraPod, container: str) -> tuple[DynamicResource, ...]:
+    def dynamic_resources(self, pod: Pod, container: str) -> tuple[DynamicResource, ...]:
         """The claims of a container as the pod-resources API shows them (kubelet: `GetContainerClaimInfos`).
 
         Raises:
@@ -227,7 +226,7 @@ class DraManager(Runs):
         """
         return devices.dynamic_resources(self.claims, pod, pod.container(container))
 
-    def allocated_resources_status(self, pod: DraPod) -> dict[str, tuple[ClaimHealth, ...]]:
+    def allocated_resources_status(self, pod: Pod) -> dict[str, tuple[ClaimHealth, ...]]:
         """The health of claimed devices by container (kubelet: `UpdateAllocatedResourcesStatus`)."""
         return health.allocated_resources_status(self.claims, self.health, pod, self._health.now)
 

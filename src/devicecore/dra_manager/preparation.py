@@ -18,8 +18,8 @@ from devicecore.domain.dra.errors import (
     DraStoppedError,
     FetchClaimError,
 )
-from devicecore.domain.dra.lookup import claim_name, pod_claims
-from devicecore.domain.dra.model import ClaimKey, DraPod, ResourceClaim
+from devicecore.domain.dra.lookup import claim_key, claim_name, pod_claims
+from devicecore.domain.dra.model import ClaimKey, ResourceClaim
 from devicecore.domain.dra.preparing import (
     AskDriver,
     advance,
@@ -29,6 +29,7 @@ from devicecore.domain.dra.preparing import (
     give_up,
     store_answer,
 )
+from devicecore.domain.model import Pod
 from devicecore.domain.text import foreign_text
 from devicecore.dra_manager.driver_list import DriverList
 from devicecore.dra_manager.run import DraRun
@@ -71,7 +72,7 @@ class Preparation:
         self._source = source
         self._fail_on_warnings = fail_on_warnings
 
-    def prepare(self, pod: DraPod) -> PreparedPod:
+    def prepare(self, pod: Pod) -> PreparedPod:
         """Prepare all claims of a pod, each once. The caller has the pod's turn.
 
         Raises:
@@ -93,14 +94,14 @@ class Preparation:
             raise
         return PreparedPod(keys, tuple(warnings))
 
-    def _checked(self, pod: DraPod) -> dict[ClaimKey, ResourceClaim]:
+    def _checked(self, pod: Pod) -> dict[ClaimKey, ResourceClaim]:
         """The claims of a pod as the API server has them now, checked, in the pod's order."""
         claims: dict[ClaimKey, ResourceClaim] = {}
         for entry in pod_claims(pod):
             name = claim_name(pod, entry)
             if name is None:
                 continue
-            key = pod.key(name)
+            key = claim_key(pod, name)
             if key not in claims:
                 claims[key] = self._fetch(key)
             check_claim(pod, entry, claims[key], self._drivers.registry)

@@ -25,19 +25,10 @@ from devicecore.domain.dra import state_file
 from devicecore.domain.dra.claims import ClaimInfo
 from devicecore.domain.dra.drivers import SERVICES, DriverEvent, InstanceId
 from devicecore.domain.dra.health import SECOND, DraHealth
-from devicecore.domain.dra.model import (
-    ClaimKey,
-    ContainerClaim,
-    DraContainer,
-    DraPod,
-    DriverName,
-    PodClaim,
-    PreparedDevice,
-    ResourceClaim,
-)
+from devicecore.domain.dra.model import ClaimKey, DriverName, PreparedDevice, ResourceClaim
 from devicecore.domain.dra.slices import DevicePool, PublishedDevice, changes
 from devicecore.domain.errors import DeviceCoreError
-from devicecore.domain.model import PodUid
+from devicecore.domain.model import Container, ContainerClaim, Pod, PodClaim, PodUid
 from devicecore.domain.text import counted, foreign_text
 from devicecore.dra_manager import DraManager
 from devicecore.dra_manager.clock import steady_time_ns
@@ -83,7 +74,7 @@ class UnresolvedCdiNameError(DeviceCoreError):
 class ClaimPod:
     """A pod whose claims are prepared. Methods that are given no container name use the first container."""
 
-    def __init__(self, kubelet: "BaseDraKubelet", pod: DraPod, claims: tuple[ClaimKey, ...]) -> None:
+    def __init__(self, kubelet: "BaseDraKubelet", pod: Pod, claims: tuple[ClaimKey, ...]) -> None:
         self.pod = pod
         self._kubelet = kubelet
         self._claims = claims
@@ -112,7 +103,7 @@ class ClaimPod:
         Raises:
             UnprepareError: a driver has not released a claim.
         """
-        self._kubelet.manager.unprepare(self.pod)
+        self._kubelet.manager.unprepare(self.pod.uid)
         self.forget()
 
     def forget(self) -> None:
@@ -270,8 +261,8 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         """A pod that uses these claims, which are reserved for it. Nothing is prepared yet."""
         name = f"pod-{next(self._numbers)}"
         entries = tuple(PodClaim(claim.key.name, claim.key.name) for claim in claims)
-        container = DraContainer("main", tuple(ContainerClaim(entry.name) for entry in entries))
-        pod = DraPod(PodUid(f"uid-of-{name}"), name, "default", entries, containers=(container,))
+        container = Container("main", claims=[ContainerClaim(entry.name) for entry in entries])
+        pod = Pod(PodUid(f"uid-of-{name}"), name=name, claims=entries, containers=(container,))
         self.pods.active.add(pod.uid)
         for claim in claims:
             dra_objects.reserve(self.api_server, claim.key, name, pod.uid)

@@ -16,11 +16,12 @@ from devicecore.domain.dra.claims import ClaimCache, ClaimInfo, ClaimPhase
 from devicecore.domain.dra.drivers import DriverEvent, DriverRegistry, HealthEnded, InstanceId, Wipe
 from devicecore.domain.dra.errors import DriverNotRegisteredError
 from devicecore.domain.dra.health import DEFAULT_LIMIT, DeviceHealth
-from devicecore.domain.dra.model import ClaimKey, DraPod, DriverName, PreparedDevice, ResourceClaim
+from devicecore.domain.dra.lookup import claim_key
+from devicecore.domain.dra.model import ClaimKey, DriverName, PreparedDevice, ResourceClaim
 from devicecore.domain.dra.preparing import AskDriver, Changed
 from devicecore.domain.dra.releasing import Leaving, Uncertain
 from devicecore.domain.errors import DeviceCoreError, StoreError
-from devicecore.domain.model import PodUid
+from devicecore.domain.model import Pod, PodUid
 from devicecore.dra_manager import preparation, release
 from devicecore.dra_manager.driver_list import DriverList
 from devicecore.dra_manager.health_record import HealthRecord
@@ -109,10 +110,10 @@ def what_cannot_be_saved_is_kept_in_memory(patch: Patch) -> None:
 def pods_are_entered_before_all_claims_are_checked(patch: Patch) -> None:
     checked = Preparation._checked  # noqa: SLF001 - what is taken out is inside
 
-    def entering(self: Preparation, pod: DraPod) -> Anything:
+    def entering(self: Preparation, pod: Pod) -> Anything:
         saved, source = self._claims, self._source
         for entry in pod.claims:
-            claim = source.get(pod.key(entry.name))
+            claim = source.get(claim_key(pod, entry.name))
             saved.save(saved.run(), "cache", lambda cache, claim=claim: preparing.enter(cache, pod.uid, [claim]))  # type: ignore[misc]  # mypy does not see the default
         return checked(self, pod)
 
@@ -247,6 +248,7 @@ def any_pod_releases_a_claim_that_one_pod_uses(patch: Patch) -> None:
         return evolve(found, last=tuple(dict.fromkeys((*found.last, *alone))))
 
     patch.setattr(release, "leave", leaving)
+    patch.setattr(ClaimCache, "of_pod", lambda cache, _pod: tuple(cache.claims))
 
 
 @breaks("M1 prepared and then without devices", "one pod")

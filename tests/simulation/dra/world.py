@@ -31,17 +31,13 @@ from devicecore.domain.dra.model import (
     ClaimKey,
     ClaimRef,
     ClaimUid,
-    ContainerClaim,
-    DraContainer,
-    DraPod,
     DriverName,
-    PodClaim,
     PreparedDevice,
     ResourceClaim,
 )
 from devicecore.domain.dra.state_file import decode
 from devicecore.domain.errors import DeviceCoreError, StoreError
-from devicecore.domain.model import PodUid
+from devicecore.domain.model import Container, ContainerClaim, Pod, PodClaim, PodUid
 from devicecore.dra_manager import DraManager
 from devicecore.dra_manager.turns import ClaimTurns
 from devicecore.ports.dra_driver import DraDriver
@@ -230,11 +226,11 @@ class Driver(DraDriver):
         return answer
 
 
-def pod_of(name: str) -> DraPod:
+def pod_of(name: str) -> Pod:
     """A pod whose one container names all its claims."""
     claims = tuple(PodClaim(claim, claim) for claim in PODS[name])
-    container = DraContainer("main", tuple(ContainerClaim(claim) for claim in PODS[name]))
-    return DraPod(PodUid(name), name, "default", claims, containers=(container,))
+    container = Container("main", claims=[ContainerClaim(claim) for claim in PODS[name]])
+    return Pod(PodUid(name), name=name, claims=claims, containers=(container,))
 
 
 class World:
@@ -372,7 +368,7 @@ class World:
         self.using.pop(name, None)
         self.ending.add(name)
         with self._one_sample("UnprepareResources"):
-            self.manager.unprepare(pod_of(name))
+            self.manager.unprepare(PodUid(name))
         self.ending.discard(name)
         self.pods.active.discard(PodUid(name))
         if self.manager.might_need_unprepare(PodUid(name)):

@@ -16,9 +16,9 @@ from attrs import evolve, frozen
 
 from devicecore.domain.dra.errors import DraError, InvalidObjectError
 from devicecore.domain.dra.lookup import claim_keys
-from devicecore.domain.dra.model import ClaimKey, DraPod, ResourceClaim
+from devicecore.domain.dra.model import ClaimKey, ResourceClaim
 from devicecore.domain.dra.objects import pod_of, resource_claim_of
-from devicecore.domain.model import PodUid
+from devicecore.domain.model import Pod, PodUid
 from devicecore.system.documents import Value
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ def default_uid(document: Value, name: str, namespace: str) -> str:
     return hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
-def read_dra_pod(document: Value, uid: PodUid) -> DraPod:
+def read_dra_pod(document: Value, uid: PodUid) -> Pod:
     """Return what the DRA manager uses of a pod that names claims.
 
     Raises:
@@ -74,7 +74,7 @@ def read_dra_pod(document: Value, uid: PodUid) -> DraPod:
     return pod
 
 
-def claims_in_force(claims: Iterable[ManifestClaim], pods: Iterable[DraPod]) -> dict[ClaimKey, ResourceClaim]:
+def claims_in_force(claims: Iterable[ManifestClaim], pods: Iterable[Pod]) -> dict[ClaimKey, ResourceClaim]:
     """Return the claims by key; one without reservations is reserved for the pods that name it."""
     users: dict[ClaimKey, set[str]] = {}
     for pod in pods:

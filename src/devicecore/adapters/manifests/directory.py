@@ -23,7 +23,7 @@ from devicecore.domain.model import ContainerKey, Pod, PodUid
 from devicecore.ports.pods import PodSource
 
 if TYPE_CHECKING:
-    from devicecore.domain.dra.model import ClaimKey, DraPod, ResourceClaim
+    from devicecore.domain.dra.model import ClaimKey, ResourceClaim
 
 MAX_BYTES_AT_ONCE = 128 * 1024
 """Bytes of manifests that one poll reads, at most about 0.2 s of work, and one manifest more."""
@@ -38,8 +38,7 @@ class Changes:
     """How the manifests have changed since the last poll.
 
     Attributes:
-        added: pods to admit, after `removed` are released. A pod that changed and kept its UID is in both, also if only
-            what it says of its claims has changed.
+        added: pods to admit, after `removed` are released. A pod that changed and kept its UID is in both.
         removed: pods to release.
         problems: the problems that are new.
         mended: the files that had a problem and have none now.
@@ -79,7 +78,6 @@ class ManifestPods(PodSource):
         self._pods: tuple[Pod, ...] = ()
         self._uids: frozenset[PodUid] = frozenset()
         self._last_read = ""  # in turn; see _choose
-        self._dra_pods: Mapping[PodUid, DraPod] = {}
         self._claims: Mapping[ClaimKey, ResourceClaim] = {}
         self._retry_accept = True
         self._is_kept = True  # whether the state file has what is in force
@@ -89,11 +87,6 @@ class ManifestPods(PodSource):
     def pods(self) -> tuple[Pod, ...]:
         """The pods as of the last `poll`, by file and in the file's order."""
         return self._pods
-
-    @property
-    def dra_pods(self) -> "Mapping[PodUid, DraPod]":
-        """What the DRA manager uses of the pods that name claims, as of the last `poll`. Any thread may ask."""
-        return self._dra_pods
 
     @property
     def claims(self) -> "Mapping[ClaimKey, ResourceClaim]":
@@ -143,15 +136,15 @@ class ManifestPods(PodSource):
             self._keep()
         if not changed:
             return Changes(is_complete=self._is_complete)
-        before, dra_before = self._pods, self._dra_pods
+        before = self._pods
         self._take_in_force()
         problems = self._problems
         of_files = (file.problem for file in self._files.values())
         self._problems = tuple(problem for problem in (self._directory_problem, *of_files) if problem)
         known, wrong = set(map(id, problems)), {problem.file for problem in self._problems}
         return Changes(
-            added=_without(self._pods, self._dra_pods, before, dra_before),
-            removed=_without(before, dra_before, self._pods, self._dra_pods),
+            added=_without(self._pods, before),
+            removed=_without(before, self._pods),
             problems=tuple(problem for problem in self._problems if id(problem) not in known),
             mended=tuple(problem.file for problem in problems if problem.file not in wrong),
             is_complete=self._is_complete,
@@ -168,12 +161,11 @@ class ManifestPods(PodSource):
         if pods != self._pods:
             self._pods = pods
             self._uids = frozenset(pod.uid for pod in pods)  # once: every admission asks for them
-        self._dra_pods = {uid: pod for manifest in manifests for uid, pod in manifest.dra_pods.items()}
         claims = [claim for manifest in manifests for claim in manifest.claims]
         if claims:
             from devicecore.adapters.manifests.claims import claims_in_force  # noqa: PLC0415  # only claims load it
 
-            self._claims = claims_in_force(claims, self._dra_pods.values())
+            self._claims = claims_in_force(claims, self._pods)
         else:
             self._claims = {}
 
@@ -238,15 +230,10 @@ class ManifestPods(PodSource):
         return chosen
 
 
-def _without(
-    pods: Iterable[Pod],
-    dra_pods: "Mapping[PodUid, DraPod]",
-    others: Iterable[Pod],
-    dra_others: "Mapping[PodUid, DraPod]",
-) -> tuple[Pod, ...]:
+def _without(pods: Iterable[Pod], others: Iterable[Pod]) -> tuple[Pod, ...]:
     """The pods that are not among others; of these no two have the same UID."""
     known = {pod.uid: pod for pod in others}
-    return tuple(pod for pod in pods if known.get(pod.uid) != pod or dra_pods.get(pod.uid) != dra_others.get(pod.uid))
+    return tuple(pod for pod in pods if known.get(pod.uid) != pod)
 
 
 def _entries(directory: Path) -> list[tuple[str, os.DirEntry[str]]]:

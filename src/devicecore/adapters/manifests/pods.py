@@ -9,10 +9,10 @@ or a pod with claims.
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from attrs import evolve, field, frozen
+from attrs import frozen
 
 from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.model import Container, Pod, PodUid, is_container_resource, is_extended_resource
@@ -21,7 +21,6 @@ from devicecore.system.documents import DocumentError, Value, described, read_do
 
 if TYPE_CHECKING:
     from devicecore.adapters.manifests.claims import ManifestClaim
-    from devicecore.domain.dra.model import DraPod
 
 # As Kubernetes validates them. Names reach logs and terminals, so nothing else may be in them.
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
@@ -43,15 +42,11 @@ class ManifestError(DocumentError):
 
 @frozen
 class Manifest:
-    """A text and what is in it.
-
-    `dra_pods` has what the DRA manager uses of the pods that name claims, by UID.
-    """
+    """A text and what is in it."""
 
     text: str
     pods: tuple[Pod, ...] = ()
     claims: "tuple[ManifestClaim, ...]" = ()
-    dra_pods: "Mapping[PodUid, DraPod]" = field(factory=dict)
 
     def unique_names(self) -> Iterator[str]:
         """The names that no two objects may share."""
@@ -75,7 +70,6 @@ def read_manifest(text: str, file: str) -> Manifest:
     """
     pods: list[Pod] = []
     claims: list[ManifestClaim] = []
-    dra_pods: dict[PodUid, DraPod] = {}
     for document in read_documents(text, file, error=ManifestError):
         for kind, item in _objects_in(document):
             if len(pods) + len(claims) == MAX_OBJECTS:
@@ -84,13 +78,10 @@ def read_manifest(text: str, file: str) -> Manifest:
             if kind == _CLAIM:
                 claims.append(_claim(item))
                 continue
-            pod, dra_pod = _pod(item)
-            pods.append(pod)
-            if dra_pod is not None:
-                dra_pods[pod.uid] = dra_pod
+            pods.append(_pod(item))
     if not pods and not claims:
         raise ManifestError(file, None, "", "expected a pod or a ResourceClaim, got nothing")
-    manifest = Manifest(text, tuple(pods), tuple(claims), dra_pods)
+    manifest = Manifest(text, tuple(pods), tuple(claims))
     seen: set[str] = set()
     for name in manifest.unique_names():
         if name in seen:
@@ -128,8 +119,8 @@ def _objects_in(document: Value, *, default: tuple[str, str] | None = None) -> I
     yield found, document
 
 
-def _pod(document: Value) -> "tuple[Pod, DraPod | None]":
-    """The pod of a document, and what the DRA manager uses of it if it names claims."""
+def _pod(document: Value) -> Pod:
+    """The pod of a document."""
     spec = document["spec"]
     name, namespace = _names(document)
     count = len(spec["initContainers"].sequence()) + len(spec["containers"].sequence())
@@ -146,12 +137,10 @@ def _pod(document: Value) -> "tuple[Pod, DraPod | None]":
     uid = PodUid(_checked_uid(document, default=_uid(document)))
     pod = Pod(uid, name=name, namespace=namespace, containers=containers, init_containers=init_containers)
     if not _names_claims(document):
-        return pod, None
+        return pod
     from devicecore.adapters.manifests.claims import read_dra_pod  # noqa: PLC0415  # only claims load it
 
-    dra_pod = read_dra_pod(document, uid)
-    mappings = dra_pod.extended.mappings if dra_pod.extended else ()
-    return evolve(pod, claimed=[(one.container, one.resource) for one in mappings]), dra_pod
+    return read_dra_pod(document, uid)
 
 
 def _names_claims(document: Value) -> bool:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from devicecore.adapters.node_sources.large_documents import parse_document, read_document_file
 from devicecore.domain.errors import InvalidQuantityError
-from devicecore.domain.model import Container, Pod, PodUid, is_extended_resource
+from devicecore.domain.model import Container, ExtendedClaim, Pod, PodUid, RequestMapping, is_extended_resource
 from devicecore.domain.quantity import whole_quantity
 from devicecore.node_report import NodeSeen, PodSeen, Reading
 from devicecore.system.documents import Data, DocumentError, Value, described
@@ -97,7 +97,7 @@ def _pod(item: Value) -> PodSeen:
         namespace=metadata["namespace"].text("default"),
         containers=[_container(one) for one in spec["containers"].sequence()],
         init_containers=[_container(one) for one in spec["initContainers"].sequence()],
-        claimed=_claimed(status["extendedResourceClaimStatus"]["requestMappings"]),
+        extended_claim=_extended_claim(status["extendedResourceClaimStatus"]),
     )
     others = tuple(dict.fromkeys(uid for uid in known if isinstance(uid, str) and uid and uid != pod.uid))
     return PodSeen(pod, status["phase"].text(""), others)
@@ -108,8 +108,16 @@ def _container(value: Value) -> Container:
     return Container(value["name"].text(), limits, value["restartPolicy"].text("") == "Always")
 
 
-def _claimed(mappings: Value) -> Iterator[tuple[str, str]]:
-    return ((one["containerName"].text(""), one["resourceName"].text("")) for one in mappings.sequence())
+def _extended_claim(status: Value) -> ExtendedClaim | None:
+    if status.data is None:
+        return None
+    return ExtendedClaim(
+        status["resourceClaimName"].text(""),
+        [
+            RequestMapping(one["containerName"].text(""), one["resourceName"].text(""))
+            for one in status["requestMappings"].sequence()
+        ],
+    )
 
 
 def _counts(section: Value) -> Iterator[tuple[str, int]]:

@@ -224,7 +224,7 @@ def a_claim_is_prepared(step: StepRun) -> None:
     """A pod with a ResourceClaim comes: a scheduler has allocated dev-3 to it."""
     first, _ = step.cluster.nodes
     (first.manifests / "test-claim.yaml").write_text(TEST_CLAIM)
-    (pod,) = read_manifest(TEST_CLAIM, "test-claim.yaml").dra_pods.values()
+    (pod,) = read_manifest(TEST_CLAIM, "test-claim.yaml").pods
     step.show(TEST_CLAIM.partition("---")[0])
     first.claims.prepare(pod)
     names = first.claims.claim_devices(pod, "main")
@@ -240,12 +240,12 @@ def a_claim_is_prepared(step: StepRun) -> None:
 def the_claim_outlives_a_restart(step: StepRun) -> None:
     """The kubelet of the first node restarts, and then the pod ends."""
     first, _ = step.cluster.nodes
-    (pod,) = read_manifest(TEST_CLAIM, "test-claim.yaml").dra_pods.values()
+    (pod,) = read_manifest(TEST_CLAIM, "test-claim.yaml").pods
     before = first.claims.claim_devices(pod, "main")
     first.restart()
     step.check("the container still gets the same CDI device", first.claims.claim_devices(pod, "main"), before)
     step.wait("the driver is found again", lambda: [one.driver for one in first.claims.drivers.connected], [DRIVER])
-    first.claims.unprepare(pod)
+    first.claims.unprepare(pod.uid)
     step.check("the driver has released the claim: its CDI file is gone", cdi_environment(first), [])
 
 

@@ -23,7 +23,6 @@ from devicecore.manager import DeviceManager
 
 if TYPE_CHECKING:
     from devicecore.cli.kubelet.dra_state import PreparationFacts
-    from devicecore.domain.dra.model import DraPod
 
 SILENCE = 10.0
 """Seconds for which a plugin or disk that has not answered is left alone."""
@@ -46,8 +45,6 @@ class PodEntry:
 
     pod: Pod
     lane: Lane
-    claims: "DraPod | None" = None
-    """What the DRA manager uses of the pod, if it names claims."""
     phase: str = PENDING
     reason: str = "it has not been tried yet"
     outcome: Outcome | None = None
@@ -147,7 +144,7 @@ class Attempts:
         if missing and not runs:
             return Outcome(OutcomeKind.REFUSED, f"no plugin has registered {', '.join(missing)}", waits=True)
         outcome = outcome_of(self._manager.admit(pod))
-        if outcome.kind is OutcomeKind.RUNS and entry.claims and not (runs and self._claims.are_entered(entry.claims)):
+        if outcome.kind is OutcomeKind.RUNS and pod.has_claims and not (runs and self._claims.are_entered(pod)):
             return Outcome(OutcomeKind.NEEDS_CLAIMS)
         if outcome.kind is OutcomeKind.RUNS and not runs:
             outcome = self._start(entry)
@@ -157,10 +154,10 @@ class Attempts:
 
     def _prepare(self, entry: PodEntry) -> Outcome | None:
         """Prepare the claims of a pod that is admitted, and start its containers; None if it has gone meanwhile."""
-        if entry.is_gone or entry.claims is None:
+        if entry.is_gone:
             return None
         try:
-            self._claims.prepare(entry.claims)
+            self._claims.prepare(entry.pod)
         except DeviceCoreError as error:
             kind = OutcomeKind.CLAIMS_FAILED if self._claims.is_of_driver(error) else OutcomeKind.CLAIM_UNUSABLE
             return Outcome(kind, str(error), waits=True)
@@ -170,8 +167,8 @@ class Attempts:
         """Ask for the options of each container of a pod, as a kubelet does before it starts them."""
         for container in entry.pod.in_start_order:
             try:
-                if entry.claims:
-                    self._claims.cdi_devices(entry.claims, container.name)
+                if entry.pod.has_claims:
+                    self._claims.cdi_devices(entry.pod, container.name)
                 self._manager.start_container(entry.pod, container.name)
             except DeviceCoreError as error:
                 kind = OutcomeKind.NO_ANSWER if is_unanswered(error) else OutcomeKind.START_FAILED

@@ -109,9 +109,7 @@ class ClaimReleases:
         problem = ""
         try:
             if (manager := self._manager()) is not None:
-                from devicecore.cli.kubelet.dra_state import release
-
-                release(manager, uid)
+                manager.unprepare(uid)
         except DeviceCoreError as error:
             problem = foreign_text(str(error)) or type(error).__name__
         except Exception as error:

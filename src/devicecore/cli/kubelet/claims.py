@@ -25,7 +25,7 @@ from devicecore.domain.text import counted, foreign_text
 
 if TYPE_CHECKING:
     from devicecore.cli.kubelet.dra_state import PreparationFacts
-    from devicecore.domain.dra.model import ClaimKey, DraPod, ResourceClaim
+    from devicecore.domain.dra.model import ClaimKey, ResourceClaim
     from devicecore.dra_manager import DraManager
     from devicecore.wire import podresources
 
@@ -135,7 +135,7 @@ class NodeClaims:
         else:
             self._preparing_unknown.submit(pod, work)
 
-    def prepare(self, pod: "DraPod") -> None:
+    def prepare(self, pod: Pod) -> None:
         """Prepare the claims of a pod, which may take as long as its drivers.
 
         Raises:
@@ -149,7 +149,7 @@ class NodeClaims:
 
         return is_of_driver(error)
 
-    def cdi_devices(self, pod: "DraPod", container: str) -> tuple[str, ...]:
+    def cdi_devices(self, pod: Pod, container: str) -> tuple[str, ...]:
         """Return the CDI names that a container gets of its claims.
 
         Raises:
@@ -157,7 +157,7 @@ class NodeClaims:
         """
         return self.start().claim_devices(pod, container)
 
-    def are_entered(self, pod: "DraPod") -> bool:
+    def are_entered(self, pod: Pod) -> bool:
         """Whether the pod is in all its claims, as a pod is whose containers were started before a restart."""
         if self.manager is None:
             return False
@@ -165,7 +165,7 @@ class NodeClaims:
 
         return are_entered(self.manager, pod)
 
-    def dynamic_resources(self, pod: "DraPod", container: str) -> "Sequence[podresources.DynamicResource]":
+    def dynamic_resources(self, pod: Pod, container: str) -> "Sequence[podresources.DynamicResource]":
         """Return the claims of a container for the pod-resources API; none if one is not known, as in a kubelet."""
         if self.manager is None:
             return ()
@@ -179,7 +179,7 @@ class NodeClaims:
 
     # --- what the main loop calls -------------------------------------------------------------------------------------
 
-    def facts(self, pod: "DraPod", claims: "Mapping[ClaimKey, ResourceClaim]") -> "PreparationFacts":
+    def facts(self, pod: Pod, claims: "Mapping[ClaimKey, ResourceClaim]") -> "PreparationFacts":
         """Return what the preparation of a pod's claims depends on; `claims` are those of manifests."""
         from devicecore.cli.kubelet.dra_state import facts_of
 
@@ -233,7 +233,7 @@ class NodeClaims:
             self._health = health
             self._version = object()
 
-    def state(self, pods: "Iterable[tuple[PodState, DraPod]]") -> ClaimsState:
+    def state(self, pods: Iterable[PodState]) -> ClaimsState:
         """Return the claims and drivers now. `pods` are the pods that name claims."""
         if self.manager is None:
             return ClaimsState()

@@ -1,7 +1,7 @@
 """What `devicecore kubelet` reads of a DRA manager: whether to try a pod again, and what is shown.
 
-Law: only `release` calls drivers or the API server, because the main thread calls the other functions. Of this library,
-only the domain is imported here.
+Law: nothing here calls drivers or the API server, because the main thread calls it. Of this library, only the domain is
+imported here.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,17 +32,9 @@ from devicecore.domain.dra.errors import (
 )
 from devicecore.domain.dra.health import HealthCache
 from devicecore.domain.dra.lookup import claim_keys, wanted_requests
-from devicecore.domain.dra.model import (
-    ClaimKey,
-    DraContainer,
-    DraPod,
-    DriverName,
-    PodClaim,
-    PreparedDevice,
-    ResourceClaim,
-)
+from devicecore.domain.dra.model import ClaimKey, DriverName, PreparedDevice, ResourceClaim
 from devicecore.domain.errors import DeviceCoreError
-from devicecore.domain.model import PodUid
+from devicecore.domain.model import Container, Pod, PodUid
 
 if TYPE_CHECKING:
     from devicecore.dra_manager import DraManager
@@ -50,7 +42,7 @@ if TYPE_CHECKING:
 # --- pods -------------------------------------------------------------------------------------------------------------
 
 
-def are_entered(manager: "DraManager", pod: DraPod) -> bool:
+def are_entered(manager: "DraManager", pod: Pod) -> bool:
     """Whether the pod is in each of its claims."""
     try:
         keys = claim_keys(pod)
@@ -64,24 +56,6 @@ def is_of_driver(error: DeviceCoreError) -> bool:
     """Whether a preparation failed because of what a driver did."""
     cause = error.cause if isinstance(error, PrepareError) else error
     return isinstance(cause, DriverCallError | ClaimFailedError | SkippedClaimsError | UnknownClaimError)
-
-
-def release(manager: "DraManager", uid: PodUid) -> None:
-    """Release all claims that a pod is in. Its present manifest may name other claims.
-
-    Raises:
-        UnprepareError: a claim is not released, and the pod is still in it.
-    """
-    for namespace, keys in _by_namespace(manager.claims.of_pod(uid)).items():
-        entries = tuple(PodClaim("", key.name) for key in keys)
-        manager.unprepare(DraPod(uid, namespace=namespace, claims=entries))
-
-
-def _by_namespace(keys: Iterable[ClaimKey]) -> dict[str, list[ClaimKey]]:
-    found: dict[str, list[ClaimKey]] = {}
-    for key in keys:
-        found.setdefault(key.namespace, []).append(key)
-    return found
 
 
 @frozen
@@ -106,7 +80,7 @@ class PreparationFacts:
         )
 
 
-def facts_of(manager: "DraManager | None", pod: DraPod, claims: Mapping[ClaimKey, ResourceClaim]) -> PreparationFacts:
+def facts_of(manager: "DraManager | None", pod: Pod, claims: Mapping[ClaimKey, ResourceClaim]) -> PreparationFacts:
     """Return the facts of a pod now; `claims` are those of manifests."""
     try:
         keys = claim_keys(pod)
@@ -139,9 +113,7 @@ def health_of(manager: "DraManager") -> object:
     )
 
 
-def state_of(
-    manager: "DraManager", pods: Iterable[tuple[PodState, DraPod]], leaving: Mapping[PodUid, str]
-) -> ClaimsState:
+def state_of(manager: "DraManager", pods: Iterable[PodState], leaving: Mapping[PodUid, str]) -> ClaimsState:
     """The claims, drivers and containers with claims now.
 
     `pods` are the pods that name claims, and `leaving` has the pods that have gone, each with the reason why its claims
@@ -151,14 +123,15 @@ def state_of(
     states: dict[PodUid, PodState] = {}
     named: dict[ClaimKey, list[PodState]] = {}
     containers: dict[PodUid, dict[str, tuple[ContainerClaimState, ...]]] = {}
-    for state, pod in pods:
+    for state in pods:
+        pod = state.pod
         states[pod.uid] = state
         with suppress(DraError):  # its claim does not exist yet, which is the reason of the pod
             for key in claim_keys(pod):
                 named.setdefault(key, []).append(state)
             containers[pod.uid] = {
                 container.name: _container_claims(manager, pod, container, device_states)
-                for container in (*pod.init_containers, *pod.containers)
+                for container in pod.in_start_order
             }
     known = manager.claims.claims
     claims = [
@@ -220,7 +193,7 @@ def _known_claim(
 
 
 def _container_claims(
-    manager: "DraManager", pod: DraPod, container: DraContainer, states: _DeviceStates
+    manager: "DraManager", pod: Pod, container: Container, states: _DeviceStates
 ) -> tuple[ContainerClaimState, ...]:
     """The claims of a container that are in the cache, each with the devices that the container gets of it."""
     found = []

@@ -11,7 +11,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from devicecore.adapters.manifests import ManifestError, ManifestPods
@@ -38,7 +38,6 @@ from devicecore.manager import DeviceManager
 
 if TYPE_CHECKING:
     from devicecore.cli.kubelet.dra_state import PreparationFacts
-    from devicecore.domain.dra.model import DraPod
     from devicecore.wire import podresources
 
 _CLAIMS_RETRY = 60.0  # seconds between two attempts to prepare the claims of a pod, as in a kubelet
@@ -82,7 +81,6 @@ class PodStarter:
         self._lanes_of: dict[frozenset[str], Lane] = {}
         self._is_ticking = threading.Lock()
         self._active: tuple[Pod, ...] = ()
-        self._claims_of: Mapping[PodUid, DraPod] = {}  # of the active pods
         self._seen_claims: object = None
         self._version = 0
         self._has_new = False
@@ -97,8 +95,7 @@ class PodStarter:
         return Snapshot(self._manager.state, self._active, self._dynamic_resources)
 
     def _dynamic_resources(self, pod: Pod, container: Container) -> "Sequence[podresources.DynamicResource]":
-        claims = self._claims_of.get(pod.uid)
-        return self._claims.dynamic_resources(claims, container.name) if claims else ()
+        return self._claims.dynamic_resources(pod, container.name) if pod.has_claims else ()
 
     @property
     def problems(self) -> tuple[ManifestError, ...]:
@@ -146,7 +143,7 @@ class PodStarter:
         for pod in changes.added:
             resources = resources_of(pod)
             lane = self._lanes_of.setdefault(resources, Lane(resources))
-            self._entries[pod.uid] = PodEntry(pod, lane, self._pods.dra_pods.get(pod.uid))
+            self._entries[pod.uid] = PodEntry(pod, lane)
         if changes.added or changes.removed or changes.problems or changes.mended:
             self._version += 1
             self._has_new = True
@@ -164,16 +161,14 @@ class PodStarter:
             for entry in self._entries.values()
             if entry.phase == RUNNING or entry.pod.uid in holders or entry.pod.uid in users
         ]
-        self._claims_of = {entry.pod.uid: entry.claims for entry in active if entry.claims}
         self._active = tuple(entry.pod for entry in active)
 
     def state(self, sink_problem: str | None = None) -> KubeletState:
         """The state now, with the pods in natural order of their names."""
         entries = sorted(self._entries.values(), key=lambda entry: natural_key(entry.name))
         pods = tuple(PodState(entry.pod, entry.phase, entry.reason) for entry in entries)
-        named = [(state, entry.claims) for state, entry in zip(pods, entries, strict=True) if entry.claims]
         waits_for = tuple(self._waits_for())
-        dra = self._claims.state(named)
+        dra = self._claims.state(state for state in pods if state.pod.has_claims)
         return KubeletState(self._manager.state, pods, self.problems, waits_for, sink_problem, dra)
 
     @property
@@ -193,7 +188,7 @@ class PodStarter:
         for entry in entries:
             entry.is_gone = True
             _log.info("pod %s is gone", entry.name)
-            if entry.claims:
+            if entry.pod.has_claims:
                 self._claims.release(entry.pod)
         self._active = tuple(pod for pod in self._active if pod.uid not in gone)
         self._evictions.evict(gone, [entry.pod.uid for entry in entries if entry.is_queued], wait=_RELEASE)
@@ -207,7 +202,7 @@ class PodStarter:
         for done in self._attempts.results():
             if done.entry.is_gone:
                 self._evictions.evict_again(done.entry.pod.uid)
-                if done.entry.claims:
+                if done.entry.pod.has_claims:
                     self._claims.release(done.entry.pod)
             elif done.outcome is not None:
                 self._note(done.entry, done.outcome, done.facts)
@@ -261,7 +256,7 @@ class PodStarter:
         return may_differ(entry.outcome, entry.facts, self._facts.of(entry.lane.resources))
 
     def _claim_facts(self, entry: PodEntry) -> "PreparationFacts | None":
-        return self._claims.facts(entry.claims, self._pods.claims) if entry.claims and self._pods else None
+        return self._claims.facts(entry.pod, self._pods.claims) if entry.pod.has_claims and self._pods else None
 
     def _runs_already(self, pod: PodUid) -> bool:
         assert self._pods is not None, "it is where the pod comes from"  # noqa: S101 - for mypy

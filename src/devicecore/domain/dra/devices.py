@@ -10,11 +10,12 @@ from attrs import frozen
 
 from devicecore.domain.dra.claims import ClaimCache, ClaimInfo
 from devicecore.domain.dra.errors import ClaimInfoError, ClaimInformationError
-from devicecore.domain.dra.lookup import claim_name, wanted_requests
-from devicecore.domain.dra.model import ClaimKey, DraContainer, DraPod, DriverName, PreparedDevice
+from devicecore.domain.dra.lookup import claim_key, claim_name, wanted_requests
+from devicecore.domain.dra.model import ClaimKey, DriverName, PreparedDevice
+from devicecore.domain.model import Container, Pod
 
 
-def container_devices(cache: ClaimCache, pod: DraPod, container: DraContainer) -> tuple[PreparedDevice, ...]:
+def container_devices(cache: ClaimCache, pod: Pod, container: Container) -> tuple[PreparedDevice, ...]:
     """The devices of a container, once for each request, in the order of claims and drivers by name.
 
     Raises:
@@ -30,7 +31,7 @@ def container_devices(cache: ClaimCache, pod: DraPod, container: DraContainer) -
     return tuple(found)
 
 
-def cdi_ids(cache: ClaimCache, pod: DraPod, container: DraContainer) -> tuple[str, ...]:
+def cdi_ids(cache: ClaimCache, pod: Pod, container: Container) -> tuple[str, ...]:
     """The CDI names that the kubelet passes to the container runtime (kubelet: `GetResources`).
 
     Raises:
@@ -53,7 +54,7 @@ class DynamicResource:
     devices: tuple[tuple[DriverName, PreparedDevice], ...]
 
 
-def dynamic_resources(cache: ClaimCache, pod: DraPod, container: DraContainer) -> tuple[DynamicResource, ...]:
+def dynamic_resources(cache: ClaimCache, pod: Pod, container: Container) -> tuple[DynamicResource, ...]:
     """The claims of a container (kubelet: `GetContainerClaimInfos`).
 
     Raises:
@@ -62,9 +63,9 @@ def dynamic_resources(cache: ClaimCache, pod: DraPod, container: DraContainer) -
     """
     named = {claim.name for claim in container.claims}
     names = (claim_name(pod, entry) for entry in pod.claims if entry.name in named)
-    found = [_dynamic_resource(cache.claims, pod.key(name)) for name in names if name is not None]
-    if pod.extended and any(mapping.container == container.name for mapping in pod.extended.mappings):
-        found.append(_dynamic_resource(cache.claims, pod.key(pod.extended.claim), is_extended=True))
+    found = [_dynamic_resource(cache.claims, claim_key(pod, name)) for name in names if name is not None]
+    if pod.extended_claim and any(mapping.container == container.name for mapping in pod.extended_claim.mappings):
+        found.append(_dynamic_resource(cache.claims, claim_key(pod, pod.extended_claim.claim), is_extended=True))
     return tuple(found)
 
 

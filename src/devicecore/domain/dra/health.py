@@ -11,8 +11,9 @@ from attrs import field, frozen
 
 from devicecore.domain.dra.claims import ClaimCache
 from devicecore.domain.dra.devices import claim_devices
-from devicecore.domain.dra.model import ClaimKey, ContainerClaim, DraContainer, DraPod, DriverName
-from devicecore.domain.model import PodUid
+from devicecore.domain.dra.lookup import claim_key
+from devicecore.domain.dra.model import ClaimKey, DriverName
+from devicecore.domain.model import Container, ContainerClaim, Pod, PodUid
 
 SECOND = 1_000_000_000
 """Nanoseconds."""
@@ -211,7 +212,7 @@ class ClaimHealth:
 
 
 def allocated_resources_status(
-    claims: ClaimCache, health: HealthCache, pod: DraPod, now: int
+    claims: ClaimCache, health: HealthCache, pod: Pod, now: int
 ) -> dict[str, tuple[ClaimHealth, ...]]:
     """The health of the claimed devices of each container; init containers are left out.
 
@@ -225,7 +226,7 @@ def allocated_resources_status(
 
 
 def _claim_healths(
-    claims: ClaimCache, health: HealthCache, pod: DraPod, container: DraContainer, now: int
+    claims: ClaimCache, health: HealthCache, pod: Pod, container: Container, now: int
 ) -> Iterable[ClaimHealth]:
     for named in dict.fromkeys(container.claims):
         claim = claims.claims.get(_key(pod, named))
@@ -242,7 +243,7 @@ def _claim_healths(
             yield ClaimHealth(name, tuple(found.values()))
 
 
-def _key(pod: DraPod, named: ContainerClaim) -> ClaimKey:
+def _key(pod: Pod, named: ContainerClaim) -> ClaimKey:
     """The claim that a container names: the one made for the entry, else the one that the entry names."""
     direct = next((entry.claim for entry in pod.claims if entry.name == named.name), None)
-    return pod.key(pod.generated.get(named.name) or direct or "")
+    return claim_key(pod, pod.generated_claims.get(named.name) or direct or "")

@@ -6,13 +6,13 @@ Law: these functions read only the pod, so a pod is prepared, started and releas
 from collections.abc import Iterator
 
 from devicecore.domain.dra.errors import ClaimNotCreatedError, NoClaimReferenceError
-from devicecore.domain.dra.model import ClaimKey, DraContainer, DraPod, ExtendedClaim, PodClaim
-from devicecore.domain.model import is_extended_resource
+from devicecore.domain.dra.model import ClaimKey
+from devicecore.domain.model import Container, Pod, PodClaim, is_extended_resource
 
 _IMPLICIT = "deviceclass.resource.kubernetes.io/"
 
 
-def claim_name(pod: DraPod, entry: PodClaim) -> str | None:
+def claim_name(pod: Pod, entry: PodClaim) -> str | None:
     """The name of the claim for an entry of the pod; None if it needs no claim (kubelet: `resourceclaim.Name`).
 
     Raises:
@@ -23,19 +23,24 @@ def claim_name(pod: DraPod, entry: PodClaim) -> str | None:
         return entry.claim
     if entry.template is None:
         raise NoClaimReferenceError(pod.namespace, pod.name, entry.name)
-    if entry.name not in pod.generated:
+    if entry.name not in pod.generated_claims:
         raise ClaimNotCreatedError(pod.namespace, pod.name)
-    return pod.generated[entry.name]
+    return pod.generated_claims[entry.name]
 
 
-def pod_claims(pod: DraPod) -> Iterator[PodClaim]:
+def pod_claims(pod: Pod) -> Iterator[PodClaim]:
     """The entries of a pod in order. The claim behind its extended resources comes last; its entry has no name."""
     yield from pod.claims
-    if pod.extended:
-        yield PodClaim("", pod.extended.claim)
+    if pod.extended_claim:
+        yield PodClaim("", pod.extended_claim.claim)
 
 
-def claim_keys(pod: DraPod) -> tuple[ClaimKey, ...]:
+def claim_key(pod: Pod, name: str) -> ClaimKey:
+    """The key of a claim that the pod names: claims are in the pod's namespace."""
+    return ClaimKey(pod.namespace, name)
+
+
+def claim_keys(pod: Pod) -> tuple[ClaimKey, ...]:
     """The claims that a pod uses, each once.
 
     Raises:
@@ -43,10 +48,10 @@ def claim_keys(pod: DraPod) -> tuple[ClaimKey, ...]:
         NoClaimReferenceError: an entry names neither a claim nor a template.
     """
     names = [claim_name(pod, entry) for entry in pod_claims(pod)]
-    return tuple(dict.fromkeys(pod.key(name) for name in names if name is not None))
+    return tuple(dict.fromkeys(claim_key(pod, name) for name in names if name is not None))
 
 
-def wanted_requests(pod: DraPod, container: DraContainer) -> dict[ClaimKey, tuple[str, ...]]:
+def wanted_requests(pod: Pod, container: Container) -> dict[ClaimKey, tuple[str, ...]]:
     """The requests that a container names, by claim (kubelet: `GetResources`). An empty one is the claim as a whole.
 
     Raises:
@@ -58,21 +63,21 @@ def wanted_requests(pod: DraPod, container: DraContainer) -> dict[ClaimKey, tupl
         requests = tuple(claim.request for claim in container.claims if claim.name == entry.name)
         name = claim_name(pod, entry) if requests else None
         if name is not None:
-            wanted[pod.key(name)] = wanted.get(pod.key(name), ()) + requests
-    extended = extended_requests(pod.extended, container)
-    if pod.extended and extended:
-        key = pod.key(pod.extended.claim)
+            wanted[claim_key(pod, name)] = wanted.get(claim_key(pod, name), ()) + requests
+    extended = extended_requests(pod, container)
+    if pod.extended_claim and extended:
+        key = claim_key(pod, pod.extended_claim.claim)
         wanted[key] = wanted.get(key, ()) + extended
     return wanted
 
 
-def extended_requests(extended: ExtendedClaim | None, container: DraContainer) -> tuple[str, ...]:
+def extended_requests(pod: Pod, container: Container) -> tuple[str, ...]:
     """The requests of the extended claim that serve what a container asks for."""
-    mappings = extended.mappings if extended else ()
+    mappings = pod.extended_claim.mappings if pod.extended_claim else ()
     return tuple(
         mapping.request
         for mapping in mappings
         if mapping.container == container.name
-        and container.requests.get(mapping.resource)
+        and container.requests.get(mapping.resource, container.limits.get(mapping.resource, 0))
         and (mapping.resource.startswith(_IMPLICIT) or is_extended_resource(mapping.resource))
     )

@@ -4,12 +4,9 @@ Law: `objects` or an adapter parses what comes from outside, once. A claim is kn
 UID that no other claim ever has.
 """
 
-from collections.abc import Mapping
 from typing import NamedTuple, NewType
 
 from attrs import field, frozen
-
-from devicecore.domain.model import PodUid
 
 DriverName = NewType("DriverName", str)
 """The name of a DRA driver, such as `gpu.example.com`."""
@@ -114,79 +111,3 @@ class ResourceClaim:
     def ref(self) -> ClaimRef:
         """The claim as the manager names it to drivers."""
         return ClaimRef(self.key, self.uid)
-
-
-@frozen
-class PodClaim:
-    """An entry of a pod's `spec.resourceClaims`. One of `claim` and `template` is set, if the pod is valid."""
-
-    name: str
-    claim: str | None = None
-    template: str | None = None
-
-
-@frozen
-class RequestMapping:
-    """Which request of the extended claim serves which resource of which container."""
-
-    container: str
-    resource: str
-    request: str
-
-
-@frozen
-class ExtendedClaim:
-    """The claim behind a pod's extended resources (API: `status.extendedResourceClaimStatus`)."""
-
-    claim: str
-    mappings: tuple[RequestMapping, ...] = ()
-
-
-@frozen
-class ContainerClaim:
-    """An element of a container's `resources.claims`; an empty `request` is the claim as a whole."""
-
-    name: str
-    request: str = ""
-
-
-@frozen
-class DraContainer:
-    """What the DRA manager uses of a container. `requests` maps resource names to counts, rounded up."""
-
-    name: str
-    claims: tuple[ContainerClaim, ...] = ()
-    requests: Mapping[str, int] = field(factory=dict)
-
-
-@frozen
-class DraPod:
-    """What the DRA manager uses of a pod.
-
-    `generated` maps names of entries to the claims that were made for them (API: `status.resourceClaimStatuses`); None
-    says that the entry needs no claim.
-    """
-
-    uid: PodUid
-    name: str = ""
-    namespace: str = "default"
-    claims: tuple[PodClaim, ...] = ()
-    generated: Mapping[str, str | None] = field(factory=dict)
-    extended: ExtendedClaim | None = None
-    containers: tuple[DraContainer, ...] = ()
-    init_containers: tuple[DraContainer, ...] = ()
-
-    def container(self, name: str) -> DraContainer:
-        """The container called `name`, init containers included.
-
-        Raises:
-            KeyError: the pod has no such container.
-        """
-        for container in self.init_containers + self.containers:
-            if container.name == name:
-                return container
-        raise KeyError(name)
-
-    def key(self, claim: str) -> ClaimKey:
-        """The key of a claim that the pod names: claims are in the pod's namespace."""
-        return ClaimKey(self.namespace, claim)

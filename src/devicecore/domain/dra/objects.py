@@ -9,27 +9,14 @@ from typing import NoReturn
 from attrs import frozen
 
 from devicecore.domain.dra.errors import InvalidObjectError
-from devicecore.domain.dra.model import (
-    AllocatedDevice,
-    ClaimKey,
-    ClaimUid,
-    ContainerClaim,
-    DraContainer,
-    DraPod,
-    DriverConfig,
-    DriverName,
-    ExtendedClaim,
-    PodClaim,
-    RequestMapping,
-    ResourceClaim,
-)
+from devicecore.domain.dra.model import AllocatedDevice, ClaimKey, ClaimUid, DriverConfig, DriverName, ResourceClaim
 from devicecore.domain.dra.slices import StoredSlice
 from devicecore.domain.errors import InvalidQuantityError
-from devicecore.domain.model import PodUid
+from devicecore.domain.model import Container, ContainerClaim, ExtendedClaim, Pod, PodClaim, PodUid, RequestMapping
 from devicecore.domain.quantity import whole_quantity
 
 
-def pod_of(manifest: object) -> DraPod:
+def pod_of(manifest: object) -> Pod:
     """A pod of API version v1.
 
     Raises:
@@ -37,18 +24,18 @@ def pod_of(manifest: object) -> DraPod:
     """
     pod = _Field("Pod", "", manifest)
     metadata, spec, status = pod["metadata"], pod["spec"], pod["status"]
-    return DraPod(
+    return Pod(
         PodUid(metadata["uid"].text()),
-        metadata["name"].text(),
-        metadata["namespace"].text("default"),
-        tuple(map(_pod_claim, spec["resourceClaims"].items())),
-        {
+        name=metadata["name"].text(),
+        namespace=metadata["namespace"].text("default"),
+        containers=map(_container, spec["containers"].items()),
+        init_containers=map(_container, spec["initContainers"].items()),
+        claims=map(_pod_claim, spec["resourceClaims"].items()),
+        generated_claims={
             entry["name"].text(): entry["resourceClaimName"].optional()
             for entry in status["resourceClaimStatuses"].items()
         },
-        _extended(status["extendedResourceClaimStatus"]),
-        tuple(map(_container, spec["containers"].items())),
-        tuple(map(_container, spec["initContainers"].items())),
+        extended_claim=_extended(status["extendedResourceClaimStatus"]),
     )
 
 
@@ -117,12 +104,17 @@ def _extended(status: "_Field") -> ExtendedClaim | None:
     return ExtendedClaim(status["resourceClaimName"].text(), mappings)
 
 
-def _container(container: "_Field") -> DraContainer:
+def _container(container: "_Field") -> Container:
     resources = container["resources"]
-    # The API server copies limits to requests; a manifest that it has not seen may have limits only.
-    counts = {name: amount.count() for part in ("limits", "requests") for name, amount in resources[part].pairs()}
-    claims = tuple(ContainerClaim(row["name"].text(), row["request"].text("")) for row in resources["claims"].items())
-    return DraContainer(container["name"].text(), claims, counts)
+    limits = {name: amount.count() for name, amount in resources["limits"].pairs()}
+    requests = {name: amount.count() for name, amount in resources["requests"].pairs()}
+    return Container(
+        container["name"].text(),
+        limits,
+        container["restartPolicy"].text("") == "Always",
+        claims=[ContainerClaim(row["name"].text(), row["request"].text("")) for row in resources["claims"].items()],
+        requests={name: count for name, count in requests.items() if count != limits.get(name)},
+    )
 
 
 def _result(result: "_Field") -> AllocatedDevice:

@@ -22,8 +22,8 @@ from devicecore.domain.dra.errors import (
     NotReservedError,
     OldClaimError,
 )
-from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid, DraPod, DriverName, PodClaim, ResourceClaim
-from devicecore.domain.model import PodUid
+from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid, DriverName, ResourceClaim
+from devicecore.domain.model import Pod, PodClaim, PodUid
 
 
 @frozen
@@ -51,7 +51,7 @@ class Changed:
     ask: AskDriver | None = None
 
 
-def check_claim(pod: DraPod, entry: PodClaim, claim: ResourceClaim, registered: Container[DriverName]) -> None:
+def check_claim(pod: Pod, entry: PodClaim, claim: ResourceClaim, registered: Container[DriverName]) -> None:
     """Check that a pod may use the claim of one of its entries, and that all its drivers are registered.
 
     Raises:
