@@ -9,11 +9,12 @@ FROM ${IMAGE} AS subject
 FROM python:3.12-slim AS wheel
 COPY pyproject.toml README.md LICENSE /source/
 COPY src /source/src
-RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels /source
+COPY packages /source/packages
+RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels /source /source/packages/tools
 
 FROM python:3.12-slim AS base
 COPY --from=wheel /wheels /wheels
-RUN python -m pip install --no-cache-dir "$(ls /wheels/*.whl)[cli,testing]"
+RUN python -m pip install --no-cache-dir /wheels/*.whl
 WORKDIR /workspace
 ENTRYPOINT ["devicecore", "conformance"]
 

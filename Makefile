@@ -72,17 +72,17 @@ coverage: $(VENV)/.dev ## the branch coverage of everything, by all tests that a
 	@$(BIN)/coverage report
 
 # Tests that `make test` gives a share of their cases: the others are other data for the same code.
-SHARED_TESTS := tests/cli/test_doctor.py tests/cli/test_checkpoint_repair.py tests/simulation/dra
+SHARED_TESTS := packages/tools/tests/command/test_doctor.py packages/tools/tests/command/test_checkpoint_repair.py tests/simulation/dra
 
 laws: $(VENV)/.dev ## the laws of tests/property on 1,000 new examples each, not 30, and all recorded files: some minutes
 	@$(BIN)/pytest --quiet --numprocesses=auto --hypothesis-profile=thorough --override-ini=faulthandler_timeout=1800 \
 	  tests/property $(SHARED_TESTS)
 
 faults: $(VENV)/.dev ## the faulty plugins and drivers of all conformance checks, not only of the default run's: some minutes
-	@FAULTS=1 $(BIN)/pytest --quiet --numprocesses=3 tests/conformance tests/kit/test_conformance.py tests/kit/test_conformance_health.py
+	@FAULTS=1 $(BIN)/pytest --quiet --numprocesses=3 packages/tools/tests/conformance packages/tools/tests/kit/test_conformance.py packages/tools/tests/kit/test_conformance_health.py
 
 cross: $(VENV)/.dev ## all conformance checks on each of the faulty DRA drivers: about an hour
-	@STORM=1 $(BIN)/pytest --quiet tests/conformance
+	@STORM=1 $(BIN)/pytest --quiet packages/tools/tests/conformance
 
 SEEDS ?= 0-119
 STEPS ?= 1000
@@ -91,7 +91,7 @@ simulate: $(VENV)/.dev ## a node from a seed, 120,000 steps of SEEDS (0-119) and
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --steps $(STEPS)
 
 storm: $(VENV)/.dev ## the tests of reliability in full: 10,000 registrations, 1,000 plugins, many crashes; some minutes
-	@STORM=1 $(BIN)/pytest --quiet --override-ini=faulthandler_timeout=3600 tests/reliability
+	@STORM=1 $(BIN)/pytest --quiet --override-ini=faulthandler_timeout=3600 tests/reliability packages/tools/tests/reliability
 
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS ?= checkpoint wire manifest pods_file kubeconfig api_answer
@@ -125,19 +125,19 @@ conformance: $(VENV)/.dev ## write docs/conformance.md, which lists the conforma
 clean: ## remove the environment, and everything else that can be made again
 	@if [ -f $(VENV)/pyvenv.cfg ]; then rm -rf $(VENV); fi
 	@rm -rf build dist devicecore.pyz .matrix .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	@find src tests -name __pycache__ -prune -exec rm -rf {} +
+	@find src tests packages -name __pycache__ -prune -exec rm -rf {} +
 
 # --- the environment --------------------------------------------------------------------------------------------------
 
-$(VENV)/.dev: pyproject.toml $(VENV)/.made
+$(VENV)/.dev: pyproject.toml packages/tools/pyproject.toml $(VENV)/.made
 	@echo "== installing devicecore and its tools into $(VENV)"
 	@$(PIP) install --upgrade "pip>=25.1" # the first that knows dependency groups
-	@$(PIP) install --editable ".[cli,kubernetes,prometheus,testing]" --group dev
+	@$(PIP) install --editable ".[kubernetes,manifests,prometheus,testing]" --editable packages/tools --group dev
 	@touch $(VENV)/.runtime $@
 
-$(VENV)/.runtime: pyproject.toml $(VENV)/.made
+$(VENV)/.runtime: pyproject.toml packages/tools/pyproject.toml $(VENV)/.made
 	@echo "== installing devicecore into $(VENV)"
-	@$(PIP) install --editable ".[cli]"
+	@$(PIP) install --editable . --editable packages/tools
 	@touch $@
 
 # Asked for by name, it has to be this interpreter: an environment of another one is made again.

@@ -1,11 +1,138 @@
-"""Runs the Python blocks of README.md and docs/ as tests; the blocks of one document share one namespace."""
+"""What all tests share: our own fixtures, the examples of the guides as tests, and the profiles of Hypothesis.
 
+The Python blocks of README.md and docs/ run as tests; the blocks of one document share one namespace. The profile
+`test` gives everybody the same few examples, `thorough` finds new ones (`make laws`).
+"""
+
+import gc
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Generator, Iterator
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
-pytest_plugins = ["devicecore.testing.pytest_plugin"]
+if TYPE_CHECKING:
+    from xdist.workermanage import WorkerController  # type: ignore[import-untyped]  # pytest-xdist has no types
+
+pytest_plugins = ["devicecore_tools.testing.pytest_plugin"]
 
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser()],
     patterns=["README.md", "docs/*.md", "docs/**/*.md"],  # before Python 3.13, ** stands for exactly one folder
 ).pytest()
+
+# No deadlines: under coverage, and with another worker beside it, the time of one example says nothing.
+settings.register_profile("test", deadline=None, derandomize=True, print_blob=True, max_examples=30)
+settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=1000)
+settings.load_profile("test")
+
+# Hypothesis also draws constants from the modules that are loaded, so that the examples of a test would depend on which
+# tests the same worker of pytest-xdist has run before. `make laws` keeps them.
+_constants_of_modules, _NO_CONSTANTS = providers._get_local_constants, Constants()  # noqa: SLF001 - there is no setting
+providers._get_local_constants = lambda: (  # noqa: SLF001 - as above
+    _constants_of_modules() if settings.get_current_profile_name() == "thorough" else _NO_CONSTANTS
+)
+
+# gRPC would log each connection that a stopped server ends, in the middle of pytest's dots.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
+# A shell ignores SIGINT in its background jobs, and so would all processes that the tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+ROOT = Path(__file__).parent
+TESTS = ROOT / "tests"
+MEASURED = {
+    *(TESTS / "unit").rglob("test_*.py"),
+    ROOT / "packages" / "tools" / "tests" / "command" / "test_checkpoint_repair.py",
+    *(TESTS / "property" / f"test_{law}.py" for law in ("checkpoint_repair", "dra_slices", "topology")),
+} - {
+    TESTS / "unit" / f"test_{name}.py"
+    for name in ("bit_flips", "checkpoint_vectors", "dra_growth", "growth", "histories")
+}
+"""The files of tests of which `make test` measures the coverage: enough for the four rooms that must be covered, and
+not those whose many cases run the same lines. Measuring more than doubles the time of a test. `make coverage` measures
+all of them."""
+
+
+_WAITING = {"command", "conformance", "e2e", "interop", "kit", "reliability"}
+"""The folders whose tests start processes: a file with few of these tests takes longer than one with many."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Know the marker of pytest-cov also where it is not installed."""
+    config.addinivalue_line("markers", "no_cover: measure no coverage")
+
+
+_DIED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_testnodedown(node: "WorkerController", error: object) -> None:
+    """Remember that a worker died, because nobody runs the tests that it had left."""
+    if error:
+        node.config.stash[_DIED] = True
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """End like an internal error if a worker died, so that `make test` does not only repeat the tests that failed."""
+    if session.config.stash.get(_DIED, False):
+        session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the thousands of tests out of all collections of garbage, because each would look at all of them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Measure coverage only where it tells something, and mix the files that wait for processes with the others.
+
+    The workers of pytest-xdist take one file after the other, and the last files should be short ones.
+    """
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+        if item.path not in MEASURED and os.environ.get("COVERAGE") != "all":
+            item.add_marker("no_cover")
+    waiting = [tests for path, tests in files.items() if path.parent.name in _WAITING]
+    computing = [tests for path, tests in files.items() if path.parent.name not in _WAITING]
+    turns = zip_longest(sorted(waiting, key=len), sorted(computing, key=len, reverse=True), fillvalue=())
+    items[:] = [item for turn in turns for tests in turn for item in tests]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_saver_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After the last test no manager has a thread. One that nobody has stopped is collected, and its thread ends."""
+    yield
+    gc.collect()
+    for thread in threading.enumerate():
+        if thread.name == "devicecore-saver" and not request.session.testsfailed:  # a failed test keeps its objects
+            thread.join(60)
+            if thread.is_alive():
+                pytest.fail("a test keeps a manager that it has not stopped, such as one in a global")
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """A new directory with a name so short that sockets fit into it, which pytest's own have not."""
+    path = Path(tempfile.mkdtemp(prefix="dc", dir="/tmp"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)

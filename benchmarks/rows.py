@@ -195,4 +195,4 @@ def import_devicecore(_size: Size) -> Times:
 
 def command_line_help(_size: Size) -> Times:
     """Run `devicecore --help`."""
-    yield from _process("-m", "devicecore", "--help")
+    yield from _process("-m", "devicecore_tools", "--help")

@@ -17,9 +17,15 @@ ROOT = Path(__file__).parent.parent
 SOURCES = sorted(
     [
         *ROOT.glob("*.py"),
-        *(path for folder in ("benchmarks", "src", "tests", "tools") for path in (ROOT / folder).rglob("*.py")),
+        *(
+            path
+            for folder in ("benchmarks", "packages", "src", "tests", "tools")
+            for path in (ROOT / folder).rglob("*.py")
+        ),
     ]
 )
+PACKAGES = (ROOT / "src" / "devicecore", ROOT / "packages" / "tools" / "src" / "devicecore_tools")
+TESTS = (ROOT / "tests", ROOT / "packages" / "tools" / "tests")
 GUIDES = sorted((ROOT / "docs").glob("*.md"))
 GLOSSARY = ROOT / "docs" / "glossary.md"
 TEXTS = sorted([*SOURCES, *GUIDES, *ROOT.glob("*.md"), ROOT / "Makefile", ROOT / "pyproject.toml"])
@@ -68,6 +74,10 @@ REPLACED_WORDS = {
     "wishes",
 }
 REPLACED_NAMES = {"Demand", "News", "Settled", "Way", "WaitedInVain"}  # as whole identifiers
+
+
+def is_below(path: Path, folders: Iterable[Path]) -> bool:
+    return any(path.is_relative_to(folder) for folder in folders)
 
 
 def report(offenders: Iterable[object]) -> None:
@@ -165,7 +175,7 @@ def test_no_public_class_name_exists_twice() -> None:
     """Generated protobuf messages have the API's names; they are in `.pyi` files, which are not read here."""
     places: dict[str, list[str]] = {}
     for path in SOURCES:
-        if path.is_relative_to(ROOT / "src"):
+        if is_below(path, PACKAGES):
             for node in ast.walk(tree_of(path)):
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     places.setdefault(node.name, []).append(path.stem)
@@ -185,11 +195,10 @@ def test_the_domain_and_the_ports_never_say_any() -> None:
 
 def test_every_module_states_its_law() -> None:
     """Packages, lists of messages (they have a stub) and examples for guides need none."""
-    root = ROOT / "src" / "devicecore"
     report(
-        path.relative_to(root)
+        path.relative_to(ROOT)
         for path in SOURCES
-        if path.is_relative_to(root) and not path.stem.startswith("__") and path.parent.stem != "examples"
+        if is_below(path, PACKAGES) and not path.stem.startswith("__") and path.parent.stem != "examples"
         if not path.with_suffix(".pyi").exists() and "Law" not in (ast.get_docstring(tree_of(path)) or "")
     )
 
@@ -223,15 +232,13 @@ def test_nothing_refers_to_what_its_reader_does_not_have() -> None:
 
 
 def test_the_sources_are_in_plain_english() -> None:
-    root = ROOT / "src" / "devicecore"
-    paths = [path for path in SOURCES if path.is_relative_to(root)]
+    paths = [path for path in SOURCES if is_below(path, PACKAGES)]
     report(lines_with(ODD_PHRASES, paths))
 
 
 def test_the_guides_and_the_tools_are_in_plain_english() -> None:
     """The glossary is left out because it has the words that are not used; `::test_...` is the name of a test."""
-    tests = ROOT / "tests"
-    paths = [path for path in TEXTS if not path.is_relative_to(tests) and not path.is_relative_to(ROOT / "src")]
+    paths = [path for path in TEXTS if not is_below(path, (*TESTS, *PACKAGES))]
     lines = lines_with(ODD_PHRASES, (path for path in paths if path != GLOSSARY))
     report(line for line in lines if ODD_PHRASES.search(re.sub(r"::\w+", "", line)))
 
@@ -248,7 +255,7 @@ def test_words_that_the_glossary_replaces_are_in_no_identifier() -> None:
 def test_the_names_of_the_glossary_exist() -> None:
     rows = [line.split("|")[1] for line in GLOSSARY.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    sources = [path for path in SOURCES if path.is_relative_to(ROOT / "src")]
+    sources = [path for path in SOURCES if is_below(path, PACKAGES)]
     defined = {name for path in sources for _, name in identifiers_in(path)} | {path.stem for path in sources}
     defined |= {path.parent.stem for path in sources}
     assert len(named) > 50
@@ -290,17 +297,27 @@ def test_the_tests_that_the_guides_name_exist() -> None:
         (guide, file, name)
         for guide in GUIDES
         for file, name in re.findall(
-            r"`(?:tests/)?((?:\w+/)*test_\w+\.py)(?:::(\w+))?`", guide.read_text(encoding="utf-8")
+            r"`(?:packages/tools/)?(?:tests/)?((?:\w+/)*test_\w+\.py)(?:::(\w+))?`", guide.read_text(encoding="utf-8")
         )
     ]
     assert len(named) > 50
-    report((guide.name, file) for guide, file, _ in named if not (ROOT / "tests" / file).is_file())
+    places = {file: [path for tests in TESTS if (path := tests / file).is_file()] for _, file, _ in named}
+    report((guide.name, file) for guide, file, _ in named if not places[file])
     definition = re.compile(r"^ *(?:def|class) (\w+)", re.MULTILINE)
-    defined = {file: set(definition.findall((ROOT / "tests" / file).read_text("utf-8"))) for _, file, _ in named}
+    defined = {file: set(definition.findall(path.read_text("utf-8"))) for file, (path,) in places.items()}
     report((guide.name, file, name) for guide, file, name in named if name and name not in defined[file])
 
 
-@pytest.mark.parametrize(("folder", "prefix"), [("", ""), ("domain", ""), ("ports", ""), ("adapters", "adapters.")])
+@pytest.mark.parametrize(
+    ("folder", "prefix"),
+    [
+        ("", ""),
+        ("domain", ""),
+        ("ports", ""),
+        ("adapters", "adapters."),
+        ("../../packages/tools/src/devicecore_tools", ""),
+    ],
+)
 def test_the_design_says_where_everything_is(folder: str, prefix: str) -> None:
     tables = [line for line in (ROOT / "docs" / "design.md").read_text("utf-8").splitlines() if line.startswith("| `")]
     named = set(re.findall(r"`([\w.]+)`", "\n".join(tables)))

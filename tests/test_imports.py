@@ -13,16 +13,19 @@ from pathlib import Path
 import pytest
 from attrs import frozen
 
-SRC = Path(__file__).parent.parent / "src"
+ROOT = Path(__file__).parent.parent
 MODULES = {
-    ".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__"): path
-    for path in sorted((SRC / "devicecore").rglob("*.py"))
+    ".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__"): path
+    for source in (ROOT / "src", ROOT / "packages" / "tools" / "src")
+    for path in sorted(source.rglob("*.py"))
 }
 
 
 def names(text: str) -> frozenset[str]:
-    """The words of `text`; a leading dot stands for `devicecore`."""
-    return frozenset(f"devicecore{word}" if word.startswith(".") else word for word in text.split())
+    """The words of `text`; a leading dot stands for `devicecore`, a leading slash for `devicecore_tools.`."""
+    return frozenset(
+        f"devicecore{word}" if word.startswith(".") else word.replace("/", "devicecore_tools.") for word in text.split()
+    )
 
 
 # Modules of the standard library that compute and do nothing else.
@@ -41,7 +44,7 @@ class Layer:
     lazily: frozenset[str] = frozenset()
 
 
-ADAPTER = ANY | names("attrs .domain .node_report .ports .system .wire")
+ADAPTER = ANY | names("attrs .domain .ports .system .wire")
 TESTING = ANY | names("attrs .domain .ports .manager .plugins .system .wire .adapters.memory .adapters.file")
 DRA_TESTING = TESTING | names(".adapters.memory_dra .dra_manager")
 
@@ -49,7 +52,6 @@ DRA_TESTING = TESTING | names(".adapters.memory_dra .dra_manager")
 # adapter only from itself.
 LAYERS = {
     "devicecore": Layer(PURE | names("importlib logging .domain .ports .manager")),
-    "devicecore.__main__": Layer(names("sys .cli")),
     "devicecore.domain": Layer(PURE | names("attrs")),
     "devicecore.domain.checkpoint": Layer(PURE | names("attrs fnv_hash_fast orjson")),
     "devicecore.domain.dra": Layer(PURE | names("attrs datetime zlib .domain")),  # dates in a file, and its CRC
@@ -60,28 +62,34 @@ LAYERS = {
     # A driver keeps files that must survive a power cut, and shares them with its next instance.
     "devicecore.plugins.cdi_driver": Layer(ANY | names("attrs .domain .ports .system")),
     "devicecore.wire": Layer(PURE | names("attrs google importlib .domain .ports")),
-    "devicecore.node_report": Layer(PURE | names("attrs hashlib html importlib tomllib .domain")),
     "devicecore.system": Layer(ANY | names("attrs cattrs .domain")),
     "devicecore.system.documents": Layer(ANY | names("attrs yaml .domain")),
     "devicecore.adapters": Layer(ADAPTER),
     "devicecore.adapters.grpc_unix": Layer(ADAPTER | names("google grpc")),
     "devicecore.adapters.kube_api": Layer(ADAPTER | names("httpcore2 httpx2 lightkube")),
     "devicecore.adapters.manifests": Layer(ADAPTER | names("yaml")),
-    "devicecore.adapters.node_sources": Layer(ADAPTER | names("orjson")),
     "devicecore.adapters.pod_resources": Layer(ADAPTER | names("google grpc")),
     "devicecore.adapters.prometheus": Layer(ADAPTER | names("prometheus_client")),
-    "devicecore.trial": Layer(PURE | names("attrs .domain .manager .node_report .plugins .adapters.memory")),
     "devicecore.testing": Layer(TESTING | names("hypothesis"), names("grpc .adapters")),
-    "devicecore.conformance": Layer(TESTING | names("cattrs google grpc .adapters .testing")),
-    "devicecore.testing.dra_kubelet": Layer(DRA_TESTING, names(".adapters")),
-    "devicecore.testing.api_server": Layer(TESTING, names("jsonpatch jsonpointer yaml")),
-    "devicecore.testing.pytest_plugin": Layer(TESTING | names("pytest"), names("grpc hypothesis .adapters")),
-    "devicecore.cli.demo.cluster": Layer(ANY | names(".adapters .domain .dra_manager .manager .system")),
-    "devicecore.cli.kubelet.dra": Layer(ANY | names("attrs .adapters .domain .dra_manager .ports")),
-    "devicecore.cli": Layer(
+    "devicecore_tools": Layer(frozenset()),
+    "devicecore_tools.__main__": Layer(names("sys /command")),
+    "devicecore_tools.doctor": Layer(PURE | names("attrs hashlib html importlib tomllib .domain")),
+    "devicecore_tools.doctor.trial": Layer(PURE | names("attrs .domain .manager .plugins .adapters.memory")),
+    "devicecore_tools.doctor.sources": Layer(ADAPTER | names("google grpc orjson .adapters")),
+    "devicecore_tools.node": Layer(
+        ANY | names("attrs .adapters .domain .manager .ports .system .wire"), names(".dra_manager")
+    ),
+    "devicecore_tools.node.dra": Layer(ANY | names("attrs .adapters .domain .dra_manager .ports")),
+    "devicecore_tools.testing": Layer(TESTING | names(".testing"), names("grpc .adapters")),
+    "devicecore_tools.testing.dra_kubelet": Layer(DRA_TESTING | names(".testing"), names(".adapters")),
+    "devicecore_tools.testing.api_server": Layer(TESTING, names("jsonpatch jsonpointer yaml")),
+    "devicecore_tools.testing.pytest_plugin": Layer(TESTING | names("pytest"), names("grpc .adapters")),
+    "devicecore_tools.conformance": Layer(TESTING | names("cattrs google grpc .adapters /testing /doctor.sources.cdi")),
+    "devicecore_tools.command.demo.cluster": Layer(ANY | names(".adapters .domain .dra_manager .manager .system")),
+    "devicecore_tools.command": Layer(
         ANY
-        | names("attrs click rich yaml .domain .node_report .ports .manager .plugins .system .wire .adapters")
-        | names(".testing .conformance .trial"),
+        | names("attrs click rich yaml .domain .ports .manager .plugins .system .wire .adapters")
+        | names("/conformance /doctor /node /testing"),
         names(".dra_manager"),
     ),
 }
@@ -174,8 +182,8 @@ def test_a_module_imports_only_what_its_layer_may() -> None:
         ("devicecore.wire.messages", "import grpc"),
         ("devicecore.system.sockets", "import grpc"),
         ("devicecore.plugins.directory", "from devicecore.system.rate import TokenBucket"),
-        ("devicecore.testing.kubelet", "from devicecore.adapters.grpc_unix import server"),
-        ("devicecore.cli.main", "import grpc"),
+        ("devicecore_tools.testing.kubelet", "from devicecore.adapters.grpc_unix import server"),
+        ("devicecore_tools.command.main", "import grpc"),
     ],
 )
 def test_the_table_refuses(module: str, source: str) -> None:
@@ -191,19 +199,19 @@ def loaded_by(statement: str) -> set[str]:
 
 def test_importing_devicecore_loads_nothing_heavy() -> None:
     heavy = names("click google.protobuf grpc httpx2 hypothesis lightkube prometheus_client rich yaml")
-    heavy |= names(".adapters .cli .system .testing .wire")
+    heavy |= names(".adapters .system .testing .wire")
     assert not heavy & loaded_by("import devicecore")
 
 
 def test_a_program_with_device_plugins_loads_no_module_of_dra() -> None:
     dra = names(".adapters.memory_dra .domain.dra .dra_manager .ports.claims .ports.drivers .ports.slices")
     uses = "from devicecore import DeviceManager; import devicecore.adapters.memory, devicecore.adapters.grpc_unix"
-    uses += ", devicecore.adapters.prometheus, devicecore.testing.kubelet"
+    uses += ", devicecore.adapters.prometheus, devicecore_tools.testing.kubelet"
     assert not dra & loaded_by(uses)
 
 
 def test_the_dra_manager_loads_no_adapter_and_nothing_heavy() -> None:
-    heavy = names("google.protobuf grpc lightkube .adapters .cli .manager .system .testing .wire")
+    heavy = names("google.protobuf grpc lightkube .adapters .manager .system .testing .wire")
     assert not heavy & loaded_by("import devicecore.dra_manager")
 
 
@@ -215,7 +223,7 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it() -> None:
 
 def test_the_kubelets_for_tests_need_no_extra() -> None:
     extras = names("click hypothesis jsonpatch lightkube prometheus_client rich yaml")
-    assert not extras & loaded_by("import devicecore.testing.kubelet, devicecore.testing.dra_kubelet")
+    assert not extras & loaded_by("import devicecore_tools.testing.kubelet, devicecore_tools.testing.dra_kubelet")
 
 
 def test_importing_the_testing_kit_does_not_load_grpc() -> None:

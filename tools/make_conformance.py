@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from devicecore.conformance import Check
-from devicecore.conformance.device_plugin import CHECKS
-from devicecore.conformance.dra import CHECKS as DRA_CHECKS
+from devicecore_tools.conformance import Check
+from devicecore_tools.conformance.device_plugin import CHECKS
+from devicecore_tools.conformance.dra import CHECKS as DRA_CHECKS
 
 PAGE = Path(__file__).parents[1] / "docs" / "conformance.md"
 

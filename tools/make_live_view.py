@@ -4,12 +4,12 @@ import io
 import re
 from pathlib import Path
 
+from devicecore_tools.command.kubelet.view import render
+from devicecore_tools.node.state import RUNNING, KubeletState, PodState
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
-from devicecore.cli.kubelet.state import RUNNING, KubeletState, PodState
-from devicecore.cli.kubelet.view import render
 from devicecore.domain.model import Container, Pod, PodUid
 from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices

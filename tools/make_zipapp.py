@@ -28,7 +28,7 @@ import sys
 if sys.version_info < (3, 11):
     sys.exit("devicecore: expected Python 3.11 or newer, got %d.%d" % sys.version_info[:2])
 
-from devicecore.cli.main import main
+from devicecore_tools.command.main import main
 
 sys.exit(main())
 """
@@ -53,10 +53,10 @@ def contents() -> Iterator[tuple[str, bytes]]:
     """Each file of the archive."""
     yield from _module("__main__.py", _MAIN.encode())
     yield from _module("google/__init__.py", b"")  # a folder of a zip file is no namespace package before Python 3.13
-    source = ROOT / "src"
-    for path in sorted((source / "devicecore").rglob("*")):
-        if path.is_file() and "__pycache__" not in path.parts and path.suffix not in _NOT_CODE:
-            yield from _module(path.relative_to(source).as_posix(), path.read_bytes())
+    for source in (ROOT / "src", ROOT / "packages" / "tools" / "src"):
+        for path in sorted(source.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts and path.suffix not in _NOT_CODE:
+                yield from _module(path.relative_to(source).as_posix(), path.read_bytes())
     about = f"Metadata-Version: 2.1\nName: devicecore\nVersion: {__version__}\n"
     yield f"devicecore-{__version__}.dist-info/METADATA", about.encode()  # what --version reads
     yield "licenses/devicecore/LICENSE", (ROOT / "LICENSE").read_bytes()

@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 MINORS = range(11, 20)
-EXTRAS = "cli,kubernetes,prometheus,testing"
+EXTRAS = "kubernetes,manifests,prometheus,testing"
 TOOLS = ("pytest", "pytest-xdist", "sybil")  # the tools that the fast tests import, and no type checker
 FAST_TESTS = ("tests/unit", "tests/property", "tests/contract")
 DEPENDENCIES = ("lowest", "newest")
@@ -73,7 +73,16 @@ def check(python: str, version: str, dependencies: str) -> bool:
         subprocess.run([python, "-m", "venv", str(home)], check=True)
     install = [executable, "-m", "pip", "-qq", "--disable-pip-version-check", "install", "--upgrade"]
     steps = (
-        [*install, "--constraint", str(constraints), "--editable", f"{ROOT}[{EXTRAS}]", *TOOLS],
+        [
+            *install,
+            "--constraint",
+            str(constraints),
+            "--editable",
+            f"{ROOT}[{EXTRAS}]",
+            "--editable",
+            str(ROOT / "packages" / "tools"),
+            *TOOLS,
+        ],
         [executable, "-m", "pytest", "-qq", "--numprocesses=2", "-p", "no:cacheprovider", *FAST_TESTS],
     )
     return all(subprocess.run(step, cwd=ROOT, check=False).returncode == 0 for step in steps)

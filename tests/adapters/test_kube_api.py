@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from devicecore_tools.testing.api_server import Answer, Chunks, Drop, Hang, RunFirst
+from tests.node_server import NodeServer
 
 from devicecore import DeviceManager
 from devicecore.adapters.kube_api import ApiAccessError, Backoff, KubeApiSink, NodeNameError, PatchStrategy
@@ -23,9 +25,7 @@ from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import SinkError
 from devicecore.domain.model import Device, DeviceId, Health, resource_name
 from devicecore.plugins.simulated import SimulatedPlugin
-from devicecore.testing.api_server import Answer, Chunks, Drop, Hang, RunFirst
 from tests.adapters import tls
-from tests.node_server import NodeServer
 
 GPU, FPGA, NIC = resource_name("nvidia.com/gpu"), resource_name("acme.io/fpga"), resource_name("acme.io/nic")
 NODE = "worker-1"

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from devicecore_tools.testing.api_server import Answer, Drop, Hang, LocalApiServer, RunFirst
 
 from devicecore.adapters.kube_api import ApiAccessError, NodeNameError
 from devicecore.adapters.kube_api.dra import KubeApiClaims, KubeApiSlices
 from devicecore.domain.dra.errors import ClaimSourceError, SliceError
 from devicecore.domain.dra.model import ClaimKey, DriverName
-from devicecore.testing.api_server import Answer, Drop, Hang, LocalApiServer, RunFirst
 
 NODE = "worker-1"
 GPU = DriverName("gpu.example.com")

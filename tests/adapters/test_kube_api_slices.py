@@ -5,6 +5,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from devicecore_tools.testing.api_server import Answer, Drop, LocalApiServer
+from devicecore_tools.testing.api_server.kinds import Kind
+from devicecore_tools.testing.api_server.status import Json
 
 from devicecore.adapters.kube_api import Backoff
 from devicecore.adapters.kube_api.access import NodeNameError
@@ -13,9 +16,6 @@ from devicecore.adapters.kube_api.slices import KubeApiSlicePublisher
 from devicecore.domain.dra.errors import InvalidPoolError, SlicePublishError
 from devicecore.domain.dra.model import DriverName
 from devicecore.domain.dra.slices import DevicePool, PublishedDevice, changes
-from devicecore.testing.api_server import Answer, Drop, LocalApiServer
-from devicecore.testing.api_server.kinds import Kind
-from devicecore.testing.api_server.status import Json
 from tests.adapters.peers import PATIENCE
 
 DRIVER, NODE = "gpu.example.com", "worker-1"

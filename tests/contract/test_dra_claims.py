@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from attrs import evolve, field, frozen
+from devicecore_tools.testing.api_server import ApiError, LocalApiServer
 
 from devicecore.adapters.kube_api.dra import KubeApiClaims
 from devicecore.adapters.memory_dra import MemoryClaims
 from devicecore.domain.dra.model import ClaimKey, ClaimUid, ResourceClaim
-from devicecore.testing.api_server import ApiError, LocalApiServer
 from devicecore.testing.contracts import dra_claims as contract
 from devicecore.testing.contracts.dra_claims import CLAIM_SOURCE, ClaimSourceHarness, MakeClaimSource
 

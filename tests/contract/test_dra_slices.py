@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from attrs import field, frozen
+from devicecore_tools.testing.api_server import LocalApiServer
 
 from devicecore.adapters.kube_api.dra import KubeApiSlices
 from devicecore.adapters.memory_dra import MemorySlices
 from devicecore.domain.dra.model import DriverName
-from devicecore.testing.api_server import LocalApiServer
 from devicecore.testing.contracts import dra_slices as contract
 from devicecore.testing.contracts.dra_slices import RESOURCE_SLICES, MakeSlices, SlicesHarness
 

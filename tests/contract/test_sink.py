@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from attrs import define, evolve, field
+from tests.node_server import NodeServer
 
 from devicecore.adapters.file import JsonFileSink
 from devicecore.adapters.kube_api import KubeApiSink, PatchStrategy
@@ -16,7 +17,6 @@ from devicecore.domain.capacity import NodeStatus
 from devicecore.ports.sink import NodeStatusSink
 from devicecore.testing.contracts import NODE_STATUS_SINK, MakeSink, SinkHarness
 from devicecore.testing.contracts import sink as contract
-from tests.node_server import NodeServer
 
 Check = Callable[[MakeSink], None]
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from devicecore_tools.testing.kubelet import Kubelet, MemoryKubelet, PodRefusedError
+from devicecore_tools.testing.process import PluginProcess
 
 from devicecore import Mount
 from devicecore.domain.errors import InvalidResourceNameError
 from devicecore.domain.model import DeviceId
 from devicecore.plugins import responses
 from devicecore.plugins.directory import DirectoryPlugin
-from devicecore.testing.kubelet import Kubelet, MemoryKubelet, PodRefusedError
-from devicecore.testing.process import PluginProcess
 
 GOPHER = "example.com/gopher"
 
@@ -81,7 +81,17 @@ def test_the_command_serves_a_folder(
 ) -> None:
     (tmp_path / "rob").touch()
     plugin = plugin_process(
-        *(sys.executable, "-m", "devicecore", "plugin", "directory", "--resource", GOPHER, "--socket-dir", "{dir}"),
+        *(
+            sys.executable,
+            "-m",
+            "devicecore_tools",
+            "plugin",
+            "directory",
+            "--resource",
+            GOPHER,
+            "--socket-dir",
+            "{dir}",
+        ),
         *("--variable", "GOPHERS", "--mount", "/gophers", tmp_path),
     )
     kubelet.wait_for_device(GOPHER, "rob")

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 
 import pytest
+from devicecore_tools.testing.api_server.causes import subdomain_causes
+from devicecore_tools.testing.api_server.slice_rules import slice_causes
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -20,8 +22,6 @@ from devicecore.domain.dra.slices import (
     canonical,
     changes,
 )
-from devicecore.testing.api_server.causes import subdomain_causes
-from devicecore.testing.api_server.slice_rules import slice_causes
 
 DRIVER, NODE, NODE_UID = DriverName("gpu.example.com"), "worker-1", "node-uid"
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 from attrs import field, frozen
+from devicecore_tools.testing.api_server import RunFirst
+from devicecore_tools.testing.api_server.quantities import canonical
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.node_server import NodeServer
 
 from devicecore.adapters.kube_api import Backoff, KubeApiSink, PatchStrategy
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.model import ResourceName, is_extended_resource, resource_name
-from devicecore.testing.api_server import RunFirst
-from devicecore.testing.api_server.quantities import canonical
-from tests.node_server import NodeServer
 
 Json = Any
 

@@ -1,4 +1,4 @@
-"""Pods and ResourceClaims from a directory of manifests, like the kubelet's static pods. Needs the extra `cli`.
+"""Pods and ResourceClaims from a directory of manifests, like the kubelet's static pods. Needs the extra `manifests`.
 
 Law: A file that cannot be used changes nothing. The error names the file, the line and the field. What the file said
 before stays in force until the file is corrected or deleted, and no other file is affected.

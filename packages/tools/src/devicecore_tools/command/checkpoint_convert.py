@@ -1,0 +1,105 @@
+"""`devicecore checkpoint convert`: the same data in another format.
+
+Law: a file that is not sound is not converted, and what the new format cannot hold is printed.
+"""
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from devicecore_tools.command.checkpoint_claims import is_claims_file
+from devicecore_tools.command.checkpoint_files import load, lost_fields, path_of, refuse_to_overwrite, write_new
+from devicecore_tools.command.options import PLACE
+from devicecore_tools.command.output import complain, json_option, print_json
+
+if TYPE_CHECKING:
+    from devicecore.domain.checkpoint import Decoded, FileReport
+
+_COMMAND = "devicecore checkpoint convert"
+_NEGATIVE = 1
+_WITH_NUMA_NODES = 2  # the format that has NUMA nodes
+
+
+@click.command()
+@json_option
+@click.option("--to", "wanted", required=True, type=click.Choice(["1", "2"]), help="The format to write.")
+@click.option("-o", "--output", metavar="NEWFILE", type=PLACE, help="Write this file instead of standard output.")
+@click.option("--force", is_flag=True, help="Overwrite NEWFILE if it exists. FILE itself is never overwritten.")
+@click.argument("file", type=PLACE)
+def convert(*, as_json: bool, wanted: str, output: str | None, force: bool, file: str) -> int:
+    """Write the same data in another format, and say what is lost.
+
+    Kubelets since 1.20 write format 2, which has the devices by NUMA node. Older kubelets write format 1, which has
+    one list of devices; kubelets up to 1.29 read both. Format 0 has no checksum; it can be read here but not written,
+    because no kubelet of today or of the last years reads it.
+
+    What is lost or assumed is said on stderr. FILE is one for `checkpoint verify`. If its checksum is wrong or it
+    cannot be read, nothing is written, and the exit status is 1: see `checkpoint repair`.
+
+    \b
+    $ devicecore checkpoint convert --to 1 -o old-format /var/lib/kubelet/device-plugins
+    """
+    from devicecore.domain.checkpoint import FileVerdict, decode, encode, judge
+
+    if as_json and output is None:
+        message = "--json needs --output, because the file itself goes to standard output otherwise."
+        raise click.UsageError(message)
+    file = path_of(file)
+    if output is not None:
+        refuse_to_overwrite(file, output, force=force)
+    blob = load(file)
+    if is_claims_file(file, blob):
+        message = f"{file} has ResourceClaims. That file has one format only."
+        raise click.UsageError(message)
+    report = judge(blob)
+    if report.verdict is not FileVerdict.OK or blob is None:
+        return _refused(file, report, as_json=as_json)
+    found = decode(blob)
+    notes = [*_notes(found, int(wanted)), *(f"lost: {field}" for field in lost_fields(blob))]
+    converted = encode(found.data, int(wanted))
+    if output is None:
+        sys.stdout.buffer.write(converted)
+    else:
+        write_new(output, converted)
+    if as_json:
+        print_json({"file": file, "from": found.format, "to": int(wanted), "written": output, "notes": notes})
+    for note in () if as_json else notes:
+        complain(_COMMAND, note)
+    return 0
+
+
+def _refused(file: str, report: "FileReport", *, as_json: bool) -> int:
+    problem = f"{report.problem}; nothing is written"
+    if as_json:
+        print_json({"file": file, "from": report.format, "written": None, "problem": problem})
+    else:
+        complain(_COMMAND, f"{file}: {problem}")
+    return _NEGATIVE
+
+
+def _notes(found: "Decoded", wanted: int) -> list[str]:
+    """What the new file does not say any more, and what it says that the old one did not."""
+    notes = []
+    if found.format == _WITH_NUMA_NODES and wanted < _WITH_NUMA_NODES:
+        devices = [
+            (entry.resource_name, id_, numa_node)
+            for entry in found.data.entries or ()
+            for numa_node, ids in (entry.device_ids or {}).items()
+            for id_ in ids or ()
+            if numa_node
+        ]
+        count = len({(resource, id_) for resource, id_, _ in devices})
+        if count:
+            have = "1 device that is" if count == 1 else f"{count} devices that are"
+            notes.append(
+                f"lost: the NUMA nodes of {have} not on NUMA node 0 only. Format 1 has no NUMA nodes, and a kubelet "
+                "takes all its devices to be on node 0"
+            )
+    if found.format < _WITH_NUMA_NODES and wanted == _WITH_NUMA_NODES and found.data.entries:
+        notes.append(
+            f"assumed: NUMA node 0 for all devices, as a kubelet does, because format {found.format} has no NUMA nodes"
+        )
+    if not found.format:
+        notes.append("assumed: no registered devices, because format 0 does not list them")
+    return notes

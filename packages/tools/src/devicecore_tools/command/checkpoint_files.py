@@ -1,0 +1,100 @@
+"""Files of `devicecore checkpoint`: which one is meant, reading it, and writing a new one.
+
+Law: no file is overwritten unless the user says so, and never the one that was read.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from devicecore.domain.checkpoint import FileReport
+
+_PLUGINS = "device-plugins"
+_MODE = 0o600  # as a kubelet's own file
+
+
+def path_of(file: str) -> str:
+    """The file that is meant by a directory of plugins, or by a kubelet's root directory."""
+    from devicecore.adapters.file import CHECKPOINT_NAME
+
+    if not os.path.isdir(file):  # noqa: PTH112 - raises nothing
+        return file
+    here, below = Path(file) / CHECKPOINT_NAME, Path(file) / _PLUGINS / CHECKPOINT_NAME
+    return str(below if os.path.lexists(below) and not os.path.lexists(here) else here)
+
+
+def load(path: str) -> bytes | None:
+    """The content of a file, of standard input if the path is `-`; None if there is no file.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    from devicecore.domain.errors import StoreError
+    from devicecore.system.files import read_input
+    from devicecore_tools.doctor.sources.limits import MAX_CHECKPOINT_BYTES
+
+    if path == "-":
+        blob = sys.stdin.buffer.read(MAX_CHECKPOINT_BYTES + 1)
+        if len(blob) > MAX_CHECKPOINT_BYTES:
+            raise StoreError(path, "read", f"standard input has more than {MAX_CHECKPOINT_BYTES} bytes")
+        return blob
+    try:
+        return read_input(path, MAX_CHECKPOINT_BYTES)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(os.path.basename(path), "read", f"{path}: {error.strerror}") from error  # noqa: PTH119 - as typed
+
+
+def facts(report: "FileReport") -> str:
+    """Format, counts and checksum of a file that can be read."""
+    entries = f"{report.entries} entr{'y' if report.entries == 1 else 'ies'}"
+    resources = f"{report.resources} resource{'' if report.resources == 1 else 's'}"
+    checksum = "no checksum" if report.stored is None else f"checksum {report.stored}"
+    return f"(format {report.format}, {entries}, {resources}, {checksum})"
+
+
+def lost_fields(blob: bytes) -> list[str]:
+    """The fields that a newly written file lacks, because nothing here knows them: a phrase each."""
+    from devicecore.domain.checkpoint import ignored_fields
+    from devicecore.domain.text import counted
+
+    return [
+        f"the field {field.name!r} of {field.place}"
+        + (f" and of {counted(field.count - 1, 'further place')}" if field.count > 1 else "")
+        + ", which this version does not know"
+        for field in ignored_fields(blob)
+    ]
+
+
+def refuse_to_overwrite(old: str, new: str, *, force: bool) -> None:
+    """Make sure that a command may write the file `new`.
+
+    Raises:
+        click.UsageError: it is the file that was read, or it exists and `force` is False.
+    """
+    if os.path.exists(new) and os.path.exists(old) and os.path.samefile(old, new):  # noqa: PTH110, PTH121 - as typed
+        message = f"{new} is the file that is read. This command writes a new file only: name another one."
+        raise click.UsageError(message)
+    if os.path.isdir(new):  # noqa: PTH112 - as typed
+        message = f"{new} is a directory, expected the name of a new file."
+        raise click.UsageError(message)
+    if os.path.lexists(new) and not force:
+        message = f"{new} exists. Name another file, or overwrite it with --force."
+        raise click.UsageError(message)
+
+
+def write_new(path: str, blob: bytes) -> None:
+    """Write a file durably, or leave what was there.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    from devicecore.system.files import DurableFile
+
+    file = DurableFile(Path(path), _MODE)
+    file.write(blob, file.read())

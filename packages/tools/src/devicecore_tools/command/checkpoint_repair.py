@@ -1,0 +1,197 @@
+"""`devicecore checkpoint repair`: write a new file without what cannot be right.
+
+Law: everything that is dropped is listed. If the file does not say which of two pods has a device, nothing is
+written.
+"""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from devicecore.domain.text import foreign_text
+from devicecore_tools.command.checkpoint_claims import is_claims_file
+from devicecore_tools.command.checkpoint_files import load, lost_fields, path_of, refuse_to_overwrite, write_new
+from devicecore_tools.command.node_sources import given_pods
+from devicecore_tools.command.options import PLACE
+from devicecore_tools.command.output import MAX_VALUE, complain, json_option, print_json
+
+if TYPE_CHECKING:
+    from devicecore.domain.checkpoint import Dropped, Repaired, Salvaged, SharedDevice
+
+_COMMAND = "devicecore checkpoint repair"
+_UNDECIDED = 1
+
+
+@click.command()
+@json_option
+@click.option(
+    "--keep",
+    "keep",
+    multiple=True,
+    metavar="UID",
+    help="The pod with this UID keeps the devices that other pods hold too. May be repeated.",
+)
+@click.option(
+    "--pods",
+    "pods_file",
+    metavar="PODS",
+    type=PLACE,
+    help="All pods of the node: a file of what the kubelet's /pods or `kubectl get pods -A -o json` prints. Entries of "
+    "other pods, and of pods that have ended, are dropped. - is standard input.",
+)
+@click.option("--force", is_flag=True, help="Overwrite NEWFILE if it exists. FILE itself is never overwritten.")
+@click.argument("file", type=PLACE)
+@click.argument("new_file", metavar="NEWFILE", type=PLACE)
+def repair(
+    *, as_json: bool, keep: tuple[str, ...], pods_file: str | None, force: bool, file: str, new_file: str
+) -> int:
+    """Write a new file without what cannot be right.
+
+    FILE is one for `checkpoint verify`, and it stays as it is. NEWFILE gets the same data with a right checksum, in
+    the same format (format 1 if FILE has format 0), without:
+
+    \b
+    * entries and resources that cannot be read
+    * entries whose answer of the plugin cannot be read: a kubelet ignores them
+    * entries that a later entry of the same container and resource replaces
+    * entries of pods that are gone or have ended (--pods)
+    * devices of a pod that another pod keeps (--keep)
+    * fields within Data that this version does not know, as those of a newer kubelet
+
+    Everything that is dropped is listed. If two pods hold one device, nothing in the file says which pod is right:
+    both are listed, nothing is written, and the exit status is 1. Find out which pod really has the device, then name
+    it with --keep. The other pod keeps its other devices. Delete it before the kubelet starts, because its containers
+    may still use the device.
+
+    The exit status is also 1 if nothing of FILE can be read. If the checksum was wrong, somebody or something changed
+    the data after the kubelet wrote it: compare it with what runs on the node before you use it.
+
+    To use NEWFILE, stop the kubelet, move it to the place of FILE, and start the kubelet.
+
+    \b
+    $ devicecore checkpoint repair /var/lib/kubelet/device-plugins repaired
+    $ kubectl get pods -A -o json | devicecore checkpoint repair --pods - /var/lib/kubelet repaired
+    $ devicecore checkpoint repair --keep 0f6d9a4e-1b7c-4e0c-9c55-6b4b8f2f7f10 /var/lib/kubelet repaired
+    """
+    from devicecore.domain.checkpoint import decode, encode, repaired, salvage
+    from devicecore.domain.errors import MalformedCheckpointError
+
+    if file == pods_file == "-":
+        message = "FILE and --pods cannot both be standard input."
+        raise click.UsageError(message)
+    file = path_of(file)
+    refuse_to_overwrite(file, new_file, force=force)
+    blob = load(file)
+    if blob is None:
+        return _refused(file, "there is no checkpoint", as_json=as_json)
+    if is_claims_file(file, blob):
+        return _refused(file, "it has ResourceClaims, and only checkpoints of devices are repaired", as_json=as_json)
+    try:
+        found = salvage(blob)
+    except MalformedCheckpointError as error:
+        return _refused(file, f"its entries cannot be read: {error.problem}", as_json=as_json)
+    if not found.unreadable and not decode(blob).valid and not (found.data.entries or found.data.registered_devices):
+        problem = "it has no entries, no registered devices and no right checksum, so it may not be a checkpoint at all"
+        return _refused(file, problem, as_json=as_json)
+    pods = None if pods_file is None else _uids(pods_file)
+    known = {entry.pod_uid for entry in found.data.entries or () if pods is None or entry.pod_uid in pods}
+    if unknown := sorted(set(keep) - known):
+        given = "" if pods is None else ", or the pod is not in --pods or has ended"
+        message = f"--keep {unknown[0]}: no entry of {file} is of a pod with this UID{given}."
+        raise click.UsageError(message)
+    lost = lost_fields(blob)
+    result = repaired(found.data, _is_readable, pods=pods, keep=keep)
+    if not result.undecided:
+        write_new(new_file, encode(result.data, max(found.format, 1)))
+    if as_json:
+        print_json(_document(file, new_file, found, result, lost))
+    else:
+        _print(new_file, blob, found, result, lost)
+    return _UNDECIDED if result.undecided else 0
+
+
+def _refused(file: str, problem: str, *, as_json: bool) -> int:
+    if as_json:
+        print_json({"file": file, "written": None, "problem": problem})
+    else:
+        complain(_COMMAND, f"{file}: {problem}; nothing is written")
+    return _UNDECIDED
+
+
+def _uids(pods_file: str) -> set[str]:
+    """The UIDs under which a kubelet may know the pods in a file. Pods that have ended are left out.
+
+    Raises:
+        click.ClickException: it is not a list of pods.
+    """
+    return {
+        uid
+        for seen in given_pods(pods_file).value or ()
+        if not seen.has_ended
+        for uid in (seen.pod.uid, *seen.other_uids)
+    }
+
+
+def _is_readable(answer: bytes) -> bool:
+    from devicecore.domain.errors import UnreadableReceiptError
+    from devicecore.domain.model import Receipt
+    from devicecore.wire.conversion import read_receipt
+
+    try:
+        read_receipt(Receipt(answer))
+    except UnreadableReceiptError:
+        return False
+    return True
+
+
+def _document(file: str, new_file: str, found: "Salvaged", result: "Repaired", lost: list[str]) -> dict[str, object]:
+    from devicecore.system.json_values import to_json
+
+    return {
+        "file": file,
+        "written": None if result.undecided else new_file,
+        "format": max(found.format, 1),
+        "entries": len(result.data.entries or ()),
+        "unreadable": [to_json(one) for one in found.unreadable],
+        "dropped": [to_json(one) for one in result.dropped],
+        "lost": lost,
+        "undecided": [to_json(one) for one in result.undecided],
+        "problem": "several pods hold one device: name the pod that keeps it with --keep" if result.undecided else "",
+    }
+
+
+def _print(new_file: str, blob: bytes, found: "Salvaged", result: "Repaired", lost: list[str]) -> None:
+    from devicecore.domain.checkpoint import judge
+
+    verdict = judge(blob)
+    if verdict.problem:
+        complain(_COMMAND, f"warning: {verdict.problem}")
+    for unreadable in found.unreadable:
+        _echo(f"dropped: {unreadable.place}: {unreadable.problem}")
+    for dropped in result.dropped:
+        _echo(f"dropped: {_of_dropped(dropped)}")
+    for field in lost:
+        _echo(f"lost: {field}")
+    for shared in result.undecided:
+        _echo(f"undecided: {_of_shared(shared)}")
+    if result.undecided:
+        complain(_COMMAND, "nothing is written: name the pod that keeps each device with --keep UID")
+        return
+    count = len(found.unreadable) + len(result.dropped) + len(lost)
+    what = "nothing was dropped" if not count else f"{count} dropped, as listed above"
+    entries = len(result.data.entries or ())
+    _echo(f"wrote {new_file}: {entries} entr{'y' if entries == 1 else 'ies'}, {what}")
+
+
+def _of_dropped(dropped: "Dropped") -> str:
+    devices = ", ".join(dropped.devices) or "no devices"
+    where = f"container {dropped.container} of pod {dropped.pod}"
+    return f"{where}: {dropped.resource}: {devices}: {dropped.reason.value}"
+
+
+def _of_shared(shared: "SharedDevice") -> str:
+    return f"{len(shared.pods)} pods hold {shared.device} of {shared.resource}: {', '.join(shared.pods)}"
+
+
+def _echo(line: str) -> None:
+    click.echo(foreign_text(line, MAX_VALUE))

@@ -1,0 +1,85 @@
+"""The tree of commands.
+
+Law: a command is imported when it is called or completed, so `devicecore --help` imports none. Importing a command
+loads neither gRPC nor rich nor protobuf.
+"""
+
+from importlib import import_module
+
+import click
+
+PLACES = {
+    "checkpoint": "devicecore_tools.command.checkpoint:checkpoint",
+    "conformance": "devicecore_tools.command.conformance:conformance",
+    "demo": "devicecore_tools.command.demo.command:demo",
+    "doctor": "devicecore_tools.command.doctor:doctor",
+    "dra-driver": "devicecore_tools.command.dra_driver:dra_driver",
+    "fits": "devicecore_tools.command.fits:fits",
+    "kubelet": "devicecore_tools.command.kubelet.command:kubelet",
+    "plugin": "devicecore_tools.command.plugin_directory:plugin",  # which adds a command to the group that it imports
+    "why": "devicecore_tools.command.why:why",
+}
+"""The module and the name of each command."""
+
+SUMMARIES = {
+    "checkpoint": "Examine, repair and compare a kubelet's checkpoints.",
+    "conformance": "Check a device plugin or a DRA driver in any language.",
+    "demo": "See the device manager at work on this machine.",
+    "doctor": "Read a node, and say what is wrong with its devices.",
+    "dra-driver": "Run a DRA driver that needs no hardware.",
+    "fits": "Say whether POD fits on a node, and on which devices.",
+    "kubelet": "Run a device manager in the place of a kubelet.",
+    "plugin": "Run a device plugin that needs no hardware.",
+    "why": "Explain why a kubelet refused a pod.",
+}
+"""What each command says of itself, in a sentence that fits into 80 columns."""
+
+
+class _CommandTree(click.Group):
+    """A group that knows the names and summaries of its commands, and imports a command when it is used."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of that name, imported; None if there is none."""
+        del ctx
+        if cmd_name not in PLACES:
+            return None
+        module, _, name = PLACES[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a line for each command, as click does, but without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, SUMMARIES[name]) for name in self.list_commands(ctx)])
+
+
+def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - how click calls it
+    if wanted:
+        from importlib import metadata
+
+        try:
+            click.echo(f"devicecore {metadata.version('devicecore')}")
+        except metadata.PackageNotFoundError:
+            click.echo("devicecore, not installed")
+        context.exit()
+
+
+@click.group(
+    cls=_CommandTree,
+    commands=[click.Command(name) for name in PLACES],
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print the version."
+)
+def devicecore() -> None:
+    """Run, test and examine the device manager of a Kubernetes node.
+
+    Start with a demonstration on this machine, which takes a few seconds:
+
+    \b
+    $ devicecore demo
+
+    The exit status is 0 if all is well, 1 for a negative finding, and 2 for wrong usage or something that cannot be
+    used. Every listing has --json.
+    """

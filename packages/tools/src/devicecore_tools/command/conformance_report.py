@@ -1,0 +1,200 @@
+"""What `devicecore conformance` prints and writes: results at once, at the end the report in every form asked for.
+
+Law: output that is not for a terminal has no colours and is not folded.
+"""
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import click
+from attrs import evolve, field, frozen
+
+from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.command.output import print_json
+from devicecore_tools.conformance.card import as_badge, as_page
+from devicecore_tools.conformance.model import Check, Report, Result, Subject, Verdict
+from devicecore_tools.conformance.reports import (
+    WORDS,
+    as_document,
+    as_junit,
+    check_document,
+    explanation,
+    head,
+    summary,
+)
+
+_FAILED = 1
+_CANNOT_RUN = 2
+_STYLES: dict[str, dict[str, Any]] = {
+    "FAIL": {"fg": "red", "bold": True},
+    "ok": {"fg": "green"},
+    "skip": {"fg": "yellow"},
+}
+_INDENT = 14  # columns of a result's text below its first line
+_LABEL = 10  # columns of `expected: `
+
+
+@frozen(kw_only=True)
+class Reporting:
+    """Where the results of a run go.
+
+    Attributes:
+        as_json: print one JSON document at the end, and nothing before.
+        junit: the file that gets the report as JUnit XML.
+        card: the file that gets the score card, an HTML page; the badge is written beside it.
+        release: the version of the subject, which the reports show.
+
+    A reason to skip checks is printed once; the other checks with this reason are named in the end.
+    """
+
+    as_json: bool
+    junit: str | None
+    card: str | None
+    release: str
+    _reasons: set[str] = field(factory=set, init=False)
+    _folded: list[str] = field(factory=list, init=False)
+
+    def begin(self) -> None:
+        """Make the files of the reports, so that a wrong path is an error before all checks and not after them.
+
+        Raises:
+            OSError: a file cannot be written.
+            click.UsageError: the badge would replace the page.
+        """
+        if self.card is not None and Path(self.card).suffix == ".svg":
+            message = (
+                f"--card {self.card}: expected the name of an HTML page; the badge beside it gets the ending .svg."
+            )
+            raise click.UsageError(message)
+        for path in self._files():
+            path.touch()
+
+    def show(self, result: Result) -> None:
+        """Print a result when it is there."""
+        if self.as_json:
+            return
+        if result.verdict is Verdict.SKIPPED:
+            if result.actual in self._reasons:
+                self._folded.append(result.name)
+                return
+            self._reasons.add(result.actual)
+        _print(result)
+
+    def end(self, report: Report) -> int:
+        """Print and write the report.
+
+        Returns:
+            The exit status: 0 if no check of severity must failed, 1 if one failed, if no time was left for one, or if
+            every check was skipped, 2 if the subject cannot be run.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+        report = evolve(report, release=self.release)
+        today = datetime.now(UTC).date()
+        for path, text in self._files().items():
+            path.write_text(text(report, today), encoding="utf-8")
+        if self.as_json:
+            print_json(as_document(report))
+        else:
+            if self._folded:
+                skipped = f"{counted(len(self._folded), 'more check')} skipped because of the reasons above"
+                click.echo("\n" + _fold(f"{skipped}: {', '.join(self._folded)}", _width()))
+            _print_end(report)
+        if report.cannot_run:
+            return _CANNOT_RUN
+        return 0 if report.passed else _FAILED
+
+    def _files(self) -> dict[Path, Callable[[Report, date], str]]:
+        files: dict[Path, Callable[[Report, date], str]] = {}
+        if self.junit is not None:
+            files[Path(self.junit)] = lambda report, _: as_junit(report)
+        if self.card is not None:
+            files |= {Path(self.card): as_page, Path(self.card).with_suffix(".svg"): as_badge}
+        return files
+
+
+def choose(checks: Sequence[Check[Subject]], only: Sequence[str], skip: Sequence[str]) -> list[Check[Subject]]:
+    """Return the checks that `--only` and `--skip` leave, in their order.
+
+    Args:
+        checks: all checks.
+        only: names, and patterns such as `gives-*`; empty means all checks.
+        skip: names and patterns of those to leave out.
+
+    Raises:
+        click.UsageError: a name or a pattern is that of no check, or no check is left.
+    """
+    names = [check.name for check in checks]
+    for option, patterns in (("--only", only), ("--skip", skip)):
+        for pattern in patterns:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                message = f"{option} {pattern}: there is no such check{_meant(pattern, names)}"
+                raise click.UsageError(message)
+    chosen = [check for check in checks if not only or _matches(check.name, only)]
+    left = [check for check in chosen if not _matches(check.name, skip)]
+    if not left:
+        message = "--only and --skip leave no check."
+        raise click.UsageError(message)
+    return left
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _meant(pattern: str, names: Sequence[str]) -> str:
+    near = get_close_matches(pattern, names) or [name for name in names if pattern in name][:3]
+    return f"; did you mean {' or '.join(near)}?" if near else "; --list lists the checks."
+
+
+def print_list(checks: Sequence[Check[Any]], *, as_json: bool) -> None:
+    """Print the checks without making them."""
+    if as_json:
+        print_json([check_document(check) for check in checks])
+        return
+    for check in checks:
+        click.echo(f"{check.severity.value:<6}  {check.name:<40}  {check.done}")
+
+
+def _width() -> int:
+    """Return the columns of the terminal; output to files and pipes is not folded."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+
+
+def _fold(text: str, width: int) -> str:
+    return "\n".join(textwrap.wrap(text, max(width, 20), break_on_hyphens=False) or [""])
+
+
+def _print(result: Result) -> None:
+    word = WORDS[result.verdict]
+    start = head(result)
+    line = f"{start}  {result.actual}"
+    if len(line) > _width():
+        line = f"{start.rstrip()}\n{textwrap.indent(_fold(result.actual, _width() - _INDENT), ' ' * _INDENT)}"
+    click.echo(click.style(word, **_STYLES[word]) + line[len(word) :])
+    sys.stdout.flush()  # a reader at the end of a pipe gets each result at once
+
+
+def _print_end(report: Report) -> None:
+    if report.not_made:
+        number = sum(result.actual == report.not_made for result in report.results)
+        click.echo(f"\n{counted(number, 'more check')} {report.not_made}.")
+    for result in () if report.not_made else report.failures:
+        click.echo(f"\n{click.style(f'{result.name} ({result.severity.value})', bold=True)}")
+        for label, text in explanation(result):
+            folded = textwrap.indent(_fold(text, _width() - _LABEL - 3), " " * (_LABEL + 3))
+            click.echo(f"  {label:<{_LABEL}} {folded.lstrip()}")
+    if (report.failures or report.cannot_run) and report.output:
+        click.echo(f"\nThe last output of the {report.kind}:")
+        for text in report.output.splitlines():
+            click.echo(f"  {foreign_text(text)}")
+    end = _fold(summary(report), _width())
+    click.echo("\n" + (click.style(end, fg="red") if not report.passed else end))

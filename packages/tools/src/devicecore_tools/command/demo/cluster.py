@@ -1,0 +1,301 @@
+"""A small cluster on this machine: nodes with real sockets and files, plugins in processes of their own.
+
+Law: after a `Cluster`, no process, no socket and no file of it is left, unless its files are to be kept.
+"""
+
+import json
+import logging
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Self, TypedDict, TypeVar
+
+from devicecore.adapters.file import CHECKPOINT_NAME, FileStore, JsonFileSink
+from devicecore.adapters.grpc_unix import GrpcUnixTransport
+from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
+from devicecore.adapters.manifests.claim_source import ManifestClaims
+from devicecore.domain.admission import Admitted, Verdict
+from devicecore.domain.capacity import Insufficient, insufficient, pod_request
+from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME
+from devicecore.domain.model import Container, Pod, ResourceName
+from devicecore.dra_manager import DraManager
+from devicecore.manager import DeviceManager
+from devicecore.system.temporary import new_short_directory
+
+T = TypeVar("T")
+
+NodeJson = Mapping[str, Mapping[str, int | str]]
+"""`capacity` and `allocatable` of a Node object."""
+
+PATIENCE = 10.0  # seconds for something that takes one or two
+_LOOK_INTERVAL = 0.02  # seconds between two looks at what is waited for
+_LAST_LINES = 20
+
+
+class Cluster:
+    """Nodes by name, and what runs on them.
+
+    Args:
+        native: capacity and allocatable of each node besides devices.
+        keep: whether to leave the files behind.
+    """
+
+    def __init__(self, native: Mapping[str, NodeJson], *, keep: bool = False) -> None:
+        self._keep = keep
+        with delayed_signals():
+            self.root: Path = new_short_directory()
+        self.log: Path = self.root / "log"
+        self.nodes: tuple[ClusterNode, ...] = tuple(ClusterNode(name, self.root, node) for name, node in native.items())
+        self.processes: list[SimulatedProcess] = []
+        self._plugins: dict[tuple[str, ResourceName], SimulatedProcess] = {}
+
+    def __enter__(self) -> Self:
+        self._handler = logging.FileHandler(self.log)
+        logging.getLogger("devicecore").addHandler(self._handler)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with delayed_signals(), ExitStack() as last_to_first:
+            if not self._keep or kind is not None:
+                last_to_first.callback(self.clear)
+            last_to_first.callback(self._handler.close)
+            last_to_first.callback(logging.getLogger("devicecore").removeHandler, self._handler)
+            last_to_first.callback(self.stop)
+
+    def stop(self) -> None:
+        """Stop every node, plugin and driver. Files stay."""
+        with ExitStack() as last_to_first:
+            for process in self.processes:
+                last_to_first.callback(process.stop)
+            for node in self.nodes:
+                last_to_first.callback(node.stop)
+
+    def start_plugin(self, node: "ClusterNode", resource: ResourceName) -> "SimulatedProcess":
+        """Start a simulated device plugin on a node."""
+        arguments = (
+            *("plugin", "simulated", "--resource", resource),
+            *("--prefix", resource, "--count", "10"),
+            *("--variable", f"NVIDIA_VISIBLE_DEVICES/{resource}"),  # as the original plugin of both
+        )
+        self._plugins[node.name, resource] = plugin = self._start(arguments, "--socket-dir", node.directory)
+        return plugin
+
+    def start_driver(self, node: "ClusterNode", name: str) -> "SimulatedProcess":
+        """Start a simulated DRA driver on a node."""
+        options = ("registry", "plugin-dir", "cdi-dir", "manifests")
+        places = [f"--{option}={node.directory / option}" for option in options]
+        return self._start(("dra-driver", "simulated", "--name", name, "--node", node.name), *places)
+
+    def _start(self, arguments: tuple[str, ...], *places: str | Path) -> "SimulatedProcess":
+        with delayed_signals():  # else a process could start that is not in the list
+            process = SimulatedProcess(arguments, places, self.log)
+            self.processes.append(process)
+        return process
+
+    def plugin(self, node: "ClusterNode", resource: ResourceName) -> "SimulatedProcess":
+        """The plugin that was started last on a node for a resource."""
+        return self._plugins[node.name, resource]
+
+    def clear(self) -> None:
+        """Remove every file. A second call does nothing."""
+        if self.root.exists():
+            shutil.rmtree(self.root)
+
+    def last_log_lines(self) -> str:
+        """The last lines that nodes, plugins and drivers have logged."""
+        lines = self.log.read_text().splitlines(keepends=True) if self.log.exists() else []
+        return "".join(lines[-_LAST_LINES:])
+
+    def sockets(self) -> list[str]:
+        """The sockets there are now."""
+        return sorted(str(path.relative_to(self.root)) for path in self.root.rglob("*") if path.is_socket())
+
+    def wait_for(self, look: Callable[[], T], expected: T) -> T:
+        """Call `look` until it returns `expected`, a process has failed, or the time is over; its last result."""
+        end = time.monotonic() + PATIENCE
+        while (seen := look()) != expected and time.monotonic() < end:
+            if any(process.failed for process in self.processes):
+                break
+            time.sleep(_LOOK_INTERVAL)
+        return seen
+
+
+class ClusterNode:
+    """One node: its device manager, its DRA manager, and the files that outlive them.
+
+    `pods` are those that run here, as the kubelet and the scheduler both know them.
+    """
+
+    def __init__(self, name: str, root: Path, native: NodeJson) -> None:
+        self.name = name
+        self.directory: Path = root / name
+        self.checkpoint: Path = self.directory / CHECKPOINT_NAME
+        self.manifests: Path = self.directory / "manifests"
+        self.cdi: Path = self.directory / "cdi-dir"
+        self.pods: list[Pod] = []
+        self._status = root / f"{name}.json"
+        self._status.write_text(json.dumps(native))
+        self._make_managers()
+
+    def _make_managers(self) -> None:
+        self.manager: DeviceManager = DeviceManager(
+            GrpcUnixTransport(self.directory), FileStore(self.checkpoint), JsonFileSink(self._status)
+        )
+        self.claims: DraManager = DraManager(
+            GrpcDriverTransport(self.directory / "registry"),
+            ManifestClaims(self.manifests),
+            FileStore(self.directory / CLAIMS_NAME),
+        )
+
+    def start(self) -> None:
+        """Start both managers."""
+        self.manifests.mkdir(parents=True, exist_ok=True)
+        self.manager.start()
+        self.claims.start()
+
+    def stop(self) -> None:
+        """Stop them. Twice, or before the start, is no error."""
+        with ExitStack() as last_to_first:
+            last_to_first.callback(self.manager.stop)
+            last_to_first.callback(self.claims.stop)
+
+    def restart(self) -> None:
+        """Begin again, as a new process would: with nothing but the files."""
+        self.stop()
+        self._make_managers()
+        self.start()
+
+    def status(self) -> NodeJson:
+        """What schedulers see of the node."""
+        status: NodeJson = json.loads(self._status.read_bytes())
+        return status
+
+    def counts(self, resource: ResourceName) -> tuple[int | str | None, int | str | None]:
+        """Capacity and allocatable of one resource; None where the node does not know it."""
+        status = self.status()
+        return status["capacity"].get(resource), status["allocatable"].get(resource)
+
+    def lacks(self, pod: Pod) -> tuple[Insufficient, ...]:
+        """What there is too little of here for one more pod."""
+        allocatable = {
+            ResourceName(name): int(count)
+            for name, count in self.status()["allocatable"].items()
+            if isinstance(count, int)
+        }
+        used = Counter[ResourceName]()
+        for running in self.pods:
+            used.update({ResourceName(name): count for name, count in pod_request(running).items()})
+        return insufficient(pod, allocatable, used)
+
+    def run(self, pod: Pod) -> Verdict:
+        """Admit a pod, or admit again one that runs here already."""
+        verdict = self.manager.admit(pod)
+        if isinstance(verdict, Admitted) and pod not in self.pods:
+            self.pods.append(pod)
+        return verdict
+
+    def containers(self) -> dict[str, "Given"]:
+        """What each container has."""
+        return {container.name: self._given(pod, container) for pod in self.pods for container in pod.containers}
+
+    def _given(self, pod: Pod, container: Container) -> "Given":
+        held = self.manager.state.ledger.of_container(pod.key(container))
+        options = self.manager.options(pod, container.name)
+        return {
+            "devices": {one.resource: tuple(one.devices) for one in held},
+            "environment": dict(options.envs) if options else {},
+        }
+
+
+class Given(TypedDict):
+    """What a container has: its devices by resource, and its environment."""
+
+    devices: dict[str, tuple[str, ...]]
+    environment: dict[str, str]
+
+
+class SimulatedProcess:
+    """A command of `devicecore` in a process of its own: a simulated plugin or driver. `places` are not shown."""
+
+    def __init__(self, arguments: tuple[str, ...], places: Sequence[str | Path], log: Path) -> None:
+        self.arguments = arguments
+        command = (sys.executable, "-m", "devicecore_tools", *arguments, *map(str, places), "--commands")
+        with log.open("a") as output:
+            self._process = subprocess.Popen(  # noqa: S603 - we are our own
+                command, stdin=subprocess.PIPE, stdout=output, stderr=output, text=True, bufsize=1
+            )
+        assert self._process.stdin is not None, "it is a pipe"  # noqa: S101 - for mypy
+        self._commands = self._process.stdin
+        self._to_end = False
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status; minus the signal's number if one killed it, None while it runs."""
+        return self._process.poll()
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has ended unexpectedly."""
+        return self.status is not None and not self._to_end
+
+    def obey(self, command: str) -> None:
+        """Write a command to its standard input."""
+        self._commands.write(f"{command}\n")
+
+    def kill(self) -> None:
+        """Kill it with SIGKILL: it cannot remove its socket."""
+        self._to_end = True
+        self._process.kill()
+        self._process.wait()
+        self._commands.close()
+
+    def stop(self) -> None:
+        """Ask it to end, and wait. A second call does nothing."""
+        self._to_end = True
+        self._process.terminate()
+        try:
+            self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._commands.close()
+
+
+@contextmanager
+def delayed_signals() -> Iterator[None]:
+    """Delay SIGINT and SIGTERM to the end of the block."""
+    late_signals: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        late_signals.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for late in late_signals:
+            signal.raise_signal(late)
+
+
+def schedule(pod: Pod, nodes: tuple[ClusterNode, ...]) -> ClusterNode | str:
+    """The first node that has enough of everything for `pod`; else what kube-scheduler says of it."""
+    lacking = {node: node.lacks(pod) for node in nodes}
+    for node, lacks in lacking.items():
+        if not lacks:
+            return node
+    reasons = Counter(str(lack) for lacks in lacking.values() for lack in lacks)
+    counted = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
+    return f"0/{len(nodes)} nodes are available: {counted}."

@@ -1,0 +1,94 @@
+"""The command `devicecore demo`.
+
+Law: after the demo, however it ends, no process and no file of it is left, except with `--keep`.
+"""
+
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from devicecore_tools.command.output import complain, console_on, json_option, print_json
+from devicecore_tools.command.signals import ENDING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from devicecore_tools.command.demo.cluster import Cluster
+
+
+@click.command(short_help="See the device manager at work on this machine.")
+@json_option
+@click.option("--keep", is_flag=True, help="Keep the files of the two nodes, to look at them.")
+def demo(*, as_json: bool, keep: bool) -> int:
+    """See the device manager at work on this machine.
+
+    Sets up two nodes in a temporary directory, with device plugins and a DRA driver in processes of their own. Every
+    step says what it expects, and checks it. The demo takes a few seconds and leaves nothing behind, except with
+    --keep: then the checkpoint, the status and the log of the two nodes stay.
+
+    The exit status is 0 if every check passed, else 1. With --json, the steps are printed at the end, and their titles
+    on standard error while they run:
+
+    \b
+    $ devicecore demo --json | jq '.[] | {name, ok}'
+    """
+    from devicecore_tools.command.demo.cluster import Cluster
+    from devicecore_tools.command.demo.scenario import NATIVE, STEPS, nothing_is_left
+    from devicecore_tools.command.demo.steps import run_steps
+
+    began = time.monotonic()
+    console = console_on(sys.stderr if as_json else sys.stdout)
+    steps = [step for step in STEPS if not keep or step is not nothing_is_left]
+    with _interruptible(), Cluster(NATIVE, keep=keep) as cluster:
+        records = run_steps(steps, cluster, console, silent=as_json)
+        log = cluster.last_log_lines()
+    if as_json:
+        print_json(records)
+    if not all(record["ok"] for record in records):
+        sys.stderr.write(log)
+        complain("devicecore demo", f"step {records[-1]['name']} failed")
+        return 1
+    end = f"All {len(steps)} steps passed in {time.monotonic() - began:.1f} s."
+    console.print(end if as_json else f"\n{end}", style="bold")
+    if keep:
+        _print_where(cluster, console)
+    return 0
+
+
+def _print_where(cluster: "Cluster", console: "Console") -> None:
+    """Say where the files of the nodes are, and what to do with them."""
+    lines = [f"The plugins and nodes are stopped. Their files are in {cluster.root}:"]
+    lines += [f"  devicecore checkpoint show {node.directory}" for node in cluster.nodes]
+    lines += [f"  cat {cluster.root}/*.json", f"  less {cluster.log}", f"  rm -r {cluster.root}"]
+    console.print("\n".join(lines), soft_wrap=True)
+
+
+class _Ended(BaseException):
+    """A signal asks the demo to end."""
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let the first SIGINT or SIGTERM raise, and ignore later ones: then the demo is already removing its files."""
+
+    def end(number: int, _: FrameType | None) -> None:
+        for ending in ENDING:
+            signal.signal(ending, signal.SIG_IGN)
+        raise _Ended(number)
+
+    before = {ending: signal.signal(ending, end) for ending in ENDING}
+    try:
+        yield
+    except _Ended as ended:
+        number = signal.Signals(ended.args[0])
+        complain("devicecore demo", f"ended by {number.name}; nothing is left behind")
+        sys.exit(128 + number)
+    finally:
+        for ending, handler in before.items():
+            signal.signal(ending, handler)

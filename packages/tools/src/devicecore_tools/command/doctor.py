@@ -1,0 +1,361 @@
+"""`devicecore doctor`: read a node, and say what is wrong with its devices.
+
+Law: nothing on the node is changed, and a finding is printed only if later looks confirm it.
+"""
+
+import gc
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from attrs import frozen
+
+from devicecore.domain.text import foreign_text
+from devicecore_tools.command.node_sources import NodeSources, source_options
+from devicecore_tools.command.options import PLACE, Seconds
+from devicecore_tools.command.output import complain, fold, json_option
+from devicecore_tools.command.signals import Signals
+
+if TYPE_CHECKING:
+    from devicecore_tools.doctor import DeviceRow, NodeFinding, NodeReport
+
+_LOOK_INTERVAL = 1.0  # seconds between two looks
+_WIDTH = 120  # columns of prose
+_MAX_CELL = 120  # characters of a cell in the table
+_HEADINGS = ("RESOURCE", "DEVICE", "NUMA", "HEALTH", "OWNER", "SOURCE", "STATE")
+_NEGATIVE, _UNUSABLE = 1, 2
+_MODE = 0o644  # of pages and pictures: they are made to be shown
+_CLEAR = "\x1b[H\x1b[2J"
+
+Wait = Callable[[float], bool]
+"""Waits for some seconds; whether a signal ended the wait."""
+
+
+@click.command(context_settings={"allow_extra_args": True})  # so that we can say what to write instead
+@source_options
+@json_option
+@click.option("--metrics", is_flag=True, help="Print metrics for Prometheus' textfile collector instead.")
+@click.option(
+    "--html",
+    metavar="FILE",
+    type=PLACE,
+    help="Also write the report as a web page: a picture of the devices by NUMA node, the findings, and tables. It is "
+    "one file, which loads nothing.",
+)
+@click.option("--svg", metavar="FILE", type=PLACE, help="Also write the picture alone, as SVG.")
+@click.option("--watch", is_flag=True, help="Look again and again, until SIGINT or SIGTERM.")
+@click.option(
+    "--interval",
+    metavar="SECONDS",
+    type=Seconds(min=0.1),
+    default=10.0,
+    show_default=True,
+    help="With --watch: the pause between two reports.",
+)
+@click.option(
+    "--patience",
+    metavar="SECONDS",
+    type=Seconds(min=0),
+    help="For how long a finding must stay the same. Default: 1 to 15, by kind; 0 if only files are read.",
+)
+@click.pass_context
+def doctor(
+    context: click.Context,
+    /,
+    *,
+    as_json: bool,
+    metrics: bool,
+    html: str | None,
+    svg: str | None,
+    watch: bool,
+    interval: float,
+    patience: float | None,
+    **sources: object,
+) -> int:
+    """Read a node, and say what is wrong with its devices. Nothing is changed.
+
+    Reads the kubelet's checkpoint and sockets and asks its pod-resources API; if you ask for it, also pods and Node,
+    plugins, and CDI files. Prints which sources could be read, a table of all devices with their owners, and numbered
+    findings: what is wrong, the evidence, what the kubelet will do next, and how to confirm it. A device whose owner is
+    not certain is "unknown", never "free".
+
+    \b
+    $ devicecore doctor
+    $ kubectl get pods -A -o json | devicecore doctor --pods - --plugins
+    $ devicecore doctor --checkpoint /backup/kubelet_internal_checkpoint --json
+    $ devicecore doctor --html node.html
+
+    --html and --svg write files besides what is printed. An existing file is replaced, with --watch by each report. If
+    there are more than 400 devices of a resource on a NUMA node, or 2,000 in all, some are folded: the picture says so
+    and counts them.
+
+    Sources are read one after the other, so a finding is reported only if later looks find it again with the same
+    evidence. docs/read-a-node.md explains each finding.
+
+    Exit status: 0 if nothing is wrong, 1 if there are findings, 2 if there is not enough input.
+    """
+    if context.args:
+        place = context.args[0]
+        option = "--checkpoint" if Path(place).is_file() else "--root"
+        message = f"expected options only, got {place!r}. If it is what to read, write {option} {place}."
+        raise click.UsageError(message)
+    output = _Output(as_json=as_json, metrics=metrics, html=html, svg=svg)
+    read = NodeSources(**sources)  # type: ignore[arg-type]  # click has checked what each option holds
+    if not watch:
+        return _finish(report_on(read, patience, _sleep), output)
+    with Signals() as signals:
+        while True:
+            report = report_on(read, patience, signals.wait_for_end)
+            if report is None:
+                return 0
+            output.put(report, others_follow=True)
+            if signals.wait_for_end(interval):
+                return _status(report)
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Let Python's collector of cycles rest: it would visit millions of objects, none of which is garbage."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@_without_collector()
+def _finish(report: "NodeReport | None", output: "_Output") -> int:
+    assert report is not None, "only a signal ends a report"  # noqa: S101 - for mypy: `_sleep` is never interrupted
+    output.put(report)
+    if not report.is_enough and not report.findings:
+        complain(
+            "devicecore doctor",
+            "not enough input: neither a checkpoint nor the pod-resources API nor a plugin could be read",
+        )
+    return _status(report)
+
+
+@frozen(kw_only=True)
+class _Output:
+    """What is printed of a report, and which files are written of it.
+
+    Raises:
+        click.UsageError: the options contradict each other, or a file cannot be written.
+    """
+
+    as_json: bool
+    metrics: bool
+    html: str | None
+    svg: str | None
+
+    def __attrs_post_init__(self) -> None:
+        if self.as_json and self.metrics:
+            message = "--json and --metrics exclude each other."
+            raise click.UsageError(message)
+        _check_target("--html", self.html)
+        _check_target("--svg", self.svg)
+
+    def put(self, report: "NodeReport", *, others_follow: bool = False) -> None:
+        """Write the files and print the report. If others follow, JSON is one line, and a terminal is cleared before.
+
+        Raises:
+            click.ClickException: a file cannot be written.
+        """
+        self._write_files(report)
+        if self.metrics:
+            _show_metrics(report)
+        elif not self.as_json:
+            sys.stdout.write(_CLEAR if others_follow and sys.stdout.isatty() else "")
+            _show_text(report)
+        elif others_follow:
+            sys.stdout.write(f"{json.dumps(_document(report))}\n")
+        else:
+            _show_json(report)
+        if others_follow:
+            sys.stdout.flush()
+
+    def _write_files(self, report: "NodeReport") -> None:
+        if self.html is None and self.svg is None:
+            return
+        from devicecore_tools.doctor.picture import picture
+
+        shown = picture(report)
+        if self.html is not None:
+            from devicecore_tools.doctor.page import page
+
+            _replace(self.html, page(report, shown))
+        if self.svg is not None:
+            from devicecore_tools.doctor.drawing import svg as drawn
+
+            _replace(self.svg, drawn(report, shown))
+
+
+def _check_target(option: str, file: str | None) -> None:
+    """Find out early whether a file can be written.
+
+    Raises:
+        click.UsageError: it is a directory or a device, or there is no directory for it.
+    """
+    if file is None:
+        return
+    path = Path(file)
+    try:
+        is_no_file = path.exists() and not path.is_file()
+    except OSError as error:  # such as a name that is too long
+        message = f"{option}: {file}: {error.strerror}."
+        raise click.UsageError(message) from error
+    if is_no_file:
+        message = f"{option}: {file} is a directory, a pipe or a device, expected the name of a file."
+        raise click.UsageError(message)
+    if not path.parent.is_dir():
+        message = f"{option}: there is no directory {path.parent}."
+        raise click.UsageError(message)
+
+
+def _replace(file: str, text: str) -> None:
+    """Replace a file as a whole, so that a browser never loads half of it."""
+    from devicecore.system.files import DurableFile
+
+    try:
+        DurableFile(Path(file), _MODE).replace(text.encode())
+    except OSError as error:
+        message = f"{file} cannot be written: {error.strerror}"
+        raise click.ClickException(message) from error
+
+
+def _status(report: "NodeReport") -> int:
+    if report.findings:
+        return _NEGATIVE
+    return 0 if report.is_enough else _UNUSABLE
+
+
+def report_on(sources: NodeSources, patience: float | None, wait: Wait) -> "NodeReport | None":
+    """Look, and look again until each finding has lasted or gone.
+
+    Args:
+        sources: what to read.
+        patience: seconds for which a finding must last; None for those of its kind.
+        wait: waits for some seconds; whether something ended the wait. Then the result is None.
+    """
+    with _without_collector():
+        return _confirmed_report(sources, patience, wait)
+
+
+def _confirmed_report(sources: NodeSources, patience: float | None, wait: Wait) -> "NodeReport | None":
+    from devicecore_tools.doctor import Facts, check, report, still_wrong
+    from devicecore_tools.doctor.report import patience as patience_of
+
+    facts = Facts(sources.look())
+    pending = check(facts)
+    began = time.monotonic()
+    is_confirmed = False
+    while pending:
+        needed = patience if patience is not None else patience_of(pending) if sources.is_live else 0.0
+        rest = began + needed - time.monotonic()
+        if is_confirmed and rest <= 0:
+            break
+        if rest > 0 and wait(min(rest, _LOOK_INTERVAL)):
+            return None
+        look = sources.look()
+        if look != facts.look:  # what says the same has the same findings, which take long to find on a large node
+            facts = Facts(look)
+            pending = still_wrong(pending, check(facts))
+        is_confirmed = True
+    return report(facts, pending)
+
+
+def _sleep(seconds: float) -> bool:
+    time.sleep(seconds)
+    return False
+
+
+# --- what is printed --------------------------------------------------------------------------------------------------
+
+
+def _document(report: "NodeReport") -> dict[str, object]:
+    from devicecore.system.json_values import to_json
+
+    document: dict[str, object] = to_json(report)
+    return document
+
+
+def _show_json(report: "NodeReport") -> None:
+    """One line for each source, device and finding: Python's own indentation takes a second for 50,000 devices."""
+    members = []
+    for name, value in _document(report).items():
+        items = "".join(f"\n    {json.dumps(item)}," for item in value)[:-1] if isinstance(value, list) else None
+        text = json.dumps(value) if items is None else f"[{items}\n  ]"
+        members.append(f"\n  {json.dumps(name)}: {text}")
+    sys.stdout.write(f"{{{','.join(members)}\n}}\n")
+
+
+def _show_metrics(report: "NodeReport") -> None:
+    from devicecore_tools.doctor import metrics_text
+
+    sys.stdout.write(metrics_text(report))
+
+
+def _show_text(report: "NodeReport") -> None:
+    lines = ["Sources", *_sources(report), "", "Devices", *_table(report.devices), "", "Findings"]
+    for finding in report.findings:
+        lines += ["", *_finding(finding)]
+    lines += [] if report.findings else ["  none"]
+    for one in report.not_ruled_out:
+        lines += ["", *_folded("  not ruled out: ", one, 17)]
+    lines.append("")
+    sys.stdout.write("\n".join(lines))
+
+
+def _sources(report: "NodeReport") -> Iterator[str]:
+    width = max(len(line.source.value) for line in report.sources)
+    for line in report.sources:
+        said = foreign_text(line.place) if line.was_read else f"not read: {foreign_text(line.problem)}"
+        if not line.was_read and line.place:
+            said += f" ({foreign_text(line.place)})"
+        yield f"  {line.source.value:{width}}  {said}"
+        yield from (f"  {'':{width}}  note: {foreign_text(note)}" for note in line.notes)
+
+
+def _table(rows: "Iterable[DeviceRow]") -> list[str]:
+    cells = [_HEADINGS, *map(_cells, rows)]
+    if len(cells) == 1:
+        return ["  no source names a device"]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
+    ]
+
+
+def _cells(row: "DeviceRow") -> tuple[str, ...]:
+    numa = "unknown" if row.numa_nodes is None else ",".join(map(str, row.numa_nodes[:8])) or "-"
+    owner = f"{row.owner} {row.container}" if row.container else row.owner
+    sources = ",".join(source.value for source in row.sources) or "-"
+    texts = (row.resource, row.device, numa, row.health, owner, sources, row.state.value)
+    together = "".join(texts)
+    if len(together) <= _MAX_CELL and together.isprintable():  # nearly always, and there are many rows
+        return texts
+    return tuple(foreign_text(text, _MAX_CELL) for text in texts)
+
+
+def _finding(finding: "NodeFinding") -> Iterator[str]:
+    yield from _folded(f"{finding.number}. ", finding.sentence, 3)
+    for evidence in finding.evidence:
+        yield from _folded("   evidence: ", f"{evidence.source.value}: {evidence.text}", 13)
+    if finding.measured:
+        yield f"   measured: {finding.measured}"
+    yield from _folded("   next:     ", finding.next, 13)
+    yield from _folded("   confirm:  ", finding.confirm, 13)
+    yield f"   see:      {finding.issue}"
+
+
+def _folded(start: str, text: str, indent: int) -> list[str]:
+    """`text` behind `start`, in lines of which all but the first are indented."""
+    first, *rest = fold(foreign_text(text, 4_000), _WIDTH - indent).split("\n")
+    return [start + first, *(" " * indent + line for line in rest)]

@@ -1,0 +1,250 @@
+"""`devicecore dra-driver`: a DRA driver that needs no hardware, for a real kubelet, `devicecore kubelet` or a test.
+
+Law: SIGTERM or SIGINT ends the process, and its sockets are removed.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from attrs import define, frozen
+
+from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.command.options import MAX_DEVICES, PLACE, numbers, refuse_missing_devices
+from devicecore_tools.command.plugin import END_WITHIN, log_to_stderr, obey_input
+from devicecore_tools.command.signals import Signals
+
+if TYPE_CHECKING:
+    from devicecore.domain.dra.health import ReportedHealth
+    from devicecore.domain.dra.slices import PublishedDevice
+    from devicecore.plugins.simulated_driver import SimulatedDriver
+    from devicecore.ports.claims import ClaimSource
+
+_MAX_COUNT = 10_000
+
+_log = logging.getLogger(__name__)
+
+
+@click.group("dra-driver")
+def dra_driver() -> None:
+    """Run a DRA driver that needs no hardware.
+
+    It offers simulated devices to a kubelet and a scheduler.
+
+    \b
+    $ devicecore dra-driver simulated --name gpu.example.com --node worker-1
+    """
+
+
+@frozen(kw_only=True)
+class _Options:
+    """The options of `simulated`.
+
+    Raises:
+        click.UsageError: an option cannot be used.
+    """
+
+    name: str
+    node: str
+    pool: str | None
+    count: int
+    numa_nodes: tuple[int, ...]
+    unhealthy: tuple[int, ...]
+    kubeconfig: str | None
+    manifests: str | None
+    registry: str
+    plugin_dir: str
+    cdi_dir: str
+    pod_uid: str
+    commands: bool
+
+    def __attrs_post_init__(self) -> None:
+        refuse_missing_devices("--unhealthy", self.unhealthy, self.count)
+        if not re.fullmatch("[A-Za-z0-9-]{0,64}", self.pod_uid):
+            message = f"--pod-uid: expected at most 64 letters, digits and '-', got {foreign_text(self.pod_uid)!r}."
+            raise click.UsageError(message)
+
+    @property
+    def directory(self) -> Path:
+        """The driver's own directory."""
+        return Path(self.plugin_dir) / self.name
+
+    @property
+    def pool_name(self) -> str:
+        """The pool of the devices."""
+        return self.pool or self.node
+
+
+@dra_driver.command()
+@click.option("--name", required=True, help="The driver's name, such as gpu.example.com.")
+@click.option("--node", required=True, envvar="NODE_NAME", help="The node's name, or $NODE_NAME.")
+@click.option("--pool", metavar="NAME", help="The name of the pool of devices; by default the node's.")
+@click.option("--count", type=click.IntRange(0, MAX_DEVICES), default=8, show_default=True, help="How many devices.")
+@click.option("--numa-nodes", metavar="N,N-N", default="", callback=numbers, help="NUMA nodes of the devices, in turn.")
+@click.option(
+    "--unhealthy", metavar="N,N-N", default="", callback=numbers, help="Devices that are unhealthy, by number."
+)
+@click.option(
+    "--kubeconfig",
+    metavar="FILE",
+    type=PLACE,
+    help="The API server, where claims are read and devices are published; by default as kubectl or a pod finds it.",
+)
+@click.option(
+    "--manifests",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False),
+    help="Read claims from the manifests of `devicecore kubelet`, and publish nothing: no API server is needed.",
+)
+@click.option(
+    "--registry",
+    metavar="DIR",
+    type=PLACE,
+    default="/var/lib/kubelet/plugins_registry",
+    show_default=True,
+    help="The kubelet's directory of registration sockets.",
+)
+@click.option(
+    "--plugin-dir",
+    metavar="DIR",
+    type=PLACE,
+    default="/var/lib/kubelet/plugins",
+    show_default=True,
+    help="Where the driver makes a directory of its own, with its socket and what it notes of claims.",
+)
+@click.option(
+    "--cdi-dir",
+    metavar="DIR",
+    type=PLACE,
+    default="/var/run/cdi",
+    show_default=True,
+    help="Where CDI files are written.",
+)
+@click.option(
+    "--pod-uid",
+    metavar="UID",
+    envvar="POD_UID",
+    default="",
+    help="Name the sockets after this pod, or $POD_UID, so that two instances can run during a rolling update.",
+)
+@click.option("--commands", is_flag=True, help="Obey lines on standard input.")
+def simulated(**values: Any) -> int:  # noqa: ANN401 - click passes the value of each option
+    """Prepare ResourceClaims with devices that do not exist.
+
+    The devices are dev-0, dev-1, and so on. The driver publishes them as ResourceSlices, and writes these again if
+    they are deleted or changed. A container with a claim gets an environment variable for each device, by CDI.
+
+    A claim may have parameters. These add the variable A:
+
+    \b
+    {"apiVersion": "simulated.devicecore/v1", "kind": "DeviceConfig", "env": {"A": "b"}}
+
+    SIGTERM or Ctrl-C ends the driver and removes its sockets. The ResourceSlices stay for its next instance.
+
+    \b
+    $ devicecore dra-driver simulated --name gpu.example.com --node worker-1 --count 4 --unhealthy 3
+
+    With --commands, lines on standard input change devices: `unhealthy 3`, `healthy 3`, or `count 6`. The driver ends
+    when its standard input ends, and so with the program that started it.
+    """
+    options = _Options(**values)
+    log_to_stderr()
+    with ExitStack() as last_to_first:
+        if options.manifests:
+            claims, publish = _from_manifests(options.manifests)
+        else:
+            claims, publish = _from_api_server(options, last_to_first)
+        _serve(options, claims, publish)
+    return 0
+
+
+def _serve(options: _Options, claims: "ClaimSource", publish: "Publish") -> None:
+    """Serve the driver until a signal or the end of standard input ends the process."""
+    from devicecore.adapters.grpc_unix.dra import serve_driver
+    from devicecore.plugins.simulated_driver import SimulatedDriver, published
+
+    name, directory = options.name, options.directory
+    instance = f"-{options.pod_uid}" if options.pod_uid else ""
+    driver = SimulatedDriver(
+        name, options.pool_name, (), claims, state_directory=directory / "claims", cdi_directory=options.cdi_dir
+    )
+    with (
+        Signals(grace=END_WITHIN) as signals,
+        driver.running(options.pod_uid),
+        serve_driver(
+            driver,
+            options.registry,
+            endpoint=directory / f"dra{instance}.sock",
+            socket_name=f"{name}{instance}-reg.sock",
+            wait_for_registry=True,
+        ) as served,
+    ):
+        offered = _Offered(driver, served.report, lambda devices: publish(published(devices, options.numa_nodes)))
+        offered.show(options.count, frozenset(options.unhealthy))
+        if options.commands:
+            obey_input(offered.obey, signals)
+        _log.info("serving %s on %s", name, served.registration)
+        signals.wait_for_end()
+        _log.info("%s", signals.ended_by)
+
+
+Publish = Callable[[Iterable["PublishedDevice"]], None]
+
+
+@define
+class _Offered:
+    """The devices of a driver, which change together with their health and what is published of them."""
+
+    driver: "SimulatedDriver"
+    report: "Callable[[Sequence[ReportedHealth]], object]"
+    publish: "Callable[[Sequence[str]], object]"
+    unhealthy: frozenset[int] = frozenset()
+
+    def show(self, count: int, unhealthy: frozenset[int]) -> None:
+        """Offer so many devices, of which these are unhealthy."""
+        from devicecore.domain.dra.health import DraHealth, ReportedHealth
+
+        health = [DraHealth.UNHEALTHY if number in unhealthy else DraHealth.HEALTHY for number in range(count)]
+        devices = tuple(f"dev-{number}" for number in range(count))
+        self.unhealthy = unhealthy
+        self.driver.devices = devices
+        self.report([ReportedHealth(self.driver.pool, *pair) for pair in zip(devices, health, strict=True)])
+        self.publish(devices)
+
+    def obey(self, words: list[str]) -> str:
+        """Do what a line says; the sentence that says what was done."""
+        count = len(self.driver.devices)
+        match words:
+            case ["count", text] if text.isdecimal() and int(text) <= _MAX_COUNT:
+                self.show(int(text), self.unhealthy)
+                return counted(int(text), "device")
+            case ["healthy" | "unhealthy" as health, device]:
+                text = device.removeprefix("dev-")
+                if not text.isdecimal() or int(text) >= count:
+                    return f"there is no device {device}: there are {counted(count, 'device')}, numbered from 0"
+                rest = self.unhealthy - {int(text)}
+                self.show(count, rest | {int(text)} if health == "unhealthy" else rest)
+                return f"dev-{int(text)} is {health}"
+            case _:
+                return f"expected `healthy N`, `unhealthy N` or `count N`, got {' '.join(words)!r}"
+
+
+def _from_manifests(directory: str) -> "tuple[ClaimSource, Publish]":
+    """Read claims from manifests, and publish nothing."""
+    from devicecore.adapters.manifests.claim_source import ManifestClaims
+
+    return ManifestClaims(directory), lambda _devices: None
+
+
+def _from_api_server(options: _Options, last_to_first: ExitStack) -> "tuple[ClaimSource, Publish]":
+    """Read claims from the API server, and publish ResourceSlices there."""
+    from devicecore.adapters.kube_api.dra import KubeApiClaims
+    from devicecore.adapters.kube_api.slices import KubeApiSlicePublisher
+
+    slices = KubeApiSlicePublisher(options.name, options.node, pool=options.pool_name, kubeconfig=options.kubeconfig)
+    last_to_first.enter_context(slices)
+    return last_to_first.enter_context(KubeApiClaims(kubeconfig=options.kubeconfig)), slices.publish

@@ -1,0 +1,186 @@
+"""`devicecore fits`: whether a pod fits on a node, on which devices, and what would have to change if it does not.
+
+Law: every answer is the result of a trial (`devicecore_tools.doctor.trial`).
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from attrs import evolve
+
+from devicecore_tools.command.node_sources import DEFAULT_ROOT, NodeSources, given_pods
+from devicecore_tools.command.options import PLACE
+from devicecore_tools.command.output import complain, json_option, print_json, print_pairs
+from devicecore_tools.command.trial_options import TopologyOptions, node_for_trial, pod_in_file, topology_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from devicecore.system.documents import Value
+    from devicecore_tools.doctor import Look, PodSeen, Reading
+    from devicecore_tools.doctor.trial import Fit, TrialNode
+
+_NEGATIVE, _UNUSABLE = 1, 2
+_ONLY_DEVICES = (
+    "Only devices were tried: the CPU manager, the memory manager or the scheduler may still refuse the pod. "
+    "Devices of which no source names a holder were taken as free."
+)
+
+
+@click.command()
+@click.option(
+    "--node",
+    "places",
+    metavar="PLACE",
+    type=PLACE,
+    multiple=True,
+    help=f"A node: a kubelet's directory, a checkpoint, or a description. May be repeated. Default: {DEFAULT_ROOT}.",
+)
+@click.option("--plugins", is_flag=True, help="Ask the plugins of a kubelet's directory for their lists.")
+@click.option(
+    "--pods",
+    metavar="FILE",
+    type=PLACE,
+    help="All pods of the nodes: what `kubectl get pods -A -o json` prints. Devices of other pods, and of pods that "
+    "have ended, are free, which a checkpoint alone does not tell. - is standard input.",
+)
+@topology_options
+@json_option
+@click.argument("pod", type=PLACE)
+def fits(
+    *,
+    as_json: bool,
+    places: tuple[str, ...],
+    plugins: bool,
+    pods: str | None,
+    pod: str,
+    topology: TopologyOptions,
+) -> int:
+    """Say whether POD fits on a node, and on which devices.
+
+    POD is a manifest, YAML or JSON; - is standard input. If it does not fit, the kubelet's reason is printed, and the
+    smallest changes of each kind after which it does. Each change was tried. CPUs and memory are not looked at.
+
+    \b
+    $ devicecore fits train.yaml
+    $ devicecore fits train.yaml --node /var/lib/kubelet --plugins --topology-policy single-numa-node
+    $ devicecore fits - --node node-1.json --node node-2.json < train.yaml
+    $ kubectl get pods -A -o json | devicecore fits train.yaml --pods -
+
+    A description is what `devicecore doctor --json` prints on a node, or a few lines of YAML:
+
+    \b
+    name: node-1
+    topologyPolicy: restricted
+    devices:
+    - {resource: example.com/gpu, device: gpu-0, numa_nodes: [0]}
+    - {resource: example.com/gpu, device: gpu-1, numa_nodes: [1], health: Unhealthy}
+    - {resource: example.com/gpu, device: gpu-2, owner: default/train, container: app}
+
+    Exit status: 0 if the pod fits on a node, 1 if it fits on none, 2 if something cannot be read.
+    """
+    from devicecore_tools.doctor import Reading
+    from devicecore_tools.doctor.trial import fit
+
+    if pod == pods == "-":
+        message = "POD and --pods cannot both be standard input."
+        raise click.UsageError(message)
+    known = Reading() if pods is None else given_pods(pods)
+    try:
+        wanted = pod_in_file(pod)
+        nodes = [_node(place, topology, known, plugins=plugins) for place in places or (DEFAULT_ROOT,)]
+    except OSError as error:
+        complain("devicecore fits", f"{error.filename}: {error.strerror}")
+        return _UNUSABLE
+    except ValueError as error:
+        complain("devicecore fits", str(error))
+        return _UNUSABLE
+    answers = [fit(node, wanted) for node in nodes]
+    if as_json:
+        print_json({"nodes": [_document(answer) for answer in answers], "note": _ONLY_DEVICES})
+    else:
+        for answer in answers:
+            print_pairs(f"{answer.node}: {'fits' if answer.fits else 'does not fit'}", _pairs(answer))
+        click.echo(_ONLY_DEVICES)
+    return 0 if any(answer.fits for answer in answers) else _NEGATIVE
+
+
+def _node(place: str, topology: TopologyOptions, pods: "Reading[tuple[PodSeen, ...]]", *, plugins: bool) -> "TrialNode":
+    """A node to try the pod on. A description names its holders itself, so `pods` are not compared with it.
+
+    Raises:
+        OSError: the place cannot be read.
+        ValueError: it says nothing of devices.
+    """
+    from devicecore_tools.doctor import Facts
+
+    path = Path(place)
+    if not path.is_dir():
+        document = _description(path)
+        if document is not None:
+            from devicecore_tools.command.node_description import described_node
+
+            return described_node(document, topology)
+    root, checkpoint = (place, None) if path.is_dir() else (None, place)
+    look = NodeSources(root=root, checkpoint=checkpoint, plugins=plugins and root is not None).look()
+    problem = _problem(look)
+    if problem:
+        message = f"{place}: expected a kubelet's directory, a checkpoint or a description, but {problem}"
+        raise ValueError(message)
+    return node_for_trial(place, Facts(evolve(look, pods=pods)), topology)
+
+
+def _problem(look: "Look") -> str:
+    """Why nothing is known of the node's devices; empty if something is."""
+    file = look.checkpoint.value
+    if look.pod_resources.value or (file and file.data is not None):
+        return ""
+    return (file.verdict.problem if file else look.checkpoint.problem) or "there is no checkpoint"
+
+
+def _description(path: Path) -> "Value | None":
+    """The description in a file; None if the file is something else."""
+    from devicecore.system.documents import DocumentError
+    from devicecore_tools.doctor.sources.large_documents import read_document_file
+
+    try:
+        document = read_document_file(str(path))
+        return document if isinstance(document.data, dict) and "devices" in document.data else None
+    except DocumentError:
+        return None  # `NodeSources` says what is wrong with it
+
+
+def _pairs(answer: "Fit") -> "Iterator[tuple[str, str]]":
+    from devicecore.domain.admission import Admitted
+
+    if isinstance(answer.verdict, Admitted):
+        for held in answer.verdict.allocations:
+            yield f"{held.key.container}", f"{held.resource}: {', '.join(held.devices)}"
+        for container, resource in answer.verdict.unhandled:
+            yield container, f"{resource}: no source names this resource, so a kubelet would not give any devices"
+    else:
+        yield "reason", str(answer.verdict)
+    for change in answer.changes:
+        yield "fits if", change.sentence
+
+
+def _document(answer: "Fit") -> dict[str, object]:
+    from devicecore.domain.admission import Admitted
+
+    verdict = answer.verdict
+    admitted = verdict if isinstance(verdict, Admitted) else None
+    return {
+        "node": answer.node,
+        "fits": answer.fits,
+        "reason": None if admitted else str(verdict),
+        "devices": [
+            {"container": held.key.container, "resource": held.resource, "devices": list(held.devices)}
+            for held in (admitted.allocations if admitted else ())
+        ],
+        "unhandled": [
+            {"container": container, "resource": resource}
+            for container, resource in (admitted.unhandled if admitted else ())
+        ],
+        "changes": [{"change": change.sentence, "size": change.size} for change in answer.changes],
+    }

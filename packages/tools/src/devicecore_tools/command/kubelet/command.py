@@ -1,0 +1,215 @@
+"""The command `devicecore kubelet`, and the loop of its main thread.
+
+Law: SIGTERM or SIGINT ends the process within `END_WITHIN` seconds, even if a plugin hangs.
+"""
+
+import logging
+import math
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import click
+from attrs import define, field
+
+from devicecore_tools.command.kubelet.options import kubelet_options
+from devicecore_tools.command.output import complain, console_on, print_json
+from devicecore_tools.command.signals import Signals
+
+if TYPE_CHECKING:
+    from devicecore_tools.command.kubelet.screen import Screen, StateFile
+    from devicecore_tools.node.pods import PodStarter
+    from devicecore_tools.node.settings import NodeSettings
+    from devicecore_tools.node.state import KubeletState, PodTexts
+    from devicecore_tools.node.status_log import LoggedSink
+
+STATE_NAME = "state.json"
+"""The file in `--root` that always has what the live view shows."""
+
+END_WITHIN = 5.0
+"""Seconds after SIGTERM or SIGINT until the process ends, even if something hangs."""
+
+_INTERVAL = 1.0  # seconds between two looks at the manifests if nothing says that they have changed
+_QUIET = 3.0  # seconds without a change after which the state is settled: plugins look for the kubelet once a second
+_ATTEMPTS = 1.0  # seconds after those of --wait, in which attempts in progress may end
+_PAUSE = 0.05  # seconds to wait for more changes before one is acted on
+_REST_FACTOR = 10  # with 10,000 pods, work is long: after it, the main thread rests this many times as long ...
+_MAX_REST = 0.5  # ... but at most this many seconds, because new manifests wait meanwhile
+_WIDTH = 100  # columns of the view where there is no terminal
+
+MANIFEST_CHANGED = signal.SIGIO
+"""What the kernel sends when something in the directory of manifests changes."""
+
+_log = logging.getLogger(__name__)
+
+
+@click.command(short_help="Run a device manager in the place of a kubelet.")
+@kubelet_options
+def kubelet(**values: Any) -> int:  # noqa: ANN401 - click passes the value of each option
+    """Run the device manager in a kubelet's place.
+
+    Plugins and drivers register, pods get devices, and a checkpoint is kept.
+
+    \b
+    $ devicecore kubelet --root DIR --manifests DIR
+
+    Plugins find the kubelet's socket in DIR/device-plugins, or put their own into DIR/plugins_registry. Pods are the
+    manifests: a new one is admitted, a changed one is replaced, and the devices of one that is deleted are free again.
+    DIR/pod-resources/kubelet.sock and DIR/state.json say which pod holds which device.
+
+    DRA drivers put their sockets into DIR/plugins_registry. A pod that names ResourceClaims (spec.resourceClaims) runs
+    when its drivers have prepared them. Claims are manifests too, with their status.allocation; one that is in no
+    manifest is read from the API server. DIR/dra_manager_state has the claims that are prepared, as in a kubelet.
+
+    On a terminal, a live view shows the same as state.json. Elsewhere, and with TERM=dumb, the log goes to standard
+    error in plain lines. SIGTERM or Ctrl-C ends the command, at the latest after 5 seconds. After a restart, it knows
+    everything that it knew before.
+
+    With --once, the exit status is 1 if a pod does not run, a manifest cannot be used, the status cannot be published,
+    or a plugin did not register. Plugins look for a kubelet about once a second, so the state counts as settled when
+    nothing has changed for three seconds. --wait 0 waits for no plugin.
+    """
+    from devicecore_tools.node.settings import ContradictionError, NodeSettings
+
+    try:
+        return _run(NodeSettings(**values))
+    except ContradictionError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _run(options: "NodeSettings") -> int:
+    from devicecore_tools.command.kubelet import screen
+    from devicecore_tools.node import assembly
+    from devicecore_tools.node.state import PodTexts
+
+    live = not options.once and not options.as_json and screen.is_live_terminal()
+    kind = screen.LiveScreen if live else screen.JsonLines if options.as_json and not options.once else screen.Screen
+    # Signals first: every thread has to inherit that they are blocked.
+    with Signals(MANIFEST_CHANGED, *kind.signals, grace=END_WITHIN) as signals, ExitStack() as last_to_first:
+        events = last_to_first.enter_context(screen.logged(live=live))
+        sink = assembly.sink(options, signals.wake, last_to_first)
+        starter = assembly.start(options, sink, signals.wake, last_to_first)
+        if options.manifests is not None:
+            last_to_first.enter_context(assembly.watched(options.manifests, MANIFEST_CHANGED))
+        shown = kind()
+        last_to_first.callback(shown.close)
+        file = screen.StateFile(options.root / STATE_NAME)
+        loop = _Loop(signals, starter, sink, shown, options, events, file, PodTexts())
+        loop.run()
+        if options.once and not signals.ended_by:
+            sink.wait(options.wait)
+        if signals.ended_by:
+            _log.info("%s", signals.ended_by)
+        if shown.is_broken:
+            raise BrokenPipeError
+        return _print_result(loop.state(), options) if options.once else 0
+
+
+def _rest(worked: float) -> float:
+    """The seconds for which the main thread rests after work, so that other threads can run."""
+    return min(_REST_FACTOR * worked, _MAX_REST)
+
+
+def _print_result(state: "KubeletState", options: "NodeSettings") -> int:
+    """Print the state at the end of a run with `--once`; return the exit status."""
+    if options.as_json:
+        print_json(state.to_json(options.node_name))
+    else:
+        from devicecore_tools.command.kubelet.view import render
+
+        console_on(sys.stdout).print(render(state, options.node_name, (), _WIDTH, None), soft_wrap=True)
+    if not state.is_settled:
+        complain("devicecore kubelet", f"not settled, still waiting for {'; '.join(state.waits_for)}")
+    if state.sink_problem:
+        complain("devicecore kubelet", f"the node's status is not published: {state.sink_problem}")
+    return 0 if state.is_settled and state.is_good else 1
+
+
+@define(eq=False)
+class _Loop:
+    """What the main thread does until a signal ends the process."""
+
+    signals: Signals
+    starter: "PodStarter"
+    sink: "LoggedSink"
+    screen: "Screen"
+    options: "NodeSettings"
+    events: Sequence[str]
+    file: "StateFile"
+    pod_texts: "PodTexts"
+    _seen: object = None
+    _shown: object = None
+    _next_tick: float = field(factory=time.monotonic)
+    _next_poll: float = field(factory=time.monotonic)
+    _next_show: float = field(factory=time.monotonic)
+    _earliest_poll: float = 0.0
+    _pause: float = _PAUSE
+
+    def run(self) -> None:
+        """Go on until a signal ends it or, with --once, the state is settled or the seconds of --wait are over."""
+        began = quiet_since = time.monotonic()
+        patience = self.options.wait if self.options.once else math.inf
+        while not self.signals.ended_by:
+            self._work()
+            now = time.monotonic()
+            if self._version != self._seen:
+                self._seen, quiet_since = self._version, now
+            end = began + patience
+            if self.options.once and self.state().is_settled:
+                end = min(end, quiet_since + _QUIET)
+            is_over = now >= end and (now >= end + _ATTEMPTS or not self.starter.is_busy)
+            self._show_if_due(at_once=is_over)
+            if is_over:
+                return
+            self._wait(min(end if now < end else now + _PAUSE, self._next_poll, self._next_tick))
+
+    def state(self) -> "KubeletState":
+        """The state now."""
+        return self.starter.state(sink_problem=self.sink.problem)
+
+    @property
+    def _version(self) -> object:
+        return self.starter.version, self.sink.problem
+
+    def _work(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_tick:
+            self.starter.tick()
+            self._next_tick = now + self.options.status_period
+        if now >= self._next_poll:
+            is_complete = self.starter.poll()
+            ended = time.monotonic()
+            self._earliest_poll = ended + _rest(ended - now) if is_complete else ended
+            self._next_poll = max(self._earliest_poll, ended + _INTERVAL) if is_complete else ended
+        self.starter.advance()
+        self._pause = max(_PAUSE, _rest(time.monotonic() - now))
+
+    def _show_if_due(self, *, at_once: bool) -> None:
+        wanted = self._version, tuple(self.events)
+        began = time.monotonic()
+        if wanted == self._shown or (began < self._next_show and not at_once):
+            return
+        state = self.state()
+        from devicecore_tools.command.kubelet.screen import Picture
+
+        document = state.to_text(self.options.node_name, self.pod_texts)
+        self.file.put(document)
+        self.screen.show(Picture(state, self.options.node_name, document, tuple(self.events)))
+        ended = time.monotonic()
+        self._shown, self._next_show = wanted, ended + _REST_FACTOR * (ended - began)
+
+    def _wait(self, until: float) -> None:
+        """Wait for a change, and then a moment for others that come with it."""
+        now = time.monotonic()
+        if (self._version, tuple(self.events)) != self._shown:
+            until = min(until, self._next_show)
+        arrived = self.signals.wait(max(0.0, until - now))
+        if MANIFEST_CHANGED in arrived:
+            self._next_poll = min(self._next_poll, max(time.monotonic() + _PAUSE, self._earliest_poll))
+        if self.screen.handle(arrived):
+            self._shown, self._next_show = None, 0.0
+        if time.monotonic() < until:  # a signal or another thread has ended the wait
+            self.signals.wait_for_end(self._pause)

@@ -1,0 +1,111 @@
+"""The options of `devicecore kubelet`.
+
+Law: each option is a field of `NodeSettings`, which refuses those that contradict each other.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import click
+
+from devicecore_tools.command.options import ExistingDirectory, Seconds, numbers, with_options
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_directory = ExistingDirectory()
+
+_OPTIONS = (
+    click.option(
+        "--root", required=True, type=_directory, help="Where sockets and checkpoint are, as in /var/lib/kubelet."
+    ),
+    click.option(
+        "--manifests",
+        type=_directory,
+        help="A directory of pods and ResourceClaims, YAML or JSON, watched as for static pods.",
+    ),
+    click.option("--numa-nodes", metavar="N,N", default="0", callback=numbers, help="The machine's NUMA nodes."),
+    click.option(
+        "--topology-manager-policy",
+        "policy",
+        type=click.Choice(["none", "best-effort", "restricted", "single-numa-node"]),
+        default="none",
+        show_default=True,
+        help="How NUMA nodes are used.",
+    ),
+    click.option(
+        "--topology-manager-scope",
+        "scope",
+        type=click.Choice(["container", "pod"]),
+        default="container",
+        show_default=True,
+        help="For each container, or for the pod as a whole.",
+    ),
+    click.option(
+        "--allow-shared-directory",
+        "shared",
+        is_flag=True,
+        help="Start even if other users may write to DIR or a directory in it, and so could pass for a plugin.",
+    ),
+    click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics there, for Prometheus."),
+    click.option("--node-name", help="The Node object; by default this machine's name."),
+    click.option(
+        "--kubeconfig",
+        type=click.Path(path_type=Path),
+        help="Publish to the API server of this kubeconfig, and read ResourceClaims there.",
+    ),
+    click.option("--context", metavar="NAME", help="With --kubeconfig: the context, if not the current one."),
+    click.option("--in-cluster", is_flag=True, help="Publish to the API server of this pod's cluster."),
+    click.option(
+        "--beside-kubelet",
+        is_flag=True,
+        help="A kubelet also writes this Node: capacity and allocatable both are the healthy devices.",
+    ),
+    click.option(
+        "--patch",
+        type=click.Choice(["json-patch", "strategic-merge", "apply"]),
+        default="json-patch",
+        show_default=True,
+        help="How the Node is changed, which decides who owns the values there.",
+    ),
+    click.option(
+        "--keep-removed/--delete-removed",
+        default=True,
+        show_default=True,
+        help="Whether a resource without a plugin stays on the Node with 0.",
+    ),
+    click.option(
+        "--resync",
+        metavar="SECONDS",
+        type=Seconds(min=1),
+        default=300.0,
+        show_default=True,
+        help="How often to compare the Node, even if the watch shows no change.",
+    ),
+    click.option(
+        "--status-period",
+        metavar="SECONDS",
+        type=Seconds(min=0.1),
+        default=10.0,
+        show_default=True,
+        help="How often to look for resources and claims whose time is over.",
+    ),
+    click.option("--once", is_flag=True, help="Print the state when nothing more changes, and exit."),
+    click.option(
+        "--wait",
+        metavar="SECONDS",
+        type=Seconds(min=0),
+        default=15.0,
+        show_default=True,
+        help="With --once: how long to wait for plugins and pods.",
+    ),
+    click.option(
+        "--json", "as_json", is_flag=True, help="Print JSON: one document with --once, else one line per change."
+    ),
+)
+
+
+def kubelet_options(command: Callable[P, R]) -> Callable[P, R]:
+    """Give a command the options that are the fields of `NodeSettings`."""
+    return with_options(command, _OPTIONS)

@@ -1,0 +1,105 @@
+"""The beginning of the command, which turns every error into one sentence and an exit status.
+
+Law: exit status 0 is good, 1 a negative finding, 2 wrong usage or something that cannot be used; 128 and the signal's
+number after a signal. Commands return the status, or raise.
+"""
+
+import errno
+import io
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from devicecore_tools.command.output import complain
+
+UNUSABLE = 2
+_NO_THREAD = "can't start new thread"
+_EXTRAS = {  # the extra that installs a library, by the name under which it is imported; without one all is installed
+    "click": "",
+    "grpc": "",  # it is missing in devicecore.pyz only
+    "jsonpatch": "",
+    "rich": "",
+    "yaml": "",
+    "lightkube": "[kubernetes]",
+    "httpcore2": "[kubernetes]",
+    "httpx2": "[kubernetes]",
+    "prometheus_client": "[prometheus]",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `devicecore` with `arguments`, by default those of the process, and return the exit status."""
+    _prepare_streams()
+    try:
+        status = _run(arguments)
+        sys.stdout.flush()  # here, where an error still becomes a sentence
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in _EXTRAS:
+            raise
+        install = f"pip install . './packages/tools{_EXTRAS[missing]}'"
+        complain("devicecore", f"the command needs {missing}: in a clone of devicecore, run {install}")
+    except BrokenPipeError:
+        # The reader of our output has closed it. Without this, Python would report that once more at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except KeyboardInterrupt:  # while commands are imported; later, click or the command handles it
+        return 128 + signal.SIGINT
+    except Exception as error:
+        sentence = _sentence_of(error)
+        if sentence is None:
+            raise  # a bug, whose traceback helps
+        complain("devicecore", sentence)
+    else:
+        return status
+    return UNUSABLE
+
+
+def _sentence_of(error: Exception) -> str | None:
+    """What to say about an error; None if it is a bug."""
+    from devicecore.domain.errors import DeviceCoreError
+    from devicecore.domain.text import foreign_text
+
+    if isinstance(error, MemoryError):
+        return "the system gives this process no more memory"
+    if str(error) == _NO_THREAD:
+        return "the system gives this process no more threads, or no memory for them"
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{foreign_text(str(error.filename))}: {error.strerror}"
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return f"the output cannot be written: {error.strerror}"
+    return str(error) if isinstance(error, OSError | DeviceCoreError) else None
+
+
+def _prepare_streams() -> None:
+    """Make sure that input and output exist, and that any text can be written in any locale."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the caller
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - until we end
+        elif mode == "w" and isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    import click
+
+    from devicecore_tools.command.commands import devicecore
+
+    try:
+        status: int | None = devicecore.main(arguments, prog_name="devicecore", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return UNUSABLE
+    except SystemExit as error:
+        if error.code == 1:  # click and rich end a command so if its output is closed
+            raise BrokenPipeError from error
+        raise
+    except click.Abort:
+        return 128 + signal.SIGINT
+    except click.ClickException as error:
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        complain(context.command_path if context else "devicecore", error.format_message())
+        return UNUSABLE
+    return status or 0

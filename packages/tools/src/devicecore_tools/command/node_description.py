@@ -1,0 +1,96 @@
+"""A node in a file: what `devicecore doctor --json` prints, or a few lines of YAML in the same form.
+
+Law: a description is used whole or refused with the field that cannot be used.
+"""
+
+from typing import TYPE_CHECKING, TypeVar
+
+from devicecore.domain.errors import InvalidResourceNameError
+from devicecore.domain.ledger import Allocation
+from devicecore.domain.model import (
+    ContainerKey,
+    Device,
+    DeviceId,
+    Health,
+    NumaNode,
+    PodUid,
+    Receipt,
+    ResourceName,
+    resource_name,
+)
+from devicecore.domain.topology import Policy, Scope, Topology
+from devicecore_tools.doctor.trial import TrialNode
+
+if TYPE_CHECKING:
+    from devicecore.system.documents import Value
+    from devicecore_tools.command.trial_options import TopologyOptions
+
+Choice = TypeVar("Choice", Policy, Scope)
+
+_NO_OWNER = ("", "free", "none")
+
+
+def described_node(document: "Value", options: "TopologyOptions") -> TrialNode:
+    """The node that a description describes. A device whose owner is `unknown` counts as held.
+
+    Args:
+        document: an object with `devices`, and perhaps `name`, `topologyPolicy`, `topologyScope` and `numaNodes`.
+        options: what counts where the document does not say it.
+
+    Raises:
+        DocumentError: something in it cannot be used.
+    """
+    devices: dict[ResourceName, dict[DeviceId, Device]] = {}
+    held: dict[tuple[ContainerKey, ResourceName], dict[DeviceId, tuple[NumaNode, ...]]] = {}
+    for row in document["devices"].sequence():
+        resource, device = _resource(row["resource"]), _device(row)
+        devices.setdefault(resource, {})[device.id] = device
+        owner = row["owner"].text("")
+        if owner not in _NO_OWNER:
+            uid = PodUid(row["pod_uid"].text("") or owner)
+            key = ContainerKey(uid, row["container"].text("") or "?")
+            held.setdefault((key, resource), {})[device.id] = device.topology or ()
+    numa_nodes = {
+        node for of_resource in devices.values() for one in of_resource.values() for node in one.topology or ()
+    }
+    topology = Topology(
+        tuple(map(NumaNode, options.numa_nodes))
+        or _numa_nodes(document["numaNodes"])
+        or tuple(sorted(numa_nodes))
+        or (NumaNode(0),),
+        _choice(document["topologyPolicy"], Policy, options.policy),
+        _choice(document["topologyScope"], Scope, options.scope),
+    )
+    allocations = [Allocation(key, resource, nodes, Receipt(b"")) for (key, resource), nodes in held.items()]
+    lists = {resource: tuple(listed.values()) for resource, listed in devices.items()}
+    return TrialNode(document["name"].text("") or document.file, lists, allocations, topology=topology)
+
+
+def _resource(value: "Value") -> ResourceName:
+    try:
+        return resource_name(value.text())
+    except InvalidResourceNameError as error:
+        value.refuse(str(error), error)
+
+
+def _device(row: "Value") -> Device:
+    listed = row["numa_nodes"]
+    health = Health.parse(row["health"].text(Health.HEALTHY.value))
+    topology = None if listed.data is None else _numa_nodes(listed)
+    return Device(DeviceId(row["device"].text()), health, topology)
+
+
+def _numa_nodes(value: "Value") -> tuple[NumaNode, ...]:
+    found = [one.data for one in value.sequence()]
+    if any(isinstance(one, bool) or not isinstance(one, int) or one < 0 for one in found):
+        value.refuse("expected a list of numbers of at least 0")
+    return tuple(map(NumaNode, dict.fromkeys(found)))
+
+
+def _choice(value: "Value", kind: type[Choice], default: str) -> Choice:
+    text = value.text(default)
+    try:
+        return kind(text)
+    except ValueError:
+        known = ", ".join(one.value for one in kind)
+        value.refuse(f"expected one of {known}, got {text!r}")

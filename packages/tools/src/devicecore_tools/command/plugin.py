@@ -1,0 +1,239 @@
+"""`devicecore plugin`: device plugins that need no hardware, for a real kubelet, `devicecore kubelet` or a test.
+
+Law: SIGTERM or SIGINT ends the process within `END_WITHIN` seconds, and its socket is removed.
+"""
+
+import logging
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+import click
+from attrs import frozen
+
+from devicecore.domain.text import counted
+from devicecore_tools.command.options import MAX_DEVICES, PLACE, extended_resource, numbers, refuse_missing_devices
+from devicecore_tools.command.signals import Signals
+
+if TYPE_CHECKING:
+    from devicecore.adapters.grpc_unix import ServedPlugin
+    from devicecore.plugins.simulated import SimulatedPlugin
+    from devicecore.ports.plugin import DevicePlugin
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+END_WITHIN = 10.0
+"""Seconds after SIGTERM or SIGINT until the process ends, even if something hangs."""
+
+_DEFAULT_DIRECTORY = "/var/lib/kubelet/device-plugins"
+
+_log = logging.getLogger(__name__)
+
+
+@frozen
+class Place:
+    """Where a plugin puts its socket, and where the kubelet's is."""
+
+    directory: str
+    kubelet_socket: str
+
+    def serve(
+        self, plugin: "DevicePlugin", *, endpoint: str | None = None, registry: str | None = None
+    ) -> "ServedPlugin":
+        """Serve `plugin` here; if the directory does not exist yet, wait for it in the background."""
+        from devicecore.adapters.grpc_unix import serve_plugin
+
+        return serve_plugin(
+            plugin,
+            self.directory,
+            registry=registry,
+            endpoint=endpoint,
+            kubelet_socket=self.kubelet_socket,
+        )
+
+
+def place_options(function: Callable[P, R]) -> Callable[P, R]:
+    """Give a command `--socket-dir` and `--kubelet-socket`, and its function the two arguments of `place_of`."""
+    socket_dir = click.option(
+        "--socket-dir",
+        envvar="DEVICE_PLUGIN_PATH",
+        metavar="DIR",
+        type=PLACE,
+        help="Where the plugin's socket will be, or $DEVICE_PLUGIN_PATH; by default where the kubelet's socket is, "
+        f"else {_DEFAULT_DIRECTORY}.",
+    )
+    kubelet_socket = click.option(
+        "--kubelet-socket",
+        envvar="KUBELET_SOCKET",
+        metavar="PATH",
+        type=PLACE,
+        help="The kubelet's socket, or $KUBELET_SOCKET; by default kubelet.sock in --socket-dir.",
+    )
+    return socket_dir(kubelet_socket(function))
+
+
+def place_of(context: click.Context, socket_dir: str | None, kubelet_socket: str | None) -> Place:
+    """The place that options and environment name. A directory on the command line counts more than the environment."""
+    from_environment = click.core.ParameterSource.ENVIRONMENT
+    if context.get_parameter_source("kubelet_socket") is from_environment and (
+        socket_dir and context.get_parameter_source("socket_dir") is not from_environment
+    ):
+        kubelet_socket = None
+    directory = socket_dir or (str(Path(kubelet_socket).parent) if kubelet_socket else _DEFAULT_DIRECTORY)
+    return Place(directory, str(Path(kubelet_socket).absolute()) if kubelet_socket else "kubelet.sock")
+
+
+def log_to_stderr() -> None:
+    """Log lines with the time on standard error."""
+    from devicecore_tools.command.kubelet.screen import LineHandler
+
+    stderr = sys.stderr
+
+    def write(line: str) -> None:
+        stderr.write(f"{line}\n")
+        stderr.flush()
+
+    logging.basicConfig(level=logging.INFO, handlers=[LineHandler(write)])
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs each request
+
+
+@click.group()
+def plugin() -> None:
+    """Run a device plugin that needs no hardware.
+
+    It offers simulated devices, or files, to a kubelet: to a real one, or to `devicecore kubelet`.
+
+    \b
+    $ devicecore plugin simulated --resource example.com/gpu
+    """
+
+
+@plugin.command()
+@click.option(
+    "--resource",
+    required=True,
+    metavar="NAME",
+    envvar="resourcename",
+    callback=extended_resource,
+    help="The extended resource, such as example.com/gpu, or $resourcename.",
+)
+@click.option("--count", type=click.IntRange(0, MAX_DEVICES), default=10, show_default=True, help="How many devices.")
+@click.option("--prefix", metavar="TEXT", help="How device ids begin; by default the resource's name after the slash.")
+@place_options
+@click.option("--endpoint", metavar="NAME", help="The name of the plugin's socket; by default made of the resource.")
+@click.option(
+    "--numa-nodes",
+    metavar="N,N-N",
+    default="",
+    callback=numbers,
+    help="NUMA nodes of the devices, in turn.",
+)
+@click.option(
+    "--unhealthy",
+    metavar="N,N-N",
+    default="",
+    callback=numbers,
+    help="Devices that are unhealthy at first, by number.",
+)
+@click.option(
+    "--variable",
+    metavar="NAME",
+    help="Variable that lists a container's devices; by default EXAMPLE_COM_GPU_DEVICES for example.com/gpu.",
+)
+@click.option("--commands", is_flag=True, help="Obey lines on standard input.")
+@click.pass_context
+def simulated(
+    context: click.Context,
+    *,
+    resource: str,
+    count: int,
+    prefix: str | None,
+    socket_dir: str | None,
+    kubelet_socket: str | None,
+    endpoint: str | None,
+    numa_nodes: tuple[int, ...],
+    unhealthy: tuple[int, ...],
+    variable: str | None,
+    commands: bool,
+) -> int:
+    """Offer devices that do not exist to a kubelet.
+
+    The devices of example.com/gpu are gpu-0, gpu-1, and so on. If there is no kubelet yet, or not even its directory,
+    the plugin waits; when the kubelet restarts, the plugin registers again. SIGTERM or Ctrl-C ends it.
+
+    \b
+    $ devicecore plugin simulated --resource example.com/gpu --count 4 --unhealthy 3
+
+    With --commands, lines on standard input change devices: `unhealthy gpu-3`, or `healthy 3` for short. The plugin
+    ends when its standard input ends, and so with the program that started it.
+    """
+    from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
+
+    place = place_of(context, socket_dir, kubelet_socket)
+    refuse_missing_devices("--unhealthy", unhealthy, count)
+    names = prefix or resource.rpartition("/")[2]
+    devices = simulated_devices(names, count, numa_nodes=numa_nodes, unhealthy=unhealthy)
+    log_to_stderr()
+    offered = SimulatedPlugin(resource, devices, variable)
+    with Signals(grace=END_WITHIN) as signals, place.serve(offered, endpoint=endpoint) as served:
+        _log.info("serving %s of %s on %s", counted(count, "device"), resource, served.socket)
+        if commands:
+            obey_input(_Commands(offered, names).obey, signals)
+        signals.wait_for_end()
+        _log.info("%s", signals.ended_by)
+    return 0
+
+
+def obey_input(obey: Callable[[list[str]], str], signals: Signals) -> None:
+    """Let a thread obey lines on standard input until it ends; then so does the process.
+
+    Args:
+        obey: does what the words of a line say, and returns a sentence that says what was done.
+        signals: what the process waits for.
+    """
+
+    def run() -> None:
+        # A buffered reader would be locked while it waits, and Python waits for that lock when it exits.
+        with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as lines:
+            for line in lines:
+                if words := line.decode(errors="replace").split():
+                    _log.info("%s", obey(words))
+        signals.end("ended because standard input has ended")
+
+    threading.Thread(target=run, name="devicecore-commands", daemon=True).start()
+
+
+@frozen
+class _Commands:
+    """Obeys lines on standard input."""
+
+    plugin: "SimulatedPlugin"
+    prefix: str
+
+    def obey(self, words: list[str]) -> str:
+        """Do what a line says; the sentence that says what was done."""
+        from devicecore.domain.model import Health
+
+        match words:
+            case ["healthy" | "unhealthy" as wanted, device]:
+                ids = [known.id for known in self.plugin.devices()]
+                id_ = next((id_ for id_ in self._meant(device) if id_ in ids), None)
+                if id_ is None:
+                    return f"there is no device {self._meant(device)[-1]}: {_known(ids)}"
+                self.plugin.set_health(id_, Health(wanted.capitalize()))
+                return f"{id_} is {wanted}"
+            case _:
+                return f"expected `healthy ID` or `unhealthy ID`, got {' '.join(words)!r}"
+
+    def _meant(self, device: str) -> list[str]:
+        """The ids that a word may mean: itself, without the resource's domain, or by number."""
+        return [device, device.rpartition("/")[2], *([f"{self.prefix}-{device}"] if device.isdigit() else [])]
+
+
+def _known(ids: Sequence[str]) -> str:
+    if not ids:
+        return "there are no devices"
+    return f"the only device is {ids[0]}" if len(ids) == 1 else f"the {len(ids)} devices are {ids[0]} to {ids[-1]}"

@@ -1,0 +1,96 @@
+"""What commands share that try a pod on a node: the pod's file, and the options of the node's topology manager.
+
+Law: the defaults are those of a kubelet.
+"""
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+from attrs import frozen
+
+from devicecore_tools.command.options import numbers, with_options
+
+if TYPE_CHECKING:
+    from devicecore.domain.model import Pod
+    from devicecore_tools.doctor import Facts
+    from devicecore_tools.doctor.trial import TrialNode
+
+_MAX_POD = 1024 * 1024  # bytes
+
+R = TypeVar("R")
+
+_OPTIONS = (
+    click.option(
+        "--topology-policy",
+        "--topology-manager-policy",
+        "topology_policy",
+        type=click.Choice(("none", "best-effort", "restricted", "single-numa-node")),
+        default="none",
+        show_default=True,
+        help="The kubelet's topologyManagerPolicy.",
+    ),
+    click.option(
+        "--topology-scope",
+        "--topology-manager-scope",
+        "topology_scope",
+        type=click.Choice(("container", "pod")),
+        default="container",
+        show_default=True,
+        help="The kubelet's topologyManagerScope.",
+    ),
+    click.option(
+        "--numa-nodes",
+        metavar="N,N-N",
+        default="",
+        callback=numbers,
+        help="The machine's NUMA nodes. Default: those that devices are attached to.",
+    ),
+)
+
+
+@frozen
+class TopologyOptions:
+    """The topology manager of a node, as the user has described it. Without NUMA nodes, devices say which there are."""
+
+    policy: str
+    scope: str
+    numa_nodes: tuple[int, ...]
+
+
+def topology_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Give a command the options above, and their values as one argument, `topology`."""
+
+    @wraps(command)
+    def bundled(*, topology_policy: str, topology_scope: str, numa_nodes: tuple[int, ...], **others: object) -> R:
+        return command(topology=TopologyOptions(topology_policy, topology_scope, numa_nodes), **others)
+
+    return with_options(bundled, _OPTIONS)
+
+
+def node_for_trial(name: str, facts: "Facts", topology: TopologyOptions) -> "TrialNode":
+    """The node that sources describe, with the topology manager that the options describe."""
+    from devicecore.domain.topology import Policy, Scope
+    from devicecore_tools.doctor.trial import trial_node
+
+    return trial_node(name, facts, Policy(topology.policy), Scope(topology.scope), topology.numa_nodes)
+
+
+def pod_in_file(place: str) -> "Pod":
+    """The one pod of a manifest, or of what `kubectl get pod NAME -o json` prints; `-` is standard input.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no manifest of one pod.
+    """
+    from devicecore.adapters.manifests import read_pods
+    from devicecore.system.files import read_input
+
+    data = sys.stdin.buffer.read(_MAX_POD + 1) if place == "-" else read_input(place, _MAX_POD)
+    pods = read_pods(data.decode(), place)
+    if len(pods) != 1:
+        message = f"{place}: expected one pod, got {len(pods)}"
+        raise ValueError(message)
+    return pods[0]

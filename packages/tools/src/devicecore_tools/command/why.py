@@ -1,0 +1,224 @@
+"""`devicecore why`: explain why a kubelet refused a pod.
+
+Law: a message that no kubelet says is not explained.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from devicecore.domain.text import foreign_text
+from devicecore_tools.command.node_sources import MAX_INPUT, NodeSources, source_options
+from devicecore_tools.command.options import PLACE
+from devicecore_tools.command.output import complain, json_option, print_json, print_pairs
+from devicecore_tools.command.trial_options import TopologyOptions, node_for_trial, pod_in_file, topology_options
+
+if TYPE_CHECKING:
+    from devicecore.domain.model import Pod
+    from devicecore.system.documents import Value
+    from devicecore_tools.doctor import Facts
+    from devicecore_tools.doctor.explanation import Explanation, ResourceNow
+    from devicecore_tools.doctor.trial import Fit
+
+_NEGATIVE, _UNUSABLE = 1, 2
+_MAX_TEXT = 2_000_000  # characters, of which each line is searched
+_MAX_ROWS = 40
+_HOW_TO_GET_IT = (
+    " (no file has this name, and a reason such as UnexpectedAdmissionError is not enough; "
+    "run: kubectl get pod NAME -o json | devicecore why -)"
+)
+_UPSTREAM = "https://github.com/kubernetes/kubernetes/issues/"
+
+
+@click.command()
+@source_options
+@topology_options
+@json_option
+@click.option(
+    "--pod",
+    "pod_file",
+    metavar="FILE",
+    type=PLACE,
+    help="The refused pod, if MESSAGE is a text: its manifest, YAML or JSON.",
+)
+@click.argument("message")
+def why(
+    *,
+    as_json: bool,
+    pod_file: str | None,
+    message: str,
+    topology: TopologyOptions,
+    **sources: object,
+) -> int:
+    """Explain why a kubelet refused a pod.
+
+    MESSAGE is the message of the pod's status or of its event, or a file, or - for standard input. It may have quotes,
+    line breaks and columns around it, as `kubectl describe` and logs print them. A file may also be what
+    `kubectl get -o json` prints: events, or a pod, which then is known, too.
+
+    \b
+    $ devicecore why "Allocate failed due to requested number of devices unavailable for nvidia.com/gpu. ..."
+    $ kubectl describe pod train | devicecore why -
+    $ kubectl get pod train -o json | devicecore why - --root /var/lib/kubelet
+
+    Names who decided, on which numbers, what the kubelet does next, and what would have to change. With sources of the
+    node (see `devicecore doctor --help`), also says who holds the devices now, tries the pod on the node as it is now,
+    and proposes the smallest changes after which it fits.
+
+    Exit status: 0 if the message was explained, 1 if no kubelet from 1.29 to 1.36 says it, 2 if nothing could be read.
+    """
+    from devicecore_tools.doctor.explanation import explain
+
+    try:
+        texts, pod = _read(message)
+        pod = pod_in_file(pod_file) if pod_file else pod
+    except OSError as error:
+        complain("devicecore why", f"{error.filename}: {error.strerror}")
+        return _UNUSABLE
+    except ValueError as error:
+        complain("devicecore why", str(error))
+        return _UNUSABLE
+    facts = _facts(sources) if any(sources[name] for name in ("root", "checkpoint", "pod_resources")) else None
+    explained = list({one.text: one for text in texts for one in explain(text, pod, facts)}.values())
+    if not explained:
+        said = foreign_text(texts[0]) if texts else "there is no message"
+        hint = _HOW_TO_GET_IT if message != "-" and not _is_file(message) else ""
+        complain("devicecore why", f"expected a message with which a kubelet refuses a pod, got: {said}{hint}")
+        return _NEGATIVE
+    trial = None
+    if pod is not None and facts is not None and any(one.concerns_devices for one in explained):
+        from devicecore_tools.doctor.trial import fit
+
+        trial = fit(node_for_trial("this node", facts, topology), pod)
+    if as_json:
+        print_json({"explanations": [_document(one) for one in explained], "trial": trial and _trial_document(trial)})
+    else:
+        for one in explained:
+            print_pairs(one.text, _pairs(one))
+        if trial is not None:
+            print_pairs("The same pod, tried on the node as it is now", _trial_pairs(trial))
+    return 0
+
+
+# --- what is read -----------------------------------------------------------------------------------------------------
+
+
+def _read(message: str) -> tuple[list[str], "Pod | None"]:
+    """The messages, and the pod if it is known."""
+    if message == "-":
+        data, place = sys.stdin.buffer.read(MAX_INPUT), "standard input"
+    elif _is_file(message):
+        with Path(message).open("rb") as file:
+            data, place = file.read(MAX_INPUT), message
+    else:
+        data, place = message.encode(errors="replace"), "MESSAGE"
+    if len(data) > 4 * _MAX_TEXT and not data[:1_000].lstrip().startswith(b"{"):  # a character has at most 4 bytes
+        problem = f"{place}: expected a text of at most {_MAX_TEXT:,} characters, got {len(data):,} bytes or more"
+        raise ValueError(problem)
+    text = data.decode(errors="replace").strip()
+    if not text.startswith(("{", "apiVersion:", "kind:", "metadata:", "---")):
+        if len(text) > _MAX_TEXT:
+            problem = f"{place}: expected a text of at most {_MAX_TEXT:,} characters, got {len(text):,}"
+            raise ValueError(problem)
+        return [text], None
+    from devicecore_tools.doctor.sources.large_documents import parse_document
+
+    document = parse_document(data, place)
+    refused = _refused_pods(document)
+    return list(dict.fromkeys(_messages(document))), _pod_of(refused[0]) if len(refused) == 1 else None
+
+
+def _refused_pods(document: "Value") -> "list[Value]":
+    """The pod of a document, or those pods of a list that have a refusal."""
+    if document["items"].data is None:
+        return [document] if document["spec"].data else []
+    from devicecore_tools.doctor.pasted import find_all
+
+    pods = (item for item in document["items"].sequence() if item["spec"].data)
+    return [pod for pod in pods if any(find_all(text) for text in _messages(pod))]
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except PermissionError:  # opening it says so
+        return True
+    except (OSError, ValueError):  # no path can look like this
+        return False
+
+
+def _messages(document: "Value") -> Iterator[str]:
+    """Every message that a pod, an event or a list of them has."""
+    if document["items"].data is not None:
+        for item in document["items"].sequence():
+            yield from _messages(item)
+        return
+    places = [document["message"], document["note"], document["status"]["message"]]
+    places += [one["message"] for one in document["status"]["conditions"].sequence()]
+    for statuses in ("initContainerStatuses", "containerStatuses"):
+        places += [one["state"]["waiting"]["message"] for one in document["status"][statuses].sequence()]
+    yield from (text for place in places if (text := place.text("")))
+
+
+def _pod_of(document: "Value") -> "Pod":
+    from devicecore.system.documents import Value
+    from devicecore_tools.doctor.sources.objects import pods_in
+
+    return pods_in(Value({"kind": "PodList", "items": [document.data]}, document.file))[0].pod
+
+
+def _facts(options: dict[str, object]) -> "Facts":
+    from devicecore_tools.doctor import Facts
+
+    sources = NodeSources(**options)  # type: ignore[arg-type]  # click has checked what each option holds
+    facts = Facts(sources.look())
+    for source, reading in facts.look.readings.items():
+        if reading.value is None and reading.place:
+            complain("devicecore why", f"{source.value} at {reading.place} was not read: {reading.problem}")
+    return facts
+
+
+# --- what is printed --------------------------------------------------------------------------------------------------
+
+
+def _pairs(one: "Explanation") -> Iterator[tuple[str, str]]:
+    yield "decided by", f"{one.manager} ({one.id})"
+    yield "because", one.because
+    yield "next", one.next
+    yield "change", one.change
+    for issue in one.issues:
+        yield "see", f"{_UPSTREAM}{issue.rpartition('#')[2]}"
+    for now in one.resources:
+        yield "now", _counts(now)
+    for row in one.devices[:_MAX_ROWS]:
+        holder = f"{row.owner} {row.container}".strip()
+        yield f"  {row.device}", f"{row.health}, {holder}, {row.state.value}"
+    if len(one.devices) > _MAX_ROWS:
+        yield "", f"and {len(one.devices) - _MAX_ROWS} more; --json has them all"
+
+
+def _counts(now: "ResourceNow") -> str:
+    free = "unknown" if now.free is None else str(now.free)
+    gone = f" ({now.held_by_pods_that_are_gone} by pods that are gone)" if now.held_by_pods_that_are_gone else ""
+    return f"{now.resource}: {now.listed} listed, {now.healthy} healthy, {now.held} held{gone}, {free} free"
+
+
+def _trial_pairs(trial: "Fit") -> Iterator[tuple[str, str]]:
+    yield "verdict", "it fits" if trial.fits else str(trial.verdict)
+    for change in trial.changes:
+        yield "it fits if", change.sentence
+
+
+def _document(one: "Explanation") -> object:
+    from devicecore.system.json_values import to_json
+
+    return to_json(one)
+
+
+def _trial_document(trial: "Fit") -> dict[str, object]:
+    verdict = None if trial.fits else str(trial.verdict)
+    changes = [{"change": change.sentence, "size": change.size} for change in trial.changes]
+    return {"fits": trial.fits, "refusal": verdict, "changes": changes}

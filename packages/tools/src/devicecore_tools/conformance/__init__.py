@@ -1,0 +1,10 @@
+"""Conformance checks: what Kubernetes expects of a device plugin or a DRA driver, tested against a running one.
+
+`model`, `runner` and `reports` make checks of any subject. `device_plugin` has the checks for device plugins, and `dra`
+those for DRA drivers. Both need gRPC, so this package imports neither of them.
+"""
+
+from devicecore_tools.conformance.model import Abort, Check, Failure, Report, Result, Severity, Skip, Verdict, check
+from devicecore_tools.conformance.runner import run_checks
+
+__all__ = ["Abort", "Check", "Failure", "Report", "Result", "Severity", "Skip", "Verdict", "check", "run_checks"]

@@ -1,0 +1,158 @@
+"""The connection of a kubelet to the socket of a plugin or driver under test, whose calls block.
+
+Law: a call ends with an answer or with `CallFailedError`, within its time.
+"""
+
+import os
+import socket
+import time
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
+
+import grpc
+from attrs import frozen
+from google.protobuf.message import DecodeError, Message
+
+from devicecore.adapters.grpc_unix import rpc
+from devicecore.domain.text import foreign_text
+from devicecore.system.grpc_settings import channel_options, target
+from devicecore.system.in_time import NOTICED, in_time
+from devicecore.system.sockets import MAX_SOCKET_PATH, is_served
+from devicecore_tools.conformance.model import Failure
+
+Request = TypeVar("Request", bound=Message)
+Response = TypeVar("Response", bound=Message)
+
+_CONNECTING = 5_000  # milliseconds for one attempt to connect; a process on a busy machine needs some time
+_MAX_MESSAGE = 16 * 1024 * 1024  # bytes; more than a kubelet accepts, so that a check can measure what is too long
+MAX_ANSWER = 4 * 1024 * 1024
+"""Bytes of the largest answer to a call that a kubelet accepts."""
+
+_DIAL_PAUSE = 0.1  # seconds
+_NOWHERE = "/proc/none"  # for a path that no socket can have, of which gRPC would complain on standard error
+_NOT_REACHED = {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
+
+
+@frozen
+class CallFailedError(Failure):
+    """A call failed. `code` is gRPC's name of the status."""
+
+    method: str
+    code: str
+    details: str
+
+    def __str__(self) -> str:
+        return f"{self.method} failed with {self.code}: {self.details or 'no reason was given'}"
+
+
+def is_reachable(path: str) -> bool:
+    """Return whether a process listens on the socket at `path`; False if that cannot be tried."""
+    try:
+        return is_served(path)
+    except OSError:
+        return False
+
+
+class SocketConnection:
+    """A connection to the socket at `path`. It is made when it is used first, and again after it was lost.
+
+    `authority` is the header of that name; clients in Go and other languages send different ones.
+    """
+
+    def __init__(self, path: str, authority: str = "localhost") -> None:
+        self.path = path
+        self._is_usable = len(os.fsencode(path)) <= MAX_SOCKET_PATH and "\0" not in path
+        options: dict[str, int | str] = dict(channel_options(_MAX_MESSAGE))
+        options["grpc.default_authority"] = authority
+        options["grpc.min_reconnect_backoff_ms"] = _CONNECTING
+        self._channel = grpc.insecure_channel(
+            target(path if self._is_usable else _NOWHERE), options=list(options.items())
+        )
+
+    def dial(self, timeout: float) -> bool:
+        """Return whether the socket accepts a connection and speaks gRPC within `timeout` seconds.
+
+        It calls the health service of gRPC, which need not be there. `grpc.channel_ready_future` would leave a thread
+        that fails when the channel is closed.
+        """
+        call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary("/grpc.health.v1.Health/Check")
+        if not self._is_usable:
+            return False
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                left = max(deadline - time.monotonic(), 0.0)
+                in_time(partial(call, b"", timeout=left, wait_for_ready=True), left + NOTICED)
+            except TimeoutError:
+                return False
+            except grpc.RpcError as error:
+                if error.code() not in _NOT_REACHED:
+                    return True
+                if error.code() is not grpc.StatusCode.UNAVAILABLE or time.monotonic() + _DIAL_PAUSE > deadline:
+                    return False
+                time.sleep(_DIAL_PAUSE)  # it has closed the connection, such as a process that restarts
+            except ValueError:  # the channel was closed meanwhile
+                return False
+            else:
+                return True
+
+    def why_not(self) -> str:
+        """Return why the plugin's socket cannot be reached."""
+        path = foreign_text(self.path)
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(1)
+            try:
+                probe.connect(self.path)
+            except FileNotFoundError:
+                return f"there is no {path}"
+            except ConnectionRefusedError:
+                return f"no process listens on {path}"
+            except (OSError, ValueError) as error:  # the latter if the path has a NUL
+                return f"{path} cannot be connected to: {getattr(error, 'strerror', None) or error}"
+        return f"the process listening on {path} does not speak gRPC or does not answer"
+
+    def call(self, method: rpc.Method[Request, Response], request: Request, timeout: float) -> Response:
+        """Call the plugin.
+
+        Raises:
+            CallFailedError: it answered with an error, not within `timeout` seconds, or more than a kubelet accepts.
+        """
+        try:
+            stub: grpc.UnaryUnaryMultiCallable[Request, bytes]
+            stub = self._channel.unary_unary(method.path, method.request.SerializeToString)
+            answer = in_time(partial(stub, request, timeout=timeout), timeout + NOTICED)
+        except TimeoutError:
+            raise CallFailedError(method.name, "DEADLINE_EXCEEDED", "Deadline Exceeded") from None
+        except grpc.RpcError as error:
+            details = foreign_text(error.details() or "")
+            raise CallFailedError(method.name, error.code().name, details) from None
+        except ValueError:  # the channel was closed meanwhile
+            raise CallFailedError(method.name, "CANCELLED", "the kubelet has closed the connection") from None
+        if len(answer) > MAX_ANSWER:
+            details = f"the answer has {len(answer)} bytes; a kubelet accepts {MAX_ANSWER}"
+            raise CallFailedError(method.name, "RESOURCE_EXHAUSTED", details)
+        try:
+            return method.response.FromString(answer)
+        except (DecodeError, UnicodeDecodeError):
+            raise CallFailedError(method.name, "INTERNAL", "the answer cannot be read") from None
+
+    def stream(self, method: rpc.Method[Request, Response], request: Request) -> Any:  # noqa: ANN401 - a call of gRPC
+        """Call a method that answers with a stream. The result yields the answers, and can be cancelled.
+
+        Raises:
+            CallFailedError: the connection is closed.
+        """
+        try:
+            stub = self._channel.unary_stream(method.path, method.request.SerializeToString, method.response.FromString)
+            return stub(request)
+        except ValueError:
+            raise CallFailedError(method.name, "CANCELLED", "the kubelet has closed the connection") from None
+
+    def close(self) -> None:
+        """Cut the connection. A second call does nothing.
+
+        A server that sends PING after PING keeps gRPC from closing it until the server ends.
+        """
+        with suppress(TimeoutError):
+            in_time(self._channel.close, NOTICED)

@@ -1,0 +1,10 @@
+"""The conformance checks for device plugins.
+
+`CHECKS` has every check, with its severity and the rule from which it follows. `run` runs them over a plugin.
+"""
+
+from devicecore_tools.conformance.device_plugin.checks import CHECKS
+from devicecore_tools.conformance.device_plugin.plugin import PluginUnderTest, Settings
+from devicecore_tools.conformance.device_plugin.run import run
+
+__all__ = ["CHECKS", "PluginUnderTest", "Settings", "run"]

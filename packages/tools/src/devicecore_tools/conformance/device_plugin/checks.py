@@ -1,0 +1,887 @@
+"""The checks for device plugins, in the order in which they are made.
+
+Law: a check tests one thing. To add a check, write a function below and name it in `CHECKS`.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from devicecore.adapters.grpc_unix import rpc
+from devicecore.domain.model import MAX_DEVICE_ID_LENGTH, is_extended_resource
+from devicecore.domain.text import counted
+from devicecore.wire import deviceplugin
+from devicecore_tools.conformance.connection import CallFailedError
+from devicecore_tools.conformance.device_plugin.plugin import PluginUnderTest, health_changes, health_of
+from devicecore_tools.conformance.model import Abort, Check, Failure, Severity, Skip, check, require, some
+
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+"""Bytes of the largest message that a kubelet's gRPC connection accepts."""
+UNKNOWN_DEVICE = "no-such-device-of-devicecore"
+MAX_CPU = 0.1  # of one processor, while the kubelet is away
+MAX_RATE = 10.0  # registrations a second, after the first ones
+MAX_BURST = 10  # registrations at once
+HEALTHS = ("Healthy", "Unhealthy")
+
+MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
+
+
+# --- registration -----------------------------------------------------------------------------------------------------
+
+
+@check(
+    MUST,
+    expected="the plugin registers, and its own socket can be reached before it has the answer",
+    clause="A plugin MUST start serving gRPC service before registering itself with kubelet for successful "
+    "registration. (kubernetes.io, Device Plugins)",
+)
+def serves_before_it_registers(plugin: PluginUnderTest) -> str:
+    """The kubelet is started. When the plugin registers, the kubelet connects to it before it answers."""
+    began = time.monotonic()
+    plugin.wait_for_first()
+    kubelet = plugin.kubelet
+    if not kubelet.registrations:
+        parts = [f"{kubelet.silence}, for {counted(round(time.monotonic() - began), 'second')}", *plugin.exits[-1:]]
+        if not plugin.exits:
+            parts.append(
+                f"is it configured to use {kubelet.directory}? If its directory is fixed, use --socket-dir with that"
+            )
+        raise Abort("; ".join(parts))
+    first = plugin.first
+    took = f"it registered after {max(first.at - began, 0):.1f} seconds"
+    require(first.stage != "dial", f"{took}, but then: {first.problem}")
+    return f"{took}, and was reached {first.reached_after:.2f} seconds later"
+
+
+@check(
+    MUST,
+    expected=f"the version is {rpc.VERSION}",
+    clause="RegisterRequest.version: Version of the API the Device Plugin was built against (api.proto). "
+    f"A kubelet supports only {rpc.VERSION}.",
+)
+def registers_a_supported_version(plugin: PluginUnderTest) -> str:
+    """The version in the registration is read."""
+    version = plugin.first.request.version
+    require(version == rpc.VERSION, f"the version is {version!r}")
+    return f"the version is {version}"
+
+
+@check(
+    MUST,
+    expected="the endpoint is the name of a file in the socket directory, not an absolute path (with --registry: an "
+    "absolute path or empty), and short enough for a unix socket",
+    clause="RegisterRequest.endpoint: Name of the unix socket the device plugin is listening on; "
+    "PATH = path.Join(DevicePluginPath, endpoint) (api.proto)",
+)
+def registers_an_endpoint_in_the_directory(plugin: PluginUnderTest) -> str:
+    """The endpoint in the registration is read."""
+    endpoint = plugin.first.request.endpoint
+    problem = plugin.kubelet.endpoint_problem(endpoint)
+    require(not problem, f"the endpoint is {endpoint!r}: {problem}")
+    return f"the endpoint is {endpoint}"
+
+
+@check(
+    MUST,
+    expected="an extended resource name: a domain that is not one of Kubernetes' own, a slash, and a name",
+    clause="The ResourceName it wants to advertise. Here ResourceName needs to follow the extended resource naming "
+    "scheme as vendor-domain/resourcetype. (kubernetes.io, Device Plugins)",
+)
+def registers_an_extended_resource_name(plugin: PluginUnderTest) -> str:
+    """The resource name in the registration is read."""
+    name = plugin.first.request.resource_name
+    require(is_extended_resource(name), f"the resource name is {name!r}")
+    return f"the resource is {name}"
+
+
+@check(
+    MUST,
+    expected="an answer in time, before the plugin has the answer to its registration",
+    clause="GetDevicePluginOptions returns options to be communicated with Device Manager. (api.proto)",
+)
+def answers_options(plugin: PluginUnderTest) -> str:
+    """GetDevicePluginOptions is called before the registration is answered, as a kubelet does."""
+    first = plugin.first
+    require(first.stage != "options", first.problem)
+    return f"the options are: {_options(plugin.connected().options)}"
+
+
+@check(
+    MUST,
+    expected="an answer in time",
+    clause="NotifyRegistrationStatus: notifies the plugin if registration succeeded or failed (pluginregistration, "
+    "api.proto). A kubelet disconnects a plugin that does not answer.",
+)
+def answers_notify_registration_status(plugin: PluginUnderTest) -> str:
+    """If the plugin uses the kubelet's plugin watcher (--registry), NotifyRegistrationStatus is called."""
+    if not plugin.kubelet.is_watcher:
+        reason = "the plugin calls Register (no --registry)"
+        raise Skip(reason)
+    require(plugin.first.stage != "status", plugin.first.problem)
+    plugin.connected()
+    return "it answers"
+
+
+@check(
+    INFO,
+    expected="the same options in both, if the registration has any",
+    clause="RegisterRequest.options: Options to be communicated with Device Manager (api.proto). A kubelet uses only "
+    "those of GetDevicePluginOptions.",
+)
+def registers_the_options_it_answers(plugin: PluginUnderTest) -> str:
+    """The options in the registration are compared with those of GetDevicePluginOptions."""
+    connection = plugin.connected()
+    request = plugin.first.request
+    if not request.HasField("options"):
+        return "the registration has no options, and needs none"
+    require(
+        request.options == connection.options,
+        f"in the registration: {_options(request.options)}; "
+        f"from GetDevicePluginOptions: {_options(connection.options)}",
+    )
+    return "they are the same"
+
+
+# --- the list ---------------------------------------------------------------------------------------------------------
+
+
+@check(
+    MUST,
+    expected="a first list in time; it may be empty",
+    clause="ListAndWatch returns a stream of List of Devices. (api.proto)",
+)
+def lists_devices_in_time(plugin: PluginUnderTest) -> str:
+    """ListAndWatch is called as soon as the plugin has registered."""
+    connection = plugin.streaming()
+    if not connection.list_count:
+        why = f"the stream ended ({connection.ended})" if connection.ended else "the stream is open and silent"
+        actual = f"no list within {counted(plugin.settings.timeout, 'second')}: {why}"
+        raise Failure(actual)
+    took = connection.first_list_at - connection.opened
+    return f"a list after {took:.2f} seconds; it has {counted(len(plugin.devices), 'device')} now"
+
+
+@check(
+    MUST,
+    expected="every id is listed once",
+    clause="Device.ID: A unique ID assigned by the device plugin used to identify devices during the communication "
+    "(api.proto)",
+)
+def lists_unique_ids(plugin: PluginUnderTest) -> str:
+    """The ids of the list are compared."""
+    count = Counter(device.ID for device in plugin.devices)
+    twice = sorted(id_ for id_, number in count.items() if number > 1)
+    require(not twice, f"listed more than once: {some(twice)}")
+    return f"{counted(len(count), 'id')}, each listed once"
+
+
+@check(
+    MUST,
+    expected=f"every id has 1 to {MAX_DEVICE_ID_LENGTH} characters",
+    clause=f"Device.ID: Max length of this field is {MAX_DEVICE_ID_LENGTH} characters (api.proto)",
+)
+def lists_short_ids(plugin: PluginUnderTest) -> str:
+    """The length of each id is measured."""
+    ids = [device.ID for device in plugin.devices]
+    require("" not in ids, "an id is empty")
+    long = [f"{id_} ({len(id_)} characters)" for id_ in ids if len(id_) > MAX_DEVICE_ID_LENGTH]
+    require(not long, f"too long: {some(long)}")
+    return f"the longest id has {counted(max(map(len, ids), default=0), 'character')}"
+
+
+@check(
+    SHOULD,
+    expected="Healthy or Unhealthy, in this spelling",
+    clause="Device.health: Health of the device, can be Healthy or Unhealthy, see constants.go (api.proto). A kubelet "
+    "treats everything else as unhealthy.",
+)
+def lists_known_health(plugin: PluginUnderTest) -> str:
+    """The health of each device is read."""
+    health = health_of(plugin.devices)
+    odd = [f"{id_} is {value!r}" for id_, value in health.items() if value not in HEALTHS]
+    require(not odd, some(odd))
+    healthy = sum(value == HEALTHS[0] for value in health.values())
+    return f"{healthy} of {counted(len(health), 'device')} {'is' if healthy == 1 else 'are'} healthy"
+
+
+@check(
+    MUST,
+    expected=f"at most {MAX_MESSAGE_BYTES} bytes",
+    clause="A kubelet's gRPC connection has the default limits: a message of more than 4 MiB ends the stream, and the "
+    "resource has no devices.",
+)
+def lists_fit_into_a_message(plugin: PluginUnderTest) -> str:
+    """The size of the largest list so far is measured."""
+    size = plugin.require_list().largest_list
+    devices = len(plugin.devices)
+    text = f"the list of {counted(devices, 'device')} has {counted(size, 'byte')}"
+    require(size <= MAX_MESSAGE_BYTES, text)
+    return f"{text}; about {devices * MAX_MESSAGE_BYTES // size} devices fit" if size else text
+
+
+# --- Allocate ---------------------------------------------------------------------------------------------------------
+
+ALLOCATE = (
+    "Allocate is called during container creation so that the Device Plugin can run device specific operations and "
+    "instruct Kubelet of the steps to make the Device available in the container. (api.proto)"
+)
+
+
+@check(MUST, expected="an answer for each device", clause=ALLOCATE)
+def allocates_each_device(plugin: PluginUnderTest) -> str:
+    """Allocate is called for each healthy device alone, for up to 64 devices."""
+    refused = []
+    for device in plugin.healthy:
+        try:
+            answers = plugin.allocate([device])
+        except CallFailedError as error:
+            refused.append(f"{device}: {error}")
+        else:
+            if not answers:
+                refused.append(f"{device}: the answer is for no container")
+    require(not refused, some(refused))
+    return f"{counted(len(plugin.healthy), 'device')} allocated one by one"
+
+
+@check(
+    SHOULD,
+    expected="an answer",
+    clause=f"{ALLOCATE} A container may request all devices, and most plugins have no reason to refuse that. Plugins "
+    "that share a device among containers may have one.",
+)
+def allocates_all_devices(plugin: PluginUnderTest) -> str:
+    """Allocate is called for one container with all healthy devices, or with 64 of them."""
+    ids = plugin.healthy
+    try:
+        plugin.allocate(ids)
+    except CallFailedError as error:
+        actual = f"for {counted(len(ids), 'device')}: {error}"
+        raise Failure(actual) from None
+    return f"{counted(len(ids), 'device')} allocated together"
+
+
+@check(
+    MUST,
+    expected="one answer for the container",
+    clause="AllocateResponse.container_responses is one ContainerAllocateResponse for each of "
+    "AllocateRequest.container_requests (api.proto). A kubelet reads only the first.",
+)
+def answers_once_per_container(plugin: PluginUnderTest) -> str:
+    """Allocate is called for one container with two devices."""
+    first, second = plugin.two_devices()
+    answers = _allocate_or_skip(plugin, [first, second])
+    require(len(answers) == 1, f"{counted(len(answers), 'answer')} for one container with 2 devices")
+    return "one answer"
+
+
+@check(
+    SHOULD,
+    expected="two answers in the order of the containers",
+    clause="AllocateRequest.container_requests is repeated (api.proto). Today's kubelets send one container in a call, "
+    "but the API allows more.",
+)
+def answers_each_of_two_containers(plugin: PluginUnderTest) -> str:
+    """Allocate is called for two containers with one device each."""
+    first, second = plugin.two_devices()
+    one, other = plugin.alone(first), plugin.alone(second)
+    answers = plugin.allocate([first], [second])
+    require(len(answers) == 2, f"{counted(len(answers), 'answer')} for 2 containers")  # noqa: PLR2004 - two were asked for
+    require(
+        one == other or answers[1] != one,
+        f"the second answer, for {second}, repeats the first one, for {first}",
+    )
+    return "two answers, each for its own container"
+
+
+@check(
+    SHOULD,
+    expected="an empty answer or an error, and a plugin that still answers",
+    clause="ContainerAllocateRequest.devices_ids is repeated (api.proto), so it may be empty, even if no kubelet sends "
+    "it so.",
+)
+def survives_a_request_for_no_devices(plugin: PluginUnderTest) -> str:
+    """Allocate is called for one container without devices, and then GetDevicePluginOptions."""
+    connection = plugin.connected()
+    try:
+        actual = counted(len(plugin.allocate([])), "answer")
+    except CallFailedError as error:
+        actual = str(error)
+    try:
+        connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), plugin.settings.timeout)
+    except CallFailedError as error:
+        later = f"{actual}; the next call: {error}"
+        raise Failure(later) from None
+    return actual
+
+
+@check(
+    MUST,
+    expected="an error, because the container must not start without its device",
+    clause="Failure Handling: [...] The Device plugin should send a ListAndWatch update and fail the Allocation "
+    "request (api.proto). A kubelet may request a device that has gone, until it has the new list. Many plugins do not "
+    "refuse it.",
+)
+def refuses_an_unknown_device(plugin: PluginUnderTest) -> str:
+    """Allocate is called for an id that was never listed."""
+    plugin.connected()
+    try:
+        answers = plugin.allocate([UNKNOWN_DEVICE])
+    except CallFailedError as error:
+        require(error.code not in {"DEADLINE_EXCEEDED", "UNAVAILABLE"}, f"not a refusal: {error}")
+        return str(error)
+    if not answers:
+        return "the answer is for no container, which a kubelet treats as an error"
+    given = [given for answer in answers if (given := _given(answer))]
+    if given:
+        actual = f"Allocate of {UNKNOWN_DEVICE!r} succeeded, and the container gets {', '.join(given)}"
+    else:
+        actual = f"Allocate of {UNKNOWN_DEVICE!r} succeeded with an empty answer, so the container starts without it"
+    raise Failure(actual)
+
+
+@check(
+    MUST,
+    expected="every device node and mount has an absolute path on the host and in the container",
+    clause="DeviceSpec.host_path: Path of the device on the host. Mount.host_path: Path of the mount on the host "
+    "(api.proto). A container runtime refuses a path that is not absolute.",
+)
+def gives_absolute_paths(plugin: PluginUnderTest) -> str:
+    """The paths in the answers for single devices are read."""
+    answers = [plugin.alone(device) for device in plugin.healthy]
+    paths = [
+        (f"{name} {field}", path)
+        for answer in answers
+        for name, listed in (("device", answer.devices), ("mount", answer.mounts))
+        for each in listed
+        for field, path in (("host_path", each.host_path), ("container_path", each.container_path))
+    ]
+    if not paths:
+        reason = "the plugin gives no device nodes and no mounts"
+        raise Skip(reason)
+    relative = sorted({f"{where} {path!r}" for where, path in paths if not path.startswith("/")})
+    require(not relative, f"not absolute: {some(relative)}")
+    return f"{counted(len(paths), 'path')}, all absolute"
+
+
+@check(
+    MUST,
+    expected="every node of this answer is also in the answer for a single device",
+    clause=f"{ALLOCATE} The id decides which node a device has. A plugin that gives the first node for the first id of "
+    "each request gives two containers the same device.",
+)
+def gives_nodes_by_id(plugin: PluginUnderTest) -> str:
+    """The host paths of device nodes in the answer for all devices are compared with those for single devices."""
+    nodes = _nodes_of_each(plugin)
+    together = frozenset(node for answer in _allocate_or_skip(plugin, list(nodes)) for node in _nodes(answer))
+    unknown = sorted(together - frozenset().union(*nodes.values()))
+    require(
+        not unknown,
+        f"the answer for all devices has {some(unknown)}, which is in no answer for a single device: the node depends "
+        "on the position in the request, not on the id",
+    )
+    return f"{counted(len(together), 'node')} for {counted(len(nodes), 'device')}, all known from single devices"
+
+
+@check(
+    SHOULD,
+    expected="every device has a node that no other device has; or, if devices are shared on purpose, none has",
+    clause=f"{ALLOCATE} A kubelet gives each device to one container, so its node should be for that container alone.",
+)
+def gives_each_device_its_own_nodes(plugin: PluginUnderTest) -> str:
+    """The host paths of device nodes in the answers for single devices are compared."""
+    nodes = _nodes_of_each(plugin)
+    owners = Counter(node for given in nodes.values() for node in given)
+    own = [id_ for id_, given in nodes.items() if any(owners[node] == 1 for node in given)]
+    others = [id_ for id_ in nodes if id_ not in own]
+    if not own:
+        return f"none has: {counted(len(nodes), 'device')} share {counted(len(owners), 'node')}"
+    require(not others, f"{some(own)} has a node of its own, but {some(others)} has none")
+    return f"each of {counted(len(nodes), 'device')} has its own"
+
+
+@check(
+    MUST,
+    expected="an answer with the same device nodes and CDI devices as the first time",
+    clause=f"{ALLOCATE} A kubelet allocates the same device again for the same container after a failed start or a "
+    "lost checkpoint, and for the next container that gets the device.",
+)
+def allocates_again_in_the_same_way(plugin: PluginUnderTest) -> str:
+    """Allocate is called a second time for the same device."""
+    device = plugin.healthy[0]
+    before = plugin.alone(device)
+    try:
+        again = plugin.allocate([device])[0]
+    except (CallFailedError, IndexError) as error:
+        actual = f"the second time: {error}"
+        raise Failure(actual) from None
+    _require_same(device, before, again, "devices", "cdi_devices")
+    return "the same"
+
+
+@check(
+    INFO,
+    expected="the same mounts as the first time",
+    clause="Mount.host_path: Path of the mount on the host (api.proto). A plugin that makes a new one for every call "
+    "has to know when it can be removed, and a kubelet does not tell it.",
+)
+def mounts_the_same_again(plugin: PluginUnderTest) -> str:
+    """Allocate is called a second time for the same device, and the mounts are compared."""
+    device = plugin.healthy[0]
+    before = plugin.alone(device)
+    for again in _allocate_or_skip(plugin, [device]):
+        _require_same(device, before, again, "mounts")
+    return "the same"
+
+
+# --- preferences ------------------------------------------------------------------------------------------------------
+
+PREFERENCE = (
+    "GetPreferredAllocation returns a preferred set of devices to allocate from a list of available ones. (api.proto)"
+)
+ADVICE = f"{PREFERENCE} It is advice: a kubelet uses the part of it that fits."
+
+
+@check(
+    MUST,
+    expected="an answer with one set of ids, because the plugin has announced the method",
+    clause=f"{PREFERENCE} If the plugin answers with an error, the kubelet refuses the pod.",
+)
+def answers_get_preferred_allocation(plugin: PluginUnderTest) -> str:
+    """GetPreferredAllocation, if announced, is called for one device, for two, and for all."""
+    ids = plugin.healthy
+    sizes = sorted({1, min(2, len(ids)), len(ids)})
+    for size in sizes:
+        _ask_for_preferred(plugin, ids, [], size)
+    return counted(len(sizes), "answer")
+
+
+@check(
+    SHOULD,
+    expected="as many ids as requested",
+    clause=f"ContainerPreferredAllocationRequest.allocation_size: Number of devices to include in the preferred "
+    f"allocation. {ADVICE}",
+)
+def prefers_as_many_as_asked(plugin: PluginUnderTest) -> str:
+    """GetPreferredAllocation, if announced, is called for one device, for two, and for all."""
+    ids = plugin.healthy
+    sizes = sorted({1, min(2, len(ids)), len(ids)})
+    for size in sizes:
+        preferred = _preferred(plugin, ids, [], size)
+        require(
+            len(preferred) == len(set(preferred)) == size,
+            f"{size} of {counted(len(ids), 'device')} requested, preferred: {some(preferred) or 'none'}",
+        )
+    return f"{', '.join(map(str, sizes))} of {counted(len(ids), 'device')}, as requested"
+
+
+@check(
+    SHOULD,
+    expected="only ids that are available",
+    clause=f"ContainerPreferredAllocationRequest.available_deviceIDs: List of available deviceIDs from which to choose "
+    f"a preferred allocation. {ADVICE}",
+)
+def prefers_only_what_is_available(plugin: PluginUnderTest) -> str:
+    """GetPreferredAllocation, if announced, is called with all devices except the first as available."""
+    ids = plugin.healthy
+    available = ids[1:] or ids
+    unavailable = sorted(set(_preferred(plugin, available, [], len(available))) - set(available))
+    require(not unavailable, f"it prefers {some(unavailable)}, which was not available")
+    return f"all preferred devices are among the {len(available)} available ones"
+
+
+@check(
+    SHOULD,
+    expected="the ids that must be included are included",
+    clause=f"ContainerPreferredAllocationRequest.must_include_deviceIDs: List of deviceIDs that must be included in "
+    f"the preferred allocation. {ADVICE}",
+)
+def prefers_what_it_must_include(plugin: PluginUnderTest) -> str:
+    """GetPreferredAllocation, if announced, is called with single devices that must be included."""
+    ids = plugin.healthy
+    for must in ids[-5:]:
+        preferred = _preferred(plugin, ids, [must], min(2, len(ids)))
+        require(must in preferred, f"{must} must be included, preferred: {some(preferred) or 'none'}")
+    return "included"
+
+
+# --- PreStartContainer ------------------------------------------------------------------------------------------------
+
+
+@check(
+    MUST,
+    expected="an answer in time; a kubelet waits 30 seconds",
+    clause="PreStartContainer is called, if indicated by Device Plugin during registration phase, before each "
+    "container start. (api.proto)",
+)
+def answers_pre_start_container(plugin: PluginUnderTest) -> str:
+    """PreStartContainer, if announced, is called twice for a device that was allocated."""
+    if not plugin.connected().options.pre_start_required:
+        reason = "the plugin does not require it"
+        raise Skip(reason)
+    device = plugin.healthy[0]
+    plugin.alone(device)
+    for ordinal in ("first", "second"):
+        try:
+            plugin.call(rpc.PRE_START_CONTAINER, deviceplugin.PreStartContainerRequest(devices_ids=[device]))
+        except CallFailedError as error:
+            actual = f"the {ordinal} time: {error}"
+            raise Failure(actual) from None
+    return "it answers"
+
+
+# --- kubelet restarts -------------------------------------------------------------------------------------------------
+
+
+@check(
+    MUST,
+    expected="the stream stays open",
+    clause="Whenever a Device state change or a Device disappears, ListAndWatch returns the new list. (api.proto) For "
+    "a kubelet the end of the stream is the end of the plugin.",
+)
+def keeps_its_stream_open(plugin: PluginUnderTest) -> str:
+    """The stream of lists is watched for a second after it was opened."""
+    connection = plugin.connected()
+    plugin.wait_for_stream(connection)
+    require(not connection.ended, f"the stream ended ({connection.ended})")
+    open_for = time.monotonic() - connection.opened
+    return f"it has been open for {open_for:.1f} seconds, with {counted(connection.list_count, 'list')}"
+
+
+RESTARTS = (
+    "A device plugin is expected to detect kubelet restarts and re-register itself with the new kubelet instance. "
+    "(kubernetes.io, Device Plugins)"
+)
+RETURNS = "the plugin registers again, can be reached, and lists its devices"
+
+
+@check(MUST, expected="the plugin registers again when the kubelet is back", clause=RESTARTS)
+def returns_to_a_kubelet_that_was_away(plugin: PluginUnderTest) -> str:
+    """The kubelet stops, so no process listens on kubelet.sock. Seconds later it starts and deletes all sockets."""
+    absence = plugin.be_away()
+    if absence.returned_after is None:
+        raise Failure(absence.problem)
+    return (
+        f"{counted(plugin.settings.away, 'second')} away, back {absence.returned_after:.1f} seconds after the kubelet"
+    )
+
+
+@check(
+    SHOULD,
+    expected=f"less than {MAX_CPU:.0%} of one processor",
+    clause=f"{RESTARTS} A kubelet may be away for a long time, and a plugin that waits for it should not waste the "
+    "node's processor time.",
+)
+def is_quiet_while_the_kubelet_is_away(plugin: PluginUnderTest) -> str:
+    """The processor time of the plugin's processes is measured while the kubelet is away."""
+    plugin.require_process()
+    share = plugin.be_away().cpu
+    if share is None:
+        reason = "the plugin's process ended meanwhile"
+        raise Skip(reason)
+    require(share < MAX_CPU, f"it used {share:.0%} of one processor")
+    return f"it used {share:.1%} of one processor"
+
+
+@check(
+    SHOULD,
+    expected=RETURNS,
+    clause=f"{RESTARTS} A plugin that only watches its own socket does not notice a kubelet that deletes nothing.",
+)
+def returns_after_kubelet_sock_is_recreated(plugin: PluginUnderTest) -> str:
+    """Streams end and kubelet.sock is made anew. The plugin's own socket is left alone."""
+    return plugin.see_it_return(plugin.restart_kubelet(wipe=False), noticing=True)
+
+
+@check(
+    SHOULD,
+    expected=RETURNS,
+    clause="A kubelet does not call ListAndWatch a second time: after the end of the stream, the devices are unhealthy "
+    "until the plugin registers again.",
+)
+def returns_after_its_stream_is_cut(plugin: PluginUnderTest) -> str:
+    """The connection is cut. Both sockets stay."""
+    connection = plugin.streaming()
+    number = len(plugin.kubelet.registrations)
+    connection.close()
+    return plugin.see_it_return(number, noticing=True)
+
+
+@check(
+    SHOULD,
+    expected=f"at most {MAX_RATE:g} registrations a second after the first {MAX_BURST}",
+    clause="Device plugin is expected to terminate upon registration failure (api.proto). Whether it terminates or "
+    "tries again, it should not flood a kubelet that refuses it.",
+)
+def is_patient_with_a_kubelet_that_refuses(plugin: PluginUnderTest) -> str:
+    """The kubelet restarts and refuses every registration for some seconds."""
+    attempts = plugin.refuse()
+    allowed = MAX_BURST + MAX_RATE * plugin.settings.refusing
+    name = plugin.kubelet.attempt if attempts == 1 else plugin.kubelet.attempts
+    text = f"{attempts} {name} in {counted(plugin.settings.refusing, 'second')}"
+    require(attempts <= allowed, text)
+    if not attempts:
+        reason = f"{text}, so there was nothing to refuse"
+        raise Skip(reason)
+    return text
+
+
+@check(
+    SHOULD,
+    expected=RETURNS,
+    clause="A socket outlives a process that is killed, and nobody deletes it until a kubelet starts. bind(2) fails if "
+    "the file exists. A plugin killed with SIGKILL, which kubelets send after the grace period, cannot delete it.",
+)
+def starts_where_it_was_killed(plugin: PluginUnderTest) -> str:
+    """The plugin is killed and started again, more than a second after its last start. Its socket is left alone."""
+    plugin.require_process()
+    plugin.streaming()
+    number = len(plugin.kubelet.registrations)
+    plugin.kill_and_start()
+    return plugin.see_it_return(number)
+
+
+@check(
+    MUST,
+    expected=RETURNS,
+    clause=f"{RESTARTS} A new kubelet instance deletes all the existing Unix sockets under "
+    "/var/lib/kubelet/device-plugins when it starts.",
+)
+def returns_after_the_directory_is_emptied(plugin: PluginUnderTest) -> str:
+    """The kubelet restarts: streams end, all sockets in the directory are deleted, kubelet.sock is made anew."""
+    actual = plugin.see_it_return(plugin.restart_kubelet(wipe=True))
+    plugin.returned = plugin.kubelet.connection
+    return actual
+
+
+# --- health -----------------------------------------------------------------------------------------------------------
+
+HEALTH = "Whenever a Device state change or a Device disappears, ListAndWatch returns the new list. (api.proto)"
+CHANGED = "a new list in which a device has another health or has gone; a new device does not count"
+
+
+@check(
+    MUST,
+    expected=CHANGED,
+    clause=f"{HEALTH} That is also true for the new stream after a kubelet restart. Some plugins still send to the old "
+    "stream, or end.",
+)
+def reports_health_after_a_kubelet_restart(plugin: PluginUnderTest) -> str:
+    """After the plugin has registered with a restarted kubelet, the command of --provoke-health is run."""
+    _require_provocation(plugin)
+    connection = plugin.connected()
+    if connection is not plugin.returned:
+        number = plugin.restart_kubelet(wipe=True)
+        returned = plugin.wait_registered(number, plugin.settings.returning)
+        if returned is None:
+            reason = "the plugin did not register again after the kubelet restart"
+            raise Skip(reason)
+        connection = returned
+    plugin.health_changes = plugin.change_health(connection)
+    return _changed(plugin.health_changes)
+
+
+@check(MUST, expected=CHANGED, clause=HEALTH)
+def reports_a_change_of_health(plugin: PluginUnderTest) -> str:
+    """The command of --provoke-health is run and the lists are watched, if the check after a kubelet restart failed."""
+    _require_provocation(plugin)
+    if plugin.health_changes:
+        return f"seen after a kubelet restart: {_changed(plugin.health_changes)}"
+    before = health_of(plugin.first_devices or plugin.devices)
+    if plugin.is_ours and plugin.first_devices:
+        plugin.restarted()
+    connection = plugin.require_list()
+    if health_changes(before, health_of(plugin.devices)):
+        reason = "the devices of a new process already differ from the first list; undo the change with --undo-health"
+        raise Skip(reason)
+    return _changed(plugin.change_health(connection))
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+@check(
+    INFO,
+    expected="the process never ends by itself",
+    clause="Device plugin is expected to terminate upon registration failure (api.proto), and for no other reason.",
+)
+def stays_up(plugin: PluginUnderTest) -> str:
+    """The exits of the plugin during all checks before this one are counted."""
+    plugin.require_process()
+    plugin.connected()
+    require(not plugin.exits, f"it ended {counted(len(plugin.exits), 'time')}; first: {some(plugin.exits[:1])}")
+    return "it never ended by itself"
+
+
+ENDS = (
+    "Kubernetes ends a pod with SIGTERM, and with SIGKILL when its grace period is over. (kubernetes.io, Pod Lifecycle)"
+)
+
+
+@check(SHOULD, expected="the process ends within --grace seconds, with any exit status", clause=ENDS)
+def ends_on_sigterm(plugin: PluginUnderTest) -> str:
+    """SIGTERM is sent while the stream of lists is open."""
+    plugin.require_process()
+    plugin.connected()
+    process = plugin.require_process()
+    process.terminate()
+    began = time.monotonic()
+    plugin.wait(lambda: process.status is not None, plugin.settings.grace)
+    status = process.status
+    require(status is not None, f"it still runs after {counted(plugin.settings.grace, 'second')}")
+    require(
+        not process.descendants,
+        "it ended, but a process that it had started still runs. A shell or `go run` does not pass on signals: use the "
+        "plugin itself as the command",
+    )
+    return f"it ended after {time.monotonic() - began:.1f} seconds with status {status}"
+
+
+@check(
+    SHOULD,
+    expected="the plugin's socket is gone",
+    clause=f"{ENDS} A client that finds a socket without a listener tries to connect to it and fails.",
+)
+def removes_its_socket(plugin: PluginUnderTest) -> str:
+    """After the plugin's end, its sockets are looked for. Those of processes that were killed do not count."""
+    process = plugin.require_process()
+    if process.status is None:
+        reason = "the plugin has not ended"
+        raise Skip(reason)
+    left = plugin.own_sockets()
+    require(not left, f"left behind: {', '.join(left)}")
+    return "nothing is left behind"
+
+
+CHECKS: tuple[Check[PluginUnderTest], ...] = (
+    serves_before_it_registers,
+    registers_a_supported_version,
+    registers_an_endpoint_in_the_directory,
+    registers_an_extended_resource_name,
+    answers_options,
+    answers_notify_registration_status,
+    registers_the_options_it_answers,
+    lists_devices_in_time,
+    lists_unique_ids,
+    lists_short_ids,
+    lists_known_health,
+    lists_fit_into_a_message,
+    allocates_each_device,
+    allocates_all_devices,
+    answers_once_per_container,
+    answers_each_of_two_containers,
+    survives_a_request_for_no_devices,
+    refuses_an_unknown_device,
+    gives_absolute_paths,
+    gives_nodes_by_id,
+    gives_each_device_its_own_nodes,
+    allocates_again_in_the_same_way,
+    mounts_the_same_again,
+    answers_get_preferred_allocation,
+    prefers_as_many_as_asked,
+    prefers_only_what_is_available,
+    prefers_what_it_must_include,
+    answers_pre_start_container,
+    keeps_its_stream_open,
+    returns_to_a_kubelet_that_was_away,
+    is_quiet_while_the_kubelet_is_away,
+    returns_after_kubelet_sock_is_recreated,
+    returns_after_its_stream_is_cut,
+    is_patient_with_a_kubelet_that_refuses,
+    starts_where_it_was_killed,
+    returns_after_the_directory_is_emptied,
+    reports_health_after_a_kubelet_restart,
+    reports_a_change_of_health,
+    stays_up,
+    ends_on_sigterm,
+    removes_its_socket,
+)
+"""All checks. The later ones change more: streams end, a change of health can stay, and the plugin ends last."""
+
+
+# --- helpers of several checks ----------------------------------------------------------------------------------------
+
+
+def _require_provocation(plugin: PluginUnderTest) -> None:
+    if not plugin.settings.provoke_health:
+        reason = "no command provokes it (--provoke-health)"
+        raise Skip(reason)
+
+
+def _changed(changes: Mapping[str, str]) -> str:
+    return some([f"{id_} is {health}" for id_, health in changes.items()])
+
+
+def _ask_for_preferred(plugin: PluginUnderTest, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
+    if not plugin.connected().options.get_preferred_allocation_available:
+        reason = "the plugin does not announce it"
+        raise Skip(reason)
+    container = deviceplugin.ContainerPreferredAllocationRequest(
+        available_deviceIDs=available, must_include_deviceIDs=must, allocation_size=size
+    )
+    request = deviceplugin.PreferredAllocationRequest(container_requests=[container])
+    answer = plugin.call(rpc.GET_PREFERRED_ALLOCATION, request)
+    require(
+        len(answer.container_responses) == 1, f"{counted(len(answer.container_responses), 'answer')} for 1 container"
+    )
+    return list(answer.container_responses[0].deviceIDs)
+
+
+def _preferred(plugin: PluginUnderTest, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
+    """Ask for preferences; skip the check if the call fails, which is the subject of another check."""
+    try:
+        return _ask_for_preferred(plugin, available, must, size)
+    except Failure as failure:
+        raise Skip(str(failure)) from None
+
+
+def _nodes_of_each(plugin: PluginUnderTest) -> dict[str, frozenset[str]]:
+    """Return the device nodes in the answer for each healthy device alone."""
+    plugin.two_devices()
+    nodes = {device: _nodes(plugin.alone(device)) for device in plugin.healthy}
+    if not any(nodes.values()):
+        reason = "the plugin gives no device nodes"
+        raise Skip(reason)
+    return nodes
+
+
+def _require_same(
+    device: str,
+    before: deviceplugin.ContainerAllocateResponse,
+    again: deviceplugin.ContainerAllocateResponse,
+    *fields: str,
+) -> None:
+    """Check that two answers for a device have equal fields."""
+    for name in fields:
+        first, second = _listed(before, name), _listed(again, name)
+        require(first == second, f"the {name} of {device} were {first} the first time and {second} the second time")
+
+
+def _allocate_or_skip(plugin: PluginUnderTest, devices: Sequence[str]) -> list[deviceplugin.ContainerAllocateResponse]:
+    """Allocate; skip the check if the call fails, which is the subject of another check."""
+    try:
+        return plugin.allocate(devices)
+    except CallFailedError as error:
+        raise Skip(str(error)) from None
+
+
+def _nodes(answer: deviceplugin.ContainerAllocateResponse) -> frozenset[str]:
+    return frozenset(node.host_path for node in answer.devices)
+
+
+def _listed(answer: deviceplugin.ContainerAllocateResponse, name: str) -> list[str]:
+    return sorted(str(each).replace("\n", " ").strip() for each in getattr(answer, name))
+
+
+def _given(answer: deviceplugin.ContainerAllocateResponse) -> str:
+    """Return what the answer gives a container; empty if that is nothing."""
+    envs = [f"{name}={value}" for name, value in sorted(answer.envs.items())]
+    mounts = sorted(mount.host_path for mount in answer.mounts)
+    annotations = [f"annotation {name}" for name in sorted(answer.annotations)]
+    return some([*envs, *sorted(_nodes(answer)), *mounts, *(one.name for one in answer.cdi_devices), *annotations])
+
+
+def _options(options: deviceplugin.DevicePluginOptions) -> str:
+    return (
+        f"PreStartContainer {'required' if options.pre_start_required else 'not required'}, "
+        f"GetPreferredAllocation {'available' if options.get_preferred_allocation_available else 'not available'}"
+    )

@@ -1,0 +1,381 @@
+"""A kubelet's side of the device plugin API without a device manager: it sees exactly what a plugin sends.
+
+Law: it makes the calls of a kubelet in the order of a kubelet, and records everything.
+"""
+
+import os
+import posixpath
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, ClassVar
+
+import grpc
+from attrs import define, field
+
+from devicecore.adapters.grpc_unix import rpc
+from devicecore.domain.errors import InvalidEndpointError, InvalidResourceNameError, UnsupportedVersionError
+from devicecore.domain.model import is_extended_resource
+from devicecore.domain.text import counted, foreign_text
+from devicecore.system.grpc_settings import target
+from devicecore.system.in_time import NOTICED
+from devicecore.system.sockets import MAX_SOCKET_PATH, OwnedSocket
+from devicecore.wire import deviceplugin
+from devicecore_tools.conformance.connection import CallFailedError, SocketConnection
+
+_MAX_LISTS = 8  # kept of one stream
+_MAX_LIST_BYTES = 16 * 1024 * 1024  # of the lists that are kept of one stream; in memory they take ten times that
+_MAX_REGISTRATIONS = 10_000  # that are noted
+_MAX_CONNECTIONS = 50  # at once
+_MAX_TEXT = 2_000  # characters of each text of a later registration
+_MAX_NAMES = 100  # kept of resources and methods that a plugin makes up
+_HANDLERS = 16
+
+
+@define
+class Registration:
+    """One registration of a plugin.
+
+    Attributes:
+        request: the request, or for a plugin watcher the same facts.
+        at: when it came, in seconds of `time.monotonic`.
+        stage: where a kubelet found a problem; empty if it found none.
+        problem: why a kubelet refuses the plugin; empty if it does not.
+        reached_after: seconds until the plugin's socket accepted a connection.
+        connection: to the plugin; None if there was none.
+        answered: whether the registration succeeded and the plugin was told so.
+    """
+
+    request: deviceplugin.RegisterRequest
+    at: float
+    stage: str = ""
+    problem: str = ""
+    reached_after: float = 0.0
+    connection: "PluginConnection | None" = None
+    answered: bool = False
+
+
+class PluginConnection(SocketConnection):
+    """The kubelet's connection to one plugin instance. `wake` is called after every event."""
+
+    def __init__(self, path: str, wake: Callable[[], None]) -> None:
+        super().__init__(path)
+        self.options: deviceplugin.DevicePluginOptions = deviceplugin.DevicePluginOptions()
+        self.opened: float = 0.0
+        """When ListAndWatch was called, in seconds of `time.monotonic`."""
+        self.first_list_at: float = 0.0
+        self.list_count: int = 0
+        self.largest_list: int = 0
+        """Bytes of the largest list."""
+        self.ended: str = ""
+        """Why the stream of lists has ended; empty while it is open."""
+        self._lists: deque[deviceplugin.ListAndWatchResponse] = deque()
+        self._sizes: deque[int] = deque()
+        self._wake = wake
+        self._stream: Any = None
+        self._reader: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @property
+    def last_list(self) -> deviceplugin.ListAndWatchResponse:
+        """The last list.
+
+        Raises:
+            IndexError: there was none.
+        """
+        return self._lists[-1]
+
+    def lists_after(self, number: int) -> list[deviceplugin.ListAndWatchResponse]:
+        """Return the lists after the first `number`, at most the last eight, and fewer if they are very long."""
+        lists = list(self._lists)
+        return lists[len(lists) - min(len(lists), self.list_count - number) :]
+
+    def follow(self) -> None:
+        """Call ListAndWatch and read the lists in a thread; do nothing on a closed connection."""
+        with self._lock:
+            if self._closed:
+                return
+            stub = self._channel.unary_stream(
+                rpc.LIST_AND_WATCH.path,
+                rpc.LIST_AND_WATCH.request.SerializeToString,
+                rpc.LIST_AND_WATCH.response.FromString,
+            )
+            self.opened = time.monotonic()
+            self._stream = stub(deviceplugin.Empty())
+            self._reader = threading.Thread(target=self._read, name="conformance-lists", daemon=True)
+            self._reader.start()
+
+    def close(self) -> None:
+        """Cut the connection. A second call does nothing."""
+        with self._lock:
+            self._closed = True
+            if self._reader is None:
+                self.ended = "the kubelet closed the connection before ListAndWatch"
+        if self._stream is not None:
+            self._stream.cancel()
+        super().close()
+        if self._reader is not None:
+            self._reader.join(NOTICED)
+
+    def _read(self) -> None:
+        ended = "the plugin ended it"
+        try:
+            for message in self._stream:
+                self._keep(message)
+                self.first_list_at = self.first_list_at or time.monotonic()
+                self.list_count += 1
+                self._wake()
+        except grpc.RpcError as error:
+            ended = f"{error.code().name}: {foreign_text(error.details() or '')}"
+        self.ended = ended
+        self._wake()
+
+    def _keep(self, message: deviceplugin.ListAndWatchResponse) -> None:
+        size = message.ByteSize()
+        self.largest_list = max(self.largest_list, size)
+        self._lists.append(message)
+        self._sizes.append(size)
+        while len(self._lists) > 1 and (len(self._lists) > _MAX_LISTS or sum(self._sizes) > _MAX_LIST_BYTES):
+            self._lists.popleft()
+            self._sizes.popleft()
+
+
+@define
+class BareKubelet:
+    """Serves Registration in `directory` and connects to the plugins of one resource.
+
+    Attributes:
+        directory: the socket directory.
+        wake: called after every event.
+        dial_timeout: seconds for a connection to a plugin and for every answer to it.
+        resource: the resource under test; if empty, the first that registers.
+        refusal: if not empty, every registration is refused with this text.
+        registrations: all registrations of the resource under test, up to 10,000. Of very many, only the last have a
+            connection, and their texts are cut.
+        others: other resources that have registered.
+        unknown_methods: methods that were called and that do not belong to this API.
+    """
+
+    directory: Path
+    wake: Callable[[], None]
+    dial_timeout: float
+    resource: str = ""
+    refusal: str = ""
+    registrations: list[Registration] = field(factory=list)
+    others: set[str] = field(factory=set)
+    unknown_methods: set[str] = field(factory=set)
+    is_watcher: ClassVar[bool] = False
+    """Whether it looks for the sockets of plugins, instead of waiting for calls of Register."""
+    attempt: ClassVar[str] = "call of Register"
+    """What a plugin does in order to register."""
+    attempts: ClassVar[str] = "calls of Register"
+    _server: grpc.Server | None = None
+    _lock: threading.Lock = field(factory=threading.Lock)
+
+    @property
+    def socket(self) -> Path:
+        """The socket at which plugins register."""
+        return self.directory / "kubelet.sock"
+
+    @property
+    def connection(self) -> PluginConnection | None:
+        """The connection to the instance that registered last; None if it is closed."""
+        for registration in reversed(self.registrations):
+            connection = registration.connection
+            if registration.answered and connection is not None:
+                return connection if not connection.ended else None
+        return None
+
+    @property
+    def silence(self) -> str:
+        """What has happened while the resource under test did not register."""
+        parts = [f"no plugin called Register for {self.resource or 'any resource'}"]
+        parts += [f"only {', '.join(sorted(self.others))} registered"] if self.others else []
+        parts += [f"{method} was called, which is no method of this API" for method in sorted(self.unknown_methods)]
+        return ", but ".join(parts)
+
+    @property
+    def was_called(self) -> bool:
+        """Whether any plugin has made any call, or for a watcher, has answered."""
+        return bool(self.registrations or self.others or self.unknown_methods)
+
+    def serve(self) -> None:
+        """Serve kubelet.sock. A socket at that path is deleted first."""
+        server = grpc.server(ThreadPoolExecutor(_HANDLERS, thread_name_prefix="conformance"))
+        server.add_generic_rpc_handlers((_Methods(self._register, self._note_unknown),))
+        # A kubelet that dies leaves kubelet.sock behind. It is deleted, not replaced, because some plugins wait for the
+        # event of a created file.
+        self.socket.unlink(missing_ok=True)
+        with OwnedSocket(str(self.socket)).binding() as private:
+            server.add_insecure_port(target(private))
+            server.start()
+        self._server = server
+
+    def leave(self) -> None:
+        """Stop serving and cut every connection. kubelet.sock stays, without a listener. A second call does nothing."""
+        if self._server is not None:
+            self._server.stop(None).wait()
+            self._server = None
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Cut every connection."""
+        for registration in self.registrations:
+            connection = registration.connection
+            if connection is not None:
+                connection.close()
+
+    def wipe(self) -> None:
+        """Delete all sockets including kubelet.sock, as a kubelet does when it starts."""
+        for path in self._sockets():
+            path.unlink(missing_ok=True)
+
+    def plugin_sockets(self) -> list[Path]:
+        """Return the paths of all sockets in the directory except the kubelet's."""
+        return [path for path in self._sockets() if path != self.socket]
+
+    def _sockets(self) -> list[Path]:
+        """All sockets in the directory; none if the plugin has removed it or put a link in its place."""
+        if self.directory.is_symlink() or not self.directory.is_dir():
+            return []
+        return [path for path in self.directory.iterdir() if path.is_socket()]
+
+    def _note_unknown(self, method: str) -> None:
+        if len(self.unknown_methods) < _MAX_NAMES:
+            self.unknown_methods.add(foreign_text(method))
+
+    def _register(self, request: deviceplugin.RegisterRequest, context: grpc.ServicerContext) -> deviceplugin.Empty:
+        registration = Registration(request, time.monotonic())
+        if not self._note(registration):
+            return deviceplugin.Empty()
+        self._decide(registration)
+        if registration.problem:
+            self.wake()
+            context.abort(grpc.StatusCode.UNKNOWN, registration.problem)
+
+        def has_been_answered() -> None:
+            registration.answered = True
+            self.wake()
+
+        # The next check may stop this server, so the plugin must have its answer before the checks go on.
+        if not context.add_callback(has_been_answered):
+            has_been_answered()
+        return deviceplugin.Empty()
+
+    def _note(self, registration: Registration) -> bool:
+        """Record the registration; return whether it is one of the resource under test."""
+        resource = registration.request.resource_name
+        with self._lock:
+            if not self.refusal:
+                self.resource = self.resource or resource
+            if resource != self.resource:
+                if len(self.others) < _MAX_NAMES:
+                    self.others.add(foreign_text(resource))
+                return False
+            if len(self.registrations) >= _MAX_REGISTRATIONS:
+                return False
+            self.registrations.append(registration)
+            old = self.registrations[-_MAX_CONNECTIONS - 1] if len(self.registrations) > _MAX_CONNECTIONS else None
+        if old is not None and old.connection is not None:
+            old.connection.close()
+            old.connection = None
+        return True
+
+    def _decide(self, registration: Registration) -> None:
+        """Note whether a kubelet refuses the plugin, and keep no long texts of later registrations."""
+        registration.stage, problem = self._judge(registration)
+        registration.problem = foreign_text(problem)
+        if registration is not self.registrations[0]:
+            registration.request = _shortened(registration.request)
+
+    def _judge(self, registration: Registration) -> tuple[str, str]:
+        """Connect to the plugin; return the stage and the problem if a kubelet refuses it, else two empty texts."""
+        request = registration.request
+        if self.refusal:
+            return "refused", self.refusal
+        if request.version != rpc.VERSION:
+            return "version", str(UnsupportedVersionError(request.version, (rpc.VERSION,)))
+        if not is_extended_resource(request.resource_name):
+            return "name", str(InvalidResourceNameError(request.resource_name))
+        if problem := self.endpoint_problem(request.endpoint):
+            return "endpoint", str(InvalidEndpointError(request.endpoint, problem))
+        return self._connect(registration)
+
+    def _connect(self, registration: Registration) -> tuple[str, str]:
+        connection = registration.connection = PluginConnection(self.path(registration.request.endpoint), self.wake)
+        began = time.monotonic()
+        if not connection.dial(self.dial_timeout):
+            connection.close()
+            return (
+                "dial",
+                f"failed to dial device plugin within {counted(self.dial_timeout, 'second')}: {connection.why_not()}",
+            )
+        registration.reached_after = time.monotonic() - began
+        try:
+            connection.options = connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), self.dial_timeout)
+        except CallFailedError as error:
+            connection.close()
+            return "options", f"failed to get device plugin options: {error}"
+        connection.follow()
+        return "", ""
+
+    def path(self, endpoint: str) -> str:
+        """Return the path at which a kubelet expects the plugin's socket."""
+        return posixpath.normpath(f"{self.directory}/{endpoint}")
+
+    def endpoint_problem(self, endpoint: str) -> str:
+        """Return why `endpoint` cannot be the name of a plugin's socket; empty if it can."""
+        path = self.path(endpoint)
+        if endpoint.startswith("/") or path == str(self.directory):
+            return f"it is not the name of a file in the socket directory; a kubelet looks for it at {path}"
+        return path_problem(path)
+
+
+def path_problem(path: str) -> str:
+    """Return why `path` cannot be the path of a socket; empty if it can."""
+    length = len(os.fsencode(path))
+    if length > MAX_SOCKET_PATH:
+        return f"its path has {length} bytes; a unix socket can have {MAX_SOCKET_PATH}"
+    return ""
+
+
+def _shortened(request: deviceplugin.RegisterRequest) -> deviceplugin.RegisterRequest:
+    """Return the request with texts of bounded length, because it is kept."""
+    return deviceplugin.RegisterRequest(
+        version=request.version[:_MAX_TEXT],
+        endpoint=request.endpoint[:_MAX_TEXT],
+        resource_name=request.resource_name[:_MAX_TEXT],
+        options=request.options,
+    )
+
+
+class _Methods(grpc.GenericRpcHandler):
+    """Handles Register, and notes calls of other methods."""
+
+    def __init__(
+        self,
+        register: Callable[[deviceplugin.RegisterRequest, grpc.ServicerContext], deviceplugin.Empty],
+        note_unknown: Callable[[str], None],
+    ) -> None:
+        self._handler = grpc.unary_unary_rpc_method_handler(
+            register, deviceplugin.RegisterRequest.FromString, deviceplugin.Empty.SerializeToString
+        )
+        self._note_unknown = note_unknown
+
+    def service(self, details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any] | None":
+        """Return the handler of a method, or None, which gRPC answers with UNIMPLEMENTED."""
+        if details.method == rpc.REGISTER.path:
+            return self._handler
+        self._note_unknown(details.method)
+        return None
+
+
+def allocate_request(containers: Sequence[Sequence[str]]) -> deviceplugin.AllocateRequest:
+    """Return a request for the devices of each container."""
+    return deviceplugin.AllocateRequest(
+        container_requests=[deviceplugin.ContainerAllocateRequest(devices_ids=ids) for ids in containers]
+    )

@@ -1,0 +1,137 @@
+"""Runs the checks over a device plugin.
+
+Law: after a run, no process of the plugin runs, and its directory has no lock and no kubelet.sock of the run. That is
+also so if the run is interrupted, even while it ends.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
+
+from devicecore.adapters.grpc_unix.directory import SocketDirectory
+from devicecore.domain.text import counted, foreign_text
+from devicecore.system.temporary import short_directory
+from devicecore_tools.conformance.device_plugin.checks import CHECKS
+from devicecore_tools.conformance.device_plugin.kubelet import BareKubelet
+from devicecore_tools.conformance.device_plugin.plugin import PluginUnderTest, Settings
+from devicecore_tools.conformance.device_plugin.watcher import WatchingKubelet
+from devicecore_tools.conformance.model import Check, Report, Result, some
+from devicecore_tools.conformance.processes import adopted, as_environment, end_all, new_marker, orphans_come_here
+from devicecore_tools.conformance.runner import run_checks
+from devicecore_tools.testing.process import PluginProcess
+
+
+def run(
+    command: Sequence[str | os.PathLike[str]] | None = None,
+    *,
+    settings: Settings | None = None,
+    directory: str | os.PathLike[str] | None = None,
+    allow_shared_directory: bool = False,
+    registry: bool = False,
+    checks: Iterable[Check[PluginUnderTest]] = CHECKS,
+    on_ready: Callable[[Path], None] = lambda _: None,
+    on_result: Callable[[Result], None] = lambda _: None,
+) -> Report:
+    """Run checks over a device plugin and return the report.
+
+    Args:
+        command: starts the plugin. `{dir}` and `{socket}` in it are replaced by the socket directory and by the
+            kubelet's socket. Without a command, the user starts the plugin.
+        settings: how to test it.
+        directory: where the plugin looks for kubelet.sock; by default a new directory. It is made if it is missing.
+            All sockets in it are deleted.
+        allow_shared_directory: accept a directory of any owner and mode.
+        registry: the plugin does not call Register; it waits in the directory for the kubelet's plugin watcher. No
+            socket in the directory is deleted then.
+        checks: the checks to make, in this order.
+        on_ready: called with the directory when plugins can register there.
+        on_result: called with each result, except those of checks that were not made.
+
+    Raises:
+        SetUpError: the directory cannot be used, for example because a kubelet serves it.
+        CannotRunError: the program does not exist or may not be run.
+    """
+    began = time.monotonic()
+    place = short_directory() if directory is None else nullcontext(directory)
+    with (
+        orphans_come_here(),
+        place as path,
+        _claimed(Path(path).absolute(), allow_shared=allow_shared_directory, wipe=not registry) as claimed,
+        _running(command, claimed, settings or Settings(), registry=registry, on_ready=on_ready) as plugin,
+    ):
+        results, not_made = run_checks(checks, plugin, on_result=on_result, after_failure=plugin.wait_for_exit)
+    return _report(plugin, results, not_made, time.monotonic() - began)
+
+
+@contextmanager
+def _claimed(directory: Path, *, allow_shared: bool, wipe: bool) -> Iterator[Path]:
+    """Own the directory, so that no kubelet uses it meanwhile."""
+    claim = SocketDirectory(directory, "kubelet.sock", allow_shared=allow_shared, wipe=wipe)
+    claim.claim()
+    try:
+        yield directory
+    finally:
+        claim.release()
+
+
+@contextmanager
+def _running(
+    command: Sequence[str | os.PathLike[str]] | None,
+    directory: Path,
+    settings: Settings,
+    *,
+    registry: bool,
+    on_ready: Callable[[Path], None],
+) -> Iterator[PluginUnderTest]:
+    """Serve the kubelet's side and run the plugin. At the end neither is left, nor any of their sockets."""
+    changed = threading.Condition()
+    marker = new_marker()
+    others = adopted() if settings.owns_children else None
+
+    def wake() -> None:
+        with changed:
+            changed.notify_all()
+
+    def start() -> PluginProcess:
+        return PluginProcess(command or (), directory, environment=as_environment(marker), changed=wake)
+
+    def end_rest() -> None:
+        end_all(marker)
+
+    kubelet = (WatchingKubelet if registry else BareKubelet)(directory, wake, settings.timeout, settings.resource)
+    plugin = PluginUnderTest(kubelet, start if command else None, settings, changed, end_rest)
+    with ExitStack() as stack:  # each part of the end is made, even if the one before was interrupted
+        stack.callback(kubelet.wipe)
+        stack.callback(kubelet.leave)
+        stack.callback(end_all, marker, but_not=others)
+        stack.callback(plugin.stop)
+        kubelet.serve()
+        on_ready(directory)
+        plugin.start()
+        yield plugin
+
+
+def _report(plugin: PluginUnderTest, results: tuple[Result, ...], not_made: str, seconds: float) -> Report:
+    kubelet = plugin.kubelet
+    resource = foreign_text(kubelet.resource)
+    devices = len(plugin.first_devices or ())
+    others = sorted(kubelet.others)
+    version = next((foreign_text(each.request.version) for each in kubelet.registrations), "")
+    notes = []
+    if others:
+        notes.append(f"not tested (name one with --resource): {some(others)}")
+    if plugin.settings.provoke_health and not plugin.settings.undo_health:
+        notes.append("the provoked change of health was not undone (no --undo-health)")
+    return Report(
+        subject=f"{resource}, {counted(devices, 'device')}" if resource else "no resource",
+        facts={"resource": resource, "api_version": version, "devices": devices, "others": others},
+        notes=tuple(notes),
+        results=results,
+        not_made=not_made,
+        cannot_run=bool(plugin.exits) and not kubelet.was_called,
+        seconds=seconds,
+        output=plugin.output,
+    )

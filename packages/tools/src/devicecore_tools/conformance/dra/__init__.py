@@ -1,0 +1,44 @@
+"""Conformance checks for drivers of dynamic resource allocation (DRA), in any language.
+
+`run` starts a driver as a process, with an API server, a kubelet's side and directories of its own, and makes checks.
+
+How to add a check
+------------------
+1. Choose the module of its group in `checks/`, or add one. Write a function:
+
+   ```python
+   @check(
+       MUST,
+       core=True,  # made by default; without it, only in a full run
+       expected="what should happen",
+       clause="the rule from which that follows. (its source)",
+       found=("owner/repository#12",),  # known faults of real drivers that it finds
+   )
+   def prepare_is_idempotent(driver: DriverUnderTest) -> str:
+       \"\"\"What the check does, in a sentence.\"\"\"
+       claim = driver.ready()                      # what it needs: Skip if the driver does not do it
+       again = driver.prepared(claim)              # what it tests: Failure if the driver does not do it
+       require(again, "what happened instead")     # Failure with this text
+       return "what happened"
+   ```
+
+   The function's name is the check's name. **A check fails only for its own subject**: it prepares itself with methods
+   that raise `Skip` (`ready`, `claim`, `devices`, `instance`), so one fault fails one check.
+2. A check that needs a restart, a reboot or a quiet time is a generator, decorated with `across(EVENT, ...)`; see
+   `events`. It yields where the event happens. All checks of an event share it. `driver.returns[...]` says how the
+   driver came back.
+3. Name it in the `CHECKS` of its module, and the module in `checks/__init__.py`, where the order is chosen.
+4. Add a fault to `tests/conformance/faults/<group>.py`: a subclass of the good driver that fails this check alone.
+
+A check leaves nothing. Claims that it made with `driver.claim` are unprepared and deleted after it. Faults of the API
+server end with the block of `driver.faults`, and its absence ends with that of `driver.without_api_server`. A driver
+that has ended or is no longer registered is started again for the next check.
+"""
+
+from devicecore_tools.conformance.dra.checks import CHECKS, CORE
+from devicecore_tools.conformance.dra.driver import DriverUnderTest
+from devicecore_tools.conformance.dra.environment import Environment
+from devicecore_tools.conformance.dra.run import run
+from devicecore_tools.conformance.dra.settings import FULL, DriverTestSettings
+
+__all__ = ["CHECKS", "CORE", "FULL", "DriverTestSettings", "DriverUnderTest", "Environment", "run"]

@@ -1,0 +1,408 @@
+"""CDI: what a container runtime finds for the devices in the driver's answers.
+
+Law: a driver may answer no CDI devices, write its files anywhere that runtimes look, and keep files that do not depend
+on claims.
+"""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from attrs import frozen
+
+from devicecore.domain.dra.answers import is_cdi_name
+from devicecore.domain.text import counted
+from devicecore_tools.conformance.dra.cdi import UnresolvableError, cdi_files, problem_of, read_spec, resolve
+from devicecore_tools.conformance.dra.claims import Claim
+from devicecore_tools.conformance.dra.directory_watch import WatchedDirectory
+from devicecore_tools.conformance.dra.driver import DriverUnderTest
+from devicecore_tools.conformance.dra.events import KILL
+from devicecore_tools.conformance.dra.steps import Parts, across, check
+from devicecore_tools.conformance.model import Failure, Severity, Skip, needed, require, some
+
+MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
+
+ANSWER = "Device.cdi_device_ids: The CDI device ID(s) that the container runtime has to set up. (dra, api.proto)"
+RUNTIME = "A container runtime refuses a container with a CDI device that it cannot resolve."
+_STANDARD = (Path("/etc/cdi"), Path("/var/run/cdi"))
+_OTHERS = "conformance.example.org-others.json"
+_REPEATS = 5
+_SEVERAL = 4
+_WRITABLE = 0o022
+
+
+@frozen
+class Prepared:
+    """A claim that was prepared, and the requests and CDI names of each device in the answer."""
+
+    claim: Claim
+    devices: tuple[tuple[frozenset[str], frozenset[str]], ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All CDI names in the answer."""
+        return frozenset(name for _, names in self.devices for name in names)
+
+    def names_of(self, request: str) -> frozenset[str]:
+        """The CDI names of the devices of a request."""
+        return frozenset(name for requests, names in self.devices if request in requests for name in names)
+
+
+def prepare(driver: DriverUnderTest, count: int | None = None, **arguments: object) -> Prepared:
+    """Prepare a new claim, with the arguments of `claim`.
+
+    Raises:
+        Skip: the driver did not prepare it, which other checks report, or its answer has no CDI names.
+    """
+    claim = driver.claim(count, **arguments)  # type: ignore[arg-type]  # they are handed on
+    with needed("a prepared claim"):
+        devices = driver.prepared(claim)
+    rows = tuple((frozenset(device.request_names), frozenset(device.cdi_device_ids)) for device in devices)
+    prepared = Prepared(claim, rows)
+    if not prepared.names:
+        reason = "the driver answers no CDI devices"
+        raise Skip(reason)
+    return prepared
+
+
+def edits(driver: DriverUnderTest, names: Iterable[str]) -> frozenset[str]:
+    """Return all that changes in a container with these devices.
+
+    Raises:
+        Skip: a runtime could not resolve them, which other checks report.
+    """
+    try:
+        return frozenset().union(*(resolve(name, directories(driver)).parts for name in names))
+    except UnresolvableError as error:
+        raise Skip(str(error)) from None
+
+
+def directories(driver: DriverUnderTest) -> tuple[Path, ...]:
+    """Return where runtimes look, in rising priority: the driver may use the directory of the run, or a fixed one."""
+    return *_STANDARD, driver.environment.cdi
+
+
+def own_files(driver: DriverUnderTest) -> list[Path]:
+    """Return the CDI files of the driver: those that were not there before it."""
+    before = {*driver.environment.cdi_before, _OTHERS}
+    return [path for path in cdi_files(driver.environment.cdi) if path.name not in before]
+
+
+def unprepare(driver: DriverUnderTest, prepared: Prepared) -> None:
+    """Unprepare a claim and delete it.
+
+    Raises:
+        Skip: the driver did not unprepare it, which other checks report.
+    """
+    try:
+        driver.unprepared(prepared.claim)
+    except Failure as failure:
+        raise Skip(str(failure)) from None
+    driver.forget(prepared.claim)
+
+
+# --- one claim --------------------------------------------------------------------------------------------------------
+
+
+@check(
+    MUST,
+    core=True,
+    expected="vendor/class=device, where each part begins and ends with a letter or a digit",
+    clause=f"{ANSWER} A runtime parses them as fully qualified names. (CDI specification)",
+    found=("fluxbind, whose names had a comma",),
+)
+def answers_valid_cdi_names(driver: DriverUnderTest) -> str:
+    """A claim is prepared, and the CDI names in the answer are read."""
+    names = sorted(prepare(driver).names)
+    wrong = [repr(name) for name in names if not is_cdi_name(name)]
+    require(not wrong, f"the answer has {some(wrong)}")
+    return f"the answer has {some(names)}"
+
+
+@check(
+    MUST,
+    core=True,
+    expected="each name is that of a device in exactly one valid CDI file",
+    clause=f"{ANSWER} {RUNTIME}",
+    found=("kubernetes-sigs/dra-driver-nvidia-gpu#736", "k8snetworkplumbingwg/sriov-network-device-plugin#731"),
+)
+def answers_resolvable_cdi_names(driver: DriverUnderTest) -> str:
+    """A claim is prepared, and its CDI names are looked up at once, as a runtime does."""
+    names = sorted(prepare(driver).names)
+    for name in filter(is_cdi_name, names):  # other names are the subject of another check
+        try:
+            resolve(name, directories(driver))
+        except UnresolvableError as error:
+            if error.invalid:  # the subject of another check
+                raise Skip(str(error)) from None
+            hint = "" if own_files(driver) else "; is the driver configured to write to it, as {cdi} or by CDI_ROOT?"
+            message = f"{error}{hint}"
+            raise Failure(message) from None
+    return f"{counted(len(names), 'name')} of {counted(len(own_files(driver)), 'file')} can be resolved"
+
+
+@check(
+    MUST,
+    core=True,
+    expected="files that the specification allows, with a version that has all that is used",
+    clause="A runtime ignores a file with an error as a whole, so that none of its devices can be resolved. (CDI "
+    "library in Go, pkg/cdi)",
+    found=("kubernetes-sigs/dra-driver-nvidia-gpu#736",),
+)
+def writes_valid_cdi_files(driver: DriverUnderTest) -> str:
+    """Up to four claims are prepared, and each CDI file of the driver is compared with the CDI specification."""
+    for _ in range(min(_SEVERAL, len(driver.devices))):  # UIDs begin with a letter or a digit, which may matter
+        prepare(driver)
+    files = own_files(driver)
+    for path in files:
+        try:
+            problem = problem_of(path)
+        except FileNotFoundError:  # removed meanwhile
+            continue
+        except OSError as error:  # such as a pipe, for which a runtime would wait
+            problem = error.strerror or str(error)
+        require(not problem, f"{path.name}: {problem}")
+    if not files:
+        reason = f"the driver has no file in {driver.environment.cdi}"
+        raise Skip(reason)
+    return f"{counted(len(files), 'file')}: {some([path.name for path in files])}"
+
+
+@check(
+    SHOULD,
+    expected="each file gets its name when it is complete, for example by a rename",
+    clause="A runtime watches the directory and reads a file as soon as it is there. The CDI library writes files that "
+    "way. (CDI library in Go, pkg/cdi)",
+)
+def writes_cdi_files_in_one_step(driver: DriverUnderTest) -> str:
+    """Claims are prepared, while inotify shows what is written into files whose name ends in .json or .yaml."""
+    try:
+        with WatchedDirectory(driver.environment.cdi) as watched:
+            for _ in range(_REPEATS):
+                unprepare(driver, prepare(driver))
+            written = sorted(name for name in watched.modified() if name.endswith((".json", ".yaml")))
+    except OSError as error:  # another user of this machine has too many of them
+        raise Skip(str(error)) from None
+    require(not written, f"the content of {some(written)} was written after the file had its name")
+    return f"no file was written in place while {counted(_REPEATS, 'claim')} were prepared"
+
+
+@check(
+    SHOULD,
+    expected="only the owner can write to them",
+    clause="A runtime runs as root what the hooks in these files name.",
+)
+def protects_its_cdi_files(driver: DriverUnderTest) -> str:
+    """A claim is prepared, and the modes of the driver's CDI files are read."""
+    prepare(driver)
+    files = own_files(driver)
+    if not files:
+        reason = f"the driver has no file in {driver.environment.cdi}"
+        raise Skip(reason)
+    wrong = []
+    for path in files:
+        with suppress(FileNotFoundError):  # removed meanwhile
+            mode = path.stat().st_mode & 0o777
+            wrong += [f"{path.name} (mode {mode:04o})"] if mode & _WRITABLE else []
+    require(not wrong, f"others can write to {some(wrong)}")
+    return f"only their owner can write to {counted(len(files), 'file')}"
+
+
+@check(
+    INFO,
+    expected="each host path of a device node, mount or hook",
+    clause=f"{RUNTIME} The same holds if a path does not exist. A driver with simulated devices fails this check.",
+    found=("kubernetes-sigs/dra-driver-nvidia-gpu#736",),
+)
+def names_existing_paths_in_cdi_files(driver: DriverUnderTest) -> str:
+    """A claim is prepared, and the paths in its CDI devices are looked for on this machine."""
+    found = prepare(driver)
+    paths: set[str] = set()
+    for name in found.names:
+        try:
+            wanted = resolve(name, directories(driver))
+        except UnresolvableError as error:
+            raise Skip(str(error)) from None
+        paths |= {node.hostPath or node.path for node in wanted.deviceNodes}
+        paths |= {mount.hostPath for mount in wanted.mounts} | {hook.path for hook in wanted.hooks}
+    missing = [path for path in sorted(paths) if not Path(path).exists()]
+    require(not missing, f"there is no {some(missing)}")
+    return f"{counted(len(paths), 'path')} exist" if paths else "the files name no paths"
+
+
+@check(
+    MUST,
+    core=True,
+    expected="no file has the claim's UID, and no device was added that a later claim does not use again",
+    clause="NodeUnprepareResources undoes what NodePrepareResources did. (dra, api.proto) A CDI file that stays can "
+    "be used by another container.",
+    found=("kubernetes-sigs/dra-driver-nvidia-gpu#840",),
+)
+def removes_cdi_devices(driver: DriverUnderTest) -> str:
+    """A claim is prepared and unprepared, and then another one on the same device; the CDI files are compared."""
+    first = prepare(driver)
+    unprepare(driver, first)
+    before = _state(driver)
+    left = [path.name for path, text in before.items() if first.claim.uid in path.name or first.claim.uid in text]
+    require(not left, f"the claim's UID is still in {some(left)}")
+    known = [name for name in sorted(first.names) if first.claim.uid in name and _is_known(driver, name)]
+    require(not known, f"{some(known)} can still be resolved")
+    second = prepare(driver, devices=first.claim.devices)
+    unprepare(driver, second)
+    added = [path.name for path in _state(driver) if path not in before]
+    require(not added, f"each claim leaves another file, such as {some(added)}")
+    more = _names(driver) - {name for text in before.values() for name in text.split()}
+    require(not more or not before, f"each claim leaves more devices, such as {some(sorted(more))}")
+    return (
+        f"{counted(len(before), 'file')} of the driver stayed, without the claim's UID" if before else "no file stayed"
+    )
+
+
+def _is_known(driver: DriverUnderTest, name: str) -> bool:
+    with suppress(UnresolvableError):
+        resolve(name, directories(driver))
+        return True
+    return False
+
+
+def _state(driver: DriverUnderTest) -> dict[Path, str]:
+    """The driver's CDI files with their content, and the full names of their devices."""
+    contents = driver.environment.cdi_files()
+    return {
+        path: f"{contents[path].decode(errors='replace')} {' '.join(_names_in(path))}"
+        for path in own_files(driver)
+        if path in contents
+    }
+
+
+def _names(driver: DriverUnderTest) -> set[str]:
+    return {name for path in own_files(driver) for name in _names_in(path)}
+
+
+def _names_in(path: Path) -> tuple[str, ...]:
+    try:
+        return read_spec(path).names
+    except (ValueError, OSError):
+        return ()
+
+
+# --- several claims ---------------------------------------------------------------------------------------------------
+
+
+@check(
+    MUST,
+    expected="the first claim's devices are still there, with the same content",
+    clause="A container of the first claim may be created at any time, and must not get what the other claim gets.",
+    found=("k8snetworkplumbingwg/sriov-network-device-plugin#731",),
+)
+def keeps_the_cdi_devices_of_other_claims(driver: DriverUnderTest) -> str:
+    """A claim is prepared; its CDI devices are compared before and after another claim is prepared and unprepared."""
+    first = prepare(driver)
+    before = edits(driver, first.names)
+    second = prepare(driver)
+    for what in ("prepared", "unprepared"):
+        try:
+            now = frozenset().union(*(resolve(name, directories(driver)).parts for name in first.names))
+        except UnresolvableError as error:
+            if error.invalid:
+                raise Skip(str(error)) from None
+            message = f"after another claim was {what}: {error}"
+            raise Failure(message) from None
+        changed = sorted(now ^ before)
+        require(not changed, f"after another claim was {what}, this has changed: {some(changed)}")
+        if what == "prepared":
+            unprepare(driver, second)
+    return f"{some(sorted(first.names))} did not change"
+
+
+@check(
+    SHOULD,
+    expected="other names, or names with the same content",
+    clause="A runtime may still know the content of a name that was used before.",
+)
+def gives_new_claims_new_cdi_devices(driver: DriverUnderTest) -> str:
+    """A claim is prepared and unprepared, and then another one on the same device. Names of both are compared."""
+    first = prepare(driver)
+    before = {name: edits(driver, [name]) for name in first.names}
+    unprepare(driver, first)
+    second = prepare(driver, devices=first.claim.devices)
+    again = sorted(first.names & second.names)
+    changed = [name for name in again if edits(driver, [name]) != before[name]]
+    require(not changed, f"{some(changed)} is used again with another content")
+    return f"{some(again)} is used again with the same content" if again else "the names are new"
+
+
+@check(
+    MUST,
+    expected="the names of a request have the edits of its own device, and not those of the other",
+    clause="Device.request_names: The requests in the claim that this device is associated with. (dra, api.proto) A "
+    "container may use one request of a claim, and then gets only the CDI devices of that request.",
+)
+def separates_cdi_devices_by_request(driver: DriverUnderTest) -> str:
+    """A claim with two requests is prepared, and the edits of each are compared with claims of one device each."""
+    both = prepare(driver, spec=driver.request(1, 1))
+    if {requests for requests, _ in both.devices} != {frozenset({"r0"}), frozenset({"r1"})}:
+        reason = "the answer does not have a device for each request"
+        raise Skip(reason)
+    together = [_neutral(edits(driver, both.names_of(request)), both.claim) for request in ("r0", "r1")]
+    unprepare(driver, both)
+    alone = []
+    for device in both.claim.devices:
+        single = prepare(driver, devices=[device])
+        alone.append(_neutral(edits(driver, single.names), single.claim))
+        unprepare(driver, single)
+    if alone[0] == alone[1]:
+        reason = "the edits of two devices do not differ"
+        raise Skip(reason)
+    require(together[0] != together[1], f"both requests have the same edits: {some(sorted(together[0]))}")
+    for own, other in ((0, 1), (1, 0)):
+        foreign = sorted(together[own] & (alone[other] - alone[own]))
+        require(not foreign, f"request r{own} has the edits of {both.claim.devices[other]}: {some(foreign)}")
+    return "each request has the edits of its own device"
+
+
+def _neutral(parts: frozenset[str], claim: Claim) -> frozenset[str]:
+    """Edits without what only says which claim it is."""
+    return frozenset(part.replace(claim.uid, "UID").replace(claim.name, "NAME") for part in parts)
+
+
+@across(
+    KILL,
+    MUST,
+    expected="a CDI file of another vendor is as it was",
+    clause="The directory belongs to all drivers of a node.",
+)
+def leaves_cdi_files_of_others_alone(driver: DriverUnderTest) -> Parts:
+    """A CDI file of another vendor is put beside the driver's. The driver is restarted, and prepares a claim."""
+    path = driver.environment.cdi / _OTHERS
+    text = '{"cdiVersion": "0.3.0", "kind": "conformance.example.org/other", "devices": [{"name": "x", '
+    text += '"containerEdits": {"env": ["X=1"]}}]}\n'
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    try:
+        yield
+        _ = driver.instance
+        with suppress(Skip):  # the restart alone shows enough
+            unprepare(driver, prepare(driver))
+        require(path.exists(), f"{path.name} was removed")
+        now = driver.environment.cdi_files().get(path)
+        require(now == text.encode(), f"the content of {path.name} has changed")
+    finally:
+        path.unlink(missing_ok=True)
+    return "it is as it was"
+
+
+CALM = (
+    answers_valid_cdi_names,
+    answers_resolvable_cdi_names,
+    writes_valid_cdi_files,
+    writes_cdi_files_in_one_step,
+    protects_its_cdi_files,
+    names_existing_paths_in_cdi_files,
+    removes_cdi_devices,
+    keeps_the_cdi_devices_of_other_claims,
+    gives_new_claims_new_cdi_devices,
+    separates_cdi_devices_by_request,
+)
+AFTER_A_KILL = (leaves_cdi_files_of_others_alone,)
+CHECKS = (*CALM, *AFTER_A_KILL)

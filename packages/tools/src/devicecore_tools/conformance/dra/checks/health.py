@@ -1,0 +1,245 @@
+"""Health: what the driver reports of its devices, and that a driver without reports survives the question.
+
+Law: reports are optional. No pod depends on them, so a wrong report fails only checks of severity should.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from devicecore.domain.text import counted
+from devicecore_tools.conformance.dra.driver import DriverUnderTest
+from devicecore_tools.conformance.dra.events import QUIET
+from devicecore_tools.conformance.dra.health_watch import HealthWatch
+from devicecore_tools.conformance.dra.steps import Parts, across, check
+from devicecore_tools.conformance.model import Severity, Skip, in_context, require, some
+from devicecore_tools.conformance.processes import open_files
+
+MUST, SHOULD = Severity.MUST, Severity.SHOULD
+
+FIRST = 5.0
+"""Seconds for the first complete report."""
+DEFAULT_LIMIT = 30.0
+"""Seconds after which a kubelet no longer believes a report that names no limit."""
+MAX_MESSAGE = 1024
+"""Bytes of a message that a kubelet keeps."""
+
+SERVICE = "NodeWatchResources: the kubelet watches the health of the devices. (dra-health, api.proto)"
+_CALLS = 10
+_RECONNECTS = 20
+_MORE = 10  # open files that may be added
+_MARGIN = 2.0  # seconds by which a report may be late
+
+
+@contextmanager
+def watching(driver: DriverUnderTest) -> Iterator[HealthWatch]:
+    """Watch the driver's health, with its first report.
+
+    Raises:
+        Skip: it serves no health, or sends no report, which another check reports.
+    """
+    with HealthWatch(driver.reachable) as watch:
+        watch.wait(lambda: watch.reports, FIRST)
+        require_service(watch)
+        if not watch.reports:
+            reason = "the driver sent no report"
+            raise Skip(reason)
+        yield watch
+
+
+def require_service(watch: HealthWatch) -> None:
+    """Do nothing if the driver serves health.
+
+    Raises:
+        Skip: it does not, or it ends the call with an error, which another check reports.
+    """
+    if not watch.is_served:
+        reason = "the driver does not report health, which is optional"
+        raise Skip(reason)
+    if watch.code not in ("", "OK") and not watch.reports:
+        reason = f"NodeWatchResources ended with {watch.code} {watch.details}"
+        raise Skip(reason)
+
+
+@check(
+    MUST,
+    core=True,
+    expected="UNIMPLEMENTED each time, and the driver goes on",
+    clause="Health is optional, and kubelets 1.34 to 1.36 ask each driver for it, again and again. (kubelet, DRA "
+    "manager)",
+    found=("kubernetes-sigs/dra-driver-nvidia-gpu#1423", "kubernetes-sigs/dra-driver-cpu#249"),
+)
+def survives_being_asked_for_health(driver: DriverUnderTest) -> str:
+    """If the driver does not serve NodeWatchResources, it is called ten times, and then a claim is prepared."""
+    process, codes = driver.process, []
+    for _ in range(_CALLS):
+        with HealthWatch(driver.reachable) as watch:
+            watch.wait(lambda: watch.reports, FIRST)
+            if watch.is_served and (watch.reports or not watch.code):
+                reason = "the driver serves it"
+                raise Skip(reason)
+            codes.append(watch.code)
+    wrong = sorted({code for code in codes if code != "UNIMPLEMENTED"})
+    require(not wrong, f"NodeWatchResources ended with {some(wrong)}")
+    require(process is None or process.status is None, "the driver has ended")
+    with in_context("afterwards"):
+        driver.reachable.prepare((), FIRST)
+    return f"{counted(_CALLS, 'call')} ended with UNIMPLEMENTED"
+
+
+@check(
+    SHOULD,
+    core=True,
+    expected=f"within {FIRST:g} seconds, each published device is in a report",
+    clause=f"{SERVICE} A device that was never reported is Unknown.",
+)
+def reports_the_health_of_each_device(driver: DriverUnderTest) -> str:
+    """NodeWatchResources is called, and the first reports are compared with the published devices."""
+    wanted = {device.key for device in driver.devices}
+    with HealthWatch(driver.reachable) as watch:
+        watch.wait(lambda: wanted <= _named(watch), FIRST)
+        require_service(watch)
+        missing = sorted(f"{pool}/{device}" for pool, device in wanted - _named(watch))
+        ended = f"; the stream ended with {watch.code} {watch.details}".rstrip() if watch.code else ""
+        require(not missing, f"no report had {some(missing)}{ended}")
+        seconds = watch.reports[0].at - watch.opened_at
+    return f"{counted(len(wanted), 'device')}, the first after {seconds:.1f} seconds"
+
+
+@check(
+    SHOULD,
+    expected="only pools and devices that are in its slices",
+    clause="DeviceIdentifier: pool_name and device_name as in the ResourceSlice. A kubelet finds devices by them.",
+)
+def reports_the_health_of_published_devices(driver: DriverUnderTest) -> str:
+    """The pools and devices in the first report are compared with the published ones."""
+    known = {device.key for device in driver.devices}
+    with watching(driver) as watch:
+        strange = sorted(f"{pool!r}/{device!r}" for pool, device in watch.reports[0].keys - known)
+        require(not strange, f"no slice has {some(strange)}")
+        return f"{counted(len(watch.reports[0].keys), 'device')}, all published"
+
+
+@check(
+    SHOULD,
+    expected="UNKNOWN, HEALTHY or UNHEALTHY",
+    clause="HealthStatus has these values. (dra-health, api.proto) A kubelet takes any other for Unknown.",
+)
+def reports_known_states_of_health(driver: DriverUnderTest) -> str:
+    """The health in the first report is read."""
+    with watching(driver) as watch:
+        states = [int(one.health) for one in watch.reports[0].devices]
+    strange = sorted({state for state in states if state not in range(3)})
+    require(not strange, f"the health of {counted(len(states), 'device')} has the values {some([*map(str, strange)])}")
+    return f"{states.count(1)} of {counted(len(states), 'device')} are healthy"
+
+
+@check(
+    SHOULD,
+    expected=f"at most {MAX_MESSAGE:,} bytes",
+    clause=f"A kubelet cuts a message after {MAX_MESSAGE:,} bytes, even within a character.",
+)
+def reports_short_messages(driver: DriverUnderTest) -> str:
+    """The messages in the first report are measured."""
+    with watching(driver) as watch:
+        longest = max((len(one.message.encode()) for one in watch.reports[0].devices), default=0)
+    require(longest <= MAX_MESSAGE, f"a message has {longest:,} bytes")
+    return f"the longest message has {counted(longest, 'byte')}"
+
+
+@check(
+    SHOULD,
+    expected="no negative limits",
+    clause="health_check_timeout_seconds: 0 or less stands for 30 seconds. (kubelet, DRA manager)",
+)
+def reports_limits_that_count(driver: DriverUnderTest) -> str:
+    """The limits in the first report are read: the seconds after which a report no longer counts."""
+    with watching(driver) as watch:
+        limits = sorted({int(one.health_check_timeout_seconds) for one in watch.reports[0].devices})
+    require(all(limit >= 0 for limit in limits), f"the limits are {some([*map(str, limits)])}")
+    return f"the limits are {some([*map(str, limits)])} seconds"
+
+
+@across(
+    QUIET,
+    SHOULD,
+    expected="the stream stays open",
+    clause=f"{SERVICE} Each end of the stream clears the health of all devices.",
+    found=("kubernetes/kubernetes#140842",),
+)
+def keeps_the_health_stream_open(driver: DriverUnderTest) -> Parts:
+    """NodeWatchResources is called, and then nothing is done for a while."""
+    with watching(driver) as watch:
+        began = time.monotonic()
+        yield
+        seconds = time.monotonic() - began
+        require(not watch.code, f"it ended with {watch.code} {watch.details}".rstrip())
+    return f"it was open for {seconds:.0f} seconds"
+
+
+@across(
+    QUIET,
+    SHOULD,
+    expected="each device again before its limit has passed",
+    clause=f"A device whose last report is older than its limit ({DEFAULT_LIMIT:g} seconds if it names none) is "
+    "Unknown. (kubelet, DRA manager)",
+    found=("kubernetes/kubernetes#140819",),
+)
+def repeats_its_reports_of_health(driver: DriverUnderTest) -> Parts:
+    """NodeWatchResources is called, and the time between two reports of each device is measured."""
+    with watching(driver) as watch:
+        yield
+        first = watch.reports[0]
+        limits = [float(one.health_check_timeout_seconds) for one in first.devices]
+        limit = min((one if one > 0 else DEFAULT_LIMIT for one in limits), default=DEFAULT_LIMIT)
+        deadline = first.at + limit + _MARGIN
+        if deadline - time.monotonic() > driver.time_left:
+            reason = f"the limit is {limit:g} seconds, which is more than is left of the run"
+            raise Skip(reason)
+        watch.wait(
+            lambda: first.keys <= {key for report in watch.reports[1:] for key in report.keys},
+            max(deadline - time.monotonic(), 0.0),
+        )
+        again = {key for report in watch.reports[1:] for key in report.keys}
+        missing = sorted(f"{pool}/{device}" for pool, device in first.keys - again)
+        require(not missing, f"after {limit:g} seconds there was no second report of {some(missing)}")
+        seconds = watch.reports[1].at - first.at if len(watch.reports) > 1 else 0.0
+    return f"the second report came after {seconds:.0f} seconds, the limit is {limit:g}"
+
+
+@check(
+    SHOULD,
+    expected="each call gets a report, and nothing stays open",
+    clause="A restarted kubelet calls NodeWatchResources again, and so does one whose call has ended.",
+)
+def serves_health_again_and_again(driver: DriverUnderTest) -> str:
+    """NodeWatchResources is called many times, two calls at once, and each call is ended after its first report."""
+    with watching(driver):
+        before = open_files(driver.environment.marker)
+    for number in range(_RECONNECTS):
+        instance = driver.reachable
+        with HealthWatch(instance) as one, HealthWatch(instance) as other:
+            for watch in (one, other):
+                got = watch.wait(lambda: watch.reports, FIRST)  # noqa: B023 - it is called before the loop goes on
+                require(got, f"call {2 * number + 1} or {2 * number + 2} got no report {watch.code}".rstrip())
+    driver.wait(lambda: open_files(driver.environment.marker) <= before + _MORE, FIRST)
+    more = open_files(driver.environment.marker) - before
+    require(more <= _MORE, f"afterwards {counted(more, 'file')} more than before are open")
+    return f"{counted(2 * _RECONNECTS, 'call')} got a report each"
+
+
+def _named(watch: HealthWatch) -> frozenset[tuple[str, str]]:
+    return frozenset(key for report in watch.reports for key in report.keys)
+
+
+CALM = (
+    survives_being_asked_for_health,
+    reports_the_health_of_each_device,
+    reports_the_health_of_published_devices,
+    reports_known_states_of_health,
+    reports_short_messages,
+    reports_limits_that_count,
+    serves_health_again_and_again,
+)
+WHILE_QUIET = (keeps_the_health_stream_open, repeats_its_reports_of_health)
+CHECKS = (*CALM, *WHILE_QUIET)

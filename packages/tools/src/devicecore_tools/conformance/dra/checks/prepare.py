@@ -1,0 +1,939 @@
+"""NodePrepareResources: whether the driver gives each claim the devices that it is allocated, and no others.
+
+Law: an answer is compared with the allocation in the status of the claim, and with nothing else.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
+from typing import Any, NamedTuple
+
+from devicecore.adapters.grpc_unix.dra import calls
+from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.conformance.connection import CallFailedError
+from devicecore_tools.conformance.dra.claims import Claim
+from devicecore_tools.conformance.dra.driver import DriverUnderTest, devices_in
+from devicecore_tools.conformance.dra.events import KILL, REBOOT
+from devicecore_tools.conformance.dra.steps import Parts, across, check
+from devicecore_tools.conformance.model import Failure, Severity, Skip, in_context, needed, require, some
+from devicecore_tools.testing.api_server import Answer, Delay, Json
+from devicecore_tools.testing.dra_pools import SliceDevice
+
+MUST, SHOULD = Severity.MUST, Severity.SHOULD
+
+OTHER_DRIVER = "other.example.com"
+_MANY = 8  # claims in one request
+_AT_ONCE = 16  # claims in as many calls
+_SAMPLE = 32  # devices that are prepared one by one
+_CANCELLED = 20  # calls
+_LATE = 1.5  # seconds for which the API server delays an answer
+_GIVES_UP = 0.3  # seconds after which the kubelet gives up such a call
+_SLOW = 5.0  # seconds for each answer of a slow API server
+
+CONTRACT = (
+    "NodePrepareResources prepares several ResourceClaims for use on the node. If an error is returned, the response "
+    "is ignored. Failures for individual claims can be reported inside NodePrepareResourcesResponse. (dra/v1, "
+    "api.proto)"
+)
+IDEMPOTENT = (
+    "NodePrepareResources is called again for a claim that is prepared: after a restart of the kubelet or of the node, "
+    "and after an answer that was lost. It must be idempotent. (kubeletplugin, DRAPlugin.PrepareResourceClaims)"
+)
+SERVICES_WITH_SHARES = ("v1.DRAPlugin",)
+CLAIM_IS_READ = (
+    "The request has only name, namespace and UID of a claim. The driver reads the claim from the API server and "
+    "compares the UID, because the claim may have been replaced. (kubeletplugin helper)"
+)
+
+
+class Row(NamedTuple):
+    """A device in an answer."""
+
+    pool: str
+    device: str
+    requests: tuple[str, ...]
+    cdi: tuple[str, ...]
+    share: str
+
+
+Rows = Counter[Row]
+"""The devices of an answer. Two answers with the same devices in another order are equal."""
+
+
+def rows(devices: Sequence[Any]) -> Rows:
+    """Return the devices of an answer."""
+    return Counter(
+        Row(
+            one.pool_name,
+            one.device_name,
+            tuple(sorted(one.request_names)),
+            tuple(sorted(one.cdi_device_ids)),
+            share(one),
+        )
+        for one in devices
+    )
+
+
+def share(device: Any) -> str:  # noqa: ANN401 - a message of one of two versions
+    """Return the share of a device in an answer; v1beta1 has none."""
+    return str(getattr(device, "share_id", ""))
+
+
+def names(devices: Sequence[Any]) -> list[tuple[str, str]]:
+    """Return pool and name of each device of an answer, without repetitions."""
+    return sorted({(one.pool_name, one.device_name) for one in devices})
+
+
+def error_for(driver: DriverUnderTest, claim: Claim) -> str:
+    """Prepare a claim that cannot be prepared, and return the error in the answer, or that of the call.
+
+    Raises:
+        Failure: the driver prepared it, or did not answer.
+    """
+    try:
+        answer = driver.prepare(claim)
+    except CallFailedError as error:
+        if error.code in {"DEADLINE_EXCEEDED", "UNAVAILABLE"}:
+            raise
+        return str(error)
+    if claim.uid in answer and answer[claim.uid].error:
+        return foreign_text(answer[claim.uid].error)
+    devices = [f"{pool}/{name}" for pool, name in names(devices_in(answer, claim))]
+    message = f"it was prepared, with {some(devices) or 'no devices'}"
+    raise Failure(message)
+
+
+def refused_alive(driver: DriverUnderTest, claim: Claim) -> str:
+    """Check that a driver refuses a claim and goes on; return a sentence with its error."""
+    exits = len(driver.exits)
+    error = error_for(driver, claim)
+    require_alive(driver, exits)
+    return f"the error is: {error}"
+
+
+def require_alive(driver: DriverUnderTest, exits: int) -> None:
+    """Check that the driver's process has not ended since it had ended `exits` times."""
+    driver.wait(lambda: driver.has_exited, 0.2)
+    driver.wait(lambda: not driver.has_exited, 1.0)  # it is started again
+    ended = list(dict.fromkeys(driver.exits[exits:]))
+    require(not ended, f"the driver ended: {some(ended)}")
+
+
+def delayed_reads(driver: DriverUnderTest, seconds: float, times: int | None = None) -> AbstractContextManager[None]:
+    """Let the API server answer reads of claims late."""
+    return driver.faults(Delay(seconds), verb="get", resource="resourceclaims", times=times)
+
+
+# --- one claim --------------------------------------------------------------------------------------------------------
+
+
+@check(
+    MUST,
+    core=True,
+    expected="an entry without an error; devices in it, unless the driver made no CDI devices for the claim",
+    clause=f"{CONTRACT} A driver that works through the container runtime (NRI) may answer without devices.",
+)
+def prepares_a_claim(driver: DriverUnderTest) -> str:
+    """A claim is allocated to published devices, and prepared."""
+    claim, before = driver.claim(), driver.environment.cdi_names()
+    try:
+        answer = driver.prepare(claim)
+    except CallFailedError as error:
+        if error.code != "UNIMPLEMENTED":
+            raise
+        raise Skip(str(error)) from None
+    if claim.uid not in answer:
+        reason = "the answer has no entry for the claim"
+        raise Skip(reason)
+    devices = devices_in(answer, claim)
+    made = sorted(driver.environment.cdi_names() - before)
+    require(devices or not made, f"the answer for the claim has no devices, so no container gets {some(made)}")
+    return f"{counted(len(devices), 'device')} for {counted(len(claim.devices), 'allocated device')}"
+
+
+@check(
+    MUST,
+    expected="each can be prepared and unprepared",
+    clause="The scheduler may allocate each device of a ResourceSlice. (ResourceSlice, API reference)",
+)
+def prepares_each_device(driver: DriverUnderTest) -> str:
+    """Each published device, up to 32 of them, is prepared for a claim of its own, and unprepared."""
+    devices = driver.usable_devices[:_SAMPLE]
+    problems = []
+    for device in devices:
+        claim = driver.claim(devices=[device])
+        try:
+            driver.prepared(claim)
+            driver.unprepared(claim)
+        except Failure as failure:
+            problems.append(f"{device}: {failure}")
+        driver.clean_up()
+    require(not problems, some(problems))
+    return f"{counted(len(devices), 'device')} prepared and unprepared"
+
+
+@check(
+    MUST,
+    core=True,
+    expected="exactly one entry for each claim, with the UID of the claim as its key",
+    clause="The ResourceClaims for which preparation was done or attempted, with claim_uid as key. It is an error if "
+    "some claim listed in NodePrepareResourcesRequest does not get prepared. (dra/v1, api.proto)",
+    found=("FluxBind",),
+)
+def answers_for_each_prepared_claim(driver: DriverUnderTest) -> str:
+    """One, two, and up to eight claims are prepared with one request."""
+    count = 0
+    for count in sorted({1, min(2, len(driver.allocatable_devices)), min(_MANY, len(driver.allocatable_devices))}):
+        claims = [driver.claim(1) for _ in range(count)]
+        require_keys(answer_to(driver, claims), claims)
+        driver.clean_up()
+    return f"requests with up to {counted(count, 'claim')} had one entry for each"
+
+
+def answer_to(driver: DriverUnderTest, claims: Sequence[Claim]) -> Mapping[str, Any]:
+    """Prepare claims for a check of the form of the answer."""
+    with needed("an answer"):
+        return driver.prepare(*claims)
+
+
+def require_keys(answer: Mapping[str, Any], claims: Sequence[Claim]) -> None:
+    """Check that the keys of an answer are the UIDs of the claims."""
+    uids = {claim.uid for claim in claims}
+    missing, extra = sorted(uids - set(answer)), sorted(set(answer) - uids)
+    parts = [f"no entry for {some(missing)}"] if missing else []
+    parts += [f"entries for {some([foreign_text(key) for key in extra])}"] if extra else []
+    require(not parts, f"for {counted(len(claims), 'claim')}: {'; '.join(parts)}")
+
+
+@check(
+    MUST,
+    core=True,
+    expected="pool and name of an allocated device in each entry, spelled as in the slice",
+    clause="pool_name: The pool which contains the device. Required. device_name: The device itself. Required. "
+    "(dra/v1, api.proto)",
+    found=("pydra, which sent no pool name",),
+)
+def answers_with_pool_and_device_names(driver: DriverUnderTest) -> str:
+    """Pools and names of the prepared devices are compared with the claim's allocation."""
+    claim = driver.claim()
+    devices = ready_devices(driver, claim)
+    nameless = [one for one in devices if not one.pool_name or not one.device_name]
+    shown = [f"pool {one.pool_name!r}, device {one.device_name!r}" for one in nameless]
+    require(not nameless, f"devices without pool or name: {some(shown)}")
+    allocated = {device.key for device in claim.devices}
+    other = [f"{pool}/{name}" for pool, name in names(devices) if (pool, name) not in allocated]
+    require(not other, f"{some(other)} is not allocated to the claim; {some(list(map(str, claim.devices)))} is")
+    return f"{counted(len(devices), 'device')} with pool and name"
+
+
+def ready_devices(driver: DriverUnderTest, claim: Claim) -> tuple[Any, ...]:
+    """Prepare a claim for a check of something else, and return the devices of the answer."""
+    with needed("a prepared claim"):
+        return driver.prepared(claim)
+
+
+@check(
+    SHOULD,
+    expected="each allocated device in the answer",
+    clause="A container that uses the claim gets the CDI devices of the answer, so a device that is missing there is "
+    "missing in the container. (kubelet, DRA manager)",
+)
+def answers_with_all_allocated_devices(driver: DriverUnderTest) -> str:
+    """A claim for two devices is prepared, or for one if there is only one."""
+    claim = driver.claim(min(2, len(driver.allocatable_devices)))
+    found = set(names(ready_devices(driver, claim)))
+    if not found:
+        reason = "the answer has no devices, so the driver does not work through CDI devices"
+        raise Skip(reason)
+    # A device without a name is the subject of another check.
+    missing = [str(device) for device in claim.devices if device.key not in found and ("", "") not in found]
+    missing = [] if any(not pool for pool, _ in found) else missing
+    require(not missing, f"{some(missing)} is missing")
+    return f"{counted(len(claim.devices), 'device')} allocated and answered"
+
+
+def require_two_devices(driver: DriverUnderTest) -> None:
+    """Skip a check for which the driver has too few devices.
+
+    Raises:
+        Skip: fewer than two devices can be allocated.
+    """
+    if len(driver.allocatable_devices) < 2:  # noqa: PLR2004 - as its name says
+        reason = "it needs two devices"
+        raise Skip(reason)
+
+
+def two_requests(driver: DriverUnderTest) -> tuple[Claim, tuple[Any, ...]]:
+    """Prepare a claim with the requests r0 and r1 for one device each."""
+    require_two_devices(driver)
+    claim = driver.claim(spec=driver.request(1, 1))
+    return claim, ready_devices(driver, claim)
+
+
+@check(
+    MUST,
+    expected="each device with the request for which it was allocated, or all without requests",
+    clause="request_names: The requests in the claim that this device is associated with. (dra/v1, api.proto) A "
+    "container that uses one request of the claim gets only devices of that request.",
+)
+def answers_with_the_requests_of_each_device(driver: DriverUnderTest) -> str:
+    """A claim with two requests is prepared."""
+    claim, devices = two_requests(driver)
+    wanted = {device.key: f"r{number}" for number, device in enumerate(claim.devices)}
+    wrong = [
+        f"{row.device} has {some(row.requests)}, expected {request}"
+        for row in rows(devices)
+        if (request := wanted.get((row.pool, row.device))) and set(row.requests) - {request}
+    ]
+    require(not wrong, some(wrong))
+    return "each device has its own request"
+
+
+@check(
+    MUST,
+    expected="the name of the request, without the alternative",
+    clause="The result of an allocation names an alternative as `request/alternative`. Containers name the request "
+    "alone, so a kubelet finds no device under the longer name. (kubelet, DRA manager)",
+)
+def answers_with_requests_without_alternatives(driver: DriverUnderTest) -> str:
+    """A claim with alternatives (firstAvailable) is prepared."""
+    alternative = {"name": "first", "deviceClassName": driver.device_class, "count": 1}
+    claim = driver.claim(spec={"devices": {"requests": [{"name": "r0", "firstAvailable": [alternative]}]}})
+    found = {name for one in ready_devices(driver, claim) for name in one.request_names}
+    require(found <= {"r0"}, f"the requests in the answer are {some(sorted(found))}, expected r0")
+    return "the request is r0"
+
+
+@check(
+    MUST,
+    expected="the devices of this driver, and no error",
+    clause="A claim can be allocated devices of several drivers; each of them prepares its own. (ResourceClaim, API "
+    "reference, status.allocation.devices.results)",
+)
+def ignores_devices_of_other_drivers(driver: DriverUnderTest) -> str:
+    """A claim is prepared that is allocated a device of this driver and one of another."""
+    driver.require_preparing()
+    spec = driver.request(1, 1)
+    own = driver.allocation_of(driver.free_device())
+    foreign = {"request": "r1", "driver": OTHER_DRIVER, "pool": "elsewhere", "device": "device-of-others"}
+    own["devices"]["results"].append(foreign)
+    claim = driver.create_claim(spec, own)
+    found = names(driver.prepared(claim))
+    require(("elsewhere", "device-of-others") not in found, "the answer has the device of the other driver")
+    return f"{counted(len(found), 'device')} of its own"
+
+
+@check(
+    MUST,
+    core=True,
+    expected="the same devices, and unchanged CDI files",
+    clause=IDEMPOTENT,
+    found=("kubernetes-sigs/dra-driver-cpu#165", "kubernetes-sigs/dra-driver-cpu#175"),
+)
+def prepare_is_idempotent(driver: DriverUnderTest) -> str:
+    """A claim is prepared twice, and the answers and the CDI files are compared."""
+    claim = driver.claim()
+    before = rows(ready_devices(driver, claim))
+    files = driver.environment.cdi_files()
+    after = rows(driver.prepared(claim))
+    require(before == after, f"the second answer differs: {difference(before, after)}")
+    changed = [path.name for path, data in files.items() if driver.environment.cdi_files().get(path) != data]
+    require(not changed, f"the second call has changed {some(changed)}")
+    return "both answers are the same"
+
+
+def difference(before: Rows, after: Rows) -> str:
+    """Return a text about the devices that only one of two answers has."""
+
+    def listed(answer: Rows) -> str:
+        return some([f"{row.pool}/{row.device} with {', '.join(row.cdi) or 'no CDI device'}" for row in answer])
+
+    return f"first {listed(before - after) or 'nothing more'}, then {listed(after - before) or 'nothing more'}"
+
+
+@across(
+    KILL,
+    MUST,
+    core=True,
+    expected="the same devices as before",
+    clause=IDEMPOTENT,
+    found=("NVIDIA/k8s-dra-driver-gpu#729", "NVIDIA/k8s-dra-driver-gpu#754"),
+)
+def prepares_the_same_after_a_restart(driver: DriverUnderTest) -> Parts:
+    """A claim is prepared, the driver is killed and started again, and the claim is prepared once more."""
+    claim = driver.claim()
+    before = rows(ready_devices(driver, claim))
+    yield
+    after = rows(driver.prepared(claim))
+    require(before == after, f"the answer after the restart differs: {difference(before, after)}")
+    return "both answers are the same"
+
+
+@across(
+    REBOOT,
+    MUST,
+    core=True,
+    expected="success, and the CDI devices are there again",
+    clause="A reboot empties /var/run/cdi. The kubelet keeps its file of claims, and prepares the claims of running "
+    "pods again, with the same UIDs. (kubernetes/kubernetes#141966)",
+    found=(
+        "kubernetes-sigs/dra-example-driver#259",
+        "NVIDIA/k8s-dra-driver-gpu#951",
+        "NVIDIA/k8s-dra-driver-gpu#1066",
+        "ROCm/k8s-gpu-dra-driver#86",
+    ),
+)
+def restores_cdi_devices_after_a_reboot(driver: DriverUnderTest) -> Parts:
+    """A claim is prepared, the node reboots, which empties the CDI directory, and the claim is prepared again."""
+    claim = driver.claim()
+    before = {name for one in ready_devices(driver, claim) for name in one.cdi_device_ids}
+    known = before & driver.environment.cdi_names()
+    if not known:
+        reason = "its CDI devices are not in the CDI directory of the checks" if before else "it answers no CDI devices"
+        raise Skip(reason)
+    if driver.environment.knows_boot_id:
+        reason = "the driver compares the boot id of this machine, which the checks cannot change"
+        raise Skip(reason)
+    yield
+    after = {name for one in driver.prepared(claim) for name in one.cdi_device_ids}
+    missing = sorted(((after - (before - known)) or known) - driver.environment.cdi_names())
+    require(not missing, f"it answered that the claim is prepared, but no CDI file has {some(missing)}")
+    return f"{counted(len(after), 'CDI device')} there again"
+
+
+# --- claims that cannot be prepared -----------------------------------------------------------------------------------
+
+
+@check(MUST, expected="an error for the claim", clause=CLAIM_IS_READ)
+def refuses_a_replaced_claim(driver: DriverUnderTest) -> str:
+    """A claim is deleted and created again under the same name, and the former one is prepared."""
+    driver.require_preparing()
+    former = driver.claim(1)
+    driver.delete_object(former)
+    driver.claim(1, name=former.name)
+    return f"the error is: {error_for(driver, former)}"
+
+
+@check(MUST, expected="an error in time, and a driver that goes on", clause=CLAIM_IS_READ)
+def refuses_a_missing_claim(driver: DriverUnderTest) -> str:
+    """A claim is prepared that was deleted."""
+    driver.require_preparing()
+    claim = driver.claim(1)
+    driver.delete_object(claim)
+    return refused_alive(driver, claim)
+
+
+@check(MUST, expected="an error for the claim, and a driver that goes on", clause=CLAIM_IS_READ)
+def refuses_a_claim_that_is_not_allocated(driver: DriverUnderTest) -> str:
+    """A claim without an allocation is prepared."""
+    driver.require_preparing()
+    return refused_alive(driver, driver.create_claim(driver.request(1), None))
+
+
+@check(
+    SHOULD,
+    expected="an error for the claim, and a driver that goes on",
+    clause="A device may have gone since the scheduler allocated it. A claim that is prepared without it starts a "
+    "container without its device.",
+)
+def refuses_an_unknown_device(driver: DriverUnderTest) -> str:
+    """A claim is prepared that is allocated a device which was never published."""
+    driver.require_preparing()
+    device = SliceDevice(driver.free_device().pool, "no-such-device", {})
+    return refused_alive(driver, driver.create_claim(driver.request(1), driver.allocation_of(device)))
+
+
+def configured(driver: DriverUnderTest, owner: str, parameters: Json, requests: Sequence[str] = ()) -> Claim:
+    """Create a claim with an opaque configuration for a driver."""
+    spec, allocation = driver.request(1), driver.allocation_of(driver.free_device())
+    entry: Json = {"opaque": {"driver": owner, "parameters": parameters}}
+    entry |= {"requests": list(requests)} if requests else {}
+    spec["devices"]["config"] = [entry]
+    allocation["devices"]["config"] = [{"source": "FromClaim", **entry}]
+    return driver.create_claim(spec, allocation)
+
+
+@check(
+    MUST,
+    expected="success or an error for the claim; a valid claim can be prepared afterwards",
+    clause="config.opaque.parameters can contain arbitrary data. It is the responsibility of the driver developer to "
+    "handle validation and versioning. (ResourceClaim, API reference)",
+)
+def survives_an_unknown_configuration(driver: DriverUnderTest) -> str:
+    """A claim is prepared with parameters that no driver knows, then a claim without them."""
+    driver.require_preparing()
+    exits = len(driver.exits)
+    parameters: Json = {"apiVersion": "conformance.example/v9", "kind": "NoSuchKind", "size": [{"much": -1}]}
+    claim = configured(driver, driver.name, parameters)
+    try:
+        outcome = f"the error is: {error_for(driver, claim)}"
+    except CallFailedError:
+        raise
+    except Failure as failure:
+        outcome = str(failure)
+    require_alive(driver, exits)
+    driver.prepared(driver.claim(1))
+    return f"{outcome}; then a valid claim was prepared"
+
+
+@check(
+    MUST,
+    expected="success",
+    clause="config.opaque.driver: Driver is used to determine which kubelet plugin needs to be passed these "
+    "configuration parameters. (ResourceClaim, API reference)",
+)
+def ignores_the_configuration_of_other_drivers(driver: DriverUnderTest) -> str:
+    """A claim is prepared that has parameters for another driver."""
+    driver.require_preparing()
+    driver.prepared(configured(driver, OTHER_DRIVER, {"kind": "ForAnotherDriver"}))
+    return "it was prepared"
+
+
+@check(
+    SHOULD,
+    expected="an error for the one, and success for the other; a call that fails as a whole is accepted, too",
+    clause=CONTRACT,
+)
+def separates_good_claims_from_bad_ones(driver: DriverUnderTest) -> str:
+    """A claim and one that was deleted are prepared with one request."""
+    driver.require_repeating()
+    good, bad = driver.ready(), driver.claim(1)
+    driver.delete_object(bad)
+    try:
+        answer = driver.prepare(good, bad)
+    except CallFailedError as error:
+        return f"the call failed as a whole: {error}"
+    require(bad.uid not in answer or answer[bad.uid].error, "the deleted claim was prepared")
+    devices_in(answer, good)
+    return "one has an error, the other its devices"
+
+
+@check(
+    MUST,
+    expected="an error or success, and in the end success",
+    clause="A kubelet tries again to prepare the claims of a pod, 60 to 90 seconds after a failure. (kubelet)",
+)
+def prepares_after_an_error_of_the_api_server(driver: DriverUnderTest) -> str:
+    """The API server answers reads of claims with an error for a while, and a claim is prepared then and afterwards."""
+    driver.require_preparing()
+    claim = driver.claim(1)
+    error = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "InternalError", "code": 500}
+    fails = driver.faults(Answer(500, error), verb="get", resource="resourceclaims", times=None)
+    with fails, suppress(Failure):  # a driver may need to read the claim, or not
+        driver.prepared(claim)
+    driver.prepared(claim)
+    return "it was prepared when the API server answered"
+
+
+@check(
+    SHOULD,
+    expected="an error or success in time, and success when the API server is back",
+    clause="A kubelet waits 45 seconds for NodePrepareResources, and tries again after a failure. (kubelet)",
+)
+def prepares_after_the_api_server_was_away(driver: DriverUnderTest) -> str:
+    """A claim is prepared while the API server is away, and once more when it is back."""
+    driver.require_preparing()
+    claim = driver.claim(1)
+    with driver.without_api_server():
+        try:
+            driver.prepare(claim)
+        except CallFailedError as error:
+            require(error.code != "DEADLINE_EXCEEDED", f"while the API server was away, {error}")
+    driver.prepared(claim)
+    return "it was prepared when the API server was back"
+
+
+@check(
+    MUST,
+    expected="success within 45 seconds",
+    clause="A kubelet waits 45 seconds for NodePrepareResources. (kubelet, DRA manager)",
+)
+def prepares_with_a_slow_api_server(driver: DriverUnderTest) -> str:
+    """A claim is prepared while each answer of the API server takes five seconds."""
+    driver.require_preparing()
+    claim, began = driver.claim(1), time.monotonic()
+    with delayed_reads(driver, _SLOW):
+        driver.prepared(claim)
+    return f"it took {time.monotonic() - began:.1f} seconds"
+
+
+# --- devices in use, several devices, names ---------------------------------------------------------------------------
+
+
+@check(
+    SHOULD,
+    core=True,
+    expected="an error for the second claim; success when the first is unprepared",
+    clause="The scheduler may err, for example after a pod was deleted by force. A driver should check that a device "
+    "is not in use by another claim. (kubeletplugin, DRAPlugin.PrepareResourceClaims)",
+    found=("kubernetes-sigs/dra-example-driver#263", "kubernetes/kubernetes#141471"),
+)
+def refuses_a_device_in_use(driver: DriverUnderTest) -> str:
+    """A device is prepared for one claim, and then for a second one."""
+    device = driver.free_device(shared=False)
+    first = driver.ready(devices=[device])
+    second = driver.create_claim(driver.request(1), driver.allocation_of(device))
+    error = error_for(driver, second)
+    driver.unprepare(second)
+    driver.unprepare(first)
+    return f"the error is: {error}"
+
+
+@check(
+    MUST,
+    core=True,
+    expected="the devices of the new allocation",
+    clause="A claim that is deallocated can be allocated again, with the same UID. The driver must compare what it has "
+    "kept with the claim. (ResourceClaim, API reference, status.allocation)",
+    found=("NVIDIA/k8s-dra-driver-gpu#840", "NVIDIA/k8s-dra-driver-gpu#1188"),
+)
+def prepares_what_is_allocated_now(driver: DriverUnderTest) -> str:
+    """A claim is prepared and unprepared, allocated another device, and prepared again."""
+    require_two_devices(driver)
+    first = driver.free_device()
+    claim = driver.ready(devices=[first])
+    with needed("an unprepared claim"):
+        driver.unprepared(claim)
+    driver.reallocate(claim, driver.free_device(other_than=first))
+    found = names(driver.prepared(claim))
+    wrong = [f"{pool}/{name}" for pool, name in found if (pool, name) == first.key]
+    require(not wrong, f"it answered {some(wrong)}, and {claim.devices[0]} is allocated now")
+    return f"it answered {claim.devices[0]}"
+
+
+@check(
+    SHOULD,
+    expected="success for the claim of the administrator; the other claim stays prepared after its end",
+    clause="adminAccess: the claim is for monitoring and management; other claims of the device stay as they are. "
+    "(ResourceClaim, API reference)",
+)
+def allows_admin_access_to_a_device_in_use(driver: DriverUnderTest) -> str:
+    """A device that is in use is prepared for a claim with adminAccess, which is then unprepared."""
+    driver.require_repeating()
+    device = driver.free_device(shared=False)
+    owner = driver.claim(devices=[device])
+    before = rows(ready_devices(driver, owner))
+    driver.label_namespace("resource.kubernetes.io/admin-access", "true")
+    spec, allocation = driver.request(1), driver.allocation_of(device)
+    spec["devices"]["requests"][0]["exactly"]["adminAccess"] = True
+    allocation["devices"]["results"][0]["adminAccess"] = True
+    admin = driver.create_claim(spec, allocation)
+    driver.prepared(admin)
+    kept = {name for row in before for name in row.cdi} & driver.environment.cdi_names()
+    driver.unprepared(admin)
+    gone = sorted(kept - driver.environment.cdi_names())
+    require(not gone, f"{some(gone)} of the other claim is gone")
+    after = rows(driver.prepared(owner))
+    require(before == after, f"the other claim has changed: {difference(before, after)}")
+    return "the other claim stayed as it was"
+
+
+@check(
+    SHOULD,
+    expected="the share in each answer, and the CDI devices of one share stay when the other is unprepared",
+    clause="share_id: ShareID uniquely identifies an individual allocation share of the device. (dra/v1, api.proto)",
+)
+def separates_shares_of_a_device(driver: DriverUnderTest) -> str:
+    """Two claims are prepared that share a device, if one may be allocated several times, and one is unprepared."""
+    if driver.reachable.service not in SERVICES_WITH_SHARES:
+        reason = f"{driver.instance.service} has no shares"
+        raise Skip(reason)
+    device = driver.free_device(shared=True)
+    claims = [driver.claim(devices=[device]) for _ in range(2)]
+    answers = [ready_devices(driver, claims[0]), driver.prepared(claims[1])]
+    for claim, devices in zip(claims, answers, strict=True):
+        wrong = [share(one) for one in devices if share(one) not in {*claim.shares, ""}]
+        missing = [one.device_name for one in devices if not share(one)]
+        require(not wrong and not missing, f"the share in the answer is {some(wrong) or 'missing'}")
+    second = {name for one in answers[1] for name in one.cdi_device_ids}  # both may have one that is always there
+    kept = second & driver.environment.cdi_names()
+    driver.unprepared(claims[0])
+    gone = sorted(kept - driver.environment.cdi_names())
+    require(not gone, f"{some(gone)} of the other claim is gone")
+    return "each claim has its share"
+
+
+@check(
+    SHOULD,
+    expected="success within 10 seconds, in a message of at most 4 MiB",
+    clause="A claim can be allocated 32 devices. (ResourceClaim, API reference, status.allocation.devices.results)",
+)
+def prepares_many_devices_in_one_claim(driver: DriverUnderTest) -> str:
+    """A claim for all devices, up to 32, is prepared."""
+    count = min(_SAMPLE, len(driver.allocatable_devices))
+    driver.require_preparing()
+    claim, began = driver.claim(devices=driver.allocatable_devices[:count]), time.monotonic()
+    driver.prepared(claim)
+    took = time.monotonic() - began
+    require(took < 10, f"it took {took:.1f} seconds")  # noqa: PLR2004 - as the sentence above says
+    return f"{counted(count, 'device')} in {took:.1f} seconds"
+
+
+@check(
+    MUST,
+    expected="success",
+    clause="The name of a ResourceClaim can have 253 characters, the name of a request 63. File names can have 255. "
+    "(Kubernetes, object names)",
+)
+def prepares_a_claim_with_a_long_name(driver: DriverUnderTest) -> str:
+    """A claim with a name of 253 characters and a request with a name of 63 is prepared and unprepared."""
+    driver.require_preparing()
+    spec, allocation = driver.request(1), driver.allocation_of(driver.free_device())
+    spec["devices"]["requests"][0]["name"] = allocation["devices"]["results"][0]["request"] = "r" * 63
+    claim = driver.create_claim(spec, allocation, name=f"{'c' * 60}.{'c' * 63}.{'c' * 63}.{'c' * 64}"[:253])
+    driver.prepared(claim)
+    driver.unprepared(claim)
+    return "it was prepared"
+
+
+# --- several calls ----------------------------------------------------------------------------------------------------
+
+
+@check(
+    MUST,
+    expected="no crash, and at most one entry, without an error",
+    clause="A pod may name a claim twice, and then the kubelet sends it twice. (kubelet, DRA manager)",
+)
+def prepares_a_claim_that_is_there_twice(driver: DriverUnderTest) -> str:
+    """A request has the same claim twice."""
+    driver.require_repeating()
+    claim, exits = driver.claim(), len(driver.exits)
+    before = rows(ready_devices(driver, claim))
+    answer = driver.prepare(claim, claim)
+    require_alive(driver, exits)
+    require_keys(answer, [claim])
+    found = set(rows(devices_in(answer, claim)))
+    require(found == set(before), "the devices are others than for the claim alone")
+    return "one entry with the same devices"
+
+
+def at_once(driver: DriverUnderTest, claims: Sequence[Claim]) -> list[Mapping[str, Any] | Failure]:
+    """Prepare each claim in a call of its own, all at the same time; the answers or errors.
+
+    Raises:
+        Skip: the driver cannot be reached before the calls.
+    """
+
+    def call(claim: Claim) -> Mapping[str, Any] | Failure:
+        try:
+            return driver.prepare(claim)
+        except (Failure, Skip) as error:  # the latter if the driver has ended meanwhile
+            return Failure(str(error))
+
+    _ = driver.reachable
+    with ThreadPoolExecutor(len(claims)) as pool:
+        return list(pool.map(call, claims))
+
+
+@check(
+    MUST,
+    expected="success for all, within 45 seconds",
+    clause="A kubelet starts pods independently of each other, so their calls overlap. (kubelet, pod workers)",
+)
+def prepares_claims_at_the_same_time(driver: DriverUnderTest) -> str:
+    """Up to sixteen claims are prepared by as many calls at once, and unprepared."""
+    driver.require_preparing()
+    claims = [driver.claim(1) for _ in range(min(_AT_ONCE, len(driver.allocatable_devices)))]
+    problems = []
+    for claim, answer in zip(claims, at_once(driver, claims), strict=True):
+        try:
+            if isinstance(answer, Failure):
+                raise answer
+            devices_in(answer, claim)
+        except Failure as failure:
+            problems.append(str(failure))
+    require(not problems, f"{len(problems)} of {len(claims)} calls failed: {some(problems)}")
+    return f"{counted(len(claims), 'call')} at once"
+
+
+@check(
+    MUST,
+    core=True,
+    expected="success with the same devices, four times",
+    clause="Two pods that use one claim may start together. Nothing in a kubelet serialises their calls. (kubelet, DRA "
+    "manager)",
+    found=("kubernetes-sigs/dra-driver-cpu#175",),
+)
+def prepares_one_claim_in_several_calls_at_once(driver: DriverUnderTest) -> str:
+    """The same claim is prepared by four calls at once."""
+    driver.require_preparing()
+    claim = driver.claim()
+    found = []
+    for answer in at_once(driver, [claim] * 4):
+        if isinstance(answer, Failure):
+            raise answer
+        found.append(rows(devices_in(answer, claim)))
+    other = [one for one in found if one != found[0]]
+    require(not other, f"the answers differ: {difference(found[0], other[0] if other else found[0])}")
+    return "four answers are the same"
+
+
+@check(
+    MUST,
+    expected="success afterwards",
+    clause="A call that takes too long is cancelled, and made again later. (kubelet, DRA manager)",
+)
+def prepares_after_cancelled_calls(driver: DriverUnderTest) -> str:
+    """A claim is prepared by twenty calls that are cancelled after 50 ms each, and then by a call that is not."""
+    driver.require_repeating()
+    claim = driver.claim(1)
+    with delayed_reads(driver, 0.1, times=_CANCELLED):
+        for _number in range(_CANCELLED):
+            try:
+                driver.prepare(claim, timeout=0.05)
+            except CallFailedError:
+                continue  # most of them have to end like this
+    driver.prepared(claim)
+    driver.unprepared(claim)
+    return "it was prepared"
+
+
+@check(
+    MUST,
+    core=True,
+    expected="no CDI file of the claim, and its device can be prepared for another claim",
+    clause="A kubelet gives up a call after 45 seconds, and may unprepare the claim because its pod was deleted. A "
+    "prepare that is still under way then must not take the device. (kubelet, DRA manager)",
+    found=(
+        "NVIDIA/k8s-dra-driver-gpu#1162",
+        "NVIDIA/k8s-dra-driver-gpu#1188",
+        "NVIDIA/k8s-dra-driver-gpu#1205",
+    ),
+)
+def late_prepare_leaves_nothing(driver: DriverUnderTest) -> str:
+    """The API server is slow; a prepare is given up, the claim is unprepared, and then the API server answers."""
+    driver.require_preparing()
+    device = driver.free_device()
+    before = driver.environment.cdi_files()
+    claim = driver.claim(devices=[device])
+    asked = len(driver.api.requests)
+    with delayed_reads(driver, _LATE):
+        with suppress(CallFailedError):  # the kubelet gives it up, or the driver does, which knows the deadline
+            driver.prepare(claim, timeout=_GIVES_UP)
+        reads = [one for one in driver.api.requests[asked:] if one.resource == "resourceclaims"]
+        driver.unprepared(claim)
+        # the delayed answer, and what the driver does with it
+        driver.wait(lambda: None, _LATE + 1.0)
+    left = sorted(path.name for path in driver.environment.cdi_files() if path not in before)
+    require(not left, f"after the unprepare, the late prepare has left {some(left)}")
+    driver.forget(claim)
+    other = driver.claim(devices=[device])
+    try:
+        with in_context(f"the late prepare holds {device}"):
+            driver.prepared(other)
+    finally:
+        driver.unprepare(claim)  # for the checks that follow
+    return "nothing is left" if reads else "the driver did not read the claim in this call; nothing is left"
+
+
+# --- other forms of the request ---------------------------------------------------------------------------------------
+
+
+@check(
+    SHOULD,
+    expected="they are ignored",
+    clause="Unknown fields are ignored, so that the API can grow. (Protocol Buffers, proto3)",
+)
+def ignores_unknown_fields(driver: DriverUnderTest) -> str:
+    """A request with fields that no version of the API has is sent."""
+    driver.require_repeating()
+    claim = driver.ready()
+    method = calls.PREPARE_METHODS[driver.instance.service]
+    row = {"namespace": claim.namespace, "uid": claim.uid, "name": claim.name}
+    request = method.request(claims=[row])
+    extra = b"\xf2\x3f\x03new"  # field 1022, a text
+    request.MergeFromString(extra)
+    answer = driver.timed(lambda seconds: driver.reachable.connection.call(method, request, seconds))
+    devices_in(dict(answer.claims), claim)
+    return "it was prepared"
+
+
+@check(
+    SHOULD,
+    expected="errors, and no file outside of the driver's directories",
+    clause="uid, name and namespace are required. (dra/v1, api.proto) They go into the names of files.",
+)
+def refuses_senseless_names(driver: DriverUnderTest) -> str:
+    """Claims with an empty UID, and with a UID that is a path, are prepared and unprepared."""
+    driver.require_preparing()
+    exits = len(driver.exits)
+    before = driver.environment.files()
+    accepted = []
+    for uid in ("", "../../conformance-escape"):
+        stranger = driver.stranger(driver.claim(1), uid)
+        try:
+            error_for(driver, stranger)
+        except CallFailedError:
+            raise
+        except Failure as failure:
+            accepted.append(f"for the UID {uid!r}: {failure}")
+            driver.unprepare_later([stranger])  # or its device stays in use
+    require_alive(driver, exits)
+    new = [str(path) for path in driver.environment.files() - before if "escape" in path.name]
+    require(not new, f"it has made {some(new)}")
+    require(not accepted, some(accepted))
+    return "each was refused"
+
+
+@check(
+    SHOULD,
+    expected="the same devices through both services",
+    clause="A kubelet of version 1.32 or 1.33 calls only v1beta1.DRAPlugin. (kubelet, DRA manager)",
+)
+def answers_the_same_through_v1beta1(driver: DriverUnderTest) -> str:
+    """A claim is prepared through v1.DRAPlugin and through v1beta1.DRAPlugin, if both are announced."""
+    info = driver.instance.info
+    announced = [] if info is None else list(info.supported_versions)
+    if not set(calls.PREPARE_METHODS) <= set(announced):
+        reason = "the driver does not announce both"
+        raise Skip(reason)
+    driver.require_repeating()
+    claim = driver.claim()
+    before = rows(ready_devices(driver, claim))
+    answer = driver.timed(lambda seconds: driver.instance.prepare([claim.ref], seconds, "v1beta1.DRAPlugin"))
+    after = rows(devices_in(answer, claim))
+    without_shares = Counter(row._replace(share="") for row in before.elements())
+    require(without_shares == after, f"v1beta1 differs: {difference(without_shares, after)}")
+    return "both answers are the same"
+
+
+ACROSS_A_KILL = (prepares_the_same_after_a_restart,)
+ACROSS_A_REBOOT = (restores_cdi_devices_after_a_reboot,)
+AT_START = (prepares_a_claim,)
+CALM = (
+    answers_for_each_prepared_claim,
+    answers_with_pool_and_device_names,
+    answers_with_all_allocated_devices,
+    answers_with_the_requests_of_each_device,
+    answers_with_requests_without_alternatives,
+    ignores_devices_of_other_drivers,
+    prepare_is_idempotent,
+    prepares_each_device,
+    refuses_a_replaced_claim,
+    refuses_a_missing_claim,
+    refuses_a_claim_that_is_not_allocated,
+    refuses_an_unknown_device,
+    survives_an_unknown_configuration,
+    ignores_the_configuration_of_other_drivers,
+    separates_good_claims_from_bad_ones,
+    refuses_a_device_in_use,
+    prepares_what_is_allocated_now,
+    allows_admin_access_to_a_device_in_use,
+    separates_shares_of_a_device,
+    prepares_many_devices_in_one_claim,
+    prepares_a_claim_with_a_long_name,
+    prepares_a_claim_that_is_there_twice,
+    prepares_claims_at_the_same_time,
+    prepares_one_claim_in_several_calls_at_once,
+    prepares_after_cancelled_calls,
+    late_prepare_leaves_nothing,
+    ignores_unknown_fields,
+    refuses_senseless_names,
+    answers_the_same_through_v1beta1,
+    prepares_after_an_error_of_the_api_server,
+    prepares_after_the_api_server_was_away,
+    prepares_with_a_slow_api_server,
+)
+CHECKS = (*AT_START, *ACROSS_A_KILL, *ACROSS_A_REBOOT, *CALM)

@@ -1,0 +1,335 @@
+"""The process: how it ends, what it costs, and what it survives.
+
+Law: limits are several times what a good driver needs, because the machine may be busy.
+"""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager, suppress
+
+from devicecore.adapters.grpc_unix.dra import calls
+from devicecore.domain.text import counted
+from devicecore_tools.conformance.connection import CallFailedError, SocketConnection
+from devicecore_tools.conformance.dra.driver import DriverUnderTest
+from devicecore_tools.conformance.dra.events import QUIET, TERM
+from devicecore_tools.conformance.dra.kubelet import DriverInstance
+from devicecore_tools.conformance.dra.steps import Parts, across, check
+from devicecore_tools.conformance.model import Failure, Severity, Skip, in_context, require
+from devicecore_tools.conformance.processes import open_files
+from devicecore_tools.testing.api_server import Hang
+from devicecore_tools.testing.process import PluginProcess, StillRunningError
+
+MUST, SHOULD = Severity.MUST, Severity.SHOULD
+
+MAX_CPU = 0.1
+"""Part of one processor that an idle driver may use."""
+MAX_ATTEMPTS = 20
+"""Connections to an absent API server in a second."""
+
+_ANSWER = 5.0  # seconds for a call without claims
+_CONNECTIONS = 100
+_CYCLES, _FIRST_CYCLES, _CYCLE_SECONDS = 200, 50, 15.0
+_MORE = 5  # open files that may be added
+_PAUSE = 3.0  # seconds for which the driver is stopped
+_AWAY = 4.0  # seconds for which the API server is away
+_SLOW = 20.0  # seconds for which a slow API server does not answer
+_GARBAGE = (
+    b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 100,
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x20\x01",  # a request without end
+    b"\x00" * 1000,
+)
+
+
+def own_process(driver: DriverUnderTest) -> PluginProcess:
+    """Return the driver's process, which is registered.
+
+    Raises:
+        Skip: there is none.
+    """
+    _ = driver.reachable
+    if driver.process is None or driver.process.status is not None:
+        reason = "the driver's process has ended"
+        raise Skip(reason)
+    return driver.process
+
+
+def require_answer(driver: DriverUnderTest, after: str) -> None:
+    """Call the driver without claims.
+
+    Raises:
+        Failure: it does not answer. The text begins with `after`.
+    """
+    try:
+        driver.reachable.prepare((), _ANSWER)
+    except (CallFailedError, Skip) as error:
+        message = f"{after}: {error}"
+        raise Failure(message) from None
+
+
+def ask_anew(instance: DriverInstance) -> None:
+    """Call a driver without claims, on a connection of its own.
+
+    Raises:
+        CallFailedError: it failed.
+    """
+    method = calls.PREPARE_METHODS[instance.service]
+    with closing(SocketConnection(instance.endpoint)) as connection:
+        connection.call(method, method.request(), _ANSWER)
+
+
+# --- its end ----------------------------------------------------------------------------------------------------------
+
+
+@across(
+    TERM,
+    SHOULD,
+    core=True,
+    expected="it ends within its grace period",
+    clause="Kubernetes sends SIGTERM, and kills what still runs after terminationGracePeriodSeconds. (Pod lifecycle)",
+)
+def ends_on_sigterm(driver: DriverUnderTest) -> Parts:
+    """SIGTERM is sent, and the end of the process is waited for."""
+    own_process(driver)
+    yield
+    after = driver.returns["terminated"]
+    require(after.status is not None, f"it still runs after {counted(driver.settings.grace, 'second')}")
+    return f"it ended after {after.ended_after:.1f} seconds with status {after.status}"
+
+
+@check(
+    SHOULD,
+    expected="it ends within its grace period, and prepares the claim after its next start",
+    clause="Kubernetes sends SIGTERM at any time, and kills what still runs after terminationGracePeriodSeconds. (Pod "
+    "lifecycle)",
+)
+def ends_during_a_call(driver: DriverUnderTest) -> str:
+    """SIGTERM is sent while a claim is prepared and the API server does not answer. Then the driver is started."""
+    process, claim = own_process(driver), driver.claim()
+    driver.api.inject(Hang(), resource="resourceclaims", times=None)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            asked = len(driver.api.requests)
+            call = pool.submit(driver.prepare, claim, timeout=_SLOW)
+            driver.wait(lambda: call.done() or len(driver.api.requests) > asked, 1.0)
+            began = time.monotonic()
+            process.terminate()
+            with suppress(StillRunningError):
+                process.wait(driver.settings.grace)
+            seconds, status = time.monotonic() - began, process.status
+            if status is None:
+                process.kill()
+            with suppress(CallFailedError):
+                call.result()
+    finally:
+        driver.api.clear_faults()
+        driver.api.stop()  # what hangs ends with it
+        driver.api.start()
+        driver.start()
+    require(status is not None, f"it still runs after {counted(driver.settings.grace, 'second')}")
+    _ = driver.reachable
+    driver.prepared(claim)
+    return f"it ended after {seconds:.1f} seconds with status {status}"
+
+
+# --- its costs --------------------------------------------------------------------------------------------------------
+
+
+@across(
+    QUIET,
+    SHOULD,
+    expected=f"less than {MAX_CPU:.0%} of one processor",
+    clause="A node runs many drivers, which have nothing to do most of the time.",
+)
+def uses_little_processor_time(driver: DriverUnderTest) -> Parts:
+    """The processor time of the driver's processes is measured while nothing is done."""
+    process = own_process(driver)
+    before, began = process.cpu_seconds, time.monotonic()
+    yield
+    if driver.process is not process or process.status is not None:
+        reason = "the driver's process ended meanwhile"
+        raise Skip(reason)
+    share = (process.cpu_seconds - before) / (time.monotonic() - began)
+    require(share < MAX_CPU, f"it used {share:.0%} of one processor")
+    return f"it used {share:.1%} of one processor"
+
+
+@check(
+    SHOULD,
+    expected=f"not more than {_MORE} more open files than after the first {_FIRST_CYCLES} times",
+    clause="A driver runs for months, and ends when it has as many open files as its limit.",
+)
+def closes_its_files(driver: DriverUnderTest) -> str:
+    """A claim is prepared and unprepared many times, and the open files of the driver are counted."""
+    own_process(driver)
+    claim, marker = driver.ready(), driver.environment.marker
+    cycles, before, began = 0, 0, time.monotonic()
+    while cycles < _CYCLES and time.monotonic() - began < _CYCLE_SECONDS:
+        try:
+            driver.unprepared(claim)
+            driver.prepared(claim)
+        except Failure as failure:
+            raise Skip(str(failure)) from None
+        cycles += 1
+        if cycles == _FIRST_CYCLES:
+            before = open_files(marker)
+    if cycles <= _FIRST_CYCLES:
+        reason = f"the driver prepared only {counted(cycles, 'claim')} in {_CYCLE_SECONDS:g} seconds"
+        raise Skip(reason)
+    driver.wait(lambda: open_files(marker) <= before + _MORE, _ANSWER)
+    more = open_files(marker) - before
+    times = f"after {counted(cycles - _FIRST_CYCLES, 'more time')}"
+    require(more <= _MORE, f"{times} {counted(more, 'more file')} are open")
+    return f"{times} {counted(max(more, 0), 'more file')} are open"
+
+
+# --- what it survives -------------------------------------------------------------------------------------------------
+
+
+@check(
+    MUST,
+    core=True,
+    expected="an answer on each",
+    clause="A kubelet that restarts connects again. (kubelet, DRA manager)",
+)
+def serves_new_connections(driver: DriverUnderTest) -> str:
+    """One hundred connections are made one after the other, with a call on each."""
+    instance = driver.require_answering()
+    for number in range(_CONNECTIONS):
+        with in_context(f"on connection {number + 1}"):
+            ask_anew(instance)
+    return f"it answered on {counted(_CONNECTIONS, 'connection')}"
+
+
+@check(
+    SHOULD,
+    expected="the driver goes on, and answers a kubelet",
+    clause="Any process of root on the node can connect to the sockets, such as a monitor that looks for open ones.",
+)
+def survives_other_clients(driver: DriverUnderTest) -> str:
+    """Clients that speak no gRPC, and one hundred that say nothing, connect to both sockets. The driver is called."""
+    process, instance = own_process(driver), driver.reachable
+    try:
+        ask_anew(instance)
+    except CallFailedError as error:
+        raise Skip(str(error)) from None
+    with ExitStack() as stack:
+        for path in (instance.endpoint, instance.path):
+            for data in (*_GARBAGE, *[b""] * (_CONNECTIONS // 2)):
+                client = stack.enter_context(socket.socket(socket.AF_UNIX))
+                client.settimeout(1.0)
+                with suppress(OSError):  # the driver may refuse it
+                    client.connect(path)
+                    client.sendall(data)
+        require(process.status is None, f"the driver has ended with status {process.status}")
+        require_answer(driver, "while they are connected")
+        ask_anew(instance)
+    require(process.status is None, f"the driver has ended with status {process.status}")
+    return "it goes on"
+
+
+@check(
+    SHOULD,
+    expected="calls are answered again, and the slices are complete",
+    clause="A node can be suspended, and a process can be starved for seconds.",
+)
+def goes_on_after_a_pause(driver: DriverUnderTest) -> str:
+    """The driver is stopped with SIGSTOP for some seconds, continued with SIGCONT, and asked to prepare a claim."""
+    process, claim = own_process(driver), driver.claim()
+    driver.require_answering()
+    process.pause()
+    try:
+        driver.wait(lambda: None, _PAUSE)
+    finally:
+        process.resume()
+    driver.wait(lambda: process.status is not None, 0.5)
+    require(process.status is None, f"it ended with status {process.status}")
+    require_answer(driver, "after it was continued")
+    driver.prepared(claim)
+    require(driver.wait(driver.is_complete, driver.settings.republishing), "its pools are not complete")
+    return f"it went on after {counted(_PAUSE, 'second')}"
+
+
+@check(
+    SHOULD,
+    expected="it goes on running",
+    clause="Pods end while the API server is away, and a kubelet then calls NodeUnprepareResources, which needs no "
+    "object of the API server. (kubelet, DRA manager)",
+)
+def stays_while_the_api_server_is_away(driver: DriverUnderTest) -> str:
+    """The API server is stopped for some seconds, and the driver is called."""
+    process = own_process(driver)
+    driver.require_answering()
+    with _without_api_server(driver):
+        driver.wait(lambda: process.status is not None, _AWAY)
+        require(process.status is None, f"it ended with status {process.status}")
+        require_answer(driver, "while the API server is away")
+    return f"it answered after {counted(_AWAY, 'second')} without the API server"
+
+
+@check(
+    SHOULD,
+    expected=f"at most {MAX_ATTEMPTS} connections in a second",
+    clause="All drivers of all nodes connect to an API server that comes back. (Kubernetes API concepts, backoff)",
+)
+def waits_between_connections_to_the_api_server(driver: DriverUnderTest) -> str:
+    """The API server is replaced by a process that ends each connection, and the connections are counted."""
+    own_process(driver)
+    try:
+        with _without_api_server(driver), _counted_connections(driver.api.address) as connections:
+            driver.wait(lambda: None, _AWAY)
+            number = len(connections)
+    except OSError as error:  # another process has taken the port
+        raise Skip(str(error)) from None
+    rate = number / _AWAY
+    text = f"it connected {counted(number, 'time')} in {counted(_AWAY, 'second')}"
+    require(rate <= MAX_ATTEMPTS, text)
+    return text
+
+
+@contextmanager
+def _without_api_server(driver: DriverUnderTest) -> Iterator[None]:
+    """Stop the API server for this block, and wait afterwards until the slices are complete."""
+    try:
+        with driver.without_api_server():
+            yield
+    finally:
+        driver.wait(driver.is_complete, driver.settings.republishing)
+
+
+@contextmanager
+def _counted_connections(address: tuple[str, int]) -> Iterator[list[float]]:
+    """Accept connections and end them; a list of the times at which they were made."""
+    times: list[float] = []
+    with socket.create_server(address, backlog=100) as listener:
+        listener.settimeout(0.1)
+        is_over = threading.Event()
+
+        def accept() -> None:
+            while not is_over.is_set():
+                with suppress(TimeoutError):
+                    listener.accept()[0].close()
+                    times.append(time.monotonic())
+
+        thread = threading.Thread(target=accept, name="conformance-connections")
+        thread.start()
+        try:
+            yield times
+        finally:
+            is_over.set()
+            thread.join()
+
+
+CALM = (serves_new_connections, survives_other_clients, closes_its_files)
+WHILE_QUIET = (uses_little_processor_time,)
+AT_THE_END = (
+    goes_on_after_a_pause,
+    stays_while_the_api_server_is_away,
+    waits_between_connections_to_the_api_server,
+    ends_during_a_call,
+    ends_on_sigterm,
+)
+CHECKS = (*CALM, *WHILE_QUIET, *AT_THE_END)

@@ -1,0 +1,449 @@
+"""Registration: what the driver says of itself, and whether a kubelet finds it again after restarts.
+
+Law: a check here fails only for something that keeps a kubelet from calling the driver, or could.
+"""
+
+import os
+import re
+import stat
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from pathlib import Path
+
+from devicecore.adapters.grpc_unix.dra import calls
+from devicecore.adapters.grpc_unix.watcher import GET_INFO_TIMEOUT
+from devicecore.domain.text import counted
+from devicecore.system.sockets import MAX_SOCKET_PATH
+from devicecore.wire import pluginregistration
+from devicecore_tools.conformance.connection import CallFailedError, SocketConnection
+from devicecore_tools.conformance.dra.driver import DriverUnderTest
+from devicecore_tools.conformance.dra.events import KILL, KUBELET_RESTART, TERM
+from devicecore_tools.conformance.dra.kubelet import DriverInstance, identity_of, no_sockets_in
+from devicecore_tools.conformance.dra.steps import Parts, across, check
+from devicecore_tools.conformance.model import Abort, Failure, Severity, Skip, in_context, needed, require, some
+
+MUST, SHOULD = Severity.MUST, Severity.SHOULD
+
+MAX_NAME = 63
+"""Characters of a driver's name (ResourceSlice, spec.driver)."""
+
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_REPEATS, _AT_ONCE = 50, 8
+
+
+def answered(instance: DriverInstance) -> pluginregistration.PluginInfo:
+    """Return what GetInfo returned.
+
+    Raises:
+        Skip: it did not return.
+    """
+    if instance.info is None:
+        reason = f"GetInfo was not answered: {instance.problem}"
+        raise Skip(reason)
+    return instance.info
+
+
+def is_valid_name(name: str) -> bool:
+    """Whether a driver can have this name."""
+    return len(name) <= MAX_NAME and _SUBDOMAIN.fullmatch(name.lower()) is not None
+
+
+# --- at the first start -----------------------------------------------------------------------------------------------
+
+
+@check(
+    MUST,
+    core=True,
+    expected="a unix socket below the registry directory, with a name that does not begin with a dot, and a process "
+    "that listens on it",
+    clause="The kubelet watches the directory plugins_registry for unix sockets. (kubelet, pluginwatcher README)",
+    found=("kubernetes-sigs/dranet#19",),
+)
+def makes_a_registration_socket(driver: DriverUnderTest) -> str:
+    """The driver is started, and its registration socket is waited for."""
+    first = driver.wait_for_first()
+    if first is None:
+        seconds = counted(round(time.monotonic() - driver.started_at), "second")
+        registry = driver.environment.registry
+        others = no_sockets_in(registry)
+        parts = [f"there was no socket in {registry} for {seconds}", *filter(None, [others]), *driver.exits[-1:]]
+        if not others and not driver.exits:
+            parts.append("is the driver configured to use that directory, as {registry} or by --registry-dir?")
+        raise Abort("; ".join(parts))
+    if first.stage == "dial":
+        raise Abort(first.problem)
+    return f"{first.path} was there after {first.found_at - driver.started_at:.1f} seconds"
+
+
+@check(
+    MUST,
+    core=True,
+    expected=f"an answer within {GET_INFO_TIMEOUT:g} second",
+    clause="GetInfo is the RPC invoked by the kubelet to get the plugin's info. (pluginregistration, api.proto) A "
+    "kubelet waits one second for it.",
+)
+def answers_get_info(driver: DriverUnderTest) -> str:
+    """GetInfo is called as soon as the socket is there."""
+    first = driver.first
+    require(first.info is not None, first.problem)
+    return f"it answered after {first.info_seconds:.2f} seconds"
+
+
+@check(
+    MUST,
+    core=True,
+    expected=f"the type {calls.PLUGIN_TYPE}",
+    clause="PluginInfo.type: Type of the Plugin. CSIPlugin, DevicePlugin or DRAPlugin. (pluginregistration, api.proto)",
+)
+def says_that_it_is_a_dra_plugin(driver: DriverUnderTest) -> str:
+    """The type in the answer to GetInfo is read."""
+    kind = answered(driver.first).type
+    require(kind == calls.PLUGIN_TYPE, f"the type is {kind!r}")
+    return f"the type is {kind}"
+
+
+@check(
+    MUST,
+    core=True,
+    expected=f"a DNS subdomain of at most {MAX_NAME} characters",
+    clause="spec.driver: Must be a DNS subdomain and should end with a DNS domain owned by the vendor of the driver. "
+    "It should use only lower case characters. (ResourceSlice, API reference)",
+)
+def has_a_valid_name(driver: DriverUnderTest) -> str:
+    """The name in the answer to GetInfo is read."""
+    name = answered(driver.first).name
+    require(is_valid_name(name), f"the name is {name!r}, which has {counted(len(name), 'character')}")
+    return f"the name is {name}"
+
+
+@check(
+    SHOULD,
+    expected="no upper case characters",
+    clause="spec.driver: It should use only lower case characters. (ResourceSlice, API reference)",
+)
+def has_a_name_in_lower_case(driver: DriverUnderTest) -> str:
+    """The name in the answer to GetInfo is read."""
+    name = answered(driver.first).name
+    require(name == name.lower(), f"the name is {name!r}")
+    return f"the name is {name}"
+
+
+@check(
+    MUST,
+    core=True,
+    expected=f"nothing, or the absolute path of a unix socket, of at most {MAX_SOCKET_PATH} bytes",
+    clause="PluginInfo.endpoint: Optional endpoint location. If found set by Kubelet component, Kubelet component will "
+    "use this endpoint for specific requests. (pluginregistration, api.proto)",
+)
+def has_a_usable_endpoint(driver: DriverUnderTest) -> str:
+    """The endpoint in the answer to GetInfo is read, and the socket there is looked for."""
+    endpoint = answered(driver.first).endpoint
+    if not endpoint:
+        return "the service is on the registration socket"
+    require(endpoint.startswith("/"), f"the endpoint {endpoint!r} is no absolute path")
+    length = len(os.fsencode(endpoint))
+    require(length <= MAX_SOCKET_PATH, f"the endpoint {endpoint} has {counted(length, 'byte')}")
+    found = driver.wait(lambda: identity_of(endpoint), 5.0)
+    require(found, f"there is no unix socket at {endpoint}")
+    return f"the endpoint is {endpoint}"
+
+
+@check(
+    MUST,
+    core=True,
+    expected="v1.DRAPlugin or v1beta1.DRAPlugin, spelled like this",
+    clause="A kubelet since 1.34 looks for the names of the gRPC services `v1.DRAPlugin` and `v1beta1.DRAPlugin` in "
+    "supported_versions, and refuses a driver with none of them. (kubelet, DRA manager, validateSupportedServices)",
+    found=("pydra, which announced v1beta1", "older drivers, which announced 1.0.0"),
+)
+def announces_known_versions(driver: DriverUnderTest) -> str:
+    """The supported versions in the answer to GetInfo are read."""
+    versions = list(answered(driver.first).supported_versions)
+    shown = some([repr(version) for version in versions]) or "none"
+    require(set(versions) & set(calls.PREPARE_METHODS), f"the supported versions are: {shown}")
+    return f"the supported versions are: {', '.join(versions)}"
+
+
+@check(
+    SHOULD,
+    expected="if v1.DRAPlugin is there, it stands before v1beta1.DRAPlugin",
+    clause="A kubelet takes the first service of the list that it knows, not the newest. (kubelet, DRA manager)",
+)
+def announces_v1_first(driver: DriverUnderTest) -> str:
+    """The order of the supported versions is read."""
+    known = [one for one in answered(driver.first).supported_versions if one in calls.PREPARE_METHODS]
+    if len(set(known)) < 2:  # noqa: PLR2004 - an order needs two
+        reason = "the driver announces only one of them"
+        raise Skip(reason)
+    require(known[0] == "v1.DRAPlugin", f"the order is {', '.join(known)}, so a kubelet uses {known[0]}")
+    return f"the order is {', '.join(known)}"
+
+
+@check(
+    MUST,
+    core=True,
+    expected="success with an empty answer, from both methods",
+    clause="PluginInfo.supported_versions: Plugin service API versions the plugin supports. (pluginregistration, "
+    "api.proto)",
+    found=("drivers whose gRPC service is called v1.DRAPlugin instead of k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin",),
+)
+def serves_what_it_announces(driver: DriverUnderTest) -> str:
+    """Both methods of each announced service are called without a claim."""
+    instance = driver.instance
+    instance.is_unreachable = False  # a check that only skipped may have found it so; this one gives the full time
+    if problem := driver.unreachable_because(instance):
+        if identity_of(instance.endpoint) is None:
+            raise Skip(problem)  # the check of the endpoint says so
+        raise Failure(problem)
+    services = [one for one in answered(instance).supported_versions if one in calls.PREPARE_METHODS]
+    for service in services:
+        for call in (instance.prepare, instance.unprepare):
+            try:
+                answer = call((), 10.0, service)
+            except CallFailedError as error:
+                if error.code != "UNIMPLEMENTED":
+                    raise
+                path = calls.PREPARE_METHODS[service].path
+                message = f"{service} is announced, but {path.rpartition('/')[0][1:]} is not served: {error}"
+                raise Failure(message) from None
+            require(not answer, f"the answer for no claims has the keys {some(list(answer))}")
+    return f"it serves {', '.join(services)}"
+
+
+@check(
+    MUST,
+    core=True,
+    expected="success",
+    clause="NotifyRegistrationStatus: once the plugin is registered, the kubelet sends the status. "
+    "(pluginregistration, api.proto) A kubelet since 1.36 deregisters a driver that does not accept it.",
+)
+def accepts_its_registration(driver: DriverUnderTest) -> str:
+    """NotifyRegistrationStatus is called to say that the driver is registered."""
+    first = driver.first
+    seconds = counted(round(time.monotonic() - driver.started_at), "second")
+    require(first.registered_at or first.problem, f"the registration was not over {seconds} after the start")
+    if first.stage in {"info", "type", "versions"}:
+        reason = f"a kubelet does not get this far: {first.problem}"
+        raise Skip(reason)
+    require(first.stage != "notify", first.problem)
+    return "it accepted it"
+
+
+# --- without restarts -------------------------------------------------------------------------------------------------
+
+
+@check(
+    MUST,
+    expected="the same answer each time",
+    clause="A kubelet asks a plugin again whenever its registration has failed. (kubelet, plugin manager)",
+)
+def answers_get_info_again(driver: DriverUnderTest) -> str:
+    """GetInfo is called fifty times, eight calls at once."""
+    instance = driver.instance
+    expected = answered(instance)
+
+    def ask(_: int) -> pluginregistration.PluginInfo:
+        return instance.get_info()
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        different = [one for one in pool.map(ask, range(_REPEATS)) if one != expected]
+    require(not different, f"{len(different)} of {_REPEATS} answers differ from the first")
+    return f"{_REPEATS} answers are the same"
+
+
+@check(
+    MUST,
+    expected="it can be registered and called afterwards; it may end and be started again",
+    clause="A kubelet asks a plugin that it has refused again, after a growing pause. (kubelet, plugin manager)",
+    found=("kubernetes-sigs/dra-driver-cpu#291",),
+)
+def survives_a_refused_registration(driver: DriverUnderTest) -> str:
+    """NotifyRegistrationStatus is called with an error, then GetInfo, and then it is called to say that all is well."""
+    driver.require_answering()
+    exits = len(driver.exits)
+    with suppress(CallFailedError):  # a kubelet ignores this error
+        driver.instance.notify("the conformance checks refuse this registration once")
+    driver.wait(lambda: len(driver.exits) > exits, 1.0)
+    instance = driver.instance
+    with in_context("after the refusal"):
+        instance.get_info()
+        instance.notify()
+        instance.prepare((), 10.0)
+    return "it ended, and was usable after its restart" if len(driver.exits) > exits else "it went on"
+
+
+@check(
+    SHOULD,
+    expected="other users may not write to the sockets",
+    clause="The sockets have no authentication: only the modes of files and directories protect the driver.",
+)
+def protects_its_sockets(driver: DriverUnderTest) -> str:
+    """The modes of both sockets are read."""
+    instance = driver.reachable
+    paths = list(dict.fromkeys([instance.path, instance.endpoint]))
+    modes = {path: Path(path).stat().st_mode for path in paths}
+    open_ = [f"{path} ({stat.filemode(mode)})" for path, mode in modes.items() if mode & stat.S_IWOTH]
+    require(not open_, f"others may write to {some(open_)}")
+    return "other users may not write to them"
+
+
+@check(
+    SHOULD,
+    expected="an answer in each case",
+    clause="gRPC clients send different `:authority` headers over unix sockets; a kubelet sends `localhost`.",
+)
+def serves_any_authority(driver: DriverUnderTest) -> str:
+    """The service is called with other values of the header `:authority`."""
+    instance = driver.reachable
+    method = calls.PREPARE_METHODS[instance.service]
+    with needed("a service that answers"):
+        instance.prepare((), 10.0)
+    for authority in ("conformance.example", "dra.sock"):
+        connection = SocketConnection(instance.endpoint, authority)
+        with in_context(f"with the authority {authority}"), closing(connection):
+            connection.call(method, method.request(), 10.0)
+    return "it answers each of them"
+
+
+# --- across restarts --------------------------------------------------------------------------------------------------
+
+
+@across(
+    KILL,
+    MUST,
+    core=True,
+    expected="it replaces the sockets that its former process has left, and registers again in time",
+    clause="A process that was killed leaves its socket files, and the kubelet cannot tell them from live ones. A "
+    "plugin removes what is left of its sockets before it listens. (kubelet, pluginwatcher README)",
+    found=("kubernetes/kubernetes#128696", "kubernetes/kubernetes#132660", "kubernetes-sigs/dranet#19"),
+)
+def replaces_stale_sockets(driver: DriverUnderTest) -> Parts:
+    """The driver is killed, so that its sockets stay, and started again."""
+    _ = driver.instance
+    yield
+    back = driver.returns["killed"]
+    require(not back.problem, back.problem)
+    return f"it was registered again after {back.seconds:.1f} seconds"
+
+
+@across(
+    KILL,
+    SHOULD,
+    expected="the same paths as before, or the former ones are gone",
+    clause="A socket file that stays under its former name is a second instance of the driver to a kubelet, to which "
+    "it keeps trying to connect. (kubelet, pluginwatcher README)",
+    found=("kubernetes/kubernetes#132660",),
+)
+def keeps_its_socket_names(driver: DriverUnderTest) -> Parts:
+    """The paths of the sockets before and after the driver was killed are compared."""
+    before = driver.instance
+    yield
+    after = driver.instance
+    left = sorted(path for path in {before.path, before.endpoint} - {after.path, after.endpoint} if identity_of(path))
+    require(not left, f"{some(left)} is still there, beside {after.path}")
+    return f"the registration socket is {after.path}"
+
+
+@across(
+    KUBELET_RESTART,
+    MUST,
+    core=True,
+    expected="it registers without a restart of its own",
+    clause="A kubelet that starts finds the sockets that lie in plugins_registry, and registers their plugins. "
+    "(kubelet, pluginwatcher README)",
+)
+def registers_with_a_restarted_kubelet(driver: DriverUnderTest) -> Parts:
+    """The kubelet is stopped and started again, and finds the sockets that lie there."""
+    _ = driver.instance
+    yield
+    back = driver.returns["kubelet"]
+    require(not back.exits, f"it ended: {some(back.exits)}")
+    require(not back.problem, back.problem)
+    return f"it was registered again after {back.seconds:.1f} seconds"
+
+
+@check(
+    MUST,
+    expected="it waits, and registers when the kubelet comes",
+    clause="Nothing orders the starts of a driver's pod and of a kubelet: after a reboot, a static container runtime "
+    "or a restart of the kubelet, the driver may be there first.",
+)
+def waits_for_a_late_kubelet(driver: DriverUnderTest) -> str:
+    """The driver is started while there is no kubelet, which comes three seconds later."""
+    _ = driver.instance
+    driver.kubelet.stop()
+    try:
+        driver.start()
+        exits = len(driver.exits)
+        driver.wait(lambda: None, 3.0)
+        ended = driver.exits[exits:]
+    finally:
+        began = time.monotonic()
+        driver.kubelet.start()
+    back = driver.wait_registered(began)
+    require(not ended, f"it ended while there was no kubelet: {some(ended)}")
+    require(not back.problem, back.problem)
+    return f"it was registered {back.seconds:.1f} seconds after the kubelet came"
+
+
+@across(
+    TERM,
+    SHOULD,
+    expected="both sockets are gone when the process has ended",
+    clause="The removal of its registration socket is the only way in which a kubelet notices that a plugin has "
+    "ended. (kubelet, pluginwatcher README)",
+    found=("kubernetes/kubernetes#128696",),
+)
+def removes_its_sockets(driver: DriverUnderTest) -> Parts:
+    """The driver is ended with SIGTERM, and its sockets are looked for."""
+    _ = driver.instance
+    yield
+    after = driver.returns["terminated"]
+    if after.status is None:
+        reason = "the driver did not end"
+        raise Skip(reason)
+    left = after.left
+    require(not left, f"{some(left)} is still there")
+    return "they are gone"
+
+
+@check(
+    MUST,
+    core=True,
+    expected="the service socket can be reached when GetInfo was answered, at every start",
+    clause="A plugin must be ready to serve when it answers GetInfo, because the kubelet calls it from then on. "
+    "(kubelet, pluginwatcher README)",
+    found=("kubernetes/kubernetes#127457",),
+)
+def serves_before_it_registers(driver: DriverUnderTest) -> str:
+    """At each start of the driver, the kubelet connects to the service right after the answer to GetInfo."""
+    _ = driver.reachable
+    seen = [one for one in driver.kubelet.history if one.info is not None]
+    problems = [one.ready_problem for one in seen if one.ready_problem]
+    require(not problems, some(problems))
+    return f"it could be reached at each of {counted(len(seen), 'registration')}"
+
+
+AT_START = (
+    makes_a_registration_socket,
+    answers_get_info,
+    says_that_it_is_a_dra_plugin,
+    has_a_valid_name,
+    has_a_name_in_lower_case,
+    has_a_usable_endpoint,
+    announces_known_versions,
+    announces_v1_first,
+    accepts_its_registration,
+    serves_what_it_announces,
+)
+AFTER_A_KILL = (replaces_stale_sockets, keeps_its_socket_names)
+CALM = (
+    answers_get_info_again,
+    survives_a_refused_registration,
+    protects_its_sockets,
+    serves_any_authority,
+)
+AFTER_A_KUBELET_RESTART = (registers_with_a_restarted_kubelet,)
+AT_THE_END = (waits_for_a_late_kubelet, removes_its_sockets, serves_before_it_registers)
+CHECKS = (*AT_START, *AFTER_A_KILL, *CALM, *AFTER_A_KUBELET_RESTART, *AT_THE_END)

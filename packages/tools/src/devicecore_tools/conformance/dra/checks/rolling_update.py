@@ -1,0 +1,295 @@
+"""Rolling update: two instances of the driver at once, as while a DaemonSet with maxSurge is updated.
+
+Law: only a driver whose command or environment names `{pod_uid}` is asked for this, because its instances need
+sockets of their own.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from attrs import frozen
+
+from devicecore.domain.text import counted
+from devicecore_tools.conformance.connection import CallFailedError
+from devicecore_tools.conformance.dra.cdi import UnresolvableError, resolve
+from devicecore_tools.conformance.dra.checks.cdi import directories
+from devicecore_tools.conformance.dra.checks.process import own_process
+from devicecore_tools.conformance.dra.claims import Claim
+from devicecore_tools.conformance.dra.driver import DriverUnderTest, devices_in, require_unprepared
+from devicecore_tools.conformance.dra.kubelet import DriverInstance
+from devicecore_tools.conformance.dra.steps import check
+from devicecore_tools.conformance.model import Failure, Severity, Skip, in_context, require
+from devicecore_tools.testing.process import PluginProcess, StillRunningError
+
+MUST, SHOULD = Severity.MUST, Severity.SHOULD
+
+NEWER_POD = "22222222-2222-4222-8222-222222222222"
+"""The UID of the pod in which the newer instance is said to run."""
+MAX_WRITES = 10
+"""Writes of slices while two instances run."""
+
+INSTANCES = "A kubelet keeps all instances of a driver and calls the newest that is connected. (kubelet, DRA manager)"
+_ROUNDS, _CLAIMS = 5, 4
+_OVERLAP = 3.0  # seconds
+_ANSWER = 10.0  # seconds for a call
+
+
+@frozen
+class Two:
+    """The instance that was there, and a newer one with its process."""
+
+    old: DriverInstance
+    new: DriverInstance
+    process: PluginProcess
+
+
+@contextmanager
+def two_instances(driver: DriverUnderTest) -> Iterator[Two]:
+    """Run a newer instance beside the driver, and end it.
+
+    Raises:
+        Skip: the driver does not support that, or the newer instance was not registered, which a check reports.
+    """
+    with _newer_instance(driver) as (old, process, find):
+        new = find()
+        if new is None:
+            reason = "a second instance was not registered"
+            raise Skip(reason)
+        yield Two(old, new, process)
+
+
+@contextmanager
+def _newer_instance(
+    driver: DriverUnderTest,
+) -> Iterator[tuple[DriverInstance, PluginProcess, Callable[[], DriverInstance | None]]]:
+    if not driver.has_instances:
+        reason = "the command and the environment do not name {pod_uid}, so the driver has no rolling update"
+        raise Skip(reason)
+    old = driver.reachable
+    process = driver.spawn(NEWER_POD)
+    paths = {old.path, old.endpoint}
+
+    def find() -> DriverInstance | None:
+        return driver.wait(
+            lambda: next((one for one in driver.kubelet.registered if one.path not in paths), None),
+            driver.settings.returning,
+        )
+
+    try:
+        yield old, process, find
+    finally:
+        process.stop(grace=2.0)
+        for one in driver.kubelet.registered:
+            for path in {one.path, one.endpoint} - paths:
+                if driver.environment.contains(path):
+                    Path(path).unlink(missing_ok=True)
+        driver.wait(lambda: all(one.path in paths for one in driver.kubelet.registered), _ANSWER)
+
+
+def prepare(instance: DriverInstance, claim: Claim) -> tuple[str, ...]:
+    """Prepare a claim at one instance; the CDI names in its answer.
+
+    Raises:
+        Failure: it did not.
+    """
+    claim.was_sent = True
+    devices = devices_in(instance.prepare([claim.ref], _ANSWER), claim)
+    return tuple(name for device in devices for name in device.cdi_device_ids)
+
+
+def unprepare(instance: DriverInstance, claim: Claim) -> None:
+    """Unprepare a claim at one instance.
+
+    Raises:
+        Failure: it did not.
+    """
+    require_unprepared(instance.unprepare([claim.ref], _ANSWER), claim)
+
+
+# --- two instances ----------------------------------------------------------------------------------------------------
+
+
+@check(
+    MUST,
+    expected="both are registered with sockets of their own, and answer",
+    clause=INSTANCES,
+    found=("kubernetes-sigs/dra-example-driver#107", "kubernetes-sigs/dra-example-driver#113"),
+)
+def runs_beside_a_newer_instance(driver: DriverUnderTest) -> str:
+    """A second instance is started, with another {pod_uid}, and both are called without claims."""
+    with _newer_instance(driver) as (old, process, find):
+        new = find()
+        last = f": {process.last_output}" if process.last_output else ""
+        require(new is not None, f"the second instance was not registered{last}")
+        for which, instance in (("older", old), ("newer", new)):
+            require(instance is not None and instance.is_registered, f"the {which} instance is no longer registered")
+            assert instance is not None  # noqa: S101 - for mypy
+            with in_context(f"the {which} instance does not answer"):
+                instance.prepare((), _ANSWER)
+    return "both answer"
+
+
+@check(
+    MUST,
+    core=True,
+    expected="what one instance has prepared, the other can unprepare, and the other way round",
+    clause=f"{INSTANCES} So a claim may be unprepared by another instance than the one that has prepared it.",
+    found=("kubernetes-sigs/dra-example-driver#107",),
+)
+def shares_its_claims_between_instances(driver: DriverUnderTest) -> str:
+    """A claim is prepared at one instance and unprepared at the other; then another claim gets its device."""
+    with two_instances(driver) as two:
+        for first, second in ((two.old, two.new), (two.new, two.old)):
+            claim = driver.claim(1)
+            prepare(first, claim)
+            unprepare(second, claim)
+            devices = claim.devices
+            driver.forget(claim)
+            other = driver.claim(devices=devices)
+            try:
+                prepare(first, other)
+            except CallFailedError:
+                raise
+            except Failure as failure:
+                message = f"the first instance did not notice that the other has unprepared a claim: {failure}"
+                raise Failure(message) from None
+            unprepare(first, other)
+            driver.forget(other)
+    return "both know what the other does"
+
+
+@check(
+    MUST,
+    expected="no call fails, and in the end only what was unprepared last is gone",
+    clause=f"{INSTANCES} Pods that were begun with the older instance may be ended by the newer at the same time.",
+)
+def serializes_the_calls_of_two_instances(driver: DriverUnderTest) -> str:
+    """Claims are prepared and unprepared at both instances at once, several times."""
+    with two_instances(driver) as two:
+        claims = [driver.claim(1) for _ in range(min(_CLAIMS, len(driver.devices)))]
+
+        def work(number: int) -> None:
+            claim = claims[number % len(claims)]
+            one, other = (two.old, two.new) if number < len(claims) else (two.new, two.old)
+            for _ in range(_ROUNDS):
+                prepare(one, claim)
+                unprepare(other, claim)
+
+        with ThreadPoolExecutor(2 * len(claims)) as pool:
+            for done in [pool.submit(work, number) for number in range(2 * len(claims))]:
+                done.result()
+        names = {claim.uid: prepare(two.old, claim) for claim in claims}
+        for claim in claims:
+            for name in names[claim.uid]:
+                try:
+                    resolve(name, directories(driver))
+                except UnresolvableError as error:
+                    if error.invalid:
+                        raise Skip(str(error)) from None
+                    message = f"afterwards a claim is prepared, but {error}"
+                    raise Failure(message) from None
+            unprepare(two.new, claim)
+    return f"{counted(2 * len(claims) * _ROUNDS, 'claim')} were prepared and unprepared"
+
+
+@check(
+    MUST,
+    expected="the newer instance is still registered and answers, and the slices are complete",
+    clause=f"{INSTANCES} The older instance of a rolling update is ended when the newer one is ready.",
+    found=("kubernetes/kubernetes#129832",),
+)
+def leaves_a_newer_instance_alone_when_it_ends(driver: DriverUnderTest) -> str:
+    """The older of two instances is ended with SIGTERM, and the newer one is called."""
+    process = own_process(driver)
+    with two_instances(driver) as two:
+        try:
+            process.terminate()
+            with suppress(StillRunningError):
+                process.wait(driver.settings.grace)
+            driver.wait(lambda: not two.new.is_registered, 0.5)
+            require(two.new.is_registered, "the socket of the newer instance is gone")
+            with in_context("the newer instance does not answer"):
+                two.new.prepare((), _ANSWER)
+            complete = driver.wait(driver.is_complete, driver.settings.republishing)
+            require(complete, "the pools are not complete afterwards")
+        finally:
+            two.process.stop(grace=2.0)
+            driver.start()
+    return "the newer one goes on"
+
+
+@check(
+    SHOULD,
+    expected="the older instance answers, and the slices are complete",
+    clause=f"{INSTANCES} If an update fails, only the older one is left.",
+)
+def survives_the_crash_of_a_newer_instance(driver: DriverUnderTest) -> str:
+    """The newer of two instances is killed, and the older one is asked to prepare a claim."""
+    process = own_process(driver)
+    with two_instances(driver) as two:
+        two.process.kill()
+        driver.wait(lambda: process.status is not None, 0.5)
+        require(process.status is None, f"the older instance ended with status {process.status}")
+        claim = driver.claim(1)
+        prepare(two.old, claim)
+        unprepare(two.old, claim)
+        require(driver.wait(driver.is_complete, driver.settings.republishing), "the pools are not complete afterwards")
+    return "the older one goes on"
+
+
+@check(
+    MUST,
+    expected=f"at most {MAX_WRITES} writes of slices",
+    clause="Both instances publish the same pool. Each write reaches all schedulers and drivers that watch slices.",
+)
+def does_not_fight_over_slices(driver: DriverUnderTest) -> str:
+    """Two instances run for some seconds, and the writes of slices are counted."""
+    with two_instances(driver):
+        before = len(driver.api.requests)
+        driver.wait(lambda: None, _OVERLAP)
+        made = [one for one in driver.api.requests[before:] if one.resource == "resourceslices" and one.method != "GET"]
+    text = f"{counted(len(made), 'write')} in {counted(_OVERLAP, 'second')}"
+    require(len(made) <= MAX_WRITES, text)
+    return text
+
+
+@check(
+    SHOULD,
+    expected="a call is answered, by the first process or by the second",
+    clause="A pod that was deleted by force may still run when the next one starts. Either instance may end, but one "
+    "has to work.",
+)
+def survives_a_second_start(driver: DriverUnderTest) -> str:
+    """The driver is started a second time with the same {pod_uid}, and called when the second process has settled."""
+    own_process(driver)
+    driver.require_answering()
+    sockets = {one.identity for one in driver.kubelet.registered}
+    second = driver.spawn()
+    try:
+        driver.wait(
+            lambda: second.status is not None or {one.identity for one in driver.kubelet.registered} - sockets,
+            min(driver.settings.returning, _ANSWER),
+        )
+        ended = "" if second.status is None else f", which ended with status {second.status}"
+        found = driver.wait(lambda: driver.kubelet.newest, _ANSWER)
+        require(found is not None, f"no instance is registered after the second start{ended}")
+        assert found is not None  # noqa: S101 - for mypy
+        with in_context(f"after the second start{ended}"):
+            found.prepare((), _ANSWER)
+    finally:
+        second.stop(grace=2.0)
+        driver.start()
+    return f"the first goes on{ended.replace(', which', ', and the second has')}" if ended else "a call is answered"
+
+
+CALM = (
+    runs_beside_a_newer_instance,
+    shares_its_claims_between_instances,
+    serializes_the_calls_of_two_instances,
+    does_not_fight_over_slices,
+    survives_the_crash_of_a_newer_instance,
+)
+AT_THE_END = (leaves_a_newer_instance_alone_when_it_ends, survives_a_second_start)
+CHECKS = (*CALM, *AT_THE_END)

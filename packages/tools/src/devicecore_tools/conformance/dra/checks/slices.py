@@ -1,0 +1,473 @@
+"""ResourceSlices: whether a scheduler finds the driver's devices, at the start and after the slices were deleted.
+
+Law: slices are judged as an API server and a scheduler do, and only those of the driver.
+"""
+
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from devicecore.domain.text import counted
+from devicecore_tools.conformance.dra.checks.registration import is_valid_name
+from devicecore_tools.conformance.dra.driver import DriverUnderTest
+from devicecore_tools.conformance.dra.events import KILL, KUBELET_RESTART, QUIET, TERM
+from devicecore_tools.conformance.dra.steps import Parts, across, check
+from devicecore_tools.conformance.model import Failure, Severity, Skip, require, some
+from devicecore_tools.testing.api_server import Answer, ApiError, Request
+from devicecore_tools.testing.api_server.shapes import wrong_types
+from devicecore_tools.testing.api_server.slice_rules import slice_causes
+from devicecore_tools.testing.api_server.versions import as_kept, version_of
+
+MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
+
+_WRITES = ("create", "update", "patch", "delete", "deletecollection")
+_PCI_BUS_ID = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_PCIE_ROOT = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}")
+_FORMS = {"resource.kubernetes.io/pciBusID": _PCI_BUS_ID, "resource.kubernetes.io/pcieRoot": _PCIE_ROOT}
+_NUMA = re.compile(r"numa_?(node)?(_?id)?", re.IGNORECASE)
+_LEFTOVER = "leftover-of-an-older-driver"
+_CONFLICT = {
+    "kind": "Status",
+    "apiVersion": "v1",
+    "status": "Failure",
+    "reason": "Conflict",
+    "code": 409,
+    "message": "Operation cannot be fulfilled: the object has been modified; please apply your changes to the latest "
+    "version and try again",
+}
+
+
+def writes(driver: DriverUnderTest, since: int = 0) -> list[Request]:
+    """Return the requests by which the driver wanted to write slices, after the first `since` requests."""
+    return [one for one in driver.api.requests[since:] if one.resource == "resourceslices" and one.verb in _WRITES]
+
+
+def attributes(driver: DriverUnderTest) -> Iterator[tuple[str, str, Any]]:
+    """Yield device, name and value of each attribute that is published, and each value of those that are lists."""
+    for device in driver.devices:
+        for name, attribute in (device.body.get("attributes") or {}).items():
+            value = next(iter(attribute.values()), None) if isinstance(attribute, dict) else attribute
+            for one in value if isinstance(value, list) else [value]:
+                yield str(device), name, one
+
+
+# --- at the first start -----------------------------------------------------------------------------------------------
+
+
+@check(
+    MUST,
+    core=True,
+    expected="a first slice within the time for the start",
+    clause="The scheduler allocates only devices that are in ResourceSlices. (kubernetes.io, Dynamic Resource "
+    "Allocation)",
+    found=("NVIDIA/k8s-dra-driver-gpu#1009",),
+)
+def publishes_slices_in_time(driver: DriverUnderTest) -> str:
+    """After the start, the API server is watched for slices of the driver."""
+    _ = driver.name
+    left = driver.started_at + driver.settings.starting - time.monotonic()
+    found = driver.wait(driver.slices, max(left, 0.0))
+    seconds = counted(round(time.monotonic() - driver.started_at), "second")
+    asked = _asked(driver)
+    require(found, f"there is no slice of {driver.name} after {seconds}; {asked}")
+    return f"the first slice was there {seconds} after the start, or earlier"
+
+
+def _name(sent: dict[str, Any]) -> str:
+    metadata = sent.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return str(name or "a new slice")
+
+
+def _asked(driver: DriverUnderTest) -> str:
+    requests = driver.api.requests
+    if not requests:
+        return "it made no request to the API server"
+    for one in requests:
+        match one.path.split("/"):
+            case [_, "apis", group, version, _, *_] if version not in driver.api.versions.get(group, (version,)):
+                served = ", ".join(driver.api.versions[group])
+                return f"it asked for {group}/{version}; the API server has {served}"
+            case _:
+                pass
+    return "its last requests were " + some([f"{one.method} {one.path}" for one in requests[-3:]])
+
+
+@check(
+    MUST,
+    core=True,
+    expected="as many slices of the highest generation as resourceSliceCount says, in each pool",
+    clause="resourceSliceCount is the total number of ResourceSlices in the pool at this generation number. Consumers "
+    "can use this to check whether they have seen all ResourceSlices. (ResourceSlice, API reference) A scheduler takes "
+    "no device from an incomplete pool.",
+)
+def completes_its_pools(driver: DriverUnderTest) -> str:
+    """The slices of each pool are counted, until they are complete."""
+    require_slices(driver)
+    took = driver.wait_for_pools()
+    incomplete = [
+        f"pool {pool.name} has {counted(len(pool.slices), 'slice')} of generation {pool.generation}, and "
+        f"resourceSliceCount is {' or '.join(map(str, pool.counts))}"
+        for pool in driver.pools()
+        if not pool.is_complete
+    ]
+    require(took is not None, some(incomplete))
+    pools, devices = driver.catalogue, sum(len(pool.devices) for pool in driver.catalogue)
+    return f"{counted(len(pools), 'pool')} with {counted(devices, 'device')}"
+
+
+def require_slices(driver: DriverUnderTest) -> None:
+    """Skip the check if the driver has published nothing in the time that it has for that."""
+    if not driver.slices():
+        driver.wait_for_pools()
+    if not driver.slices():
+        reason = "the driver has published no slices"
+        raise Skip(reason)
+
+
+@check(
+    MUST,
+    core=True,
+    expected="the name of GetInfo in spec.driver of every slice",
+    clause="A claim's allocation names spec.driver of the slice, and the kubelet looks for a plugin that has "
+    "registered by this name. (kubelet, DRA manager)",
+)
+def publishes_under_its_registered_name(driver: DriverUnderTest) -> str:
+    """The driver's name in the slices is compared with the one of the registration."""
+    require_slices(driver)
+    if not is_valid_name(driver.name):
+        reason = "no slice can have the name by which the driver has registered"
+        raise Skip(reason)
+    others = sorted({str(one["spec"].get("driver")) for one in driver.slices()} - {driver.name})
+    require(not others, f"it has registered as {driver.name}, and publishes slices of {some(others)}")
+    return f"the driver is {driver.name} in both"
+
+
+@check(
+    MUST,
+    core=True,
+    expected="each name once in a pool",
+    clause="Device.name: Name is unique identifier among all devices managed by the driver in the pool. "
+    "(ResourceSlice, API reference)",
+)
+def names_each_device_once(driver: DriverUnderTest) -> str:
+    """The names of the devices of each pool are compared, across its slices."""
+    twice = [f"{pool.name}/{name}" for pool in driver.catalogue for name in pool.repeated_names]
+    require(not twice, f"several devices are called {some(twice)}")
+    return "each name is there once"
+
+
+@check(
+    MUST,
+    core=True,
+    expected="no slice is refused",
+    clause="The API server refuses a ResourceSlice that breaks the limits of its fields. (ResourceSlice, API "
+    "reference)",
+)
+def publishes_valid_slices(driver: DriverUnderTest) -> str:
+    """The slices that the driver has sent are validated as an API server does."""
+    sent = [
+        as_kept(one.body, "resourceslices", version_of(one))
+        for one in writes(driver)
+        if one.method in {"POST", "PUT"} and isinstance(one.body, dict)
+    ]
+    if not sent:
+        reason = "it has sent no slice as JSON"
+        raise Skip(reason)
+    problems = [
+        f"{_name(body)}: {cause}"
+        for body in sent
+        for cause in list(wrong_types("resourceslices", body)) or slice_causes(body, None)
+    ]
+    require(not problems, some(problems))
+    return f"{counted(len(sent), 'slice')} sent, all valid"
+
+
+@check(
+    MUST,
+    core=True,
+    expected="spec.nodeName is the name of the Node, in slices of devices of the node",
+    clause="spec.nodeName identifies the node which provides the resources in this pool. (ResourceSlice, API "
+    "reference) The kubelet deletes slices by this field.",
+)
+def names_its_node(driver: DriverUnderTest) -> str:
+    """The field nodeName of each slice is read."""
+    require_slices(driver)
+    names = {str(one["spec"]["nodeName"]) for one in driver.slices() if "nodeName" in one["spec"]}
+    if not names:
+        reason = "its slices are not those of one node"
+        raise Skip(reason)
+    other = sorted(names - {driver.environment.node})
+    require(not other, f"spec.nodeName is {some(other)}, expected {driver.environment.node}")
+    return f"spec.nodeName is {driver.environment.node}"
+
+
+@check(
+    SHOULD,
+    expected="an owner reference to the Node with its UID",
+    clause="A slice whose owner is the Node is deleted with it; otherwise, the devices of a node that is gone stay "
+    "allocatable by name. (kubeletplugin and resourceslice helpers, which set the owner)",
+)
+def is_owned_by_its_node(driver: DriverUnderTest) -> str:
+    """The owners of the slices are read."""
+    require_slices(driver)
+    uid = driver.api.get("Node", driver.environment.node)["metadata"]["uid"]
+    without = [
+        str(one["metadata"]["name"])
+        for one in driver.slices()
+        if "nodeName" in one["spec"]
+        and not any(
+            (owner.get("kind"), owner.get("uid")) == ("Node", uid)
+            for owner in one["metadata"].get("ownerReferences") or ()
+        )
+    ]
+    require(not without, f"the Node is no owner of {some(without)}")
+    return "the Node is the owner"
+
+
+@check(
+    SHOULD,
+    expected="integers that are not negative; no such attribute if the NUMA node is not known",
+    clause="Attributes of NUMA nodes are compared by matchAttribute: two devices with the value -1 for `not known` "
+    "would count as devices of the same NUMA node. (KEP-6072)",
+)
+def numbers_numa_nodes_from_zero(driver: DriverUnderTest) -> str:
+    """The attributes with the names of NUMA nodes are read."""
+    found = [one for one in attributes(driver) if _NUMA.fullmatch(one[1].rpartition("/")[2])]
+    if not found:
+        reason = "no device has an attribute of that name"
+        raise Skip(reason)
+    odd = [
+        f"{device} has {name} = {value!r}"
+        for device, name, value in found
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0
+    ]
+    require(not odd, some(odd))
+    return f"{counted(len(found), 'attribute')} of NUMA nodes"
+
+
+@check(
+    SHOULD,
+    expected="dddd:bb:dd.f for pciBusID and pcidddd:bb for pcieRoot",
+    clause="The standard attributes resource.kubernetes.io/pciBusID and pcieRoot have a fixed form, because devices of "
+    "different drivers are compared by them. (k8s.io/dynamic-resource-allocation, deviceattribute)",
+)
+def spells_standard_attributes_as_others_do(driver: DriverUnderTest) -> str:
+    """The standard attributes of PCI devices are read."""
+    found = [one for one in attributes(driver) if one[1] in _FORMS]
+    if not found:
+        reason = "no device has one of them"
+        raise Skip(reason)
+    odd = [
+        f"{device} has {name} = {value!r}" for device, name, value in found if not _FORMS[name].fullmatch(str(value))
+    ]
+    require(not odd, some(odd))
+    return f"{counted(len(found), 'standard attribute')} in the right form"
+
+
+# --- across restarts --------------------------------------------------------------------------------------------------
+
+
+@across(
+    KILL,
+    MUST,
+    expected="they are deleted or replaced within the time for slices to come back",
+    clause="Slices of an older generation, and pools that are there no longer, must be removed by the driver that "
+    "publishes the pool. (ResourceSlice, API reference, spec.pool)",
+)
+def removes_obsolete_slices(driver: DriverUnderTest) -> Parts:
+    """Slices of an older generation and of a former pool are planted, then the driver is started again."""
+    pool = driver.catalogue[0]
+    own = pool.slices[0]["spec"]  # it knows slices of its own by these fields
+    spec = {name: own[name] for name in ("driver", "nodeName", "nodeSelector", "allNodes") if name in own}
+    spec["devices"] = [{"name": _LEFTOVER}]
+    planted = [driver.plant(spec | {"pool": {"name": "former-pool", "generation": 1, "resourceSliceCount": 1}})]
+    if pool.generation > 0:
+        older = {"name": pool.name, "generation": pool.generation - 1, "resourceSliceCount": 1}
+        planted.append(driver.plant(spec | {"pool": older}))
+    yield
+    _ = driver.instance
+
+    def left() -> list[str]:
+        return [one for one in planted if _holds_leftover(driver, one)]
+
+    driver.wait(lambda: not left(), driver.settings.republishing)
+    names = [driver.api.get("ResourceSlice", one)["spec"]["pool"]["name"] for one in left()]
+    require(not names, f"there are obsolete slices still, of the pools {some(names)}")
+    return f"{counted(len(planted), 'obsolete slice')} removed"
+
+
+def _holds_leftover(driver: DriverUnderTest, name: str) -> bool:
+    try:
+        body = driver.api.get("ResourceSlice", name)
+    except ApiError:
+        return False
+    return any(device["name"] == _LEFTOVER for device in body["spec"].get("devices") or ())
+
+
+@across(
+    KILL,
+    MUST,
+    expected="they stay as they are",
+    clause="A driver publishes the pools of its own node. Slices of other drivers and nodes are not its own.",
+)
+def leaves_slices_of_others_alone(driver: DriverUnderTest) -> Parts:
+    """Slices of another driver, and of another node, are planted, then the driver is started again."""
+    pool = {"name": "elsewhere", "generation": 1, "resourceSliceCount": 1}
+    node, devices = driver.environment.node, [{"name": "device-of-others"}]
+    specs = (
+        {"driver": "other.example.com", "nodeName": node, "pool": pool, "devices": devices},
+        {"driver": driver.name, "nodeName": f"not-{node}", "pool": pool, "devices": devices},
+    )
+    planted = [driver.plant(spec) for spec in specs]
+    yield
+    _ = driver.instance
+    driver.wait(lambda: None, 1.0)
+    for name, spec, what in zip(planted, specs, ("another driver", "another node"), strict=True):
+        try:
+            after = driver.api.get("ResourceSlice", name)["spec"]
+        except ApiError:
+            after = None
+        require(after == spec, f"it has {'deleted' if after is None else 'changed'} a slice of {what}")
+    return "they are unchanged"
+
+
+@across(
+    KUBELET_RESTART,
+    MUST,
+    core=True,
+    expected="the pools are complete again in time",
+    clause="A kubelet deletes the slices of its node when it starts, and those of a driver that was not connected for "
+    "30 seconds. The driver has to publish them again. (kubelet, DRA manager)",
+    found=("NVIDIA/k8s-dra-driver-gpu#330",),
+)
+def publishes_again_after_a_wipe(driver: DriverUnderTest) -> Parts:
+    """The kubelet is restarted and deletes the slices, while the driver is running."""
+    _ = driver.catalogue
+    yield
+    if driver.republished_after is not None:
+        return f"they were complete again within {driver.republished_after:.1f} seconds"
+    waited = driver.settings.republishing
+    if driver.wrote_before_wipe and waited < driver.settings.settled:
+        reason = (
+            f"they were not there again after {counted(waited, 'second')}; a publisher may need more if it wrote them "
+            "less than a minute before they were deleted; --full waits longer"
+        )
+        raise Skip(reason)
+    message = f"they were not complete again after {counted(waited, 'second')}; {_asked(driver)}"
+    raise Failure(message)
+
+
+@across(
+    QUIET,
+    SHOULD,
+    expected="no slice is written",
+    clause="Each write of a slice is sent to every scheduler and autoscaler of the cluster.",
+)
+def writes_no_slices_without_a_change(driver: DriverUnderTest) -> Parts:
+    """The driver is left alone, and its writes are counted."""
+    _ = driver.catalogue
+    since = len(driver.api.requests)
+    yield
+    made = writes(driver, since)
+    seconds = counted(driver.settings.quiet, "second")
+    require(not made, f"it wrote {counted(len(made), 'time')} in {seconds}")
+    return f"it wrote nothing for {seconds}"
+
+
+@across(
+    QUIET,
+    SHOULD,
+    expected="at most one request in ten seconds, apart from watches",
+    clause="Each node of a cluster runs such a driver, and the requests of all of them reach one API server.",
+)
+def asks_the_api_server_rarely(driver: DriverUnderTest) -> Parts:
+    """The driver is left alone, and its requests to the API server are counted."""
+    _ = driver.instance
+    since = len(driver.api.requests)
+    yield
+    made = [one for one in driver.api.requests[since:] if one.verb != "watch"]
+    allowed = 1 + int(driver.settings.quiet // 10)
+    text = f"it made {counted(len(made), 'request')} in {counted(driver.settings.quiet, 'second')}"
+    require(len(made) <= allowed, text)
+    return text
+
+
+@check(
+    MUST,
+    expected="the pools are complete in time, and no device is there twice",
+    clause="An update of an object that was changed meanwhile is answered with the status 409, and the client has to "
+    "try again with the latest version. (Kubernetes API conventions)",
+)
+def publishes_despite_conflicts(driver: DriverUnderTest) -> str:
+    """The driver is started without slices, and each second of its first writes is answered with a conflict."""
+    _ = driver.catalogue
+    if not driver.wait(driver.is_complete, 1.0):
+        reason = "the driver's pools are not complete"
+        raise Skip(reason)
+    before = {name for pool in driver.pools() for name in pool.repeated_names}
+    driver.kill()
+    driver.wipe()
+    driver.api.inject(Answer(409, _CONFLICT), method="POST", resource="resourceslices", times=2, every=2)
+    driver.api.inject(Answer(409, _CONFLICT), method="PUT", resource="resourceslices", times=2, every=2)
+    try:
+        driver.start()
+        complete = driver.wait(driver.is_complete, driver.settings.republishing)
+    finally:
+        driver.api.clear_faults()
+    require(complete, f"there are no complete pools; {_asked(driver)}")
+    twice = [f"{pool.name}/{name}" for pool in driver.pools() for name in pool.repeated_names if name not in before]
+    require(not twice, f"several devices are called {some(twice)}")
+    return "the pools are complete"
+
+
+@check(
+    MUST,
+    expected="it waits, or ends and is started again, and publishes when the API server is there",
+    clause="Nothing orders the starts of a driver and of the API server.",
+)
+def waits_for_a_late_api_server(driver: DriverUnderTest) -> str:
+    """The driver is started while the API server is away, which comes three seconds later."""
+    _ = driver.catalogue
+    driver.kill()
+    driver.wipe()
+    with driver.without_api_server():
+        driver.start()
+        driver.wait(lambda: None, 3.0)
+    if driver.process is None or driver.process.status is not None:
+        driver.start()
+    complete = driver.wait(driver.is_complete, driver.settings.republishing)
+    require(complete, f"there are no complete pools after the API server came back; {_asked(driver)}")
+    return "it published its pools when the API server was there"
+
+
+@across(
+    TERM,
+    INFO,
+    expected="whether they stay",
+    clause="The kubelet deletes the slices of a driver that was not connected for 30 seconds, so both are right.",
+)
+def keeps_its_slices_at_sigterm(driver: DriverUnderTest) -> Parts:
+    """The driver is ended with SIGTERM, and its slices are looked for."""
+    _ = driver.catalogue
+    yield
+    return "they stay" if driver.returns["terminated"].kept_slices else "it deletes them"
+
+
+AT_START = (
+    publishes_slices_in_time,
+    completes_its_pools,
+    publishes_under_its_registered_name,
+    names_each_device_once,
+    publishes_valid_slices,
+    names_its_node,
+    is_owned_by_its_node,
+    numbers_numa_nodes_from_zero,
+    spells_standard_attributes_as_others_do,
+)
+AFTER_A_KILL = (removes_obsolete_slices, leaves_slices_of_others_alone)
+AFTER_A_WIPE = (publishes_again_after_a_wipe,)
+WHILE_QUIET = (writes_no_slices_without_a_change, asks_the_api_server_rarely)
+AT_THE_END = (publishes_despite_conflicts, waits_for_a_late_api_server, keeps_its_slices_at_sigterm)
+CHECKS = (*AT_START, *AFTER_A_KILL, *AFTER_A_WIPE, *WHILE_QUIET, *AT_THE_END)

@@ -1,0 +1,135 @@
+"""What the driver keeps on disk: whether it survives a kill at any moment, and files that are damaged.
+
+Law: a device is never in two claims, also after the files were damaged or lost.
+"""
+
+import threading
+import time
+from contextlib import suppress
+
+from devicecore.domain.text import counted
+from devicecore_tools.conformance.connection import CallFailedError
+from devicecore_tools.conformance.dra.checks.prepare import error_for, ready_devices
+from devicecore_tools.conformance.dra.checks.unprepare import own_cdi_names, require_undone
+from devicecore_tools.conformance.dra.claims import Claim
+from devicecore_tools.conformance.dra.driver import DriverUnderTest
+from devicecore_tools.conformance.dra.events import CORRUPTION, restore
+from devicecore_tools.conformance.dra.steps import Parts, across, check
+from devicecore_tools.conformance.model import Failure, Severity, Skip, in_context, require
+
+MUST, SHOULD = Severity.MUST, Severity.SHOULD
+
+
+@check(
+    MUST,
+    core=True,
+    expected="after each restart, the claim can be prepared and unprepared, and nothing of it is left",
+    clause="PrepareResourceClaims and UnprepareResourceClaims must be idempotent, also across restarts of the driver. "
+    "(kubeletplugin, DRAPlugin)",
+    found=("kubernetes-sigs/dra-driver-cpu#175", "NVIDIA/k8s-dra-driver-gpu#840"),
+)
+def survives_a_kill_at_any_moment(driver: DriverUnderTest) -> str:
+    """The driver is killed at several moments of a prepare, started again, and asked to go on."""
+    began = time.monotonic()
+    _ = driver.ready(1)
+    took = time.monotonic() - began
+    driver.clean_up()
+    for number in range(driver.settings.kills):
+        before = driver.environment.cdi_names()
+        claim = driver.claim(1)
+        kill_during_prepare(driver, claim, took * (number + 0.5) / driver.settings.kills)
+        with in_context(f"after kill {number + 1}"):
+            driver.prepared(claim)
+            driver.unprepared(claim)
+        require_undone(driver, driver.environment.cdi_names() - before)
+        driver.clean_up()
+    return f"{counted(driver.settings.kills, 'kill')} survived"
+
+
+def kill_during_prepare(driver: DriverUnderTest, claim: Claim, seconds: float) -> None:
+    """Kill the driver so many seconds after a prepare has begun, and start it.
+
+    Raises:
+        Failure: it ends at each start now, although it came back after a kill at rest.
+        Skip: it did not come back for another reason.
+    """
+    instance, claim.was_sent = driver.reachable, True
+    files, exits = driver.environment.state_files(), len(driver.exits)
+
+    def call() -> None:
+        with suppress(CallFailedError):  # the driver is killed
+            instance.prepare([claim.ref], driver.settings.call)
+
+    caller = threading.Thread(target=call, name="conformance-prepare")
+    caller.start()
+    driver.wait(lambda: None, seconds)
+    driver.restart("killed at any moment")
+    caller.join()
+    if problem := driver.returns["killed at any moment"].problem:
+        reason = f"the driver did not come back: {problem}"
+        at_rest = driver.returns.get("killed")
+        ends_now = len(driver.exits) > exits and not (at_rest and at_rest.problem)
+        restore(driver, files)  # other checks follow
+        require(not ends_now, reason)
+        raise Skip(reason)
+
+
+@across(
+    CORRUPTION,
+    SHOULD,
+    core=True,
+    expected="it registers again, and the claim can be unprepared",
+    clause="A power failure or a full disk leaves files that are cut off. A driver that does not start any more needs "
+    "a person on each node; pods of its claims cannot end. (NVIDIA/k8s-dra-driver-gpu#1100, #1259)",
+    found=("NVIDIA/k8s-dra-driver-gpu#1100", "NVIDIA/k8s-dra-driver-gpu#1259"),
+)
+def survives_a_corrupt_checkpoint(driver: DriverUnderTest) -> Parts:
+    """A claim is prepared, the driver is killed, its state files are cut in half, and it is started again."""
+    claim = driver.claim()
+    ready_devices(driver, claim)
+    files = driver.environment.state_files()
+    if not files:
+        reason = f"the driver keeps no files in {driver.environment.plugins}"
+        raise Skip(reason)
+    yield
+    back = driver.returns["corrupted"]
+    require(not back.problem, f"with {counted(len(files), 'file')} cut in half, {back.problem}")
+    driver.unprepared(claim)
+    return f"it went on with {counted(len(files), 'file')} cut in half"
+
+
+@across(
+    CORRUPTION,
+    SHOULD,
+    expected="an error, or the first claim's CDI devices are gone",
+    clause="A driver that starts without its former state must not give a device that a container uses to another one.",
+)
+def gives_no_device_twice_after_a_corruption(driver: DriverUnderTest) -> Parts:
+    """A claim is prepared, the state files are cut in half, and its device is prepared for another claim."""
+    if not driver.refuses_devices_in_use:
+        reason = "the driver does not refuse a device in use"
+        raise Skip(reason)
+    device = driver.free_device(shared=False)
+    claim = driver.claim(devices=[device])
+    names = own_cdi_names(driver, claim)
+    if not names or not driver.environment.state_files():
+        reason = "the driver keeps no files, or its CDI devices are not those of a claim"
+        raise Skip(reason)
+    yield
+    if driver.returns["corrupted"].problem:
+        reason = "the driver did not start with damaged files"
+        raise Skip(reason)
+    other = driver.create_claim(driver.request(1), driver.allocation_of(device))
+    try:
+        return f"the error is: {error_for(driver, other)}"
+    except CallFailedError:
+        raise
+    except Failure:
+        left = sorted(set(names) & driver.environment.cdi_names())
+        require(not left, f"{device} was prepared for another claim, and the first claim has {', '.join(left)} still")
+    return "it has released the device"
+
+
+ACROSS_A_CORRUPTION = (survives_a_corrupt_checkpoint, gives_no_device_twice_after_a_corruption)
+KILLS = (survives_a_kill_at_any_moment,)
+CHECKS = (*ACROSS_A_CORRUPTION, *KILLS)

@@ -1,0 +1,384 @@
+"""NodeUnprepareResources: whether the driver undoes everything, even if it knows nothing of the claim.
+
+Law: a driver needs only the UID of a claim to unprepare it, so each claim can be unprepared at any time.
+"""
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+from devicecore.domain.text import counted
+from devicecore_tools.conformance.connection import CallFailedError
+from devicecore_tools.conformance.dra.checks.prepare import (
+    OTHER_DRIVER,
+    answer_to,
+    delayed_reads,
+    difference,
+    ready_devices,
+    require_alive,
+    require_keys,
+    rows,
+)
+from devicecore_tools.conformance.dra.claims import Claim
+from devicecore_tools.conformance.dra.driver import DriverUnderTest
+from devicecore_tools.conformance.dra.events import KILL, LOSS, REBOOT
+from devicecore_tools.conformance.dra.steps import Parts, across, check
+from devicecore_tools.conformance.model import Failure, Severity, Skip, needed, require, some
+
+MUST, SHOULD = Severity.MUST, Severity.SHOULD
+
+CONTRACT = (
+    "NodeUnprepareResources is the opposite of NodePrepareResources. The same error handling rules apply. (dra/v1, "
+    "api.proto)"
+)
+UNKNOWN = (
+    "UnprepareResourceClaims must be idempotent. It is called for claims that were never prepared, because a kubelet "
+    "notes a claim before it asks the driver; this is no error. (kubeletplugin, DRAPlugin.UnprepareResourceClaims)"
+)
+GONE = (
+    "The claim object may be gone when NodeUnprepareResources is called, so the driver cannot read it. (kubeletplugin, "
+    "DRAPlugin.UnprepareResourceClaims)"
+)
+_MANY = 8
+_AT_ONCE = 16
+_OVERLAPS = 25  # prepares and unprepares of one claim that overlap
+
+
+def require_undone(driver: DriverUnderTest, cdi: Iterable[str]) -> None:
+    """Check that none of these CDI devices of a claim is left, unless the driver leaves those of every claim."""
+    left = sorted(set(cdi) & driver.environment.cdi_names())
+    require(not left or not driver.removes_cdi_devices, f"the CDI device {some(left)} is still there")
+
+
+def own_cdi_names(driver: DriverUnderTest, claim: Claim) -> list[str]:
+    """Prepare a claim, and return the names of the CDI devices that were not there before."""
+    before = driver.environment.cdi_names()
+    ready_devices(driver, claim)
+    return sorted(driver.environment.cdi_names() - before)
+
+
+# --- one claim --------------------------------------------------------------------------------------------------------
+
+
+@check(MUST, core=True, expected="an entry for the claim, without an error", clause=CONTRACT)
+def unprepares_a_claim(driver: DriverUnderTest) -> str:
+    """A claim is prepared and unprepared."""
+    claim = driver.ready()
+    answer = driver.unprepare(claim)
+    if claim.uid not in answer:
+        reason = "the answer has no entry for the claim"
+        raise Skip(reason)
+    require(not answer[claim.uid].error, f"the error is: {answer[claim.uid].error}")
+    return "it was unprepared"
+
+
+@check(
+    MUST,
+    core=True,
+    expected="exactly one entry for each claim, with the UID of the claim as its key",
+    clause="The ResourceClaims for which preparation was reverted, with claim_uid as key. It is an error if some claim "
+    "listed in NodeUnprepareResourcesRequest does not get unprepared. (dra/v1, api.proto)",
+    found=("drivers that answer only for failed claims",),
+)
+def answers_for_each_unprepared_claim(driver: DriverUnderTest) -> str:
+    """One, two, and up to eight claims are unprepared with one request."""
+    count = 0
+    for count in sorted({1, min(2, len(driver.allocatable_devices)), min(_MANY, len(driver.allocatable_devices))}):
+        claims = [driver.claim(1) for _ in range(count)]
+        answer_to(driver, claims)
+        with needed("an answer"):
+            answer = driver.unprepare(*claims)
+        require_keys(answer, claims)
+        driver.clean_up()
+    return f"requests with up to {counted(count, 'claim')} had one entry for each"
+
+
+@check(MUST, expected="success, twice", clause=UNKNOWN, found=("kubernetes-sigs/dra-driver-cpu#169",))
+def unprepare_is_idempotent(driver: DriverUnderTest) -> str:
+    """A claim is prepared, and unprepared twice."""
+    claim = driver.ready()
+    with needed("an unprepared claim"):
+        driver.unprepared(claim)
+    driver.unprepared(claim)
+    return "the second call succeeded, too"
+
+
+@check(MUST, core=True, expected="success", clause=UNKNOWN, found=("NVIDIA/k8s-dra-driver-gpu#1162",))
+def unprepares_an_unknown_claim(driver: DriverUnderTest) -> str:
+    """A claim is unprepared that was never prepared."""
+    driver.unprepared(driver.claim(1))
+    return "it succeeded"
+
+
+@check(
+    MUST,
+    core=True,
+    expected="success, and the claim's CDI devices are gone",
+    clause=GONE,
+    found=("NVIDIA/k8s-dra-driver-gpu#340", "NVIDIA/k8s-dra-driver-gpu#342"),
+)
+def unprepares_a_deleted_claim(driver: DriverUnderTest) -> str:
+    """A claim is prepared, deleted from the API server, and unprepared."""
+    claim = driver.claim()
+    names = own_cdi_names(driver, claim)
+    driver.delete_object(claim)
+    driver.unprepared(claim)
+    require_undone(driver, names)
+    return "it was unprepared"
+
+
+@check(SHOULD, expected="success", clause=GONE, found=("NVIDIA/k8s-dra-driver-gpu#340",))
+def unprepares_without_the_api_server(driver: DriverUnderTest) -> str:
+    """A claim is unprepared while the API server is away."""
+    claim = driver.ready()
+    with driver.without_api_server():
+        driver.unprepared(claim)
+    return "it was unprepared"
+
+
+@check(
+    MUST,
+    expected="success, and the claim that is prepared stays as it is",
+    clause="uid: The UID of the ResourceClaim. Required. (dra/v1, api.proto) A claim of the same name and another UID "
+    "is another claim.",
+)
+def unprepares_by_uid(driver: DriverUnderTest) -> str:
+    """A claim is prepared, and one of the same name with another UID is unprepared."""
+    claim = driver.claim()
+    before = rows(ready_devices(driver, claim))
+    files = driver.environment.cdi_files()
+    driver.unprepared(driver.stranger(claim))
+    gone = [path.name for path in files if path not in driver.environment.cdi_files()]
+    require(not gone, f"the CDI files of the prepared claim are gone: {some(gone)}")
+    after = rows(ready_devices(driver, claim))
+    require(before == after, f"the prepared claim has changed: {difference(before, after)}")
+    return "the prepared claim stayed"
+
+
+@check(
+    MUST,
+    expected="the device can be prepared for another claim at once",
+    clause="When the call has succeeded, the scheduler may give the devices to another claim. (kubeletplugin, "
+    "DRAPlugin.UnprepareResourceClaims)",
+    found=("NVIDIA/k8s-dra-driver-gpu#840",),
+)
+def frees_the_device(driver: DriverUnderTest) -> str:
+    """A device is prepared for a claim, which is unprepared; then the device is prepared for another claim."""
+    device = driver.free_device()
+    first = driver.ready(devices=[device])
+    with needed("an unprepared claim"):
+        driver.unprepared(first)
+    driver.forget(first)
+    driver.prepared(driver.claim(devices=[device]))
+    return f"{device} was prepared for another claim"
+
+
+@check(
+    MUST,
+    expected="success, and the device can be prepared for another claim",
+    clause="A claim whose preparation has failed is unprepared when its pod ends, because the kubelet has noted it "
+    "before. (kubelet, DRA manager)",
+    found=("NVIDIA/k8s-dra-driver-gpu#840",),
+)
+def unprepares_after_a_failed_prepare(driver: DriverUnderTest) -> str:
+    """The preparation of a claim fails, because its allocation is not complete; then it is unprepared."""
+    device = driver.free_device()
+    driver.ready(devices=[device])
+    driver.clean_up()
+    allocation = driver.allocation_of(device)
+    ghost = dict(allocation["devices"]["results"][0], device="no-such-device", request="r1")
+    allocation["devices"]["results"].append(ghost)
+    claim = driver.create_claim(driver.request(1, 1), allocation)
+    with suppress(CallFailedError):  # another check looks at how it fails
+        driver.prepare(claim)
+    driver.unprepared(claim)
+    driver.forget(claim)
+    driver.prepared(driver.claim(devices=[device]))
+    return "it was unprepared"
+
+
+@check(
+    MUST,
+    expected="success",
+    clause="A claim can be allocated devices of several drivers; each of them unprepares its own. (ResourceClaim, API "
+    "reference, status.allocation.devices.results)",
+)
+def unprepares_a_claim_of_several_drivers(driver: DriverUnderTest) -> str:
+    """A claim is unprepared that is allocated a device of this driver and one of another."""
+    allocation = driver.allocation_of(driver.free_device())
+    foreign = {"request": "r1", "driver": OTHER_DRIVER, "pool": "elsewhere", "device": "device-of-others"}
+    allocation["devices"]["results"].append(foreign)
+    claim = driver.create_claim(driver.request(1, 1), allocation)
+    ready_devices(driver, claim)
+    driver.unprepared(claim)
+    return "it was unprepared"
+
+
+# --- several calls ----------------------------------------------------------------------------------------------------
+
+
+@check(
+    MUST,
+    expected="success for all",
+    clause="A kubelet ends pods independently of each other, so their calls overlap. (kubelet, pod workers)",
+)
+def unprepares_at_the_same_time(driver: DriverUnderTest) -> str:
+    """Up to sixteen claims are unprepared by as many calls at once."""
+    claims = [driver.ready(1) for _ in range(min(_AT_ONCE, len(driver.allocatable_devices)))]
+
+    def call(claim: Claim) -> str:
+        try:
+            driver.unprepared(claim)
+        except (Failure, Skip) as error:
+            return str(error)
+        return ""
+
+    with ThreadPoolExecutor(len(claims)) as pool:
+        problems = [text for text in pool.map(call, claims) if text]
+    require(not problems, f"{len(problems)} of {len(claims)} calls failed: {some(problems)}")
+    return f"{counted(len(claims), 'call')} at once"
+
+
+@check(
+    MUST,
+    expected="no crash, and nothing is left after a last unprepare",
+    clause="Nothing in a kubelet serialises a prepare that was given up and the unprepare that follows. (kubelet, DRA "
+    "manager)",
+    found=("NVIDIA/k8s-dra-driver-gpu#1162", "NVIDIA/k8s-dra-driver-gpu#1205"),
+)
+def survives_prepare_and_unprepare_at_the_same_time(driver: DriverUnderTest) -> str:
+    """A claim is prepared and unprepared by calls that overlap, twenty-five times, and then unprepared."""
+    driver.require_preparing()
+    exits = len(driver.exits)
+    before = driver.environment.cdi_names()
+    claim = driver.claim(1)
+
+    def call(act: Any) -> None:  # noqa: ANN401 - one of two methods
+        with suppress(CallFailedError, Skip):  # any answer will do while the calls overlap
+            act(claim)
+
+    with ThreadPoolExecutor(2) as pool:
+        for _number in range(_OVERLAPS):
+            list(pool.map(call, (driver.prepare, driver.unprepare)))
+    require_alive(driver, exits)
+    driver.prepared(claim)
+    driver.unprepared(claim)
+    require_undone(driver, driver.environment.cdi_names() - before)
+    return "nothing is left"
+
+
+@check(
+    SHOULD,
+    expected="success within 10 seconds",
+    clause="NodeUnprepareResources need not read the claim, so a slow API server delays no pod that ends. "
+    "(kubeletplugin, DRAPlugin.UnprepareResourceClaims)",
+)
+def unprepares_with_a_slow_api_server(driver: DriverUnderTest) -> str:
+    """A claim is unprepared while each answer of the API server takes 15 seconds."""
+    claim = driver.ready()
+    with delayed_reads(driver, 15.0):
+        try:
+            answer = driver.unprepare(claim, timeout=10.0)
+        except CallFailedError as error:
+            require(error.code != "DEADLINE_EXCEEDED", "there was no answer within 10 seconds")
+            reason = f"it needs an answer: {error}"
+            raise Skip(reason) from None
+    require(claim.uid not in answer or not answer[claim.uid].error, "it failed")
+    return "it was unprepared"
+
+
+# --- across restarts --------------------------------------------------------------------------------------------------
+
+
+@across(
+    KILL,
+    MUST,
+    core=True,
+    expected="success, and the claim's CDI devices are gone",
+    clause="The claim may have been prepared by a former process of the driver. (kubeletplugin, "
+    "DRAPlugin.UnprepareResourceClaims)",
+    found=("NVIDIA/k8s-dra-driver-gpu#840",),
+)
+def unprepares_after_a_restart(driver: DriverUnderTest) -> Parts:
+    """A claim is prepared, the driver is killed and started again, and the claim is unprepared."""
+    claim = driver.claim()
+    names = own_cdi_names(driver, claim)
+    yield
+    driver.unprepared(claim)
+    require_undone(driver, names)
+    return "it was unprepared"
+
+
+@across(
+    KILL,
+    MUST,
+    expected="success, and its device can be prepared for another claim",
+    clause="While the driver was away, the claim may have been deleted. The kubelet unprepares it, and then its "
+    "devices are free. (kubelet, DRA manager)",
+    found=("NVIDIA/k8s-dra-driver-gpu#840", "NVIDIA/k8s-dra-driver-gpu#1188"),
+)
+def unprepares_a_claim_that_was_deleted_meanwhile(driver: DriverUnderTest) -> Parts:
+    """A claim is prepared, the driver is killed, the claim is deleted, the driver is started, and unprepares it."""
+    device = driver.free_device()
+    claim = driver.ready(devices=[device])
+    driver.delete_object(claim)
+    yield
+    driver.unprepared(claim)
+    driver.forget(claim)
+    driver.prepared(driver.claim(devices=[device]))
+    return f"{device} was prepared for another claim"
+
+
+@across(
+    REBOOT,
+    MUST,
+    expected="success",
+    clause="A pod may be deleted while the node reboots. The kubelet has kept its file of claims, and unprepares them. "
+    "(kubelet, DRA manager)",
+    found=("NVIDIA/k8s-dra-driver-gpu#951",),
+)
+def unprepares_after_a_reboot(driver: DriverUnderTest) -> Parts:
+    """A claim is prepared, the node reboots, which empties the CDI directory, and the claim is unprepared."""
+    claim = driver.ready()
+    yield
+    driver.unprepared(claim)
+    return "it was unprepared"
+
+
+@across(
+    LOSS,
+    SHOULD,
+    expected="success, and the claim's CDI devices are gone",
+    clause="A claim that the driver does not know is no error. (kubeletplugin, DRAPlugin.UnprepareResourceClaims) Its "
+    "CDI files can be found by its UID.",
+)
+def unprepares_after_its_state_was_lost(driver: DriverUnderTest) -> Parts:
+    """A claim is prepared, the driver is started without its state files, and the claim is unprepared."""
+    claim = driver.claim()
+    names = own_cdi_names(driver, claim)
+    yield
+    driver.unprepared(claim)
+    require_undone(driver, names)
+    return "it was unprepared"
+
+
+ACROSS_A_KILL = (unprepares_after_a_restart, unprepares_a_claim_that_was_deleted_meanwhile)
+ACROSS_A_REBOOT = (unprepares_after_a_reboot,)
+ACROSS_A_LOSS = (unprepares_after_its_state_was_lost,)
+AT_START = (unprepares_a_claim,)
+CALM = (
+    answers_for_each_unprepared_claim,
+    unprepare_is_idempotent,
+    unprepares_an_unknown_claim,
+    unprepares_a_deleted_claim,
+    unprepares_by_uid,
+    frees_the_device,
+    unprepares_after_a_failed_prepare,
+    unprepares_a_claim_of_several_drivers,
+    unprepares_at_the_same_time,
+    survives_prepare_and_unprepare_at_the_same_time,
+    unprepares_without_the_api_server,
+    unprepares_with_a_slow_api_server,
+)
+CHECKS = (*AT_START, *ACROSS_A_KILL, *ACROSS_A_REBOOT, *ACROSS_A_LOSS, *CALM)

@@ -1,0 +1,343 @@
+"""A driver and the ResourceClaims that checks make for its devices.
+
+Law: a claim belongs to the check that made it.
+"""
+
+import itertools
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from attrs import define
+
+from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid
+from devicecore.domain.quantity import whole_quantity
+from devicecore.domain.text import foreign_text
+from devicecore_tools.conformance.dra.allocator import (
+    AllocationError,
+    Allocator,
+    UndecidableError,
+    fits_counters,
+    is_repelling,
+    matches,
+)
+from devicecore_tools.conformance.dra.environment import CLAIM_KINDS, DEVICE_CLASS, Environment
+from devicecore_tools.conformance.dra.publishing import PublishingDriver
+from devicecore_tools.conformance.dra.settings import DriverTestSettings
+from devicecore_tools.conformance.dra.steps import DevicesInUse
+from devicecore_tools.conformance.model import Skip
+from devicecore_tools.testing.api_server import ApiError, Json
+from devicecore_tools.testing.dra_pools import Slice, SliceDevice
+
+NAMESPACE = "default"
+
+
+@define(eq=False)
+class Claim:
+    """A ResourceClaim that a check has made, with a Pod that uses it.
+
+    Attributes:
+        devices: the driver's devices that it is allocated to.
+        shares: the shares in the allocation, of devices that may be allocated several times.
+        was_sent: whether the driver was asked to prepare it.
+        is_prepared: whether the driver has prepared it, and has not unprepared it since.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    devices: tuple[SliceDevice, ...]
+    shares: tuple[str, ...] = ()
+    was_sent: bool = False
+    is_prepared: bool = False
+
+    @property
+    def ref(self) -> ClaimRef:
+        """What a kubelet sends about it."""
+        return ClaimRef(ClaimKey(self.namespace, self.name), ClaimUid(self.uid))
+
+
+class DriverWithClaims(PublishingDriver):
+    """A driver with published devices, and the claims to which they are allocated.
+
+    The arguments are those of `RunningDriver`.
+    """
+
+    def __init__(self, environment: Environment, command: Sequence[str], settings: DriverTestSettings) -> None:
+        super().__init__(environment, command, settings)
+        self._claims: list[Claim] = []
+        self._all_claims: list[Claim] = []
+        self._numbers = itertools.count(1)
+        self._allocator: Allocator | None = None
+        self._held: set[tuple[str, str]] = set()
+        """The keys of devices of claims that the driver did not unprepare, so that no other claim gets them."""
+
+    # --- devices for claims -------------------------------------------------------------------------------------------
+
+    @property
+    def usable_devices(self) -> tuple[SliceDevice, ...]:
+        """The published devices that the scheduler may allocate to the claims of the checks.
+
+        Raises:
+            Skip: there are none.
+        """
+        expressions = self._expressions()
+        try:
+            found = tuple(
+                device
+                for device in self.devices
+                if device.key not in self._held
+                and not is_repelling(device, ())
+                and not device.body.get("bindingConditions")
+                and all(matches(text, self.name, device) for text in expressions)
+            )
+        except UndecidableError as error:
+            raise Skip(str(error)) from None
+        if not found:
+            reason = (
+                "the driver has unprepared none of the claims that have its devices"
+                if self._held
+                else "the scheduler would allocate none of the published devices: taints or the DeviceClass forbid it"
+            )
+            raise Skip(reason)
+        return found
+
+    @property
+    def allocatable_devices(self) -> tuple[SliceDevice, ...]:
+        """Published devices that can all be allocated at the same time.
+
+        Raises:
+            Skip: there are none.
+        """
+        slices = self._slices
+        found: list[SliceDevice] = []
+        for device in self.usable_devices:
+            if not device.body.get("consumesCounters") or fits_counters([*found, device], slices):
+                found.append(device)
+        return tuple(found)
+
+    def free_device(self, *, shared: bool | None = None, other_than: SliceDevice | None = None) -> SliceDevice:
+        """Return a device that is in no claim, the one that was used least recently.
+
+        Args:
+            shared: whether it may be allocated several times; None if that does not matter.
+            other_than: not this one.
+
+        Raises:
+            Skip: there is none.
+        """
+        taken = {device.key for device in (*self._taken, *([other_than] if other_than else []))}
+        found = [
+            device
+            for device in self._prepare_allocation().oldest_first(self.allocatable_devices)
+            if device.key not in taken and shared in (None, bool(device.body.get("allowMultipleAllocations")))
+        ]
+        if not found:
+            kind = {True: " that may be allocated several times", False: " for one claim alone", None: ""}[shared]
+            reason = f"there is no free device{kind}"
+            raise (DevicesInUse(reason) if taken else Skip(reason))
+        return found[0]
+
+    def _expressions(self) -> list[str]:
+        spec = self.class_of(self.device_class)["spec"]
+        return [str((one.get("cel") or {}).get("expression")) for one in spec.get("selectors") or ()]
+
+    # --- claims -------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def owning(self, claims: list[Claim]) -> Iterator[None]:
+        """Let the claims that are made in this context belong to this list, which `clean_up` empties."""
+        before, self._claims = self._claims, claims
+        try:
+            yield
+        finally:
+            self._claims = before
+
+    def claim(
+        self,
+        count: int | None = None,
+        *,
+        devices: Sequence[SliceDevice] | None = None,
+        spec: Json | None = None,
+        name: str = "",
+    ) -> Claim:
+        """Create a ResourceClaim that is allocated and reserved for a Pod.
+
+        Args:
+            count: how many devices; by default one, or what the claim of the user asks for.
+            devices: exactly these devices instead.
+            spec: the spec of the claim instead. Its DeviceClass may be left out.
+            name: the name; by default a new one.
+
+        Raises:
+            Skip: the published devices do not allow it.
+        """
+        published = [device for device in self.devices if device.key not in self._held]
+        if spec is None:
+            spec = self._spec(count if devices is None else len(devices))
+        return self.create_claim(spec, self._allocate(spec, devices or published, self._taken), name=name)
+
+    def create_claim(self, spec: Json, allocation: Json | None, *, name: str = "") -> Claim:
+        """Create a ResourceClaim with this status.allocation, or without any."""
+        name = name or f"conformance-{next(self._numbers)}"
+        body: Json = {"kind": "ResourceClaim", "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
+        if allocation is not None:
+            pod = self.api.create(self._pod(name))["metadata"]
+            reserved = [{"resource": "pods", "name": pod["name"], "uid": pod["uid"]}]
+            body["status"] = {"allocation": allocation, "reservedFor": reserved}
+        created = self.api.create(body)
+        results = (allocation or {}).get("devices", {}).get("results") or ()
+        shares = tuple(one["shareID"] for one in results if "shareID" in one)
+        claim = Claim(NAMESPACE, name, created["metadata"]["uid"], self._devices_of(allocation), shares)
+        self._claims.append(claim)
+        self._all_claims.append(claim)
+        return claim
+
+    def _pod(self, claim: str) -> Json:
+        entry = {"name": "claim", "resourceClaimName": claim}
+        container = {"name": "main", "image": "conformance", "resources": {"claims": [{"name": "claim"}]}}
+        return {
+            "kind": "Pod",
+            "metadata": {"name": f"pod-{next(self._numbers)}", "namespace": NAMESPACE},
+            "spec": {"nodeName": self.environment.node, "resourceClaims": [entry], "containers": [container]},
+        }
+
+    def allocation_of(self, device: SliceDevice) -> Json:
+        """Return the status.allocation of a claim with the request r0 for one device, whether it is free or not.
+
+        Raises:
+            Skip: that needs CEL.
+        """
+        return self._allocate(self.request(1), [device], ())
+
+    def _allocate(self, spec: Json, devices: Sequence[SliceDevice], taken: Sequence[SliceDevice]) -> Json:
+        try:
+            return self._prepare_allocation().allocate(spec, devices, self._slices, taken)
+        except AllocationError as error:
+            reason = f"no claim can be allocated: {error}"
+            raise (DevicesInUse(reason) if taken else Skip(reason)) from None
+
+    @property
+    def _slices(self) -> list[Slice]:
+        """The slices of the catalogue."""
+        return [one for pool in self.catalogue for one in pool.slices]
+
+    @property
+    def prepared_claims(self) -> tuple[Claim, ...]:
+        """The claims of checks that the driver has prepared."""
+        return tuple(claim for claim in self._all_claims if claim.is_prepared)
+
+    @property
+    def _taken(self) -> list[SliceDevice]:
+        """The devices that claims of checks have now."""
+        return [device for claim in self._all_claims for device in claim.devices]
+
+    def reallocate(self, claim: Claim, device: SliceDevice) -> None:
+        """Allocate another device to a claim, as after its deallocation: it keeps its UID."""
+        allocation = self.allocation_of(device)
+        reserved = self.api.get("ResourceClaim", claim.name, claim.namespace)["status"]["reservedFor"]
+
+        def deallocate(body: Json) -> None:
+            body["status"].pop("reservedFor")
+            body["status"].pop("allocation")
+
+        def allocate(body: Json) -> None:
+            body["status"] = {"allocation": allocation, "reservedFor": reserved}
+
+        self.api.change("ResourceClaim", claim.name, deallocate, claim.namespace)
+        self.api.change("ResourceClaim", claim.name, allocate, claim.namespace)
+        claim.devices = (device,)
+
+    def stranger(self, claim: Claim, uid: str | None = None) -> Claim:
+        """Return a claim of the same name with another UID, which is not on the API server."""
+        return Claim(claim.namespace, claim.name, str(uuid.uuid4()) if uid is None else uid, ())
+
+    def forget(self, claim: Claim) -> None:
+        """Delete a claim without unpreparing it, so that its devices can be allocated to other claims."""
+        self.delete_object(claim)
+        self._claims.remove(claim)
+        self._all_claims.remove(claim)
+
+    def label_namespace(self, label: str, value: str) -> None:
+        """Label the namespace of the claims."""
+        self.api.change(
+            "Namespace", NAMESPACE, lambda body: body["metadata"].setdefault("labels", {}).update({label: value})
+        )
+
+    def delete_object(self, claim: Claim) -> None:
+        """Delete the claim's object from the API server, if it is there."""
+        with suppress(ApiError):
+            if self.api.get("ResourceClaim", claim.name, claim.namespace)["metadata"]["uid"] == claim.uid:
+                self.api.delete("ResourceClaim", claim.name, claim.namespace)
+
+    def class_of(self, name: str) -> Json:
+        """Return a DeviceClass.
+
+        Raises:
+            AllocationError: it does not exist.
+        """
+        try:
+            return self.api.get("DeviceClass", name)
+        except ApiError:
+            message = f"there is no DeviceClass {foreign_text(name)}"
+            raise AllocationError(message) from None
+
+    @property
+    def device_class(self) -> str:
+        """The DeviceClass of the claims that the checks make."""
+        self._prepare_allocation()
+        return self.settings.device_class or self._own_request().get("deviceClassName") or DEVICE_CLASS
+
+    def _prepare_allocation(self) -> Allocator:
+        if self._allocator is None:
+            selector = {"cel": {"expression": f'device.driver == "{self.name}"'}}
+            body = {"kind": "DeviceClass", "metadata": {"name": DEVICE_CLASS}, "spec": {"selectors": [selector]}}
+            self.api.create(body)
+            self._allocator = Allocator(self.name, self.class_of)
+        return self._allocator
+
+    def _own_spec(self) -> Json | None:
+        """The spec of the user's claim."""
+        own = next((one for one in self.settings.objects if one.get("kind") in CLAIM_KINDS), None)
+        if own is None:
+            return None
+        return dict(own["spec"]["spec"] if own["kind"] == "ResourceClaimTemplate" else own["spec"])
+
+    def _own_request(self) -> Json:
+        """The first request of the user's claim; empty if there is none."""
+        requests = (self._own_spec() or {}).get("devices", {}).get("requests") or [{}]
+        return dict(requests[0].get("exactly", requests[0]))
+
+    def _share_of_capacity(self) -> Json | None:
+        """An eighth of each capacity, if all devices may be allocated several times and none has a default amount."""
+        capacities = [device.body.get("capacity") or {} for device in self.usable_devices]
+        names = set(capacities[0]).intersection(*capacities)
+        shared = all(device.body.get("allowMultipleAllocations") for device in self.usable_devices)
+        if not shared or not names or any("requestPolicy" in one[name] for one in capacities for name in names):
+            return None
+        smallest = {name: min(whole_quantity(str(one[name]["value"])) for one in capacities) for name in sorted(names)}
+        return {"requests": {name: str(max(value // 8, 1)) for name, value in smallest.items()}}
+
+    def _spec(self, count: int | None) -> Json:
+        return (self._own_spec() if count is None else None) or self.request(count or 1)
+
+    def request(self, *counts: int) -> Json:
+        """Return the spec of a claim with requests `r0`, `r1`, and so on, for these numbers of devices.
+
+        It has the configuration of the user's claim, for all requests, and asks for as much capacity.
+        """
+        exactly: Json = {"deviceClassName": self.device_class}
+        if capacity := self._own_request().get("capacity") or self._share_of_capacity():
+            exactly["capacity"] = capacity
+        requests = [
+            {"name": f"r{number}", "exactly": {**exactly, "count": count}} for number, count in enumerate(counts)
+        ]
+        entries = (self._own_spec() or {}).get("devices", {}).get("config") or ()
+        config = [{"opaque": entry["opaque"]} for entry in entries if "opaque" in entry]
+        return {"devices": {"requests": requests} | ({"config": config} if config else {})}
+
+    def _devices_of(self, allocation: Json | None) -> tuple[SliceDevice, ...]:
+        results = (allocation or {}).get("devices", {}).get("results") or ()
+        known = {device.key: device for pool in self._catalogue for device in pool.devices}
+        keys = [(one["pool"], one["device"]) for one in results if one["driver"] == self.name]
+        return tuple(known[key] for key in keys if key in known)

@@ -1,0 +1,248 @@
+"""The surroundings of a driver: directories, an API server, a Node, and files that a reboot changes.
+
+Law: at the end nothing of them is left, except the directories that the user has named. Files that the run has made
+there are deleted.
+"""
+
+import errno
+import os
+import secrets
+import stat
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, Self
+
+from devicecore.system.files import read_file
+from devicecore.system.temporary import remove_tree, short_directory
+from devicecore_tools.conformance.dra.settings import DriverTestSettings
+from devicecore_tools.conformance.processes import adopted, as_environment, new_marker
+from devicecore_tools.doctor.sources.cdi import MAX_BYTES, read_cdi
+from devicecore_tools.testing.api_server import Json, LocalApiServer
+from devicecore_tools.testing.api_server.versions import RESOURCE_VERSIONS
+from devicecore_tools.testing.process import DRIVER_VARIABLES, POD_UID, with_texts
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+DEVICE_CLASS = "devicecore-conformance"
+"""The DeviceClass that selects all devices of the driver."""
+
+MAX_CONTENTS = 64 * 1024 * 1024
+"""Bytes of the files of a driver that are kept in memory to compare or restore them."""
+
+MAX_ENTRIES = 100_000
+"""Files and directories of a driver that are looked at."""
+
+CLAIM_KINDS = ("ResourceClaim", "ResourceClaimTemplate")
+
+
+class Environment:
+    """The surroundings of a driver, as a context manager.
+
+    Attributes:
+        api: the API server.
+        registry: the kubelet's directory of registration sockets.
+        plugins: the kubelet's directory of plugins.
+        cdi: the directory of dynamic CDI files, which a reboot empties.
+        run: another directory that a reboot empties.
+    """
+
+    def __init__(self, settings: DriverTestSettings) -> None:
+        self.node: str = settings.node
+        seed = secrets.randbits(64) if settings.seed is None else settings.seed
+        self.api: LocalApiServer = LocalApiServer(seed=seed, resource_versions=RESOURCE_VERSIONS)
+        self.marker: str = new_marker()
+        """An environment variable of each process of the driver, by which its processes are found."""
+        self.others: frozenset[int] | None = frozenset(adopted()) if settings.owns_children else None
+        """The children of this process that are not of the driver; None if there may be more of them later."""
+        self._settings = settings
+        self._kept: dict[Path, frozenset[str]] = {}
+        self._cleanup = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            root = Path(stack.enter_context(short_directory()))
+            self._root = root
+            self.registry: Path = self._made(stack, self._settings.registry, root / "plugins_registry")
+            self.plugins: Path = self._made(stack, self._settings.plugins, root / "plugins")
+            self.cdi: Path = self._made(stack, self._settings.cdi, root / "cdi")
+            self.run: Path = self._made(stack, None, root / "run")
+            self._write_boot_id()
+            stack.enter_context(self.api)
+            self.api.kubeconfig(root / "kubeconfig")
+            self.api.create(_node(self.node))
+            for one in self._settings.objects:
+                if one.get("kind") not in CLAIM_KINDS:
+                    self._add(one)
+            self._cleanup = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._cleanup.close()
+
+    @property
+    def placeholders(self) -> Mapping[str, str]:
+        """What replaces each placeholder in the driver's command and environment."""
+        return {
+            "{kubeconfig}": str(self._root / "kubeconfig"),
+            "{node}": self.node,
+            "{registry}": str(self.registry),
+            "{plugins}": str(self.plugins),
+            "{cdi}": str(self.cdi),
+            "{run}": str(self.run),
+            "{boot_id}": str(self._root / "boot_id"),
+            "{api}": self.api.url,
+        }
+
+    def variables(self, pod_uid: str = POD_UID) -> dict[str, str]:
+        """Return the environment variables of the driver."""
+        texts = {**DRIVER_VARIABLES, **self._settings.environment}
+        return {key: self.expand(text, pod_uid) for key, text in texts.items()} | as_environment(self.marker)
+
+    def expand(self, text: str, pod_uid: str = POD_UID) -> str:
+        """Replace the placeholders in a text."""
+        return with_texts(text, {**self.placeholders, "{pod_uid}": pod_uid})
+
+    @property
+    def cdi_before(self) -> frozenset[str]:
+        """The names of the CDI files that were there before the run."""
+        return self._kept.get(self.cdi, frozenset())
+
+    def _add(self, one: Mapping[str, Any]) -> None:
+        """Create an object of the user. What says more about the run's own Node is added to that."""
+        metadata = one.get("metadata") or {}
+        if (one["kind"], metadata.get("name")) != ("Node", self.node):
+            self.api.create(dict(one))
+            return
+
+        def describe(node: Json) -> None:
+            for field in ("labels", "annotations"):
+                node["metadata"][field] = {**node["metadata"].get(field, {}), **(metadata.get(field) or {})}
+            node.update({field: one[field] for field in ("spec", "status") if one.get(field)})
+
+        self.api.change("Node", self.node, describe)
+
+    def reboot(self) -> None:
+        """Empty the directories that do not survive a reboot, and change the boot id."""
+        for directory in (self.cdi, self.run):
+            _empty(directory, keep=self._kept.get(directory, frozenset()))
+        self._write_boot_id()
+
+    @property
+    def knows_boot_id(self) -> bool:
+        """Whether a file below the plugins directory holds this machine's boot id, which the checks cannot change."""
+        real = BOOT_ID.read_bytes().strip()
+        return any(real in data for data in self.state_files().values())
+
+    def state_files(self) -> dict[Path, bytes]:
+        """Return the regular files below the plugins directory with their contents.
+
+        Empty files and those of more than 4 MiB are left out.
+
+        Raises:
+            OSError: they are too many or too large.
+        """
+        return _contents(self.plugins, self._state_paths())
+
+    def delete_state_files(self) -> None:
+        """Delete the files below the plugins directory.
+
+        Raises:
+            OSError: they are too many.
+        """
+        for path in self._state_paths():
+            path.unlink(missing_ok=True)
+
+    def _state_paths(self) -> list[Path]:
+        return [Path(path) for path in _below(self.plugins) if _size(path)]
+
+    def cdi_files(self) -> dict[Path, bytes]:
+        """Return the files in the CDI directory with their contents.
+
+        Raises:
+            OSError: the directory was removed, or the files are too many or too large.
+        """
+        return _contents(self.cdi, sorted(self.cdi.iterdir()), follow_links=True)  # as a runtime does
+
+    def cdi_names(self) -> set[str]:
+        """Return the names of all devices in the files of the CDI directory."""
+        seen = read_cdi([str(self.cdi)]).value
+        return set() if seen is None else {f"{spec.kind}={name}" for spec in seen.specs for name in spec.devices}
+
+    def contains(self, path: str) -> bool:
+        """Whether a path lies below a directory of the run, so that the file may be deleted."""
+        real = Path(path).resolve()
+        return any(real.is_relative_to(root.resolve()) for root in (self._root, self.registry, self.plugins))
+
+    def files(self) -> set[Path]:
+        """Return the paths of all files in the directories of the run.
+
+        Raises:
+            OSError: they are too many.
+        """
+        roots = (self._root, self.registry, self.plugins, self.cdi)
+        return {Path(path) for root in roots for path in _below(root)}
+
+    def _made(self, stack: ExitStack, named: Path | None, default: Path) -> Path:
+        """Return a directory that exists. At the end, one that the user has named keeps only its present entries."""
+        directory = (named or default).absolute()
+        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if named is not None:
+            before = frozenset(entry.name for entry in directory.iterdir())
+            self._kept[directory] = before
+            stack.callback(_empty, directory, keep=before)
+        return directory
+
+    def _write_boot_id(self) -> None:
+        (self._root / "boot_id").write_text(f"{uuid.uuid4()}\n", encoding="ascii")
+
+
+def _below(root: Path) -> Iterator[str]:
+    """Yield everything below a directory. What cannot be listed, such as a directory that was removed, is left out."""
+    pending, number = [str(root)], 0
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as listed:
+                entries = sorted(listed, key=lambda entry: entry.name)
+        except OSError:
+            continue
+        number += len(entries)
+        if number > MAX_ENTRIES:
+            raise OSError(errno.EFBIG, f"more than {MAX_ENTRIES} files and directories", str(root))
+        yield from (entry.path for entry in entries)
+        pending += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+
+def _size(path: str) -> int:
+    """The size of a regular file in bytes; 0 for everything else."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
+
+
+def _contents(root: Path, paths: Iterable[Path], *, follow_links: bool = False) -> dict[Path, bytes]:
+    """Return the regular files among these with their contents, except those of more than `MAX_BYTES`."""
+    found: dict[Path, bytes] = {}
+    left = MAX_CONTENTS
+    for path in paths:
+        with suppress(OSError):  # it is a directory, or was removed meanwhile
+            found[path] = read_file(path, MAX_BYTES, follow_links=follow_links)
+            left -= len(found[path])
+        if left < 0:
+            raise OSError(errno.EFBIG, f"the files have more than {MAX_CONTENTS} bytes", str(root))
+    return found
+
+
+def _empty(directory: Path, *, keep: frozenset[str]) -> None:
+    """Delete what is in a directory, except some entries."""
+    for entry in directory.iterdir():
+        if entry.name in keep:
+            continue
+        remove_tree(entry)
+
+
+def _node(name: str) -> dict[str, object]:
+    labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": os.uname().machine}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}

@@ -1,0 +1,281 @@
+"""A kubelet's side of one DRA driver without a manager: it sees exactly what the driver answers.
+
+Laws: it finds sockets and registers drivers in the order of a kubelet's plugin watcher, and records each step. It calls
+the service that a kubelet 1.34 or later would choose.
+"""
+
+import os
+import stat
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field
+
+from devicecore.adapters.grpc_unix import rpc
+from devicecore.adapters.grpc_unix.dra import calls
+from devicecore.adapters.grpc_unix.watcher import GET_INFO_TIMEOUT, NOTIFY_TIMEOUT, sockets_below
+from devicecore.domain.dra.drivers import choose_service
+from devicecore.domain.dra.model import ClaimRef
+from devicecore.domain.errors import DeviceCoreError, UnhandledPluginTypeError
+from devicecore.domain.text import foreign_text
+from devicecore.system.sockets import MAX_SOCKET_PATH, SocketIdentity, socket_identity
+from devicecore.wire import pluginregistration
+from devicecore.wire.dra_conversion import from_claims
+from devicecore_tools.conformance.connection import CallFailedError, SocketConnection, is_reachable
+from devicecore_tools.conformance.model import some
+
+_POLL_INTERVAL = 0.02  # seconds
+_KINDS = {
+    stat.S_ISFIFO: "a named pipe",
+    stat.S_ISREG: "a regular file",
+    stat.S_ISCHR: "a device",
+    stat.S_ISBLK: "a device",
+}
+_MAX_CALLS = 8  # at once
+_DIAL = 0.5  # seconds
+_PAUSES = (0.5, 1.0)  # seconds before a kubelet asks again
+_MAX_INSTANCES = 500  # that are kept
+
+
+def identity_of(path: str) -> SocketIdentity | None:
+    """Return the identity of a socket, or of that to which a link leads, as a kubelet does (IsUnixDomainSocket)."""
+    try:
+        return socket_identity(os.path.realpath(path))
+    except ValueError:  # the path has a NUL
+        return None
+
+
+def no_sockets_in(registry: Path) -> str:
+    """Return what lies in a directory without registration sockets, in some words."""
+    named = sorted((path.name, _description(path)) for path in registry.iterdir())
+    return some([f"{foreign_text(name)} there {what}" for name, what in named if what])
+
+
+def _description(path: Path) -> str:
+    """Return why a kubelet takes this file for no registration socket; empty if it is a directory."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return "is a symbolic link to a path without a file" if path.is_symlink() else ""
+    if stat.S_ISSOCK(mode):
+        too_long = len(os.fsencode(path)) > MAX_SOCKET_PATH
+        return "has too long a path" if too_long else "has a name that begins with a dot, which a kubelet ignores"
+    return next((f"is {kind}" for is_it, kind in _KINDS.items() if is_it(mode)), "")
+
+
+@define(eq=False)
+class DriverInstance:
+    """One registration socket, and how its registration went.
+
+    Attributes:
+        path: of the registration socket.
+        identity: which file that was.
+        found_at: in seconds of `time.monotonic`.
+        info: what GetInfo returned; None if it has not.
+        info_seconds: how long GetInfo took.
+        stage: the step at which a kubelet refuses the driver: `dial`, `info`, `type`, `versions` or `notify`.
+        problem: why; empty if it does not.
+        ready_problem: why the service could not be reached in the moment after GetInfo; empty if it could.
+        service: the service that a kubelet calls.
+        registered_at: when the driver was told that it is registered, in seconds of `time.monotonic`; 0 before.
+        is_gone: whether the socket was removed or made anew since.
+        is_unreachable: whether a check has found that nothing serves at its endpoint.
+    """
+
+    path: str
+    identity: SocketIdentity
+    found_at: float
+    info: pluginregistration.PluginInfo | None = None
+    info_seconds: float = 0.0
+    stage: str = ""
+    problem: str = ""
+    ready_problem: str = ""
+    service: str = ""
+    registered_at: float = 0.0
+    is_gone: bool = False
+    is_unreachable: bool = False
+    registrar: SocketConnection = field(init=False)
+    _connection: SocketConnection | None = None
+
+    def __attrs_post_init__(self) -> None:
+        self.registrar = SocketConnection(self.path)
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether a kubelet would call it."""
+        return bool(self.registered_at) and not self.is_gone
+
+    @property
+    def endpoint(self) -> str:
+        """The path of its service socket."""
+        return (self.info.endpoint if self.info is not None else "") or self.path
+
+    @property
+    def connection(self) -> SocketConnection:
+        """The kubelet's connection to the service."""
+        if self._connection is None:
+            self._connection = SocketConnection(self.endpoint)
+        return self._connection
+
+    def prepare(self, claims: Iterable[ClaimRef], timeout: float, service: str = "") -> Mapping[str, Any]:
+        """Call NodePrepareResources; the answers by UID, as messages.
+
+        Raises:
+            CallFailedError: the call failed as a whole.
+        """
+        return self._ask(calls.PREPARE_METHODS[service or self.service], claims, timeout)
+
+    def unprepare(self, claims: Iterable[ClaimRef], timeout: float, service: str = "") -> Mapping[str, Any]:
+        """Call NodeUnprepareResources; the answers by UID, as messages.
+
+        Raises:
+            CallFailedError: the call failed as a whole.
+        """
+        return self._ask(calls.UNPREPARE_METHODS[service or self.service], claims, timeout)
+
+    def get_info(self) -> pluginregistration.PluginInfo:
+        """Call GetInfo. It may be called any number of times.
+
+        Raises:
+            CallFailedError: it failed.
+        """
+        return self.registrar.call(rpc.GET_INFO, pluginregistration.InfoRequest(), GET_INFO_TIMEOUT)
+
+    def notify(self, error: str = "") -> None:
+        """Call NotifyRegistrationStatus: registered, or refused with this error.
+
+        Raises:
+            CallFailedError: it failed.
+        """
+        status = pluginregistration.RegistrationStatus(plugin_registered=not error, error=error)
+        self.registrar.call(rpc.NOTIFY_REGISTRATION_STATUS, status, NOTIFY_TIMEOUT)
+
+    def close(self) -> None:
+        """Cut its connections. A second call does nothing."""
+        self.registrar.close()
+        if self._connection is not None:
+            self._connection.close()
+
+    def _ask(self, method: calls.Method, claims: Iterable[ClaimRef], timeout: float) -> Mapping[str, Any]:
+        answer = self.connection.call(method, method.request(claims=from_claims(claims)), timeout)
+        return dict(answer.claims)
+
+
+class DriverKubelet:
+    """Looks for registration sockets in `registry` and below, and registers the DRA drivers that it finds."""
+
+    def __init__(self, registry: Path) -> None:
+        self.registry = registry
+        self.instances: list[DriverInstance] = []
+        """Every socket that was found since the start, in the order in which they were found."""
+        self.history: list[DriverInstance] = []
+        """The same, of all runs of this kubelet."""
+        self._not_reached: deque[DriverInstance] = deque()
+        self._stopped = threading.Event()
+        self._watcher: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to look. Sockets that are in the directory already are found, too."""
+        self._stopped = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, args=(self._stopped,), name="conformance-watcher")
+        self._watcher.start()
+
+    def stop(self) -> None:
+        """Stop looking, forget all drivers and cut every connection. A second call does nothing."""
+        self._stopped.set()
+        if self._watcher is not None:
+            self._watcher.join()
+            self._watcher = None
+        for instance in self.instances:
+            instance.close()
+        self.instances = []
+        self._not_reached.clear()
+
+    def hang_up(self) -> None:
+        """End all calls, and make no more."""
+        for instance in list(self.history):
+            instance.close()
+
+    def disconnect(self) -> None:
+        """Treat all present sockets as left by processes that have ended."""
+        for instance in self.instances:
+            instance.is_gone = True
+
+    @property
+    def registered(self) -> list[DriverInstance]:
+        """The instances that a kubelet would call, the oldest first."""
+        return [instance for instance in self.instances if instance.is_registered]
+
+    @property
+    def newest(self) -> DriverInstance | None:
+        """The instance that a kubelet calls; None if there is none."""
+        return next(reversed(self.registered), None)
+
+    def _watch(self, stopped: threading.Event) -> None:
+        with ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="conformance") as pool:
+            while not stopped.wait(_POLL_INTERVAL):
+                found = dict(sockets_below(self.registry, {}, allow_shared=True, identify=identity_of))
+                present = {instance.path: instance for instance in self.instances if not instance.is_gone}
+                for path, instance in present.items():
+                    instance.is_gone = found.get(path) != instance.identity
+                for path, identity in found.items():
+                    known = present.get(path)
+                    if (known is None or known.is_gone) and len(self.history) < _MAX_INSTANCES:
+                        instance = DriverInstance(path, identity, time.monotonic())
+                        self.instances.append(instance)
+                        self.history.append(instance)
+                        self._not_reached.append(instance)
+                for _ in range(len(self._not_reached)):  # a socket without a listener must not hold a thread
+                    instance = self._not_reached.popleft()
+                    if is_reachable(instance.path):
+                        pool.submit(self._register, instance, stopped)
+                    elif instance.identity == identity_of(instance.path):
+                        instance.stage, instance.problem = "dial", instance.registrar.why_not()
+                        self._not_reached.append(instance)
+
+    def _register(self, instance: DriverInstance, stopped: threading.Event) -> None:
+        if not instance.registrar.dial(_DIAL):
+            instance.stage, instance.problem = "dial", instance.registrar.why_not()
+            self._not_reached.append(instance)  # it is tried again after the others
+            return
+        if instance.identity != identity_of(instance.path):
+            return  # it was made anew meanwhile, and has an instance of its own
+        instance.stage = instance.problem = ""
+        for pause in (*_PAUSES, None):
+            try:
+                self._ask_and_notify(instance)
+            except (CallFailedError, DeviceCoreError) as error:
+                is_final = pause is None or instance.stage in {"type", "versions"}
+                if is_final or stopped.wait(pause) or instance.identity != identity_of(instance.path):
+                    instance.problem = str(error)
+                    return
+            else:
+                return
+
+    def _ask_and_notify(self, instance: DriverInstance) -> None:
+        instance.stage = "info"
+        began = time.monotonic()
+        info = instance.get_info()
+        instance.info_seconds = time.monotonic() - began
+        instance.info = info
+        is_ready = info.type != calls.PLUGIN_TYPE or instance.connection.dial(1.0)
+        if not is_ready and not instance.is_gone:  # else the process was killed meanwhile
+            instance.ready_problem = instance.connection.why_not()
+        try:
+            instance.stage = "type"
+            if info.type != calls.PLUGIN_TYPE:
+                raise UnhandledPluginTypeError(foreign_text(info.type), foreign_text(instance.path))
+            instance.stage = "versions"
+            instance.service = choose_service(info.name, instance.endpoint, tuple(info.supported_versions))
+        except DeviceCoreError as refusal:
+            instance.notify(str(refusal))
+            raise
+        instance.stage = "notify"
+        instance.notify()
+        instance.stage = ""
+        instance.registered_at = time.monotonic()

@@ -1,0 +1,183 @@
+"""Checks in two parts: one before an event, such as a reboot, and one after it.
+
+Law: all chosen checks of an event share it. First their first parts run, then the event happens once, then each second
+part runs when it is the check's turn.
+"""
+
+from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+from attrs import field, frozen
+
+from devicecore_tools.conformance.dra.allocator import AllocationError
+from devicecore_tools.conformance.model import Check, Failure, Severity, Skip, impossible
+from devicecore_tools.testing.api_server import ApiError
+
+if TYPE_CHECKING:
+    from devicecore_tools.conformance.dra.claims import Claim
+    from devicecore_tools.conformance.dra.driver import DriverUnderTest
+
+
+class DevicesInUse(Skip):
+    """Raised by a check that needs a device while other checks have all of them."""
+
+
+IMPOSSIBLE = (AllocationError, ApiError, OSError)
+"""What is raised if a check cannot be made, such as the API server's refusal of an object of the check."""
+
+
+Parts = Generator[None, None, str]
+"""The two parts of a check: it yields once, and returns its sentence."""
+Look = TypeVar("Look")
+
+
+@frozen
+class Occurrence:
+    """What happens between the parts.
+
+    Attributes:
+        name: what happens, in a few words.
+        begin: begins it, and returns soon.
+        end: waits until it is over; it may do nothing.
+        undo: called after the last of its checks; it may do nothing.
+    """
+
+    name: str
+    begin: "Callable[[DriverUnderTest], None]"
+    end: "Callable[[DriverUnderTest], None]" = lambda _: None
+    undo: "Callable[[DriverUnderTest], None]" = lambda _: None
+
+
+@frozen(eq=False)
+class TwoParts:
+    """The `look` of a check in two parts."""
+
+    event: Occurrence
+    parts: "Callable[[DriverUnderTest], Parts]"
+
+    def __call__(self, driver: "DriverUnderTest") -> str:
+        """Make the check: the event happens now, unless it has happened."""
+        return driver.steps.finish(self)
+
+
+@frozen(eq=False)
+class _Begun:
+    parts: Parts
+    claims: "list[Claim]"
+    ended: Exception | None = None
+
+
+@frozen(eq=False)
+class Steps:
+    """The checks in two parts of one run, and which events have happened."""
+
+    driver: "DriverUnderTest"
+    looks: tuple[TwoParts, ...]
+    _begun: dict[TwoParts, _Begun] = field(factory=dict)
+    _over: set[str] = field(factory=set)
+    _finished: set[TwoParts] = field(factory=set)
+    _problems: dict[str, Skip] = field(factory=dict)
+
+    def begin(self, event: Occurrence) -> None:
+        """Run the first parts of the event's checks, and begin the event; do nothing if no check needs it."""
+        mine = [look for look in self.looks if look.event is event]
+        if not mine or mine[0] in self._begun:
+            return
+        for look in mine:
+            parts = look.parts(self.driver)
+            claims: list[Claim] = []
+            problem: Exception | None = None
+            with self.driver.owning(claims):
+                try:
+                    next(parts)
+                except (Failure, Skip) as error:
+                    problem = error
+                except IMPOSSIBLE as error:
+                    problem = impossible(error)
+            self._begun[look] = _Begun(parts, claims, problem)
+        try:
+            event.begin(self.driver)
+        except Skip as skip:
+            self._problems[event.name] = skip
+        except OSError as error:  # such as a directory that the driver has deleted
+            self._problems[event.name] = Skip(f"it could not be done that {event.name}: {error}")
+
+    def finish(self, look: TwoParts) -> str:
+        """Run the second part of a check; before it, the first part and the event if they have not happened yet.
+
+        Raises:
+            Failure: the check failed.
+            Skip: it cannot be made.
+        """
+        try:
+            if look in self._begun and isinstance(self._begun[look].ended, DevicesInUse):
+                return self._alone(look)
+            return self._finish(look)
+        finally:
+            self._finished.add(look)
+            if all(one in self._finished for one in self.looks if one.event is look.event):
+                with suppress(Skip):  # no time is left
+                    look.event.undo(self.driver)
+
+    def _finish(self, look: TwoParts) -> str:
+        self.begin(look.event)
+        if look.event.name not in self._over:
+            self._over.add(look.event.name)
+            if look.event.name not in self._problems:
+                look.event.end(self.driver)
+        begun = self._begun[look]
+        with self.driver.owning(begun.claims):
+            try:
+                if begun.ended is not None:
+                    raise begun.ended
+                if problem := self._problems.get(look.event.name):
+                    raise problem
+                next(begun.parts)
+            except StopIteration as end:
+                return str(end.value)
+            finally:
+                begun.parts.close()
+                self.driver.clean_up()
+        message = "a check in two parts yields once"
+        raise AssertionError(message)
+
+    def _alone(self, look: TwoParts) -> str:
+        """Make a check for which the others of its event had left no device; the event happens once more."""
+        return Steps(self.driver, (look,)).finish(look)
+
+
+def check(
+    severity: Severity, *, expected: str, clause: str, core: bool = False, found: Iterable[str] = ()
+) -> "Callable[[Callable[[DriverUnderTest], str]], Check[DriverUnderTest]]":
+    """Return a decorator that makes a check of a function, as `model.check` does; its module's name is the group."""
+
+    def make(look: "Callable[[DriverUnderTest], str]") -> "Check[DriverUnderTest]":
+        return _check(look, look, severity, expected, clause, core, found)
+
+    return make
+
+
+def across(
+    event: Occurrence, severity: Severity, *, expected: str, clause: str, core: bool = False, found: Iterable[str] = ()
+) -> "Callable[[Callable[[DriverUnderTest], Parts]], Check[DriverUnderTest]]":
+    """Return a decorator that makes a check of a generator function, which yields where `event` happens."""
+
+    def make(parts: "Callable[[DriverUnderTest], Parts]") -> "Check[DriverUnderTest]":
+        return _check(parts, TwoParts(event, parts), severity, expected, clause, core, found)
+
+    return make
+
+
+def _check(  # noqa: PLR0917 - they are the parts of a check
+    function: Callable[..., object],
+    look: "Callable[[DriverUnderTest], str]",
+    severity: Severity,
+    expected: str,
+    clause: str,
+    core: bool,  # noqa: FBT001 - as above
+    found: Iterable[str],
+) -> "Check[DriverUnderTest]":
+    name = function.__name__.replace("_", "-")
+    group = function.__module__.rpartition(".")[2].replace("_", " ")
+    return Check(name, severity, function.__doc__ or name, expected, clause, look, group, core, tuple(found))

@@ -1,0 +1,79 @@
+"""Makes checks one after the other.
+
+Law: every check has a result, and a check that aborts the run names the reason of all skipped checks after it.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from devicecore.domain.text import foreign_text
+from devicecore_tools.conformance.model import (
+    MAX_ACTUAL,
+    Abort,
+    Check,
+    Failure,
+    OutOfTime,
+    Result,
+    Skip,
+    Subject,
+    Verdict,
+    impossible,
+)
+from devicecore_tools.testing.process import PluginProcessError
+
+# What is raised if a check cannot be made, such as the error of a directory that the subject has deleted.
+_IMPOSSIBLE = (OSError, PluginProcessError)
+
+
+def run_checks(
+    checks: Iterable[Check[Subject]],
+    subject: Subject,
+    *,
+    on_result: Callable[[Result], None] = lambda _: None,
+    after_failure: Callable[[], None] = lambda: None,
+) -> tuple[tuple[Result, ...], str]:
+    """Make the checks in their order.
+
+    Args:
+        checks: the checks.
+        subject: what they check.
+        on_result: called with each result, but not with those of checks that were not made after an `Abort`.
+        after_failure: called after each failed check.
+
+    Returns:
+        The results of all checks, and why the last ones were not made, or an empty text.
+    """
+    results: list[Result] = []
+    not_made = ""
+    for check in checks:
+        if not_made:
+            results.append(_result(check, Verdict.SKIPPED, not_made, 0.0))
+            continue
+        began, is_late = time.monotonic(), False
+        try:
+            verdict, actual = Verdict.PASSED, check.look(subject)
+        except Skip as skip:
+            verdict, actual, is_late = Verdict.SKIPPED, str(skip), isinstance(skip, OutOfTime)
+        except Failure as failure:
+            verdict, actual = Verdict.FAILED, str(failure)
+            if isinstance(failure, Abort):
+                not_made = f"not made, because {check.name} failed"
+        except _IMPOSSIBLE as error:
+            verdict, actual = Verdict.SKIPPED, str(impossible(error))
+        if verdict is Verdict.FAILED and not not_made:
+            with suppress(*_IMPOSSIBLE):  # the next check says so
+                after_failure()
+        results.append(_result(check, verdict, actual, time.monotonic() - began, out_of_time=is_late))
+        on_result(results[-1])
+    return tuple(results), not_made
+
+
+def _result(
+    check: Check[Subject], verdict: Verdict, actual: str, seconds: float, *, out_of_time: bool = False
+) -> Result:
+    lines = " | ".join(line.strip() for line in actual.splitlines() if line.strip())
+    text = foreign_text(lines, MAX_ACTUAL)
+    return Result(
+        check.name, check.severity, verdict, check.done, check.expected, text, check.clause, seconds, out_of_time
+    )

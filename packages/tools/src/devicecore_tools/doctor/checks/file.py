@@ -1,0 +1,134 @@
+"""Checks of the checkpoint file and of what it says about CDI devices.
+
+Law: a file that was not read gives no finding.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+
+from devicecore.domain.checkpoint import FileVerdict
+from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.doctor.facts import Facts, OwnerState
+from devicecore_tools.doctor.findings import Evidence, Found, name, names
+from devicecore_tools.doctor.look import ReceiptSeen, Source
+
+_VERSION = re.compile(r"v?(\d{1,4})\.(\d{1,4})")
+_FORMAT_2 = (1, 20)  # the first kubelet that writes format 2
+_CONVERTS = (1, 21)  # kubelets from here to 1.29 read format 1 and put all devices on NUMA node 0
+_NO_FORMAT_1 = (1, 30)
+_MAX_FILES = 5  # that a finding names
+
+
+def unreadable_checkpoint(facts: Facts) -> Iterator[Found]:
+    """The checkpoint cannot be read at all."""
+    file = facts.file
+    if file is not None and file.verdict.verdict is FileVerdict.MALFORMED:
+        problem = foreign_text(file.verdict.problem, 300)
+        sentence = f"The checkpoint cannot be read: {problem}."
+        yield Found(sentence, (Evidence(Source.CHECKPOINT, f"{facts.look.checkpoint.place}: {problem}"),))
+
+
+def wrong_checksum(facts: Facts) -> Iterator[Found]:
+    """The checkpoint's checksum is wrong."""
+    file = facts.file
+    if file is not None and file.verdict.verdict is FileVerdict.CHECKSUM:
+        verdict = file.verdict
+        sentence = f"The checkpoint is not what was written: {foreign_text(verdict.problem, 300)}."
+        text = f"the file says {verdict.stored}, its data has {verdict.computed}"
+        yield Found(sentence, (Evidence(Source.CHECKPOINT, text),))
+
+
+def old_format(facts: Facts) -> Iterator[Found]:
+    """The checkpoint has a format that this kubelet no longer writes."""
+    file = facts.file
+    if file is None or file.verdict.format in {None, 2}:
+        return
+    node = facts.look.node.value
+    version = _version(node.kubelet_version) if node else None
+    evidence = [Evidence(Source.CHECKPOINT, f"format {file.verdict.format}")]
+    if version and node:
+        evidence.append(Evidence(Source.NODE, f"kubelet {foreign_text(node.kubelet_version, 60)}"))
+    elif facts.api is not None and facts.api.version == "v1":
+        version = _FORMAT_2
+        evidence.append(Evidence(Source.POD_RESOURCES, "the kubelet serves pod resources v1, so it is 1.20 or later"))
+    if version is None or version < _FORMAT_2:
+        return
+    sentence = f"The checkpoint has format {file.verdict.format}, which kubelets wrote before 1.20."
+    converts = file.verdict.format == 1 and _CONVERTS <= version < _NO_FORMAT_1
+    following = _READS_IT if converts else ""
+    yield Found(sentence, tuple(evidence), next=following)
+
+
+_READS_IT = (
+    "This kubelet still reads the file at its next start, but puts every device on NUMA node 0, and writes format 2 "
+    "afterwards. A kubelet from 1.30 on would start without any allocation."
+)
+
+
+def unreadable_receipt(facts: Facts) -> Iterator[Found]:
+    """A plugin's answer in the checkpoint cannot be read."""
+    for receipt in facts.file.receipts if facts.file else ():
+        if receipt.problem:
+            sentence = (
+                f"The checkpoint has an answer of the plugin of {name(receipt.resource)} that cannot be read, in the "
+                f"entry of {_entry(receipt)}."
+            )
+            problem = foreign_text(receipt.problem, 200)
+            allocation = facts.ledger.allocation(receipt.key, receipt.resource)
+            devices = tuple(map(str, allocation.device_ids)) if allocation else ()
+            evidence = (Evidence(Source.CHECKPOINT, f"AllocResp: {problem}"),)
+            yield Found(sentence, evidence, str(receipt.resource), devices)
+
+
+def duplicate_cdi_names(facts: Facts) -> Iterator[Found]:
+    """Two CDI files of one directory, or one file twice, define the same device."""
+    places: dict[tuple[str, str], list[str]] = {}
+    for spec in facts.look.cdi.value.specs if facts.look.cdi.value else ():
+        for device in spec.devices:
+            places.setdefault((spec.directory, f"{spec.kind}={device}"), []).append(spec.file)
+    by_files: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (directory, device), found_in in places.items():
+        if len(found_in) > 1:
+            by_files.setdefault((directory, tuple(found_in)), []).append(device)
+    for (directory, files), devices in by_files.items():
+        counts = Counter(files).items()
+        shown = [f"{name(file)}{' twice' if count > 1 else ''}" for file, count in islice(counts, _MAX_FILES)]
+        more = [counted(len(counts) - _MAX_FILES, "more file")] if len(counts) > _MAX_FILES else []
+        where = " and ".join([*shown, *more])
+        what = f"{counted(len(devices), 'CDI device')} in {name(directory)}"
+        sentence = f"{what} {_is(devices)} defined by {where}: {names(devices)}."
+        yield Found(sentence, (Evidence(Source.CDI, f"{where}: {names(devices)}"),))
+
+
+def unresolvable_cdi_names(facts: Facts) -> Iterator[Found]:
+    """A container was given a CDI device that no CDI file defines."""
+    cdi = facts.look.cdi.value
+    if cdi is None or not cdi.is_complete or facts.file is None:
+        return
+    defined = {f"{spec.kind}={device}" for spec in cdi.specs for device in spec.devices}
+    stale = [one.owner for one in facts.allocations if one.owner.state is OwnerState.STALE]
+    gone = {(owner.uid, owner.container) for owner in stale}
+    for receipt in facts.file.receipts:
+        missing = [device for device in receipt.cdi_devices if device not in defined]
+        if missing and (str(receipt.key.pod), receipt.key.container) not in gone:
+            sentence = f"No CDI file defines {names(missing)}, which {_entry(receipt)} was given."
+            evidence = (
+                Evidence(Source.CHECKPOINT, f"the answer for {name(receipt.resource)} names {names(missing)}"),
+                Evidence(Source.CDI, f"{counted(len(cdi.specs), 'file')}, {counted(len(defined), 'device')}"),
+            )
+            yield Found(sentence, evidence, str(receipt.resource))
+
+
+def _entry(receipt: ReceiptSeen) -> str:
+    return f"container {name(receipt.key.container)} of pod {name(receipt.key.pod)}"
+
+
+def _is(devices: list[str]) -> str:
+    return "is" if len(devices) == 1 else "are"
+
+
+def _version(text: str) -> tuple[int, int] | None:
+    found = _VERSION.match(text)
+    return (int(found[1]), int(found[2])) if found else None

@@ -1,0 +1,100 @@
+"""Why a kubelet refused a pod: the sentence explained, with what is known of the node.
+
+Law: the explanation of a sentence is the same for every node. Every statement about the node comes from its sources.
+"""
+
+from collections.abc import Iterable
+
+from attrs import frozen
+
+from devicecore.domain.model import Health, Pod
+from devicecore_tools.doctor.facts import Facts, OwnerState
+from devicecore_tools.doctor.messages import NEXT, Match
+from devicecore_tools.doctor.pasted import find_all
+from devicecore_tools.doctor.report import DeviceRow, report
+
+_DECIDES_ON_DEVICES = ("device manager", "topology manager", "device, CPU or memory manager")
+
+
+@frozen
+class ResourceNow:
+    """How many devices of a resource there are now. `free` is None if the sources do not show it."""
+
+    resource: str
+    listed: int
+    healthy: int
+    held: int
+    held_by_pods_that_are_gone: int
+    free: int | None
+
+
+@frozen
+class Explanation:
+    """A refusal in words, and what the node's sources say of the resources that it is about.
+
+    `values` are what the kubelet wrote into the sentence: the numbers, the resource, the container.
+    """
+
+    text: str
+    id: str
+    manager: str
+    because: str
+    next: str
+    change: str
+    issues: tuple[str, ...]
+    values: tuple[tuple[str, str], ...]
+    resources: tuple[ResourceNow, ...] = ()
+    devices: tuple[DeviceRow, ...] = ()
+
+    @property
+    def concerns_devices(self) -> bool:
+        """Whether a trial on the node's devices can say more."""
+        return self.manager in _DECIDES_ON_DEVICES
+
+
+def explain(text: str, pod: Pod | None = None, facts: Facts | None = None) -> tuple[Explanation, ...]:
+    """Explain each refusal in a text; nothing if there is none that a kubelet says.
+
+    Args:
+        text: a pod's status message, the message of an event, or that of a waiting container; also with what
+            `kubectl` or a log prints around it.
+        pod: the pod that was refused, if it is known: many sentences do not name the resource.
+        facts: what the sources of the node say, if they were read.
+    """
+    return tuple(_explained(found, pod, facts) for found in find_all(text))
+
+
+def _explained(found: Match, pod: Pod | None, facts: Facts | None) -> Explanation:
+    names = _resources(found, pod, facts)
+    rows = tuple(row for row in report(facts, ()).devices if row.resource in names) if facts else ()
+    return Explanation(
+        found.text,
+        found.message.id,
+        found.message.manager,
+        found.because,
+        NEXT[found.message.next],
+        found.change,
+        found.message.issues,
+        tuple(sorted(found.values.items())),
+        tuple(_now(name, rows, facts) for name in names) if facts else (),
+        rows,
+    )
+
+
+def _resources(found: Match, pod: Pod | None, facts: Facts | None) -> tuple[str, ...]:
+    """The resource that the sentence names; else those of the node that the pod asks for."""
+    if "resource" in found.values:
+        return (found.values["resource"],)
+    if pod is None or found.message.manager not in _DECIDES_ON_DEVICES:
+        return ()
+    asked = {resource for container in pod.in_start_order for resource, size in container.limits.items() if size}
+    return tuple(sorted(asked.intersection(facts.resources if facts else asked)))
+
+
+def _now(resource: str, rows: Iterable[DeviceRow], facts: Facts) -> ResourceNow:
+    mine = [row for row in rows if row.resource == resource]
+    healthy = {row.device for row in mine if row.health == Health.HEALTHY.value}
+    held = {row.device for row in mine if row.container}
+    gone = {row.device for row in mine if row.container and row.state is OwnerState.STALE}
+    free = len(healthy - held) if facts.holders_are_known else None
+    return ResourceNow(resource, len({row.device for row in mine}), len(healthy), len(held), len(gone), free)

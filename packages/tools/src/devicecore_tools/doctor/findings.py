@@ -1,0 +1,95 @@
+"""What a check finds, and the texts that explain it.
+
+Law: two findings are equal if and only if they say the same about the same things. `measured` is not compared, because
+times differ between two looks.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from heapq import nsmallest
+
+from attrs import field, frozen
+
+from devicecore.domain.device_set import natural_key
+from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.doctor.facts import Facts
+from devicecore_tools.doctor.look import Source
+
+_MAX_NAMES = 5
+_MAX_NAME = 100  # characters of a device id or of the name of a pod or container
+
+
+@frozen
+class Evidence:
+    """What one source says."""
+
+    source: Source
+    text: str
+
+
+@frozen
+class Found:
+    """What a check found. If `next` is not empty, it replaces the `next` of the check."""
+
+    sentence: str
+    evidence: tuple[Evidence, ...]
+    resource: str = ""
+    devices: tuple[str, ...] = ()
+    measured: str = field(default="", eq=False)
+    next: str = ""
+
+
+@frozen
+class NodeCheck:
+    """One kind of finding.
+
+    Attributes:
+        code: its name in JSON and metrics.
+        title: what it is, in a few words.
+        find: yields what is wrong in one look.
+        next: what the kubelet will do next.
+        confirm: how to confirm the finding by hand.
+        issue: the public issue or page that describes it.
+        patience: seconds for which the finding must stay the same if its sources are live. A kubelet writes the
+            Node's status every 10 s, and a plugin needs some seconds to register again.
+    """
+
+    code: str
+    title: str
+    find: Callable[[Facts], Iterator[Found]]
+    next: str
+    confirm: str
+    issue: str
+    patience: float = 1.0
+
+
+@frozen
+class NodeFinding:
+    """Something that is wrong on a node. `number` counts the findings of a report from 1; 0 is not numbered yet."""
+
+    code: str
+    title: str
+    sentence: str
+    evidence: tuple[Evidence, ...]
+    next: str
+    confirm: str
+    issue: str
+    resource: str = ""
+    devices: tuple[str, ...] = ()
+    measured: str = field(default="", eq=False)
+    number: int = field(default=0, eq=False)
+
+
+def name(text: str) -> str:
+    """A name from outside, in quotes, as findings show it."""
+    return repr(foreign_text(text, _MAX_NAME)) if text else "''"
+
+
+def names(ids: Collection[str]) -> str:
+    """The first names in natural order, and how many there are besides."""
+    listed = ", ".join(foreign_text(one, _MAX_NAME) for one in nsmallest(_MAX_NAMES, ids, key=natural_key))
+    return listed if len(ids) <= _MAX_NAMES else f"{listed} and {len(ids) - _MAX_NAMES:,} more"
+
+
+def devices_of(ids: Collection[str], resource: str) -> str:
+    """`2 devices of example.com/gpu (gpu-0, gpu-1)`."""
+    return f"{counted(len(ids), 'device')} of {foreign_text(resource, _MAX_NAME)} ({names(ids)})"

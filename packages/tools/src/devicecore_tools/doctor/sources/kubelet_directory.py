@@ -1,0 +1,155 @@
+"""The kubelet's directory: the checkpoint, and the sockets of the kubelet and of plugins.
+
+Law: nothing is opened but the checkpoint, and no socket is connected to.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from attrs import frozen
+
+from devicecore.domain.checkpoint import CheckpointData, FileVerdict, decode, judge
+from devicecore.domain.container_options import ContainerAllocateResponse
+from devicecore.domain.errors import UnreadableReceiptError
+from devicecore.domain.model import ContainerKey, PodUid, Receipt, ResourceName
+from devicecore.system.files import read_file
+from devicecore_tools.doctor import CheckpointSeen, Reading, ReceiptSeen, SocketsSeen
+from devicecore_tools.doctor.sources.limits import MAX_CHECKPOINT_BYTES
+
+CHECKPOINT_NAME = "kubelet_internal_checkpoint"
+CLAIMS_NAME = "dra_manager_state"
+MAX_ENTRIES = 10_000
+"""Files that are looked at in a directory and those below it."""
+
+_MAX_DEPTH = 3  # directories below `plugins_registry`
+_KUBELET = "kubelet.sock"
+_CDI_ANNOTATION = "cdi.k8s.io/"
+
+
+@frozen
+class KubeletDirectory:
+    """Where a kubelet keeps what: below its root directory, or in a directory of device plugins alone."""
+
+    plugins: str
+    registry: str
+    pod_resources: str
+    claims: str = ""
+
+    @classmethod
+    def at(cls, path: str) -> "KubeletDirectory":
+        """The directories of a kubelet whose root is `path`; `path` may also be its `device-plugins` directory."""
+        root = Path(path)
+        plugins = root / "device-plugins"
+        # The functions of os.path say no where those of Path fail: in a directory of another user.
+        if not os.path.isdir(plugins) and (  # noqa: PTH112 - see above
+            root.name == "device-plugins" or os.path.exists(root / CHECKPOINT_NAME)  # noqa: PTH110 - see above
+        ):
+            plugins, root = root, root.parent
+        sockets = str(root / "plugins_registry"), str(root / "pod-resources" / _KUBELET)
+        return cls(str(plugins), *sockets, str(root / CLAIMS_NAME))
+
+    @property
+    def has_root(self) -> bool:
+        """Whether the files beside `plugins` are a kubelet's; a copy of that directory alone may be anywhere."""
+        return Path(self.plugins).absolute().name == "device-plugins"
+
+    @property
+    def checkpoint(self) -> str:
+        """The path of the checkpoint."""
+        return str(Path(self.plugins) / CHECKPOINT_NAME)
+
+
+def read_checkpoint(path: str, before: Reading[CheckpointSeen] | None = None) -> Reading[CheckpointSeen]:
+    """The checkpoint at `path`. If the file is the same as `before`, that value is returned again."""
+    try:
+        blob = read_file(path, MAX_CHECKPOINT_BYTES, follow_links=True)
+    except FileNotFoundError:
+        if not Path(path).parent.is_dir():
+            return Reading(path, problem=f"there is no directory {Path(path).parent}")
+        return Reading.of(path, CheckpointSeen(judge(None)), ("there is no such file",))
+    except OSError as error:
+        return Reading(path, problem=error.strerror or str(error))
+    if before and before.value and before.value.data and before.value.blob == blob:
+        return before
+    verdict = judge(blob)
+    if verdict.verdict is FileVerdict.MALFORMED:
+        return Reading.of(path, CheckpointSeen(verdict))
+    data = decode(blob).data
+    receipts, notes = _receipts(data)
+    return Reading.of(path, CheckpointSeen(verdict, data, receipts, blob), notes)
+
+
+def read_sockets(directory: KubeletDirectory) -> Reading[SocketsSeen]:
+    """The sockets in the directories of plugins, by their paths relative to these."""
+    notes: list[str] = []
+    try:
+        found = _sockets(directory.plugins, 1, notes)
+    except FileNotFoundError:
+        return Reading(directory.plugins, problem="there is no such directory")
+    except OSError as error:
+        return Reading(directory.plugins, problem=error.strerror or str(error))
+    try:
+        registry = _sockets(directory.registry, _MAX_DEPTH, notes)
+    except FileNotFoundError:
+        registry = []
+    except OSError as error:
+        notes.append(f"{directory.registry}: {error.strerror}")
+        registry = []
+    plugins = tuple(name for name in found if name != _KUBELET)
+    seen = SocketsSeen(_KUBELET in found, plugins, tuple(registry))
+    return Reading.of(directory.plugins, seen, tuple(notes))
+
+
+def _sockets(directory: str, depth: int, notes: list[str]) -> list[str]:
+    """The names of sockets, sorted; those that begin with a dot are none of a plugin (kubelet.md 2.8)."""
+    found = []
+    for number, (name, mode) in enumerate(_entries(directory, depth, notes)):
+        if number == MAX_ENTRIES:
+            notes.append(f"{directory}: only {MAX_ENTRIES:,} files are looked at")
+            break
+        if stat.S_ISSOCK(mode):
+            found.append(name)
+    return sorted(found)
+
+
+def _entries(directory: str, depth: int, notes: list[str], below: str = "") -> Iterator[tuple[str, int]]:
+    """Names and modes in a directory and those below it, 0 for hidden ones. What is deleted meanwhile is left out."""
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                mode = 0 if entry.name.startswith(".") else entry.stat(follow_symlinks=False).st_mode
+                yield below + entry.name, mode
+                if not stat.S_ISDIR(mode) or depth == 1:
+                    continue
+                try:
+                    yield from _entries(entry.path, depth - 1, notes, f"{below}{entry.name}/")
+                except PermissionError as error:
+                    notes.append(f"{entry.path}: {error.strerror}")
+
+
+def _receipts(data: CheckpointData) -> tuple[tuple[ReceiptSeen, ...], tuple[str, ...]]:
+    """The receipts that name CDI devices or cannot be read, and what could not be read at all."""
+    try:
+        from devicecore.wire.conversion import read_receipt
+    except ModuleNotFoundError:
+        return (), ("the answers of plugins in it are not read, because protobuf is not installed",)
+    seen: list[ReceiptSeen] = []
+    for entry in data.entries or ():
+        key, resource = ContainerKey(PodUid(entry.pod_uid), entry.container_name), ResourceName(entry.resource_name)
+        try:
+            response = read_receipt(Receipt(entry.alloc_resp or b""))
+        except UnreadableReceiptError as error:
+            seen.append(ReceiptSeen(key, resource, (), str(error)))
+        else:
+            if names := _cdi_devices(response):
+                seen.append(ReceiptSeen(key, resource, names))
+    return tuple(seen), ()
+
+
+def _cdi_devices(response: ContainerAllocateResponse) -> tuple[str, ...]:
+    """The CDI devices of an answer: named as such, or in annotations, as plugins did before Kubernetes 1.28."""
+    annotated = [value for key, value in response.annotations.items() if key.startswith(_CDI_ANNOTATION)]
+    return tuple(dict.fromkeys((*response.cdi_devices, *(name for value in annotated for name in value.split(",")))))

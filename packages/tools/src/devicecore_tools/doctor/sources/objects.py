@@ -1,0 +1,142 @@
+"""Pods and the Node, from what a kubelet's `/pods`, `kubectl get -o json` or an API server says.
+
+Law: a list of pods is read whole or not at all, because a pod that is left out would look like a pod that is gone.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from devicecore.domain.errors import InvalidQuantityError
+from devicecore.domain.model import Container, ExtendedClaim, Pod, PodUid, RequestMapping, is_extended_resource
+from devicecore.domain.quantity import whole_quantity
+from devicecore.system.documents import Data, DocumentError, Value, described
+from devicecore_tools.doctor import NodeSeen, PodSeen, Reading
+from devicecore_tools.doctor.sources.large_documents import parse_document, read_document_file
+
+_STATIC_UIDS = ("kubernetes.io/config.mirror", "kubernetes.io/config.hash")
+"""Annotations that have the UID under which the kubelet knows a static pod (kubelet: `ConfigMirrorAnnotationKey`)."""
+
+Seen = TypeVar("Seen")
+
+
+def read_pods(path: str) -> Reading[tuple[PodSeen, ...]]:
+    """The pods in a file."""
+    return reading(path, lambda: pods_in(read_document_file(path)))
+
+
+def read_node(path: str) -> Reading[NodeSeen]:
+    """The Node object in a file, or the `node.json` of `devicecore kubelet`."""
+    return reading(path, lambda: node_in(read_document_file(path)))
+
+
+def pods_of_bytes(data: bytes, place: str) -> Reading[tuple[PodSeen, ...]]:
+    """The pods in a document that was read elsewhere."""
+    return reading(place, lambda: pods_in(parse_document(data, place)))
+
+
+def reading(place: str, read: Callable[[], Seen]) -> Reading[Seen]:
+    """What `read` returns, or why the document cannot be used."""
+    try:
+        return Reading.of(place, read())
+    except DocumentError as error:
+        return Reading(place, problem=str(error))
+
+
+def pods_in(document: Value) -> tuple[PodSeen, ...]:
+    """The pods of a list.
+
+    Raises:
+        DocumentError: it is not a complete list of pods.
+    """
+    return tuple([_pod(item) for item in items_of(document, "pods", "PodList")])
+
+
+def items_of(document: Value, what: str, kind: str) -> Iterator[Value]:
+    """The items of a list of this kind, or of a List.
+
+    Raises:
+        DocumentError: it is no such list, or only a part of one.
+    """
+    actual = document["kind"].text("")
+    if actual not in {"List", kind}:
+        document["kind"].refuse(f"expected a list of {what} ({kind} or List), got {described(actual)}")
+    if rest := document["metadata"]["continue"].text(""):
+        document["metadata"]["continue"].refuse(f"the list is not complete: it goes on with {described(rest)}")
+    yield from document["items"].sequence()
+
+
+def node_in(document: Value) -> NodeSeen:
+    """What a Node object says about extended resources.
+
+    Raises:
+        DocumentError: it is not a Node.
+    """
+    kind = document["kind"].text("")
+    status = document["status"]
+    if not kind and document["capacity"].data is not None:
+        status = document
+    elif kind != "Node":
+        document["kind"].refuse(f"expected a Node, got {described(kind)}")
+    return NodeSeen(
+        document["metadata"]["name"].text(""),
+        status["nodeInfo"]["kubeletVersion"].text(""),
+        dict(_counts(status["capacity"])),
+        dict(_counts(status["allocatable"])),
+    )
+
+
+def _pod(item: Value) -> PodSeen:
+    if (kind := item["kind"].text("Pod")) != "Pod":
+        item["kind"].refuse(f"expected a Pod, got {described(kind)}")
+    metadata, spec, status = item["metadata"], item["spec"], item["status"]
+    annotations = metadata["annotations"]
+    known = (annotations[key].data for key in _STATIC_UIDS)
+    pod = Pod(
+        PodUid(metadata["uid"].text()),
+        name=metadata["name"].text(),
+        namespace=metadata["namespace"].text("default"),
+        containers=[_container(one) for one in spec["containers"].sequence()],
+        init_containers=[_container(one) for one in spec["initContainers"].sequence()],
+        extended_claim=_extended_claim(status["extendedResourceClaimStatus"]),
+    )
+    others = tuple(dict.fromkeys(uid for uid in known if isinstance(uid, str) and uid and uid != pod.uid))
+    return PodSeen(pod, status["phase"].text(""), others)
+
+
+def _container(value: Value) -> Container:
+    limits = dict(_counts(value["resources"]["limits"]))
+    return Container(value["name"].text(), limits, value["restartPolicy"].text("") == "Always")
+
+
+def _extended_claim(status: Value) -> ExtendedClaim | None:
+    if status.data is None:
+        return None
+    return ExtendedClaim(
+        status["resourceClaimName"].text(""),
+        [
+            RequestMapping(one["containerName"].text(""), one["resourceName"].text(""))
+            for one in status["requestMappings"].sequence()
+        ],
+    )
+
+
+def _counts(section: Value) -> Iterator[tuple[str, int]]:
+    """The extended resources of a section, and their counts."""
+    if section.data is not None and not isinstance(section.data, dict):
+        section.refuse(f"expected an object, got {described(section.data)}")
+    for resource in section.data or ():
+        if is_extended_resource(resource):
+            yield resource, _count(section[resource])
+
+
+def _count(value: Value) -> int:
+    data: Data = value.data
+    if isinstance(data, bool) or not isinstance(data, str | int):
+        value.refuse(f"expected a quantity such as 2, got {described(data)}")
+    try:
+        count = whole_quantity(str(data))
+    except InvalidQuantityError as error:
+        value.refuse(str(error), error)
+    if count < 0:
+        value.refuse(f"expected 0 or more, got {count}")
+    return count

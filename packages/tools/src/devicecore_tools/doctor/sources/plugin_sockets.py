@@ -1,0 +1,161 @@
+"""What device plugins answer when they are asked for their options and one list. Nothing is allocated.
+
+Laws: each plugin is asked at most three things: GetInfo (in the plugin watcher's directory only), its options, and one
+list. The result is a `PluginSeen` for any answer, and also if there is none.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+from attrs import frozen
+from google.protobuf.message import DecodeError
+
+from devicecore.adapters.grpc_unix import rpc
+from devicecore.domain.text import foreign_text
+from devicecore.system.grpc_settings import channel_options, target
+from devicecore.system.in_time import NOTICED, in_time
+from devicecore.system.sockets import is_served, socket_identity
+from devicecore.wire import deviceplugin, pluginregistration
+from devicecore.wire.conversion import to_options
+from devicecore.wire.device_lists import read_devices
+from devicecore_tools.doctor import PluginSeen, Reading
+
+MAX_PLUGINS = 256
+"""How many plugins are asked at most."""
+
+MAX_LIST_BYTES = 16 * 1024 * 1024
+"""Bytes of a list that is read: four times what a kubelet accepts, so that the size of a larger one is known."""
+
+_AT_ONCE = 16
+_CALLS = 3  # GetInfo, the options and a list
+_MAX_NAME = 320
+
+
+def read_plugins(
+    directory: str, sockets: Iterable[str], registry: str, registry_sockets: Iterable[str], timeout: float = 10.0
+) -> Reading[tuple[PluginSeen, ...]]:
+    """Ask the plugins at `sockets` in `directory`, and the device plugins at `registry_sockets` in `registry`.
+
+    Each has `timeout` seconds for each call. Drivers of other types are left out.
+    """
+    asked = [(name, str(Path(directory) / name), False) for name in sockets]
+    asked += [(name, str(Path(registry) / name), True) for name in registry_sockets]
+    notes = () if len(asked) <= MAX_PLUGINS else (f"only {MAX_PLUGINS} of {len(asked):,} sockets were asked",)
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="devicecore-doctor") as pool:
+        answers = pool.map(lambda one: _ask_in_time(*one, timeout=timeout), asked[:MAX_PLUGINS])
+        return Reading.of(directory, tuple(seen for seen in answers if seen is not None), notes)
+
+
+def _ask_in_time(name: str, path: str, is_watched: bool, *, timeout: float) -> PluginSeen | None:  # noqa: FBT001 - of a tuple
+    longest = _CALLS * timeout + NOTICED
+    try:
+        return in_time(lambda: _ask(name, path, is_watched=is_watched, timeout=timeout), longest)
+    except TimeoutError:
+        return PluginSeen(name, problem=f"no answer within {longest:g} s", seconds=longest)
+
+
+def _ask(name: str, path: str, *, is_watched: bool, timeout: float) -> PluginSeen | None:
+    began = time.monotonic()
+    resource = ""
+    try:
+        if is_watched:
+            found = _info(path, timeout)
+            if found is None:
+                return None
+            path, resource = found
+        options, data = _options_and_list(path, timeout)
+        devices = _parsed(read_devices, data)
+    except _NoAnswerError as error:
+        return PluginSeen(name, resource, problem=str(error), seconds=time.monotonic() - began)
+    seconds = time.monotonic() - began
+    return PluginSeen(name, resource, to_options(options), devices, len(data), seconds)
+
+
+@frozen
+class _NoAnswerError(Exception):
+    """A plugin has not answered as it should; the cause says what it did."""
+
+    cause: str
+
+    def __str__(self) -> str:
+        return self.cause
+
+
+def _channel(path: str) -> grpc.Channel:
+    try:
+        if socket_identity(path) is None:
+            cause = "there is no socket"
+            raise _NoAnswerError(cause)
+        if not is_served(path):
+            cause = "no process listens at the socket"
+            raise _NoAnswerError(cause)
+    except OSError as error:
+        raise _NoAnswerError(error.strerror or str(error)) from error
+    return grpc.insecure_channel(target(path), options=channel_options(MAX_LIST_BYTES))
+
+
+def _info(path: str, timeout: float) -> tuple[str, str] | None:
+    """The path and the resource of a device plugin that waits for the plugin watcher; None if it is another plugin."""
+    with _channel(path) as channel:
+        data = _unary(channel, rpc.GET_INFO, pluginregistration.InfoRequest(), timeout)
+    info = _parsed(pluginregistration.PluginInfo.FromString, data)
+    if info.type != rpc.DEVICE_PLUGIN_TYPE:
+        return None
+    return info.endpoint or path, foreign_text(info.name, _MAX_NAME)
+
+
+def _options_and_list(path: str, timeout: float) -> tuple[deviceplugin.DevicePluginOptions, bytes]:
+    with _channel(path) as channel:
+        data = _unary(channel, rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), timeout)
+        options = _parsed(deviceplugin.DevicePluginOptions.FromString, data)
+        method = rpc.LIST_AND_WATCH
+        stream: Callable[..., Any] = channel.unary_stream(
+            method.path, request_serializer=method.request.SerializeToString
+        )
+        call = stream(deviceplugin.Empty(), timeout=timeout)
+        try:
+            first: bytes = next(call)
+        except StopIteration:
+            cause = f"{method.name} ended without a list"
+            raise _NoAnswerError(cause) from None
+        except grpc.RpcError as error:
+            raise _NoAnswerError(_sentence(method.name, error, timeout)) from error
+        finally:
+            call.cancel()
+    return options, first
+
+
+def _unary(
+    channel: grpc.Channel, method: rpc.Method[rpc.Request, rpc.Response], request: rpc.Request, timeout: float
+) -> bytes:
+    call: Callable[..., bytes] = channel.unary_unary(method.path, request_serializer=method.request.SerializeToString)
+    try:
+        return call(request, timeout=timeout, wait_for_ready=True)
+    except grpc.RpcError as error:
+        raise _NoAnswerError(_sentence(method.name, error, timeout)) from error
+
+
+def _parsed(read: Callable[[bytes], rpc.Parsed], data: bytes) -> rpc.Parsed:
+    try:
+        return read(data)
+    except (DecodeError, UnicodeDecodeError) as error:
+        cause = "its answer cannot be read"
+        raise _NoAnswerError(cause) from error
+
+
+def _sentence(method: str, error: grpc.RpcError, timeout: float) -> str:
+    """Why a call failed, in words that are the same each time."""
+    code: grpc.StatusCode = error.code()
+    match code:
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return f"no answer to {method} within {timeout:g} s"
+        case grpc.StatusCode.UNIMPLEMENTED:
+            return f"it does not serve {method}"
+        case grpc.StatusCode.RESOURCE_EXHAUSTED:
+            return f"its answer to {method} has more than {MAX_LIST_BYTES:,} bytes"
+        case _:
+            return f"{method} failed with {code.name}"

@@ -1,0 +1,292 @@
+"""Whether a pod fits on a node, and the smallest change after which it does.
+
+Laws: A trial decides nothing itself. A `DeviceManager` with adapters in memory admits the pod, so the answer is the one
+that the node's own manager would give. A change is proposed only after a trial with it has admitted the pod.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import count, islice
+
+from attrs import evolve, field, frozen
+
+from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
+from devicecore.domain.admission import Admitted, Verdict
+from devicecore.domain.checkpoint import CheckpointData, encode, entry_of
+from devicecore.domain.ledger import Allocation
+from devicecore.domain.model import (
+    ContainerKey,
+    Device,
+    DeviceId,
+    Health,
+    NumaNode,
+    Pod,
+    PodUid,
+    Receipt,
+    ResourceName,
+    is_extended_resource,
+)
+from devicecore.domain.topology import Policy, Scope, Topology
+from devicecore.manager import DeviceManager
+from devicecore.plugins.simulated import SimulatedPlugin
+from devicecore_tools.doctor import Facts, state_of
+
+MAX_CHANGES = 64
+"""How many devices, pods or requests one proposed change has at most."""
+
+MAX_PODS_TRIED = 200
+"""How many pods are tried one by one, to see whether the end of that pod is enough."""
+
+MAX_WORK = 1_000_000
+"""Devices and allocations that the trials of one kind of change look at, so that a large node takes seconds too."""
+
+MIN_ATTEMPTS = 10
+"""How many changes of each kind are tried all the same."""
+
+_POLICIES = (Policy.SINGLE_NUMA_NODE, Policy.RESTRICTED, Policy.BEST_EFFORT, Policy.NONE)  # from strict to lax
+
+
+@frozen
+class TrialNode:
+    """A node on which pods can be tried.
+
+    Attributes:
+        name: the name of the node in answers.
+        devices: the devices that each resource's plugin lists, in its order.
+        allocations: which container holds which devices.
+        awaited: resources that are registered although no list of their devices is known.
+        topology: the NUMA nodes, the topology policy and its scope.
+        pod_names: the names of the holders in answers; a pod without a name is called by its UID.
+    """
+
+    name: str
+    devices: Mapping[ResourceName, Sequence[Device]]
+    allocations: Sequence[Allocation] = ()
+    awaited: Sequence[ResourceName] = ()
+    topology: Topology = Topology()
+    pod_names: Mapping[PodUid, str] = field(factory=dict)
+
+    def admit(self, pod: Pod) -> Verdict:
+        """What the node's device manager would answer to `pod`.
+
+        The plugins' preferences are not known, so another choice among equal devices is possible. Reservations that
+        were under way on the real node are not known either.
+        """
+        asked = {ResourceName(resource) for container in pod.in_start_order for resource in container.limits}
+        entries = [entry_of(one) for one in self._held_of(asked, pod.uid)]
+        registered = {str(name): () for name in (*self.devices, *self.awaited) if name in asked}
+        store = MemoryStore()
+        store.save(encode(CheckpointData(tuple(entries) or None, registered)))
+        transport = MemoryTransport()
+        with DeviceManager(transport, store, MemorySink(), topology=self.topology) as manager:
+            for resource in sorted(asked & self.devices.keys()):
+                transport.connect(SimulatedPlugin(resource, self.devices[resource]))
+            return manager.admit(pod)
+
+    def _held_of(self, resources: Collection[ResourceName], pod: PodUid) -> Iterator[Allocation]:
+        """The allocations of a pod, and for each resource one allocation with what all other pods hold.
+
+        Which of the others holds a device does not matter to the pod, and one entry costs less than one for each.
+        """
+        others: dict[ResourceName, dict[DeviceId, tuple[NumaNode, ...]]] = {}
+        for one in self.allocations:
+            if one.resource in resources and one.key.pod == pod:
+                yield evolve(one, receipt=Receipt(b""))
+            elif one.resource in resources:
+                others.setdefault(one.resource, {}).update(one.numa_nodes)
+        key = ContainerKey(PodUid(f"not {pod}"), "main")
+        for resource, numa_nodes in others.items():
+            yield Allocation(key, resource, numa_nodes, Receipt(b""))
+
+    def pod_name(self, uid: PodUid) -> str:
+        """The name of a pod in answers."""
+        return self.pod_names.get(uid) or uid
+
+    def without(self, pods: Iterable[PodUid]) -> "TrialNode":
+        """The node after these pods have gone."""
+        gone = set(pods)
+        return evolve(self, allocations=tuple(one for one in self.allocations if one.key.pod not in gone))
+
+
+@frozen
+class Change:
+    """A change after which the pod fits: a sentence, and how many devices, pods, settings or requests it touches."""
+
+    sentence: str
+    size: int
+
+
+@frozen
+class Fit:
+    """The answer of one node. `changes` are the smallest of each kind that were found, the smallest first."""
+
+    node: str
+    verdict: Verdict
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        """Whether the pod is admitted with devices of every resource that it asks for."""
+        return _fits(self.verdict)
+
+
+def fit(node: TrialNode, pod: Pod) -> Fit:
+    """Try `pod` on `node`; if it does not fit, look for the smallest changes after which it does."""
+    verdict = node.admit(pod)
+    if _fits(verdict):
+        return Fit(node.name, verdict)
+    attempts = max(MIN_ATTEMPTS, MAX_WORK // (1 + len(node.allocations) + sum(map(len, node.devices.values()))))
+    kinds = (_healing(node, pod), _release(node, pod), _policy(node, pod), _addition(node, pod), _reduction(node, pod))
+    found = [change for kind in kinds if (change := _first_that_helps(islice(kind, attempts))) is not None]
+    return Fit(node.name, verdict, tuple(sorted(found, key=lambda change: change.size)))
+
+
+def _fits(verdict: Verdict) -> bool:
+    return isinstance(verdict, Admitted) and not verdict.unhandled
+
+
+_Attempt = tuple[Change, TrialNode, Pod]
+
+
+def _first_that_helps(attempts: Iterator[_Attempt]) -> Change | None:
+    return next((change for change, node, pod in attempts if _has_enough(node, pod) and _fits(node.admit(pod))), None)
+
+
+def _has_enough(node: TrialNode, pod: Pod) -> bool:
+    """Whether the node has as many free healthy devices as the pod needs at least; only then a trial is worth its time.
+
+    The app containers of a pod share no devices. If the pod holds devices already, it may need no others.
+    """
+    if pod.claimed or any(one.key.pod == pod.uid for one in node.allocations):
+        return True
+    for name in _wanted(node, pod):
+        together = sum(container.limits.get(name, 0) for container in pod.containers)
+        needed = max((together, *(container.limits.get(name, 0) for container in pod.init_containers)))
+        healthy = {device.id for device in node.devices.get(name, ()) if device.health is Health.HEALTHY}
+        for held in node.allocations:
+            if held.resource == name:
+                healthy.difference_update(held.numa_nodes)
+        if name in node.devices and len(healthy) < needed:
+            return False
+    return True
+
+
+def _wanted(node: TrialNode, pod: Pod) -> tuple[ResourceName, ...]:
+    """The device resources that the pod asks for, by name, whether or not the node has them."""
+    limits = {resource for container in pod.in_start_order for resource, size in container.limits.items() if size}
+    known = {*node.devices, *node.awaited}
+    return tuple(sorted(ResourceName(name) for name in limits if name in known or is_extended_resource(name)))
+
+
+def _healing(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
+    """First one unhealthy device becomes healthy, then two, and so on."""
+    unhealthy = [
+        (name, device.id)
+        for name in _wanted(node, pod)
+        for device in node.devices.get(name, ())
+        if device.health is Health.UNHEALTHY
+    ]
+    for size in range(1, min(len(unhealthy), MAX_CHANGES) + 1):
+        healed = unhealthy[:size]
+        devices = {
+            name: [evolve(one, health=Health.HEALTHY) if (name, one.id) in healed else one for one in listed]
+            for name, listed in node.devices.items()
+        }
+        verb = "becomes" if size == 1 else "become"
+        yield Change(f"{_listed(healed)} {verb} healthy", size), evolve(node, devices=devices), pod
+
+
+def _release(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
+    """First each pod alone ends, the one with the fewest devices first; then more and more of them."""
+    sizes: dict[PodUid, int] = {}
+    wanted = _wanted(node, pod)
+    for allocation in node.allocations:
+        if allocation.resource in wanted and allocation.key.pod != pod.uid:
+            sizes[allocation.key.pod] = sizes.get(allocation.key.pod, 0) + len(allocation.numa_nodes)
+    holders = sorted(sizes, key=lambda uid: sizes[uid])
+    for uid in islice(holders, MAX_PODS_TRIED):
+        yield Change(f"pod {node.pod_name(uid)} ends", 1), node.without([uid]), pod
+    largest = holders[::-1]
+    for size in range(2, min(len(largest), MAX_CHANGES) + 1):
+        names = ", ".join(map(node.pod_name, largest[:size]))
+        yield Change(f"these {size} pods end: {names}", size), node.without(largest[:size]), pod
+
+
+def _policy(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
+    """A laxer topology policy, the strictest first."""
+    for policy in _POLICIES[_POLICIES.index(node.topology.policy) + 1 :]:
+        laxer = evolve(node, topology=evolve(node.topology, policy=policy))
+        yield Change(f"the kubelet's topology policy is {policy.value}", 1), laxer, pod
+
+
+def _addition(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
+    """More healthy devices of each resource, on each NUMA node in turn."""
+    for name in _wanted(node, pod):
+        places: tuple[tuple[NumaNode, ...] | None, ...] = (None,)
+        if any(device.topology for device in node.devices.get(name, ())):
+            places = tuple((numa_node,) for numa_node in node.topology.numa_nodes)
+        for size in range(1, MAX_CHANGES + 1):
+            for place in places:
+                new = tuple(islice(_new_devices(node.devices.get(name, ()), place), size))
+                devices = {**node.devices, name: (*node.devices.get(name, ()), *new)}
+                where = f" on NUMA node {place[0]}" if place else ""
+                what = "one more healthy device" if size == 1 else f"{size} more healthy devices"
+                yield Change(f"the node gets {what} of {name}{where}", size), evolve(node, devices=devices), pod
+
+
+def _new_devices(listed: Sequence[Device], topology: tuple[NumaNode, ...] | None) -> Iterator[Device]:
+    taken = {device.id for device in listed}
+    names = (DeviceId(f"new-{number}") for number in count())
+    return (Device(name, topology=topology) for name in names if name not in taken)
+
+
+def _reduction(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
+    """The container that asks for most asks for fewer devices of one resource."""
+    for name in _wanted(node, pod):
+        container = max(pod.in_start_order, key=lambda one: one.limits.get(name, 0))
+        asked = container.limits[name]
+        for size in range(asked - 1, max(asked - MAX_CHANGES, 1) - 1, -1):
+            smaller = evolve(container, limits={**container.limits, name: size})
+            containers = tuple(smaller if one is container else one for one in pod.containers)
+            init_containers = tuple(smaller if one is container else one for one in pod.init_containers)
+            sentence = f"container {container.name} asks for {size} of {name} instead of {asked}"
+            smaller_pod = evolve(pod, containers=containers, init_containers=init_containers)
+            yield Change(sentence, asked - size), node, smaller_pod
+
+
+def _listed(devices: Sequence[tuple[ResourceName, DeviceId]]) -> str:
+    noun = "device" if len(devices) == 1 else "devices"
+    return f"{noun} {', '.join(f'{device} of {name}' for name, device in devices)}"
+
+
+def trial_node(
+    name: str,
+    facts: Facts,
+    policy: Policy = Policy.NONE,
+    scope: Scope = Scope.CONTAINER,
+    numa_nodes: Sequence[int] = (),
+) -> TrialNode:
+    """The node that sources describe, for a trial.
+
+    A plugin's list says most of its devices; without one, the kubelet's and the checkpoint's lists of healthy devices
+    count. The holders are those of `doctor.state_of`: pods that are certainly gone are not among them, because a
+    kubelet frees their devices before it admits a pod.
+
+    Args:
+        name: the name of the node in answers.
+        facts: what the sources say.
+        policy: the kubelet's topology policy.
+        scope: the kubelet's topology scope.
+        numa_nodes: the machine's NUMA nodes; by default those that devices are attached to.
+    """
+    state = state_of(facts)
+    reports = {ResourceName(one): state.inventory.current_report(ResourceName(one)) for one in facts.resources}
+    devices = {one: tuple(report.devices.values()) if report else () for one, report in reports.items()}
+    known = sorted({one for nodes in facts.numa_nodes.values() for one in nodes}) or [0]
+    return TrialNode(
+        name,
+        {resource: listed for resource, listed in devices.items() if listed},
+        tuple(state.ledger),
+        [resource for resource, listed in devices.items() if not listed],
+        Topology(tuple(map(NumaNode, numa_nodes or known)), policy, scope),
+        {PodUid(one.owner.uid): one.owner.identity for one in facts.allocations if one.owner.uid},
+    )

@@ -1,0 +1,164 @@
+"""The adapters of `devicecore kubelet`: made from its options, and started.
+
+Law: everything that is started is stopped in the reverse order, even if a later start fails.
+"""
+
+import fcntl
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from devicecore.adapters.file import FileStore, JsonFileSink
+from devicecore.adapters.grpc_unix import GrpcUnixTransport
+from devicecore.adapters.manifests import ManifestPods
+from devicecore.adapters.pod_resources import PodResourcesServer
+from devicecore.domain.capacity import NodeStatus
+from devicecore.domain.inventory import Phase
+from devicecore.domain.text import counted
+from devicecore.manager import DeviceManager
+from devicecore.system.directories import check_directory
+from devicecore_tools.node.claims import DraParts, NodeClaims
+from devicecore_tools.node.pods import PodStarter
+from devicecore_tools.node.settings import ContradictionError, NodeSettings
+from devicecore_tools.node.status_log import LoggedSink
+
+if TYPE_CHECKING:
+    from devicecore.adapters.prometheus import PrometheusMetrics
+
+NODE_NAME = "node.json"
+"""The file in `--root` with the node's status, if there is no API server."""
+
+PODS_NAME = "pods.json"
+"""The file in `--root` with which pods run, for the next start."""
+
+CLAIMS_NAME = "dra_manager_state"
+"""The kubelet's file of claims, in its root directory."""
+
+_CHANGES = fcntl.DN_MULTISHOT | fcntl.DN_CREATE | fcntl.DN_DELETE | fcntl.DN_MODIFY | fcntl.DN_RENAME | fcntl.DN_ATTRIB
+
+_log = logging.getLogger(__name__)
+
+
+def sink(options: NodeSettings, wake: Callable[[], None], last_to_first: ExitStack) -> LoggedSink:
+    """Publish the node's status to an API server if one is named, else into a file.
+
+    Raises:
+        ContradictionError: `in_cluster` is set, and there is no service account.
+        SetUpError: the kubeconfig cannot be used.
+    """
+    if not options.has_server:
+        return LoggedSink(JsonFileSink(options.root / NODE_NAME), wake)
+    from devicecore.adapters.kube_api import SERVICE_ACCOUNT, KubeApiSink, PatchStrategy
+
+    if options.in_cluster and not Path(SERVICE_ACCOUNT).is_dir():  # the sink would go on to look for a kubeconfig
+        message = f"--in-cluster: there is no service account in {SERVICE_ACCOUNT}."
+        raise ContradictionError(message)
+    published = KubeApiSink(
+        options.node_name,
+        kubeconfig=options.kubeconfig,
+        context=options.context,
+        strategy=PatchStrategy(options.patch),
+        keep_removed=options.keep_removed,
+        beside_kubelet=options.beside_kubelet,
+        resync=options.resync,
+    )
+    last_to_first.callback(published.close)
+    published.publish(NodeStatus())  # what an earlier run left on the Node is removed, even if no plugin ever comes
+    return LoggedSink(published, wake, lambda: published.problem, published.wait_until_published)
+
+
+def start(options: NodeSettings, sink: LoggedSink, wake: Callable[[], None], last_to_first: ExitStack) -> PodStarter:
+    """Start the manager, and then the pod-resources API, which lists its allocations.
+
+    Raises:
+        SetUpError: a directory or socket cannot be used.
+        StoreError: there is an unusable checkpoint, and it cannot be set aside.
+    """
+    root, metrics = options.root, _metrics(options.metrics_port, last_to_first)
+    check_directory(root, allow_shared=options.shared)
+    pods = None if options.manifests is None else ManifestPods(options.manifests, root / PODS_NAME)
+
+    def make_dra() -> DraParts:
+        from devicecore_tools.node import dra
+
+        return dra.make(options, pods, metrics, claims.notify)
+
+    claims = NodeClaims(make_dra, wake)
+    manager = _manager(options, sink, pods, metrics, claims)
+    starter = PodStarter(manager, pods, claims, wake)
+    manager.start()
+    last_to_first.callback(manager.stop)
+    last_to_first.callback(claims.stop)
+    last_to_first.callback(starter.stop)
+    if (root / CLAIMS_NAME).exists() or options.deletes_slices:
+        claims.start()
+    server = PodResourcesServer(
+        root / "pod-resources" / "kubelet.sock",
+        starter.snapshot,
+        sweep=manager.update_allocated_devices,
+        observe=metrics.pod_resources_request if metrics else lambda _method, _version, _failed: None,
+        allow_shared_directory=options.shared,
+    )
+    server.start()
+    last_to_first.callback(server.stop)
+    _log.info("started in %s, with %s from before", root, counted(manager.restored.allocations, "allocation"))
+    for name, resource in sorted(manager.state.inventory.resources.items()):
+        if resource.phase is Phase.AWAITED:
+            _log.info("%s: waiting for its plugin, which was there before", name)
+    return starter
+
+
+def _metrics(port: int | None, last_to_first: ExitStack) -> "PrometheusMetrics | None":
+    """Serve metrics on `port`; None if there is no port: then the library for it need not be installed."""
+    if port is None:
+        return None
+    from devicecore.adapters.prometheus import PrometheusMetrics
+
+    metrics = PrometheusMetrics()
+    server = metrics.serve(port)
+    last_to_first.callback(server.close)
+    _log.info("metrics at %s", server.url)
+    return metrics
+
+
+def _manager(
+    options: NodeSettings,
+    sink: LoggedSink,
+    pods: ManifestPods | None,
+    metrics: "PrometheusMetrics | None",
+    claims: NodeClaims,
+) -> DeviceManager:
+    """Make the device manager, and let metrics count what it knows."""
+    plugins = options.root / "device-plugins"
+    transport = GrpcUnixTransport(
+        plugins,
+        plugins_registry=options.root / "plugins_registry",
+        allow_shared_directory=options.shared,
+        handlers=[claims.handler],
+    )
+    store = FileStore.in_directory(plugins)
+    manager = DeviceManager(transport, store, sink, pods=pods, metrics=metrics, topology=options.topology)
+    if metrics is not None:
+        metrics.count_devices(lambda: manager.state)
+        metrics.count_sink_problems(lambda: sink.problem)
+    return manager
+
+
+@contextmanager
+def watched(directory: Path, changed: signal.Signals) -> Iterator[None]:
+    """Let the kernel send `changed` when something in `directory` changes.
+
+    Some file systems cannot do that. On these, changes are seen at the next look.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):
+            fcntl.fcntl(descriptor, fcntl.F_SETSIG, changed)
+            fcntl.fcntl(descriptor, fcntl.F_NOTIFY, _CHANGES)
+        yield
+    finally:
+        os.close(descriptor)

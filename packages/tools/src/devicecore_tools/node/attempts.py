@@ -1,0 +1,176 @@
+"""Attempts to start pods: each admits a pod, prepares its claims, and starts its containers.
+
+Law: an attempt waits for plugins and drivers in threads that no pod with other resources or drivers needs. The main
+loop begins it and takes its result.
+"""
+
+import logging
+import queue
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from attrs import define, field, frozen
+
+from devicecore.domain.errors import DeviceCoreError
+from devicecore.domain.model import Pod, PodUid
+from devicecore.manager import DeviceManager
+from devicecore_tools.node.claims import NodeClaims
+from devicecore_tools.node.lanes import Lanes
+from devicecore_tools.node.outcome import Facts, Outcome, OutcomeKind, is_unanswered, outcome_of
+from devicecore_tools.node.state import PENDING, RUNNING
+
+if TYPE_CHECKING:
+    from devicecore_tools.node.dra_state import PreparationFacts
+
+SILENCE = 10.0
+"""Seconds for which a plugin or disk that has not answered is left alone."""
+
+_log = logging.getLogger(__name__)
+
+
+@define(eq=False)
+class Lane:
+    """The pods that request the same resources: one of them is tried at a time."""
+
+    resources: frozenset[str]
+    silent_until: float = 0.0
+    """The time until which no pod of the lane is tried, because the last one got no answer (monotonic seconds)."""
+
+
+@define(eq=False)
+class PodEntry:
+    """One pod, and where it stands."""
+
+    pod: Pod
+    lane: Lane
+    phase: str = PENDING
+    reason: str = "it has not been tried yet"
+    outcome: Outcome | None = None
+    facts: Facts = field(factory=dict)
+    """What was known when the attempt that led to `outcome` began."""
+    claim_facts: "PreparationFacts | None" = None
+    """The same of its claims."""
+    is_queued: bool = False
+    is_gone: bool = False
+    tried_at: float = 0.0
+    start_failures: int = 0
+    retry_at: float = float("inf")
+    """When to try again although nothing has changed (monotonic seconds)."""
+
+    @property
+    def name(self) -> str:
+        """The pod's namespace and name."""
+        return f"{self.pod.namespace}/{self.pod.name}"
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the pod does not run and is not being tried."""
+        return self.phase != RUNNING and not self.is_queued
+
+
+@frozen
+class Done:
+    """An attempt that is over. If `outcome` is None, it was not made."""
+
+    entry: PodEntry
+    outcome: Outcome | None
+    facts: Facts
+
+
+class Attempts:
+    """Makes attempts, in threads.
+
+    Args:
+        manager: allocates the devices.
+        claims: prepares the claims.
+        runs_already: whether the containers of a pod run since before the start of this process.
+        threads: a lane for each set of resources.
+        wake: called from other threads when there is a result.
+    """
+
+    def __init__(
+        self,
+        manager: DeviceManager,
+        claims: NodeClaims,
+        runs_already: Callable[[PodUid], bool],
+        threads: Lanes,
+        wake: Callable[[], None],
+    ) -> None:
+        self._manager = manager
+        self._claims = claims
+        self._runs_already = runs_already
+        self._threads = threads
+        self._wake = wake
+        self._done: queue.SimpleQueue[Done] = queue.SimpleQueue()
+
+    # --- what the main loop calls -------------------------------------------------------------------------------------
+
+    def begin(self, entry: PodEntry, facts: Facts) -> None:
+        """Begin an attempt; `facts` are what its outcome may depend on."""
+        entry.is_queued = True
+        self._threads.submit(entry.lane.resources, partial(self._attempt, entry, facts, self._admit))
+
+    def results(self) -> Iterator[Done]:
+        """The attempts that have ended since the last call."""
+        while not self._done.empty():
+            done = self._done.get()
+            done.entry.is_queued = False
+            yield done
+
+    # --- what happens in threads --------------------------------------------------------------------------------------
+
+    def _attempt(self, entry: PodEntry, facts: Facts, step: Callable[[PodEntry], Outcome | None]) -> None:
+        """Take one step of an attempt. The claims are prepared in another thread, because drivers may be slow."""
+        outcome: Outcome | None = None
+        try:
+            outcome = step(entry)
+        except Exception as error:  # noqa: BLE001 - a bug: it must not leave the pod queued for ever
+            _log.exception("pod %s cannot be tried", entry.name)
+            outcome = Outcome(OutcomeKind.REFUSED, f"{type(error).__name__}: {error}")
+        if outcome is not None and outcome.kind is OutcomeKind.NEEDS_CLAIMS:
+            self._claims.submit(entry.pod.uid, entry.claim_facts, partial(self._attempt, entry, facts, self._prepare))
+            return
+        self._done.put(Done(entry, outcome, facts))
+        self._wake()
+
+    def _admit(self, entry: PodEntry) -> Outcome | None:
+        """Admit a pod, in the thread of its lane; None if no attempt is made."""
+        if entry.is_gone or entry.lane.silent_until > time.monotonic():
+            return None
+        pod, runs = entry.pod, self._runs_already(entry.pod.uid)
+        missing = sorted({resource for _, resource in self._manager.state.unhandled(pod)})
+        if missing and not runs:
+            return Outcome(OutcomeKind.REFUSED, f"no plugin has registered {', '.join(missing)}", waits=True)
+        outcome = outcome_of(self._manager.admit(pod))
+        if outcome.kind is OutcomeKind.RUNS and pod.has_claims and not (runs and self._claims.are_entered(pod)):
+            return Outcome(OutcomeKind.NEEDS_CLAIMS)
+        if outcome.kind is OutcomeKind.RUNS and not runs:
+            outcome = self._start(entry)
+        if outcome.kind is OutcomeKind.NO_ANSWER:  # at once, because the next one in this lane is about to begin
+            entry.lane.silent_until = time.monotonic() + SILENCE
+        return outcome
+
+    def _prepare(self, entry: PodEntry) -> Outcome | None:
+        """Prepare the claims of a pod that is admitted, and start its containers; None if it has gone meanwhile."""
+        if entry.is_gone:
+            return None
+        try:
+            self._claims.prepare(entry.pod)
+        except DeviceCoreError as error:
+            kind = OutcomeKind.CLAIMS_FAILED if self._claims.is_of_driver(error) else OutcomeKind.CLAIM_UNUSABLE
+            return Outcome(kind, str(error), waits=True)
+        return Outcome(OutcomeKind.RUNS) if self._runs_already(entry.pod.uid) else self._start(entry)
+
+    def _start(self, entry: PodEntry) -> Outcome:
+        """Ask for the options of each container of a pod, as a kubelet does before it starts them."""
+        for container in entry.pod.in_start_order:
+            try:
+                if entry.pod.has_claims:
+                    self._claims.cdi_devices(entry.pod, container.name)
+                self._manager.start_container(entry.pod, container.name)
+            except DeviceCoreError as error:
+                kind = OutcomeKind.NO_ANSWER if is_unanswered(error) else OutcomeKind.START_FAILED
+                return Outcome(kind, f"container {container.name} cannot start: {error}", waits=True)
+        return Outcome(OutcomeKind.RUNS)

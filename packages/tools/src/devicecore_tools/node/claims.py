@@ -1,0 +1,298 @@
+"""The claims of pods: a DRA manager that is started when something needs it, and the work that waits for drivers.
+
+Laws: no module and no file of dynamic resource allocation is loaded or written before a pod names a claim, a driver
+registers, a file of an earlier run is found, or ResourceSlices have to be deleted. Work for the claims of one pod does
+not delay other pods. The claims of a pod that has gone are released; a release that fails is tried again.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from attrs import frozen
+
+from devicecore.adapters.grpc_unix.watcher import PluginHandler, RegisteredPlugin
+from devicecore.domain.errors import DeviceCoreError
+from devicecore.domain.model import Pod, PodUid
+from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.node.claim_releases import ClaimReleases
+from devicecore_tools.node.lanes import THREADS_OF_LONG, Lanes
+from devicecore_tools.node.state import ClaimsState, PodState
+
+if TYPE_CHECKING:
+    from devicecore.domain.dra.model import ClaimKey, ResourceClaim
+    from devicecore.dra_manager import DraManager
+    from devicecore.wire import podresources
+    from devicecore_tools.node.dra_state import PreparationFacts
+
+_MAX_UID = 64  # characters of a UID in messages
+
+_log = logging.getLogger(__name__)
+
+
+@frozen
+class DraParts:
+    """A DRA manager that is not started, the handler of its drivers, and what to close after its stop.
+
+    `deletes_slices` is whether the manager deletes ResourceSlices; if so, `NodeClaims` looks when that is due.
+    """
+
+    manager: "DraManager"
+    handler: PluginHandler
+    closing: ExitStack
+    deletes_slices: bool = False
+
+
+class NodeClaims:
+    """The claims of the node's pods.
+
+    One thread uses it, except for `prepare`, `cdi_devices`, `dynamic_resources`, `start` and the handler.
+
+    Args:
+        make: makes the DRA manager. It is called once, when the manager is needed first.
+        wake: called from other threads when there is something to do for `advance`.
+    """
+
+    def __init__(self, make: Callable[[], DraParts], wake: Callable[[], None] = lambda: None) -> None:
+        self._make = make
+        self._wake = wake
+        self._making = threading.Lock()  # held while the manager is made; the event loop may wait for it
+        self._starting = threading.Lock()  # held while the manager is started or stopped, which needs the event loop
+        self._parts: DraParts | None = None
+        self._is_stopped = False
+        self._preparing, self._releasing = Lanes(THREADS_OF_LONG), Lanes(THREADS_OF_LONG)
+        self._preparing_unknown = Lanes(1)  # for pods whose drivers are not known: each may wait for any of them
+        self._releases = ClaimReleases(lambda: self.manager, self._releasing, wake)
+        self._ticking = {"wipe": threading.Lock(), "reconcile": threading.Lock()}
+        self._health: object = None
+        self._version = object()  # replaced when `state` may have changed
+        self._users: tuple[object, frozenset[PodUid]] = (None, frozenset())
+        self.manager: DraManager | None = None
+        """The manager once it has started; None before. Any thread may read it."""
+        self.handler: FirstDriverHandler = FirstDriverHandler(self)
+        """Registers drivers that the plugin watcher has found."""
+
+    # --- start and stop -----------------------------------------------------------------------------------------------
+
+    def parts(self) -> DraParts:
+        """Return the manager, which need not be started.
+
+        Raises:
+            DraStoppedError: the process is ending.
+            SetUpError: there are no credentials for the API server.
+        """
+        with self._making:
+            if self._is_stopped:
+                from devicecore.domain.dra.errors import DraStoppedError
+
+                raise DraStoppedError
+            if self._parts is None:
+                self._parts = self._make()
+            return self._parts
+
+    def start(self) -> "DraManager":
+        """Return the manager, and start it if it is not.
+
+        Raises:
+            DraStoppedError: the process is ending.
+            DeviceCoreError: it cannot be started; the next call tries again.
+        """
+        with self._starting:
+            parts = self.parts()
+            if self.manager is None:
+                parts.manager.start()
+                self.manager = parts.manager
+                restored = counted(parts.manager.restored.claims, "claim")
+                _log.info("dynamic resource allocation started, with %s from before", restored)
+                self._wake()
+            return self.manager
+
+    def stop(self) -> None:
+        """Begin nothing more, and disconnect all drivers: calls to them that are under way fail."""
+        for lanes in (self._preparing, self._preparing_unknown, self._releasing):
+            lanes.close()
+        with self._making:
+            self._is_stopped = True
+        with self._starting:
+            if self._parts is not None:
+                self._parts.manager.stop()
+                self._parts.closing.close()
+
+    # --- what threads of attempts call --------------------------------------------------------------------------------
+
+    def submit(self, pod: PodUid, facts: "PreparationFacts | None", work: Callable[[], None]) -> None:
+        """Do `work` in another thread, which may wait for the drivers of a pod.
+
+        Pods with the same drivers share threads. If a driver hangs, many pods that wait for it need no thread that
+        pods of another driver need. Of a claim that only the API server has, the drivers are not known before.
+        """
+        if facts is not None and facts.drivers:
+            self._preparing.submit(facts.drivers, work)
+        else:
+            self._preparing_unknown.submit(pod, work)
+
+    def prepare(self, pod: Pod) -> None:
+        """Prepare the claims of a pod, which may take as long as its drivers.
+
+        Raises:
+            DeviceCoreError: a claim is not prepared.
+        """
+        self.start().prepare(pod)
+
+    def is_of_driver(self, error: DeviceCoreError) -> bool:
+        """Whether `prepare` failed in a call to a driver, and not before a driver was called."""
+        from devicecore_tools.node.dra_state import is_of_driver
+
+        return is_of_driver(error)
+
+    def cdi_devices(self, pod: Pod, container: str) -> tuple[str, ...]:
+        """Return the CDI names that a container gets of its claims.
+
+        Raises:
+            DeviceCoreError: a claim of the container is not known.
+        """
+        return self.start().claim_devices(pod, container)
+
+    def are_entered(self, pod: Pod) -> bool:
+        """Whether the pod is in all its claims, as a pod is whose containers were started before a restart."""
+        if self.manager is None:
+            return False
+        from devicecore_tools.node.dra_state import are_entered
+
+        return are_entered(self.manager, pod)
+
+    def dynamic_resources(self, pod: Pod, container: str) -> "Sequence[podresources.DynamicResource]":
+        """Return the claims of a container for the pod-resources API; none if one is not known, as in a kubelet."""
+        if self.manager is None:
+            return ()
+        from devicecore.adapters.pod_resources.claims import to_dynamic_resources
+
+        try:
+            return to_dynamic_resources(self.manager.dynamic_resources(pod, container))
+        except DeviceCoreError as error:
+            _log.debug("the claims of pod %s are not listed: %s", pod.name, foreign_text(str(error)))
+            return ()
+
+    # --- what the main loop calls -------------------------------------------------------------------------------------
+
+    def facts(self, pod: Pod, claims: "Mapping[ClaimKey, ResourceClaim]") -> "PreparationFacts":
+        """Return what the preparation of a pod's claims depends on; `claims` are those of manifests."""
+        from devicecore_tools.node.dra_state import facts_of
+
+        return facts_of(self.manager, pod, claims)
+
+    @property
+    def users(self) -> frozenset[PodUid]:
+        """The pods that are in a claim."""
+        cache = self.manager.claims if self.manager else None
+        if cache is not None and cache is not self._users[0]:
+            self._users = cache, cache.pods
+        return self._users[1]
+
+    @property
+    def version(self) -> object:
+        """Another value than before if `state` may have changed."""
+        if self.manager is None:
+            return self._version, self._releases.version
+        drivers = self.manager.drivers
+        return self._version, self._releases.version, id(self.manager.claims), drivers.instances, drivers.connected
+
+    def release(self, pod: Pod) -> None:
+        """Begin to release the claims of a pod that has gone."""
+        self._releases.add(pod.uid, f"{pod.namespace}/{pod.name}")
+        self.advance()
+
+    def release_all_but(self, pods: Collection[PodUid]) -> None:
+        """Begin to release the claims of all pods but these: the others have gone while this process did not run."""
+        for uid in sorted(self.users.difference(pods)):
+            self._releases.add(uid, f"with UID {foreign_text(uid, _MAX_UID)}")
+        self.advance()
+
+    def is_releasing(self, pod: PodUid) -> bool:
+        """Whether the claims of a pod of this UID that has gone are not released yet."""
+        return pod in self._releases
+
+    def advance(self) -> None:
+        """Take the results of releases, and begin releases and deletions of ResourceSlices that are due."""
+        self._delete_slices_if_due()
+        self._releases.advance()
+
+    def tick(self) -> None:
+        """Let the manager see that time has passed, in another thread: it may have to call drivers."""
+        if self.manager is None:
+            return
+        self._tick("reconcile", self.manager.tick)
+        from devicecore_tools.node.dra_state import health_of
+
+        health = health_of(self.manager)
+        if health != self._health:
+            self._health = health
+            self._version = object()
+
+    def state(self, pods: Iterable[PodState]) -> ClaimsState:
+        """Return the claims and drivers now. `pods` are the pods that name claims."""
+        if self.manager is None:
+            return ClaimsState()
+        from devicecore_tools.node.dra_state import state_of
+
+        return state_of(self.manager, pods, self._releases.problems)
+
+    def waits_for(self) -> Iterable[str]:
+        """The releases that are not done yet."""
+        return self._releases.waits_for()
+
+    def _delete_slices_if_due(self) -> None:
+        parts = self._parts if self.manager else None
+        if parts is not None and parts.deletes_slices and parts.manager.drivers.due(time.monotonic()):
+            self._tick("wipe", parts.manager.wipe_slices)
+
+    def _tick(self, what: str, work: Callable[[], object]) -> None:
+        lock = self._ticking[what]
+        if not lock.acquire(blocking=False):
+            return  # the last one still waits for a driver or the API server
+
+        def tick() -> None:
+            try:
+                work()
+            finally:
+                lock.release()
+                self._wake()
+
+        self._releasing.submit(what, tick)
+
+    def notify(self, _notification: object) -> None:
+        """Note that the health of a claimed device has changed: a `DraObserver`. Any thread may call it."""
+        self._version = object()
+        self._wake()
+
+
+class FirstDriverHandler:
+    """Registers DRA drivers that the plugin watcher has found. The first of them starts the DRA manager."""
+
+    type = "DRAPlugin"
+
+    def __init__(self, claims: NodeClaims) -> None:
+        self._claims = claims
+
+    def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
+        """Check the answer of a driver.
+
+        Raises:
+            DeviceCoreError: it cannot be registered.
+        """
+        self._claims.parts().handler.validate(name, endpoint, versions)
+
+    async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> RegisteredPlugin:
+        """Register the driver.
+
+        Raises:
+            DeviceCoreError: it is refused, or the DRA manager cannot start.
+        """
+        await asyncio.to_thread(self._claims.start)
+        registered = await self._claims.parts().handler.register(name, endpoint, versions)
+        self._claims.notify(None)
+        return registered

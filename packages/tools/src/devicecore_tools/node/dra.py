@@ -1,0 +1,88 @@
+"""What `devicecore kubelet` needs of dynamic resource allocation: `make` connects the DRA manager with its adapters.
+
+Law: this module is loaded when the DRA manager is made, and not before. A claim of a manifest comes before a claim of
+the same name on the API server.
+"""
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from attrs import frozen
+
+from devicecore.adapters.file import FileStore
+from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
+from devicecore.adapters.manifests import ManifestPods
+from devicecore.domain.dra.errors import ClaimSourceError
+from devicecore.domain.dra.model import ClaimKey, ResourceClaim
+from devicecore.domain.dra.state_file import FILE_NAME
+from devicecore.dra_manager import DraManager
+from devicecore.ports.claims import ClaimSource
+from devicecore.ports.dra_observer import DraObserver
+from devicecore_tools.node.claims import DraParts
+from devicecore_tools.node.settings import NodeSettings
+
+if TYPE_CHECKING:
+    from devicecore.adapters.prometheus import PrometheusMetrics
+
+HEALTH_NAME = "dra_health_state"
+"""The kubelet's file in its root directory with the health that drivers have reported."""
+
+
+@frozen
+class NodeClaimSource(ClaimSource):
+    """The ResourceClaims of manifests, and then those of an API server if there is one."""
+
+    manifests: ManifestPods | None
+    server: ClaimSource | None
+
+    def get(self, key: ClaimKey) -> ResourceClaim:
+        """The claim.
+
+        Raises:
+            ClaimSourceError: there is no such claim, or it cannot be read.
+        """
+        claim = self.manifests.claims.get(key) if self.manifests else None
+        if claim is not None:
+            return claim
+        if self.server is None:
+            cause = f'resourceclaims.resource.k8s.io "{key.name}" not found'
+            raise ClaimSourceError(cause)
+        return self.server.get(key)
+
+
+def make(
+    options: NodeSettings,
+    manifests: ManifestPods | None,
+    metrics: "PrometheusMetrics | None",
+    observer: DraObserver,
+) -> DraParts:
+    """Make a DRA manager with the adapters of a node, and do not start it.
+
+    It reads claims, and deletes slices, on the API server if the options name one.
+
+    Raises:
+        SetUpError: there are no credentials for the API server.
+    """
+    with ExitStack() as closing:
+        claims, slices = None, None
+        if options.has_server:
+            from devicecore.adapters.kube_api.dra import KubeApiClaims, KubeApiSlices
+
+            claims = closing.enter_context(KubeApiClaims(kubeconfig=options.kubeconfig, context=options.context))
+            if options.deletes_slices:
+                slices = KubeApiSlices(options.node_name, kubeconfig=options.kubeconfig, context=options.context)
+                closing.enter_context(slices)
+        transport = GrpcDriverTransport(observe=metrics.driver_call if metrics else None)
+        manager = DraManager(
+            transport,
+            NodeClaimSource(manifests, claims),
+            FileStore(options.root / FILE_NAME),
+            pods=manifests,
+            slices=slices,
+            health_store=FileStore(options.root / HEALTH_NAME),
+            metrics=metrics,
+            observers=(observer,),
+        )
+        if metrics is not None:
+            metrics.count_claims(lambda: manager.claims)
+        return DraParts(manager, transport.handler, closing.pop_all(), deletes_slices=slices is not None)

@@ -1,0 +1,207 @@
+"""What `devicecore kubelet` reads of a DRA manager: whether to try a pod again, and what is shown.
+
+Law: nothing here calls drivers or the API server, because the main thread calls it. Of this library, only the domain is
+imported here.
+"""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from attrs import frozen
+
+from devicecore.domain.dra.claims import ClaimCache, ClaimInfo, ClaimPhase
+from devicecore.domain.dra.devices import claim_devices
+from devicecore.domain.dra.drivers import DriverRegistry
+from devicecore.domain.dra.errors import (
+    ClaimFailedError,
+    DraError,
+    DriverCallError,
+    PrepareError,
+    SkippedClaimsError,
+    UnknownClaimError,
+)
+from devicecore.domain.dra.health import HealthCache
+from devicecore.domain.dra.lookup import claim_keys, wanted_requests
+from devicecore.domain.dra.model import ClaimKey, DriverName, PreparedDevice, ResourceClaim
+from devicecore.domain.errors import DeviceCoreError
+from devicecore.domain.model import Container, Pod, PodUid
+from devicecore_tools.node.state import (
+    RUNNING,
+    ClaimedDevice,
+    ClaimsState,
+    ClaimState,
+    ContainerClaimState,
+    DriverState,
+    PodState,
+)
+
+if TYPE_CHECKING:
+    from devicecore.dra_manager import DraManager
+
+# --- pods -------------------------------------------------------------------------------------------------------------
+
+
+def are_entered(manager: "DraManager", pod: Pod) -> bool:
+    """Whether the pod is in each of its claims."""
+    try:
+        keys = claim_keys(pod)
+    except DraError:
+        return False
+    known = manager.claims.claims
+    return all(key in known and pod.uid in known[key].pods for key in keys)
+
+
+def is_of_driver(error: DeviceCoreError) -> bool:
+    """Whether a preparation failed because of what a driver did."""
+    cause = error.cause if isinstance(error, PrepareError) else error
+    return isinstance(cause, DriverCallError | ClaimFailedError | SkippedClaimsError | UnknownClaimError)
+
+
+@frozen
+class PreparationFacts:
+    """What the result of a preparation depends on, as far as it is known here.
+
+    Attributes:
+        claims: the pod's claims in manifests, each with whether an older claim of that name is still there.
+        served: for each driver, the instance that would be called, and whether it is connected.
+        drivers: the drivers of the pod's claims; empty if they are not known, so that every driver may matter.
+    """
+
+    claims: tuple[object, ...]
+    served: Mapping[DriverName, object]
+    drivers: frozenset[DriverName]
+
+    def is_like(self, later: "PreparationFacts") -> bool:
+        """Whether the claims and the drivers of the pod are as they were."""
+        drivers = later.drivers or {*self.served, *later.served}
+        return self.claims == later.claims and all(
+            self.served.get(driver) == later.served.get(driver) for driver in drivers
+        )
+
+
+def facts_of(manager: "DraManager | None", pod: Pod, claims: Mapping[ClaimKey, ResourceClaim]) -> PreparationFacts:
+    """Return the facts of a pod now; `claims` are those of manifests."""
+    try:
+        keys = claim_keys(pod)
+    except DraError:
+        return PreparationFacts((), {}, frozenset())
+    cache, registry = (manager.claims, manager.drivers) if manager else (ClaimCache(), DriverRegistry())
+    known, named = cache.claims, [claims.get(key) for key in keys]
+    drivers = {driver for claim in cache.present(keys) for driver in claim.drivers}
+    drivers |= {result.driver for claim in named if claim for result in claim.allocation or ()}
+    chosen = [registry.choose(driver) for driver in registry.instances]
+    return PreparationFacts(
+        tuple(
+            (claim, claim is not None and claim.key in known and known[claim.key].uid != claim.uid) for claim in named
+        ),
+        {instance.driver: (instance, instance in registry.connected) for instance in chosen},
+        frozenset(drivers),
+    )
+
+
+# --- what is shown ----------------------------------------------------------------------------------------------------
+
+
+def health_of(manager: "DraManager") -> object:
+    """The health of all claimed devices now."""
+    states = _DeviceStates.of(manager)
+    return tuple(
+        states.state(driver, device).health
+        for claim in manager.claims.claims.values()
+        for driver, device in claim_devices(claim)
+    )
+
+
+def state_of(manager: "DraManager", pods: Iterable[PodState], leaving: Mapping[PodUid, str]) -> ClaimsState:
+    """The claims, drivers and containers with claims now.
+
+    `pods` are the pods that name claims, and `leaving` has the pods that have gone, each with the reason why its claims
+    are not released yet.
+    """
+    device_states = _DeviceStates.of(manager)
+    states: dict[PodUid, PodState] = {}
+    named: dict[ClaimKey, list[PodState]] = {}
+    containers: dict[PodUid, dict[str, tuple[ContainerClaimState, ...]]] = {}
+    for state in pods:
+        pod = state.pod
+        states[pod.uid] = state
+        with suppress(DraError):  # its claim does not exist yet, which is the reason of the pod
+            for key in claim_keys(pod):
+                named.setdefault(key, []).append(state)
+            containers[pod.uid] = {
+                container.name: _container_claims(manager, pod, container, device_states)
+                for container in pod.in_start_order
+            }
+    known = manager.claims.claims
+    claims = [
+        _known_claim(info, [states[uid] for uid in sorted(info.pods) if uid in states], leaving, device_states)
+        for info in known.values()
+    ]
+    claims += [
+        ClaimState(key.namespace, key.name, None, "pending", users[0].reason, tuple(user.pod.uid for user in users))
+        for key, users in named.items()
+        if key not in known
+    ]
+    drivers = [
+        DriverState(name, tuple((one.endpoint, one.service, one in manager.drivers.connected) for one in instances))
+        for name, instances in sorted(manager.drivers.instances.items())
+    ]
+    return ClaimsState(
+        tuple(sorted(claims, key=lambda claim: (claim.namespace, claim.name))), tuple(drivers), containers
+    )
+
+
+@frozen
+class _DeviceStates:
+    """The states of claimed devices at one time, in nanoseconds since 1970."""
+
+    health: HealthCache
+    now: int
+
+    @classmethod
+    def of(cls, manager: "DraManager") -> "_DeviceStates":
+        return cls(manager.health, manager.now)
+
+    def state(self, driver: DriverName, device: PreparedDevice) -> ClaimedDevice:
+        """The state of a device, with its health."""
+        found, message = self.health.health(driver, device.pool, device.name, self.now)
+        return ClaimedDevice(
+            driver,
+            device.pool,
+            device.name,
+            device.share_id,
+            device.requests or (),
+            device.cdi_ids or (),
+            found.value,
+            message,
+        )
+
+
+def _known_claim(
+    info: ClaimInfo, users: list[PodState], leaving: Mapping[PodUid, str], states: _DeviceStates
+) -> ClaimState:
+    """A claim that pods have entered. If all of them have gone, it is being released."""
+    if not users:
+        phase, reason = "releasing", next((leaving[uid] for uid in sorted(info.pods) if leaving.get(uid)), "")
+    elif info.phase is ClaimPhase.PREPARED or any(user.phase == RUNNING for user in users):
+        phase, reason = "prepared", ""
+    else:
+        phase, reason = "pending", users[0].reason
+    devices = tuple(states.state(driver, device) for driver, device in claim_devices(info))
+    return ClaimState(info.key.namespace, info.key.name, info.uid, phase, reason, tuple(sorted(info.pods)), devices)
+
+
+def _container_claims(
+    manager: "DraManager", pod: Pod, container: Container, states: _DeviceStates
+) -> tuple[ContainerClaimState, ...]:
+    """The claims of a container that are in the cache, each with the devices that the container gets of it."""
+    found = []
+    for key, requests in sorted(wanted_requests(pod, container).items()):
+        claim = manager.claims.claims.get(key)
+        if claim is not None:
+            devices = [one for request in requests for one in claim_devices(claim) if one[1].serves(request)]
+            found.append(
+                ContainerClaimState(key.name, tuple(states.state(driver, device) for driver, device in devices))
+            )
+    return tuple(found)

@@ -1,0 +1,75 @@
+"""Evictions: the devices of pods that have gone are released.
+
+Law: the main loop waits for no disk, and a pod of the same UID is not tried before the release has ended.
+"""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterable
+
+from devicecore.domain.errors import DeviceCoreError
+from devicecore.domain.model import PodUid
+from devicecore.manager import DeviceManager
+from devicecore_tools.node.lanes import Lanes
+
+_log = logging.getLogger(__name__)
+
+
+class Evictions:
+    """Releases devices, in threads. `wake` is called from them when a release has ended."""
+
+    def __init__(self, manager: DeviceManager, threads: Lanes, wake: Callable[[], None]) -> None:
+        self._manager = manager
+        self._threads = threads
+        self._wake = wake
+        self._pods: set[PodUid] = set()
+        self._being_tried: set[PodUid] = set()
+        self._ended: queue.SimpleQueue[frozenset[PodUid]] = queue.SimpleQueue()
+        self.in_progress: int = 0
+        """How many releases have not ended."""
+
+    def __contains__(self, pod: PodUid) -> bool:
+        """Whether a pod of this UID has gone and may still get or hold devices."""
+        return pod in self._pods
+
+    def evict(self, gone: frozenset[PodUid], being_tried: Iterable[PodUid] = (), *, wait: float = 0.0) -> None:
+        """Release pods, and wait for it at most so many seconds. Some may be being tried: `evict_again` follows."""
+        self._pods |= gone
+        self._being_tried.update(being_tried)
+        self._release(lambda: self._manager.evict(gone), gone).wait(wait)
+
+    def evict_again(self, pod: PodUid) -> None:
+        """Release a pod once more, because it was being tried when it had gone and may have got devices since."""
+        self._being_tried.discard(pod)
+        self.evict(frozenset({pod}))
+
+    def release_inactive(self) -> None:
+        """Release the pods of an earlier run that are gone."""
+        self._release(self._manager.update_allocated_devices, frozenset())
+
+    def collect(self) -> bool:
+        """Take the releases that have ended; whether there were any."""
+        has_ended = not self._ended.empty()
+        while not self._ended.empty():
+            self._pods -= self._ended.get() - self._being_tried
+            self.in_progress -= 1
+        return has_ended
+
+    def _release(self, release: Callable[[], None], gone: frozenset[PodUid]) -> threading.Event:
+        released = threading.Event()
+
+        def work() -> None:
+            try:
+                release()
+            except DeviceCoreError as error:
+                _log.error("cannot release the devices of pods that have gone: %s", error)
+            finally:
+                released.set()
+                self._ended.put(gone)
+                self._wake()
+
+        self.in_progress += 1
+        # In a lane of its own, because the one before may wait for a disk that hangs.
+        self._threads.submit(("release", gone), work)
+        return released

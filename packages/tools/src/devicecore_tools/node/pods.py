@@ -1,0 +1,293 @@
+"""The pods of manifests: which there are, where each one stands, and when it is tried again.
+
+Law: a pod that cannot be admitted changes nothing, and waits for no thread that another pod needs. It is tried again
+when its outcome may be another one (`outcome`).
+
+A kubelet leaves a refused static pod Failed, and it starts a pod without devices if no plugin has registered the
+resource. `devicecore kubelet` waits in both cases, because no scheduler could send the pod to another node.
+"""
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from devicecore.adapters.manifests import ManifestError, ManifestPods
+from devicecore.adapters.pod_resources import Snapshot
+from devicecore.domain.device_set import natural_key
+from devicecore.domain.inventory import Phase
+from devicecore.domain.model import Container, Pod, PodUid
+from devicecore.domain.node_state import NodeState
+from devicecore.domain.text import foreign_text
+from devicecore.manager import DeviceManager
+from devicecore_tools.node.attempts import SILENCE, Attempts, Lane, PodEntry
+from devicecore_tools.node.claims import NodeClaims
+from devicecore_tools.node.evictions import Evictions
+from devicecore_tools.node.lanes import Lanes
+from devicecore_tools.node.outcome import (
+    Facts,
+    FactsKeeper,
+    Outcome,
+    OutcomeKind,
+    may_differ,
+    resources_of,
+)
+from devicecore_tools.node.state import PENDING, RUNNING, KubeletState, PodState
+
+if TYPE_CHECKING:
+    from devicecore.wire import podresources
+    from devicecore_tools.node.dra_state import PreparationFacts
+
+_CLAIMS_RETRY = 60.0  # seconds between two attempts to prepare the claims of a pod, as in a kubelet
+_CLAIMS_LOOK = 10.0  # seconds between two attempts that end before a driver is asked
+_MAX_START_BACKOFF = 300.0  # seconds between two attempts to start a container, as in a kubelet
+_CLAIM_KINDS = (OutcomeKind.CLAIMS_FAILED, OutcomeKind.CLAIM_UNUSABLE)
+_RELEASE = 0.5  # seconds to wait for a release, so that a pod that takes over the devices finds them free
+
+_log = logging.getLogger(__name__)
+
+
+class PodStarter:
+    """Starts the pods of `pods` on the node of `manager`.
+
+    One thread uses it, except for `snapshot`.
+
+    Args:
+        manager: allocates the devices.
+        pods: the manifests; None if there are none.
+        claims: prepares and releases the claims of pods.
+        wake: called from other threads when there is something to do for `advance`.
+    """
+
+    def __init__(
+        self,
+        manager: DeviceManager,
+        pods: ManifestPods | None,
+        claims: NodeClaims,
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._manager = manager
+        self._pods = pods
+        self._claims = claims
+        self._entries: dict[PodUid, PodEntry] = {}
+        self._threads = Lanes()
+        self._evictions = Evictions(manager, self._threads, wake)
+        self._attempts = Attempts(manager, claims, self._runs_already, self._threads, wake)
+        self._ran = frozenset(key.pod for key in pods.running_containers()) if pods else frozenset[PodUid]()
+        self._facts = FactsKeeper()
+        self._seen: NodeState | None = None
+        self._lanes_of: dict[frozenset[str], Lane] = {}
+        self._is_ticking = threading.Lock()
+        self._active: tuple[Pod, ...] = ()
+        self._seen_claims: object = None
+        self._version = 0
+        self._has_new = False
+        self._next_look = math.inf
+
+    def stop(self) -> None:
+        """Begin no further admissions. Stop the manager as well, so that those in progress end."""
+        self._threads.close()
+
+    def snapshot(self) -> Snapshot:
+        """The pods that run or hold devices, for the pod-resources API."""
+        return Snapshot(self._manager.state, self._active, self._dynamic_resources)
+
+    def _dynamic_resources(self, pod: Pod, container: Container) -> "Sequence[podresources.DynamicResource]":
+        return self._claims.dynamic_resources(pod, container.name) if pod.has_claims else ()
+
+    @property
+    def problems(self) -> tuple[ManifestError, ...]:
+        """What is wrong with manifests."""
+        return self._pods.problems if self._pods else ()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a pod is being tried or released, or has not been tried yet."""
+        is_ready = self._pods is None or self._pods.sources_ready()
+        return (
+            not is_ready
+            or self._evictions.in_progress > 0
+            or any(entry.is_queued or entry.outcome is None for entry in self._entries.values())
+        )
+
+    # --- what the main loop calls -------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Let the manager see that time has passed, in another thread: it may have to write to the disk."""
+        if self._is_ticking.acquire(blocking=False):
+            self._threads.submit("tick", self._tick)
+        self._claims.tick()
+
+    def _tick(self) -> None:
+        try:
+            self._manager.tick()
+        finally:
+            self._is_ticking.release()
+
+    def poll(self) -> bool:
+        """Look at the manifests: release the pods that have gone and note the new ones.
+
+        Returns:
+            Whether all manifests are read. If not, the next look need not wait.
+        """
+        if self._pods is None:
+            return True
+        changes = self._pods.poll()
+        for problem in changes.problems:
+            _log.error("%s", problem)
+        for file in changes.mended:
+            _log.info("%s can be used again", file)
+        self._release(changes.removed)
+        for pod in changes.added:
+            resources = resources_of(pod)
+            lane = self._lanes_of.setdefault(resources, Lane(resources))
+            self._entries[pod.uid] = PodEntry(pod, lane)
+        if changes.added or changes.removed or changes.problems or changes.mended:
+            self._version += 1
+            self._has_new = True
+        return changes.is_complete
+
+    def advance(self) -> None:
+        """Take the results of attempts, and begin those whose answer may be another one now."""
+        self._collect()
+        self._claims.advance()
+        self._submit_due()
+        self._become_ready()
+        holders, users = self._manager.state.ledger.allocations, self._claims.users
+        active = [  # a pod whose containers cannot start holds its devices and claims too
+            entry
+            for entry in self._entries.values()
+            if entry.phase == RUNNING or entry.pod.uid in holders or entry.pod.uid in users
+        ]
+        self._active = tuple(entry.pod for entry in active)
+
+    def state(self, sink_problem: str | None = None) -> KubeletState:
+        """The state now, with the pods in natural order of their names."""
+        entries = sorted(self._entries.values(), key=lambda entry: natural_key(entry.name))
+        pods = tuple(PodState(entry.pod, entry.phase, entry.reason) for entry in entries)
+        waits_for = tuple(self._waits_for())
+        dra = self._claims.state(state for state in pods if state.pod.has_claims)
+        return KubeletState(self._manager.state, pods, self.problems, waits_for, sink_problem, dra)
+
+    @property
+    def version(self) -> object:
+        """Another value than before if `state` may have changed."""
+        state = self._manager.state
+        ready = self._pods is None or self._pods.sources_ready()
+        return self._version, id(state.inventory), id(state.ledger), ready, self._claims.version
+
+    # --- releases -----------------------------------------------------------------------------------------------------
+
+    def _release(self, removed: Iterable[Pod]) -> None:
+        gone = frozenset(pod.uid for pod in removed)
+        if not gone:
+            return
+        entries = [self._entries.pop(uid) for uid in gone]
+        for entry in entries:
+            entry.is_gone = True
+            _log.info("pod %s is gone", entry.name)
+            if entry.pod.has_claims:
+                self._claims.release(entry.pod)
+        self._active = tuple(pod for pod in self._active if pod.uid not in gone)
+        self._evictions.evict(gone, [entry.pod.uid for entry in entries if entry.is_queued], wait=_RELEASE)
+
+    # --- attempts -----------------------------------------------------------------------------------------------------
+
+    def _collect(self) -> None:
+        if self._evictions.collect():
+            self._version += 1
+            self._has_new = True
+        for done in self._attempts.results():
+            if done.entry.is_gone:
+                self._evictions.evict_again(done.entry.pod.uid)
+                if done.entry.pod.has_claims:
+                    self._claims.release(done.entry.pod)
+            elif done.outcome is not None:
+                self._note(done.entry, done.outcome, done.facts)
+            self._version += 1
+            self._has_new = True
+
+    def _note(self, entry: PodEntry, outcome: Outcome, facts: Facts) -> None:
+        phase = RUNNING if outcome.kind is OutcomeKind.RUNS else PENDING
+        reason = foreign_text(outcome.reason)
+        if (entry.phase, entry.reason) != (phase, reason):
+            _log.info("pod %s: %s%s", entry.name, phase, reason and f", {reason}")
+        entry.phase, entry.reason, entry.outcome, entry.facts = phase, reason, outcome, facts
+        entry.tried_at = now = time.monotonic()
+        entry.retry_at = math.inf
+        if outcome.kind is OutcomeKind.NO_ANSWER:
+            entry.retry_at = now + SILENCE
+        elif outcome.kind in _CLAIM_KINDS:
+            entry.retry_at = now + (_CLAIMS_RETRY if outcome.kind is OutcomeKind.CLAIMS_FAILED else _CLAIMS_LOOK)
+        elif outcome.kind is OutcomeKind.START_FAILED:
+            entry.retry_at = now + min(SILENCE * 2**entry.start_failures, _MAX_START_BACKOFF)
+            entry.start_failures = min(entry.start_failures + 1, 10)
+        elif outcome.kind is OutcomeKind.RUNS and self._pods is not None:
+            self._pods.mark_running(entry.pod.uid)
+
+    def _submit_due(self) -> None:
+        state, now = self._manager.state, time.monotonic()
+        claims = self._claims.version, self._pods and self._pods.claims
+        is_unchanged = state is self._seen and claims == self._seen_claims
+        if is_unchanged and not self._has_new and now < self._next_look:
+            return
+        self._seen, self._seen_claims, self._has_new = state, claims, False
+        self._facts.look(state)
+        due = [entry for entry in self._entries.values() if self._is_due(entry, now)]
+        # Pods that were tried long ago come first: otherwise a pod whose plugin hangs could always be the first.
+        for entry in sorted(due, key=lambda entry: entry.tried_at):
+            entry.claim_facts = self._claim_facts(entry)
+            self._attempts.begin(entry, self._facts.of(entry.lane.resources))
+        waiting = (max(entry.retry_at, entry.lane.silent_until) for entry in self._entries.values() if entry.is_waiting)
+        self._next_look = min(waiting, default=math.inf)
+
+    def _is_due(self, entry: PodEntry, now: float) -> bool:
+        if not entry.is_waiting or entry.pod.uid in self._evictions or entry.lane.silent_until > now:
+            return False
+        if self._claims.is_releasing(entry.pod.uid):
+            return False
+        if entry.outcome is None or now >= entry.retry_at:
+            return True
+        if entry.outcome.kind in _CLAIM_KINDS:
+            before, after = entry.claim_facts, self._claim_facts(entry)
+            return before is not None and after is not None and not before.is_like(after)
+        return may_differ(entry.outcome, entry.facts, self._facts.of(entry.lane.resources))
+
+    def _claim_facts(self, entry: PodEntry) -> "PreparationFacts | None":
+        return self._claims.facts(entry.pod, self._pods.claims) if entry.pod.has_claims and self._pods else None
+
+    def _runs_already(self, pod: PodUid) -> bool:
+        assert self._pods is not None, "it is where the pod comes from"  # noqa: S101 - for mypy
+        return pod in self._ran and not self._pods.sources_ready()
+
+    # --- readiness ----------------------------------------------------------------------------------------------------
+
+    def _become_ready(self) -> None:
+        """Mark the manifests as read as soon as the pods that ran before the start have been tried again."""
+        if self._pods is None or self._pods.sources_ready():
+            return
+        if all(self._entries[uid].outcome is not None for uid in self._ran if uid in self._entries):
+            self._pods.mark_ready()
+            self._version += 1
+            self._evictions.release_inactive()
+            self._claims.release_all_but(self._entries.keys())
+
+    def _waits_for(self) -> Iterator[str]:
+        """What may still happen without a change of manifests or devices."""
+        for name, resource in sorted(self._manager.state.inventory.resources.items()):
+            if resource.phase is Phase.AWAITED:
+                yield f"the plugin of {name}, which was there before"
+            elif resource.phase is Phase.REGISTERED:
+                yield f"the devices of {name}"
+        for entry in self._entries.values():
+            if entry.is_queued:
+                yield f"pod {entry.name}, whose admission is in progress"
+            elif entry.outcome is None or entry.outcome.waits:
+                yield f"pod {entry.name}: {entry.reason}"
+        yield from self._claims.waits_for()
+        if self._evictions.in_progress:
+            yield "the release of pods that have gone"
+        elif self._pods is not None and not self._pods.sources_ready():
+            yield "the manifests, which have not been read"

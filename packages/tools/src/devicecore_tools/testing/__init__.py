@@ -1,0 +1,6 @@
+"""Kubelets and an API server to test device plugins and DRA drivers with.
+
+* `kubelet`, `dra_kubelet`: kubelets for tests, and pytest fixtures for them.
+* `api_server`: a small API server.
+* `process`: plugins and drivers in processes of their own.
+"""

@@ -1,0 +1,219 @@
+"""Merging objects field by field, and who owns which field.
+
+Some lists of the API have items with keys, so they are maps in fact. `keyed` makes maps of them and `unkeyed` makes
+lists again, so that merging, applying and ownership handle maps only.
+
+Law: a field belongs to the managers that wrote it last. Nothing here changes its arguments.
+"""
+
+import copy
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from devicecore.domain.text import foreign_text
+from devicecore_tools.testing.api_server.status import ApiError, Json, bad_request
+
+FieldPath = tuple[str, ...]
+Owner = tuple[str, str]
+"""The field manager and its operation, `Apply` or `Update`."""
+
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    "addresses": ("type",),
+    "conditions": ("type",),
+    "devices": ("driver", "pool", "device", "shareID"),  # of a claim's status; those of a slice have none of these
+    "ownerReferences": ("uid",),
+    "reservedFor": ("uid",),
+}
+_KEY = "k:"
+
+MAX_OPERATIONS = 10_000
+"""Operations of a JSON patch; kube-apiserver has the same limit."""
+
+MAX_COPIED = 3 * 1024 * 1024
+"""Bytes that the operations of a JSON patch copy together; kube-apiserver has the same limit."""
+
+
+def keyed(value: Any, name: str = "") -> Any:  # noqa: ANN401 - JSON
+    """A copy of `value` whose lists with keys are maps from key to item."""
+    if isinstance(value, dict):
+        return {key: keyed(below, key) for key, below in value.items()}
+    keys = _KEYS.get(name)
+    if not isinstance(value, list):
+        return value
+    if not keys or not all(isinstance(item, dict) and item.keys() & {*keys} for item in value):
+        return copy.deepcopy(value)
+    return {_key(item, keys): keyed(item) for item in value} if value else []
+
+
+def unkeyed(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """The inverse of `keyed`."""
+    if not isinstance(value, dict):
+        return copy.deepcopy(value)
+    if value and all(key.startswith(_KEY) for key in value):
+        return [unkeyed(item) for item in value.values()]
+    return {key: unkeyed(below) for key, below in value.items()}
+
+
+def _key(item: Json, keys: tuple[str, ...]) -> str:
+    return _KEY + json.dumps({key: item[key] for key in keys if key in item}, separators=(",", ":"), sort_keys=True)
+
+
+def merged(document: Any, change: Any) -> Any:  # noqa: ANN401 - JSON
+    """A merge patch (RFC 7386): null deletes, maps are merged, everything else is replaced."""
+    if not isinstance(change, dict):
+        return copy.deepcopy(change)
+    result = dict(document) if isinstance(document, dict) else {}
+    for key, value in change.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result
+
+
+def strategically_merged(document: Json, change: Json) -> Json:
+    """A strategic merge: as a merge patch, and items of lists with keys are merged by their keys."""
+    result: Json = unkeyed(merged(keyed(document), keyed(change)))
+    return result
+
+
+def json_patched(document: Json, operations: Any) -> Json:  # noqa: ANN401 - JSON
+    """RFC 6902.
+
+    Raises:
+        ApiError: the patch is none, is too large, or an operation does not fit the document.
+    """
+    import jsonpatch
+    import jsonpointer
+
+    try:
+        result = _with_operations(document, operations)
+    except (
+        jsonpatch.JsonPatchException,
+        jsonpatch.JsonPatchTestFailed,
+        jsonpointer.JsonPointerException,
+        KeyError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
+        problem = foreign_text(f"the server rejected our request: {error}")
+        raise ApiError(422, "Invalid", problem) from error
+    if not isinstance(result, dict):
+        message = "the patch leaves no object"
+        raise bad_request(message)
+    return result
+
+
+def _with_operations(document: Json, operations: Any) -> Any:  # noqa: ANN401 - JSON
+    """Carry out one operation after the other, because each may copy all that those before it have copied."""
+    import jsonpatch
+    import jsonpointer
+
+    listed = jsonpatch.JsonPatch(operations).patch
+    if len(listed) > MAX_OPERATIONS:
+        message = f"the allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(listed)}"
+        raise ValueError(message)
+    result, copied = copy.deepcopy(document), 0
+    for operation in listed:
+        if operation["op"] == "copy":
+            copied += len(json.dumps(jsonpointer.resolve_pointer(result, operation["from"])))
+            if copied > MAX_COPIED:
+                message = f"expected at most {MAX_COPIED} bytes that a JSON patch copies, got {copied}"
+                raise ValueError(message)
+        result = jsonpatch.JsonPatch([operation]).apply(result, in_place=True)
+    return result
+
+
+def leaves(value: Any, above: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:  # noqa: ANN401 - JSON
+    """Every field of a `keyed` object that is no map, or an empty one, with its path. Null is no field."""
+    if isinstance(value, dict) and (value or not above):
+        for key, below in value.items():
+            yield from leaves(below, (*above, key))
+    elif value is not None:
+        yield above, value
+
+
+def applied(
+    before: Json, sent: Json, owners: Mapping[FieldPath, set[Owner]], manager: str, *, force: bool
+) -> tuple[Json, dict[FieldPath, set[Owner]]]:
+    """Server-side apply on `keyed` objects: the object and the owners afterwards.
+
+    What `manager` applied before and no longer sends is deleted, unless another manager owns it, too.
+
+    Raises:
+        ApiError: another manager owns a field with another value, and `force` is not set.
+    """
+    after, me = copy.deepcopy(before), (manager, "Apply")
+    changed = {path: set(holders) for path, holders in owners.items()}
+    old, new = dict(leaves(before)), dict(leaves(sent))
+    conflicts = []
+    for path, value in new.items():
+        others = changed.get(path, set()) - {me}
+        if others and value != {} and old.get(path) != value:
+            conflicts.append((path, others))
+            others = set()
+        changed[path] = {*others, me}
+        _set(after, path, value)
+    if conflicts and not force:
+        raise _apply_conflict(conflicts)
+    for path in [path for path, holders in changed.items() if me in holders and path not in new]:
+        changed[path] -= {me}
+        if not changed[path]:
+            del changed[path]
+            _delete(after, path)
+    return after, changed
+
+
+def _apply_conflict(conflicts: list[tuple[FieldPath, set[Owner]]]) -> ApiError:
+    texts = [f'conflict with "{min(owners)[0]}": .{".".join(path)}' for path, owners in conflicts]
+    plural = "conflict" if len(texts) == 1 else "conflicts"
+    return ApiError(409, "Conflict", f"Apply failed with {len(texts)} {plural}: {', '.join(texts)}")
+
+
+def updated_owners(
+    before: Json, after: Json, owners: Mapping[FieldPath, set[Owner]], manager: str
+) -> dict[FieldPath, set[Owner]]:
+    """The owners after `manager` wrote a whole `keyed` object: the fields that it changed are its own."""
+    old, new = dict(leaves(before)), dict(leaves(after))
+    kept = {path: set(holders) for path, holders in owners.items() if path in new}
+    return kept | {path: {(manager, "Update")} for path in new if path not in old or old[path] != new[path]}
+
+
+def managed_fields(owners: Mapping[FieldPath, set[Owner]], api_version: str) -> list[Json]:
+    """`metadata.managedFields`. What lies in the status is an entry of its own."""
+    entries: dict[tuple[str, str, str], Json] = {}
+    for path, holders in sorted(owners.items()):
+        subresource = "status" if path[0] == "status" else ""
+        for manager, operation in holders:
+            fields = entries.setdefault((manager, operation, subresource), {})
+            _set(fields, tuple(part if part.startswith(_KEY) else f"f:{part}" for part in path), {})
+    return [
+        {
+            "manager": manager,
+            "operation": operation,
+            "apiVersion": api_version,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": fields,
+            **({"subresource": subresource} if subresource else {}),
+        }
+        for (manager, operation, subresource), fields in sorted(entries.items())
+    ]
+
+
+def _set(document: Json, path: FieldPath, value: Any) -> None:  # noqa: ANN401 - JSON
+    *above, last = path
+    for part in above:
+        if not isinstance(document.get(part), dict):
+            document[part] = {}
+        document = document[part]
+    if value != {} or not document.get(last):  # an empty map is merged with what is there
+        document[last] = copy.deepcopy(value)
+
+
+def _delete(document: Json, path: FieldPath) -> None:
+    *above, last = path
+    for part in above:
+        document = document.get(part) or {}
+    document.pop(last, None)

@@ -1,0 +1,304 @@
+"""Objects over HTTP: connections, requests and answers.
+
+Law: every request is answered with an object, a list, a stream of events or a Status. A request that the API does not
+have is refused in the words of kube-apiserver.
+"""
+
+import json
+import socket
+import ssl
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext, suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+from attrs import evolve
+
+from devicecore.domain.text import foreign_text
+from devicecore_tools.testing.api_server import status
+from devicecore_tools.testing.api_server.discovery import PROBES, discovery, is_discovery
+from devicecore_tools.testing.api_server.faults import Answer, Chunks, Delay, Drop, Fault, Hang, Request, RunFirst
+from devicecore_tools.testing.api_server.operations import JSON, Target, carry_out, parsed, target_of
+from devicecore_tools.testing.api_server.status import ApiError
+from devicecore_tools.testing.api_server.watch import Watch
+
+if TYPE_CHECKING:
+    from devicecore_tools.testing.api_server.server import LocalApiServer
+
+MAX_BODY = 3 * 1024 * 1024
+"""Bytes of a request; kube-apiserver has the same limit."""
+
+MAX_CONNECTIONS = 500
+"""Connections at once. A further one ends the one that has waited longest for a request."""
+
+IDLE_SECONDS = 300.0
+"""How long a connection may be silent between two requests, or in the middle of one."""
+
+MAX_LARGE = 16
+"""Lists and requests with a large body that are served at once. Each may take some hundred megabytes."""
+
+SENDING_SECONDS = 30.0
+"""How long a client may read nothing of a list before its connection ends."""
+
+_LARGE = 64 * 1024  # bytes of a body
+
+_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_MANY = {"get": "list", "delete": "deletecollection"}
+
+
+class HttpServer(ThreadingHTTPServer):
+    """Listens on a free port of this machine; each connection has a thread."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, api: "LocalApiServer", port: int, context: ssl.SSLContext | None) -> None:
+        self.api = api
+        self._connections: set[socket.socket] = set()
+        self._idle: dict[socket.socket, None] = {}  # those without a complete request, the longest first
+        self._lock = threading.Lock()
+        self.large: threading.BoundedSemaphore = threading.BoundedSemaphore(MAX_LARGE)
+        self._context = context
+        super().__init__(("127.0.0.1", port), Handler)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection. Its own thread makes the TLS handshake, because that may fail and take long."""
+        connection, address = super().get_request()
+        connection.settimeout(IDLE_SECONDS)
+        if self._context is not None:
+            connection = self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        with self._lock:
+            if len(self._connections) >= MAX_CONNECTIONS and self._idle:
+                self._end(next(iter(self._idle)))
+            self._connections.add(connection)
+            self._idle[connection] = None
+        return connection, address
+
+    def set_idle(self, connection: socket.socket, *, is_idle: bool) -> None:
+        """Note whether a connection waits for a request."""
+        with self._lock:
+            self._idle.pop(connection, None)
+            if is_idle and connection in self._connections:
+                self._idle[connection] = None
+
+    def _end(self, connection: socket.socket) -> None:
+        self._connections.discard(connection)
+        self._idle.pop(connection, None)
+        with suppress(OSError):  # it may have ended by itself
+            connection.shutdown(socket.SHUT_RDWR)
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ANN401, ARG002 - as in the standard library
+        """Refuse connections beyond the limit."""
+        return len(self._connections) <= MAX_CONNECTIONS
+
+    def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
+        """Forget a connection that has ended."""
+        if isinstance(request, socket.socket):
+            with self._lock:
+                self._connections.discard(request)
+                self._idle.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002 - as in the standard library
+        """Record a bug of the server. An OSError is no bug: the connection has ended."""
+        error = sys.exception()
+        if error is not None and not isinstance(error, OSError):
+            self.api.bugs.append(error)
+
+    def stop(self) -> None:
+        """Stop listening and end every connection."""
+        self.shutdown()
+        self.server_close()
+        with self._lock:
+            for connection in tuple(self._connections):
+                self._end(connection)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # an answer in one packet, ...
+    disable_nagle_algorithm = True  # ... at once: otherwise each takes 44 ms
+    server: HttpServer
+    close_connection: bool
+
+    def do_GET(self) -> None:
+        """Read objects, or watch them."""
+        self._serve()
+
+    do_POST = do_GET  # noqa: N815 - http.server names them so
+    do_PUT = do_GET  # noqa: N815 - as above
+    do_PATCH = do_GET  # noqa: N815 - as above
+    do_DELETE = do_GET  # noqa: N815 - as above
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as in the standard library
+        """Log nothing: `LocalApiServer.requests` has it all."""
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002 - as in the standard library
+        """Answer a request that is no HTTP with a Status. The standard library would send a page of HTML."""
+        self.close_connection = True
+        reason = HTTPStatus(code)
+        problem = foreign_text(message or reason.phrase)
+        self._send(
+            code, ApiError(code, reason.phrase.title().replace(" ", ""), problem).status, {"Connection": "close"}
+        )
+
+    def _serve(self) -> None:
+        try:
+            with self.server.large if self._is_large() else nullcontext():
+                self._answer()
+        finally:
+            self.server.set_idle(self.connection, is_idle=True)
+
+    def _is_large(self) -> bool:
+        try:
+            return self._length() > _LARGE
+        except ApiError:  # its body is not read
+            return False
+
+    def _answer(self) -> None:
+        api = self.server.api
+        try:
+            request, target = self._read()
+            self.server.set_idle(self.connection, is_idle=False)
+            fault = api.next_fault(request)
+            if self._replaced_by(fault):
+                return
+            match fault:
+                case Delay(seconds):
+                    api.wait(seconds)
+                case RunFirst(action):
+                    action()
+                case _:
+                    pass
+            if isinstance(fault, Drop):
+                if fault.after and target is not None:
+                    carry_out(api.store, request, target)
+                self.close_connection = True
+                return
+            api.authorize(request)
+            self._serve_as_usual(request, target)
+        except ApiError as error:
+            extra = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
+            self._send(error.code, error.status, extra)
+
+    def _serve_as_usual(self, request: Request, target: Target | None) -> None:
+        api = self.server.api
+        if request.path.strip("/") in PROBES:
+            self._send(200, "ok", {})
+        elif target is None:
+            self._send(200, discovery(request.path, api.kinds), {})
+        elif request.verb == "list":
+            # A list with a large body has a place already. It must not wait for another one while it has that.
+            with nullcontext() if self._is_large() else self.server.large:
+                answer = carry_out(api.store, request, target)
+                self.connection.settimeout(SENDING_SECONDS)
+                self._send(*answer, {})
+                self.connection.settimeout(IDLE_SECONDS)
+        elif request.verb == "watch":
+            self._stream(_lines(Watch(api, target, request.query)))
+        else:
+            self._send(*carry_out(api.store, request, target), {})
+
+    def _replaced_by(self, fault: Fault | None) -> bool:
+        """Whether `fault` takes the place of the answer, which is then given."""
+        match fault:
+            case Answer(code, body, extra):
+                self._send(code, body, extra)
+            case Chunks(parts):
+                self._stream(parts)
+            case Hang():
+                self.server.api.hang()
+                self.close_connection = True
+            case _:
+                return False
+        return True
+
+    def _read(self) -> tuple[Request, Target | None]:
+        length = self._length()
+        body = self.rfile.read(length)
+        if len(body) < length:  # half of a YAML document is often YAML, too
+            self.close_connection = True
+            message = f"unexpected EOF: expected a body of {length} bytes, got {len(body)}"
+            raise status.bad_request(message)
+        try:
+            url = urlsplit(self.path)
+        except ValueError as error:
+            message = f"expected the path of a resource: {error}"
+            raise status.bad_request(message) from error
+        query = {key: values[-1] for key, values in parse_qs(url.query, keep_blank_values=True).items()}
+        headers = {key.title(): value for key, value in self.headers.items()}
+        request = Request(self.command, url.path, query, headers)
+        accepted = headers.get("Accept", "*/*")
+        if not any(part in accepted for part in ("json", "*/*", "application/*")):
+            message = "only the following media types are accepted: application/json"
+            raise ApiError(406, "NotAcceptable", message)
+        try:
+            target = None if is_discovery(url.path) else target_of(url.path, self.server.api.kinds)
+        except ApiError:
+            self.server.api.note(request)  # so that a test sees what the client looks for
+            raise
+        if target is not None:
+            verb = _VERBS[self.command]
+            if target.name is None:
+                verb = "watch" if query.get("watch") in ("1", "true") and verb == "get" else _MANY.get(verb, verb)
+            request = evolve(request, verb=verb, resource=target.resource)
+        return evolve(request, body=parsed(body, headers.get("Content-Type", JSON))), target
+
+    def _length(self) -> int:
+        """The bytes of the body. If they are not known, the connection ends, because no next request can be found."""
+        length = self.headers.get("Content-Length") or "0"
+        is_number = length.isascii() and length.isdigit()
+        if is_number and len(length) <= len(str(MAX_BODY)) and int(length) <= MAX_BODY:
+            if "Transfer-Encoding" not in self.headers:
+                return int(length)
+            refusal = ApiError(411, "", "expected a Content-Length, got a Transfer-Encoding")
+        elif is_number:
+            refusal = ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {MAX_BODY}")
+        else:
+            refusal = status.bad_request("expected a number of bytes as Content-Length")
+        self.close_connection = True
+        raise refusal
+
+    def _send(self, code: int, answer: Any, extra: Mapping[str, str]) -> None:  # noqa: ANN401 - JSON or text
+        text = isinstance(answer, str)
+        body = answer.encode() if text else b"" if answer is None else json.dumps(answer).encode()
+        self.send_response(code)
+        for key, value in {"Content-Type": "text/plain" if text else JSON, **extra}.items():
+            if value:
+                self.send_header(key, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        self.wfile.flush()
+
+    def _stream(self, parts: Iterable[bytes]) -> None:
+        """Send each part, such as the line of one event, as a chunk."""
+        self.send_response(200)
+        self.send_header("Content-Type", JSON)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.flush()  # a client may wait for the headers before anything happens
+        try:
+            for part in parts:
+                self._chunk(part)
+            self._chunk(b"")
+        except OSError:
+            self.close_connection = True  # the client has gone, or the watch is cut
+
+    def _chunk(self, data: bytes) -> None:
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+        self.wfile.flush()
+
+
+def _lines(watch: Watch) -> Iterator[bytes]:
+    for event in watch.events():
+        yield json.dumps(event).encode() + b"\n"
+    if watch.is_cut:
+        message = "a watch that is cut ends without its last chunk"
+        raise ConnectionAbortedError(message)

@@ -1,0 +1,195 @@
+"""The kinds of objects that the API server serves, as a table.
+
+Law: a path or a field selector that this table does not name is refused.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from attrs import field, frozen
+
+from devicecore_tools.testing.api_server import claim_rules, slice_rules
+from devicecore_tools.testing.api_server.causes import label_causes, no_causes, subdomain_causes
+from devicecore_tools.testing.api_server.definition_rules import definition_causes
+from devicecore_tools.testing.api_server.status import ApiError, Cause, Json, UnknownKindError, bad_request
+
+Rules = Callable[[Json, Json | None], Iterator[Cause]]
+"""What is wrong with a new object, given the old one, or None when it is created."""
+
+RESOURCE_GROUP = "resource.k8s.io"
+
+
+@frozen
+class Kind:
+    """One kind. `selectable` are the paths that field selectors know, `causes` and `status_causes` its rules.
+
+    It is kept in `version`.
+    """
+
+    kind: str
+    plural: str
+    group: str = ""
+    version: str = "v1"
+    short_names: tuple[str, ...] = ()
+    namespaced: bool = False
+    has_status: bool = False
+    has_generation: bool = False
+    selectable: tuple[str, ...] = ("metadata.name",)
+    causes: Rules = field(default=no_causes, eq=False)
+    status_causes: Callable[[Json, Json], Iterator[Cause]] = field(default=no_causes, eq=False)
+
+    @property
+    def resource(self) -> str:
+        """The plural with its group, as messages have it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def api_version(self) -> str:
+        """The `apiVersion` that objects are kept in."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def qualified(self) -> str:
+        """The kind with its group, as messages about invalid objects have it."""
+        return f"{self.kind}.{self.group}" if self.group else self.kind
+
+    def name_causes(self, name: str) -> Iterator[Cause]:
+        """What is wrong with the name of an object."""
+        check = label_causes if self.plural == "namespaces" else subdomain_causes
+        yield from check(name, "metadata.name")
+
+    def unknown_selector(self, path: str, api_version: str) -> ApiError:
+        """The refusal of a field selector that the kind does not know."""
+        if self.plural == "resourceslices":
+            return bad_request(f"field label not supported for {api_version}, Kind={self.kind}: {path}")
+        known = ", ".join(f'"{one}"' for one in ("metadata.name", "metadata.namespace"))
+        return bad_request(f'"{path}" is not a known field selector: only {known}')
+
+
+_NAMED = ("metadata.name", "metadata.namespace")
+
+NAMESPACE = Kind("Namespace", "namespaces", short_names=("ns",), has_status=True)
+DEFINITION = Kind(
+    "CustomResourceDefinition",
+    "customresourcedefinitions",
+    "apiextensions.k8s.io",
+    short_names=("crd", "crds"),
+    has_generation=True,
+    causes=definition_causes,
+)
+KINDS = (
+    NAMESPACE,
+    Kind("Node", "nodes", short_names=("no",), has_status=True),
+    Kind(
+        "Pod",
+        "pods",
+        short_names=("po",),
+        namespaced=True,
+        has_status=True,
+        selectable=(*_NAMED, "spec.nodeName", "status.phase"),
+    ),
+    Kind("Event", "events", short_names=("ev",), namespaced=True, selectable=_NAMED),
+    Kind(
+        "ResourceSlice",
+        "resourceslices",
+        RESOURCE_GROUP,
+        has_generation=True,
+        selectable=("metadata.name", "spec.nodeName", "spec.driver"),
+        causes=slice_rules.slice_causes,
+    ),
+    Kind(
+        "ResourceClaim",
+        "resourceclaims",
+        RESOURCE_GROUP,
+        namespaced=True,
+        has_status=True,
+        selectable=_NAMED,
+        causes=claim_rules.claim_causes,
+        status_causes=claim_rules.claim_status_causes,
+    ),
+    Kind(
+        "ResourceClaimTemplate",
+        "resourceclaimtemplates",
+        RESOURCE_GROUP,
+        namespaced=True,
+        selectable=_NAMED,
+        causes=claim_rules.template_causes,
+    ),
+    Kind("DeviceClass", "deviceclasses", RESOURCE_GROUP, has_generation=True, causes=claim_rules.class_causes),
+    Kind("ConfigMap", "configmaps", short_names=("cm",), namespaced=True, selectable=_NAMED),
+    Kind("Secret", "secrets", namespaced=True, selectable=_NAMED),
+    Kind("Lease", "leases", "coordination.k8s.io", namespaced=True, selectable=_NAMED),
+    Kind("Event", "events", "events.k8s.io", namespaced=True, selectable=_NAMED),
+    DEFINITION,
+)
+
+
+class Kinds:
+    """The kinds of one server: those of the table, and those that CustomResourceDefinitions have defined.
+
+    Args:
+        resource_versions: the versions of `resource.k8s.io` that are served, the preferred one first.
+    """
+
+    def __init__(self, resource_versions: tuple[str, ...]) -> None:
+        self._resource_versions = resource_versions
+        self._kinds: dict[str, Kind] = {kind.resource: kind for kind in KINDS}
+        self._served: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def versions(self) -> Mapping[str, tuple[str, ...]]:
+        """The versions in which each group is served, the preferred one first. Each group has at least one."""
+        found: dict[str, tuple[str, ...]] = {}
+        for kind in self._kinds.values():
+            found[kind.group] = tuple(dict.fromkeys((*found.get(kind.group, ()), *self.versions_of(kind))))
+        return {group: versions for group, versions in found.items() if versions}
+
+    def versions_of(self, kind: Kind) -> tuple[str, ...]:
+        """The versions in which a kind is served, the preferred one first."""
+        return (
+            self._resource_versions
+            if kind.group == RESOURCE_GROUP
+            else self._served.get(kind.resource, (kind.version,))
+        )
+
+    def in_version(self, group: str, version: str) -> list[Kind]:
+        """The kinds of a group that are served in a version."""
+        return [one for one in self._kinds.values() if one.group == group and version in self.versions_of(one)]
+
+    def of(self, plural: str, group: str, version: str) -> Kind | None:
+        """The kind that is served at a path; None if there is none."""
+        return next((kind for kind in self.in_version(group, version) if kind.plural == plural), None)
+
+    def named(self, name: str, api_version: str = "") -> Kind:
+        """The kind, or the plural, of this name, of the group of `api_version` if there are several.
+
+        Raises:
+            UnknownKindError: there is none.
+        """
+        found = [kind for kind in self._kinds.values() if name in (kind.kind, kind.plural)]
+        if not found:
+            raise UnknownKindError(name, tuple(dict.fromkeys(kind.kind for kind in self._kinds.values())))
+        return next((kind for kind in found if kind.group == api_version.rpartition("/")[0]), found[0])
+
+    def define(self, definition: Json) -> None:
+        """Serve what a CustomResourceDefinition, which breaks no rule, defines."""
+        spec = definition["spec"]
+        served = [one for one in spec["versions"] if one.get("served")]
+        kind = Kind(
+            spec["names"]["kind"],
+            spec["names"]["plural"],
+            spec["group"],
+            next((one["name"] for one in spec["versions"] if one.get("storage")), "v1"),
+            tuple(spec["names"].get("shortNames") or ()),
+            namespaced=spec["scope"] == "Namespaced",
+            has_status=any("status" in (one.get("subresources") or {}) for one in served),
+            has_generation=True,
+            selectable=_NAMED,
+        )
+        # A request may be looking through the former ones.
+        self._served = {**self._served, kind.resource: tuple(one["name"] for one in served)}
+        self._kinds = {**self._kinds, kind.resource: kind}
+
+    def forget(self, definition: Json) -> None:
+        """Serve a defined kind no longer."""
+        resource = definition["metadata"]["name"]
+        self._kinds = {name: kind for name, kind in self._kinds.items() if name != resource}

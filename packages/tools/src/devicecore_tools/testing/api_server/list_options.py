@@ -1,0 +1,104 @@
+"""The options of lists and watches: from which version on, and with which first events.
+
+Law: an option that kube-apiserver obeys is obeyed, and one that it refuses is refused with its sentence. `limit` may be
+ignored, so a list has all objects, and no client has a token to continue with.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from devicecore.domain.text import foreign_text
+from devicecore_tools.testing.api_server import status
+from devicecore_tools.testing.api_server.status import ApiError, Cause
+
+_TRUE = ("1", "true")
+_MATCHES = ("Exact", "NotOlderThan")
+_OPTIONS = "ListOptions.meta.k8s.io"
+
+MAX_DIGITS = 18
+"""Digits of a number in a query; those of the largest that always fits into 64 bits."""
+
+
+def number(query: Mapping[str, str], name: str) -> int:
+    """Return the number of a parameter; 0 if there is none.
+
+    Raises:
+        ApiError: it is not a number.
+    """
+    text = query.get(name) or "0"
+    if not (text.isascii() and text.isdigit()) or len(text) > MAX_DIGITS:
+        shown = foreign_text(text, 50)
+        raise status.invalid_options(options="ListOptions", field=name, kind=f'Invalid value: "{shown}"')
+    return int(text)
+
+
+def is_set(query: Mapping[str, str], name: str) -> bool:
+    """Whether a parameter is there and true."""
+    return query.get(name) in _TRUE
+
+
+def check_list(query: Mapping[str, str], current: int) -> None:
+    """Refuse a list that cannot be given at the version that the client asks for. `current` is that of the objects.
+
+    Raises:
+        ApiError: it is refused.
+    """
+    match, wanted = query.get("resourceVersionMatch", ""), number(query, "resourceVersion")
+    number(query, "limit")
+    _refuse_if([*_match_causes(query, match), *_list_causes(query, match, wanted)])
+    if query.get("continue"):
+        message = "continue key is not valid: this API server sends whole lists, without a token to continue with"
+        raise status.bad_request(message)
+    if wanted > current:
+        raise status.too_large_version(wanted, current)
+    if match == "Exact" and wanted < current:
+        message = "The resourceVersion for the provided list is too old."
+        raise ApiError(410, "Expired", message)
+
+
+def wants_initial_events(query: Mapping[str, str], *, is_served: bool) -> bool | None:
+    """Whether a watch begins with what is there; None if the client does not say.
+
+    Raises:
+        ApiError: it is refused. `is_served` says whether the server knows such watches.
+    """
+    match = query.get("resourceVersionMatch", "")
+    if "sendInitialEvents" not in query:
+        if match:
+            detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            _refuse_if([Cause("resourceVersionMatch", "Forbidden", detail)])
+        return None
+    causes = []
+    if match != "NotOlderThan":
+        detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        causes.append(Cause("resourceVersionMatch", "Forbidden", detail))
+    if not is_served:
+        detail = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
+        causes.append(Cause("sendInitialEvents", "Forbidden", detail))
+    _refuse_if([*causes, *_match_causes(query, match)])
+    return is_set(query, "sendInitialEvents")
+
+
+def _match_causes(query: Mapping[str, str], match: str) -> Iterator[Cause]:
+    if match and query.get("continue"):
+        detail = "resourceVersionMatch is forbidden when continue is provided"
+        yield Cause("resourceVersionMatch", "Forbidden", detail)
+    if match and match not in _MATCHES:
+        known = ", ".join(f'"{one}"' for one in _MATCHES)
+        shown = foreign_text(match, 50)
+        yield Cause("resourceVersionMatch", f'Unsupported value: "{shown}"', f"supported values: {known}")
+
+
+def _list_causes(query: Mapping[str, str], match: str, wanted: int) -> Iterator[Cause]:
+    if match and not query.get("resourceVersion"):
+        detail = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+        yield Cause("resourceVersionMatch", "Forbidden", detail)
+    elif match == "Exact" and not wanted:
+        detail = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+        yield Cause("resourceVersionMatch", "Forbidden", detail)
+    if "sendInitialEvents" in query:
+        yield Cause("sendInitialEvents", "Forbidden", "sendInitialEvents is forbidden for list")
+
+
+def _refuse_if(causes: list[Cause]) -> None:
+    if causes:
+        raise status.invalid(_OPTIONS, "", causes)

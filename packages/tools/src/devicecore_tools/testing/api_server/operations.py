@@ -1,0 +1,345 @@
+"""Requests that are answered at once: what a path names, and what each verb does with it.
+
+Law: a body that is no object of the kind that the path names changes nothing.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+from attrs import frozen
+
+from devicecore.domain.text import foreign_text
+from devicecore_tools.testing.api_server import fields, status
+from devicecore_tools.testing.api_server.faults import Request
+from devicecore_tools.testing.api_server.kinds import Kind, Kinds
+from devicecore_tools.testing.api_server.list_options import check_list
+from devicecore_tools.testing.api_server.selectors import Selector, field_selector, label_selector
+from devicecore_tools.testing.api_server.status import ApiError, Json
+from devicecore_tools.testing.api_server.store import ObjectStore
+from devicecore_tools.testing.api_server.versions import as_kept, as_served
+
+JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf"
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+MAX_DEPTH = 100
+"""Levels of nesting in a body; a large object has some 15."""
+_APPLY, _JSON_PATCH = "application/apply-patch+yaml", "application/json-patch+json"
+_MERGE, _STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
+
+
+@frozen
+class Target:
+    """What a path names: a kind, all its objects or one, and perhaps a subresource."""
+
+    kind: Kind
+    version: str
+    namespace: str | None
+    name: str | None
+    subresource: str
+
+    @property
+    def api_version(self) -> str:
+        """The `apiVersion` of the objects."""
+        return f"{self.kind.group}/{self.version}" if self.kind.group else self.version
+
+    @property
+    def place(self) -> str:
+        """The namespace of one object; empty for kinds without namespaces."""
+        return self.namespace or ""
+
+    @property
+    def one(self) -> str:
+        """The name of the one object; empty if the path names all of them."""
+        return self.name or ""
+
+    @property
+    def is_status(self) -> bool:
+        """Whether the path names the status of the object."""
+        return self.subresource == "status"
+
+    @property
+    def resource(self) -> str:
+        """The resource as RBAC names it."""
+        return f"{self.kind.plural}/{self.subresource}" if self.subresource else self.kind.plural
+
+
+def target_of(path: str, kinds: Kinds) -> Target:
+    """Parse a path. `kinds` are those that are served.
+
+    Raises:
+        ApiError: there is nothing at this path.
+    """
+    match [unquote(part) for part in path.strip("/").split("/")]:
+        case ["api", version, *rest]:
+            group = ""
+        case ["apis", group, version, *rest]:
+            pass
+        case _:
+            raise status.unknown_path()
+    namespace, (plural, name, subresource) = _place_and_rest(rest)
+    kind = kinds.of(plural, group, version)
+    if kind is None or (namespace is not None and not kind.namespaced):
+        raise status.unknown_path()
+    if subresource and not (subresource == "status" and kind.has_status):
+        raise status.unknown_path()
+    if name is not None and kind.namespaced and namespace is None:
+        raise status.unknown_path()
+    return Target(kind, version, namespace, name, subresource)
+
+
+def _place_and_rest(parts: Sequence[str]) -> tuple[str | None, tuple[str, str | None, str]]:
+    """The namespace, then the plural, the name and the subresource."""
+    match parts:
+        case ["namespaces", _, "status"]:
+            namespace, rest = None, parts
+        case ["namespaces", namespace, _, *_]:
+            rest = parts[2:]
+        case _:
+            namespace, rest = None, parts
+    match rest:
+        case [plural]:
+            return namespace, (plural, None, "")
+        case [plural, name]:
+            return namespace, (plural, name, "")
+        case [plural, name, subresource]:
+            return namespace, (plural, name, subresource)
+        case _:
+            raise status.unknown_path()
+
+
+def carry_out(store: ObjectStore, request: Request, target: Target) -> tuple[int, Json]:
+    """Do what a request asks; the code and the body of the answer.
+
+    Raises:
+        ApiError: the request is refused.
+    """
+    operations = _ON_ONE if target.name is not None else _ON_MANY
+    is_spread = target.kind.namespaced and target.namespace is None and request.verb != "list"
+    if request.verb not in operations or is_spread:
+        message = "the server does not allow this method on the requested resource"
+        raise ApiError(405, "MethodNotAllowed", message)
+    options = request.body if request.verb.startswith("delete") and isinstance(request.body, dict) else {}
+    if request.query.get("dryRun") or options.get("dryRun"):
+        message = "dryRun is not supported by this API server for tests: send the request without it"
+        raise status.bad_request(message)
+    return operations[request.verb](store, request, target)
+
+
+def _list(store: ObjectStore, request: Request, target: Target) -> tuple[int, Json]:
+    selector = selector_of(target, request.query)
+    found, version = store.select(target.kind, target.namespace, selector)
+    check_list(request.query, version)
+    return 200, _listed(found, version, target)
+
+
+def _create(store: ObjectStore, request: Request, target: Target) -> tuple[int, Json]:
+    body = _object(request.body, target)
+    return 201, typed(store.create(target.kind, target.place, body, manager=_manager(request)), target)
+
+
+def _delete_collection(store: ObjectStore, request: Request, target: Target) -> tuple[int, Json]:
+    with store.transaction():
+        deleted = store.delete_collection(target.kind, target.namespace, selector_of(target, request.query))
+        return 200, _listed(deleted, store.version, target)
+
+
+def _get(store: ObjectStore, _: Request, target: Target) -> tuple[int, Json]:
+    return 200, typed(store.get(target.kind, target.place, target.one), target)
+
+
+def _update(store: ObjectStore, request: Request, target: Target) -> tuple[int, Json]:
+    body = _object(request.body, target)
+    manager, in_status = _manager(request), target.is_status
+    return 200, typed(
+        store.update(target.kind, target.place, target.one, body, in_status=in_status, manager=manager), target
+    )
+
+
+def _patch(store: ObjectStore, request: Request, target: Target) -> tuple[int, Json]:
+    return 200, typed(_patched(store, request, target), target)
+
+
+def _delete(store: ObjectStore, request: Request, target: Target) -> tuple[int, Json]:
+    options = request.body if isinstance(request.body, dict) else {}
+    return 200, typed(store.delete(target.kind, target.place, target.one, options.get("preconditions")), target)
+
+
+Operation = Callable[[ObjectStore, Request, Target], tuple[int, Json]]
+_ON_MANY: Mapping[str, Operation] = {"list": _list, "create": _create, "deletecollection": _delete_collection}
+_ON_ONE: Mapping[str, Operation] = {"get": _get, "update": _update, "patch": _patch, "delete": _delete}
+
+
+def _patched(store: ObjectStore, request: Request, target: Target) -> Json:
+    kind, place, name, body = target.kind, target.place, target.one, request.body
+    in_status, manager = target.is_status, _manager(request)
+    content = request.headers.get("Content-Type", "").partition(";")[0]
+    if content == _APPLY:
+        if "fieldManager" not in request.query:
+            detail = "is required for apply patch"
+            raise status.invalid_options(
+                options="PatchOptions", field="fieldManager", kind="Required value", detail=detail
+            )
+        force = request.query.get("force") == "true"
+        body = _object(body, target)
+        return store.apply(kind, place, name, body, in_status=in_status, manager=manager, force=force)
+    if "force" in request.query:
+        detail = "may not be specified for non-apply patch"
+        raise status.invalid_options(options="PatchOptions", field="force", kind="Forbidden", detail=detail)
+    changes: dict[str, Callable[[Json], Json]] = {
+        _JSON_PATCH: lambda before: _shallow(fields.json_patched(before, body)),
+        _MERGE: lambda before: dict(fields.merged(before, _checked(body, target))),
+        _STRATEGIC: lambda before: fields.strategically_merged(before, _checked(body, target)),
+    }
+    if content not in changes:
+        message = (
+            "the body of the request was in an unknown format - accepted media types include: "
+            f"{_JSON_PATCH}, {_MERGE}, {_STRATEGIC}, {_APPLY}"
+        )
+        raise ApiError(415, "UnsupportedMediaType", message)
+
+    def change(before: Json) -> Json:
+        """Make the change in the version of the path."""
+        changed = changes[content](as_served(before, kind.plural, target.version))
+        return as_kept(changed, kind.plural, target.version)
+
+    return store.patch(kind, place, name, change, in_status=in_status, manager=manager)
+
+
+def selector_of(target: Target, query: Mapping[str, str]) -> Selector:
+    """What the label and field selectors of a request select.
+
+    Raises:
+        ApiError: one of them cannot be understood.
+    """
+    by_field = field_selector(target.kind, query.get("fieldSelector", ""), target.api_version)
+    by_label = label_selector(query.get("labelSelector", ""))
+    return lambda value: by_field(value) and by_label(value)
+
+
+def _manager(request: Request) -> str:
+    return request.query.get("fieldManager") or request.headers.get("User-Agent", "unknown").partition("/")[0]
+
+
+def parsed(body: bytes, content: str) -> Any:  # noqa: ANN401 - JSON
+    """The body of a request; None if it has none.
+
+    Raises:
+        ApiError: it is no JSON, no object in protobuf, and no YAML where YAML may be sent.
+    """
+    if not body:
+        return None
+    if PROTOBUF in content:
+        return _shallow(_from_protobuf(body))
+    if "json" not in content and "yaml" not in content:
+        accepted = f"{JSON}, {PROTOBUF}"
+        message = f"the body of the request was in an unknown format - accepted media types include: {accepted}"
+        raise ApiError(415, "UnsupportedMediaType", message)
+    try:
+        text = body.decode()
+        read = json.loads(text, parse_float=_finite, parse_constant=_finite)
+        if _SURROGATE.search(text):  # of half a pair, which clients could not read in an answer, Go makes U+FFFD
+            whole = json.dumps(read, ensure_ascii=False).encode("utf-16", "surrogatepass")
+            read = json.loads(whole.decode("utf-16", "replace"))
+    except (ValueError, RecursionError) as error:
+        problem = str(error)
+    else:
+        return _shallow(read)
+    if "yaml" in content:
+        return _yaml(body)
+    message = f"couldn't get version/kind; json parse error: {problem}"
+    raise status.bad_request(message)
+
+
+def _finite(text: str) -> float:
+    """A number that JSON can hold, unlike NaN, Infinity and 1e999, which clients could not read in an answer."""
+    number = float(text)
+    if not math.isfinite(number):
+        message = f"cannot unmarshal number {foreign_text(text, 50)} into Go value of type float64"
+        raise ValueError(message)
+    return number
+
+
+def _from_protobuf(body: bytes) -> Json:
+    from devicecore.wire.api_conversion import UnreadableKindError, object_from_protobuf  # loading protobuf takes time
+
+    try:
+        return object_from_protobuf(body)
+    except UnreadableKindError as error:
+        raise ApiError(415, "UnsupportedMediaType", str(error)) from error
+    except (ValueError, RecursionError) as error:
+        raise status.bad_request(str(error)) from error
+
+
+def _shallow(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """Return the value, if functions that call themselves can visit it.
+
+    Raises:
+        ApiError: it is nested too deeply.
+    """
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for one in level
+            if isinstance(one, dict | list)
+            for child in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return value
+    message = f"json parse error: it is nested deeper than {MAX_DEPTH} levels"
+    raise status.bad_request(message)
+
+
+def _yaml(body: bytes) -> Any:  # noqa: ANN401 - JSON
+    from devicecore.system.documents import DocumentError, read_documents  # YAML needs the extra `testing`
+
+    try:
+        documents = read_documents(body.decode(), "the body")
+    except (DocumentError, UnicodeDecodeError) as error:
+        message = f"error decoding YAML: {str(error)[:200]}"
+        raise status.bad_request(message) from error
+    if len(documents) != 1:
+        message = f"error decoding YAML: expected one document, got {len(documents)}"
+        raise status.bad_request(message)
+    return json.loads(json.dumps(documents[0].data))  # without the lines and the aliases of a YAML document
+
+
+def _object(body: Any, target: Target) -> Json:  # noqa: ANN401 - JSON
+    """The body as an object of the kind that the path names, as it is kept."""
+    return as_kept(_checked(body, target), target.kind.plural, target.version)
+
+
+def _checked(body: Any, target: Target) -> Json:  # noqa: ANN401 - JSON
+    """The body as an object of the kind that the path names, in the version that the path names."""
+    if not isinstance(body, dict) or not isinstance(body.get("metadata", {}), dict | None):
+        message = "the object provided is unrecognized: expected a JSON object with metadata"
+        raise status.bad_request(message)
+    for name, expected in (("apiVersion", target.api_version), ("kind", target.kind.kind)):
+        if body.get(name, expected) != expected:
+            message = f"the {name} in the data ({body[name]}) does not match the expected {name} ({expected})"
+            raise status.bad_request(message)
+    for name in ("spec", "status"):
+        if not isinstance(body.get(name, {}), dict | None):
+            message = f"json: cannot unmarshal into Go struct field {target.kind.kind}.{name}: expected an object"
+            raise status.bad_request(message)
+    return body
+
+
+def typed(value: Json, target: Target) -> Json:
+    """The object in the version of the API that the client asked for."""
+    served = as_served(value, target.kind.plural, target.version)
+    return {**served, "apiVersion": target.api_version, "kind": target.kind.kind}
+
+
+def _listed(found: list[Json], version: int, target: Target) -> Json:
+    return {
+        "apiVersion": target.api_version,
+        "kind": f"{target.kind.kind}List",
+        "metadata": {"resourceVersion": str(version)},
+        "items": [typed(value, target) for value in found],
+    }

@@ -1,0 +1,76 @@
+"""Label and field selectors.
+
+Law: a selector either is understood whole or is refused; no term is passed over.
+"""
+
+import re
+from collections.abc import Callable
+
+from devicecore_tools.testing.api_server.kinds import Kind
+from devicecore_tools.testing.api_server.status import Json, bad_request
+
+Selector = Callable[[Json], bool]
+
+_FIELD = re.compile(r"(?P<path>[^=!]+)(?P<operator>==|=|!=)(?P<value>(?:[^\\,=]|\\.)*)")
+_LABEL = re.compile(r"(?:\([^()]*\)|[^,])+")  # up to a comma that is not in parentheses
+_SET = re.compile(r"(?P<key>\S+)\s+(?P<operator>in|notin)\s+\((?P<values>[^()]*)\)")
+_EQUAL = re.compile(r"(?P<key>[^=!\s]+)\s*(?P<operator>==|=|!=)\s*(?P<value>[^=!\s]*)")
+
+
+def field_selector(kind: Kind, text: str, api_version: str) -> Selector:
+    """Parse `spec.nodeName=a,spec.driver!=b`; a field that is not set counts as the empty text.
+
+    Raises:
+        ApiError: the text is no selector, or names a field that cannot be selected by.
+    """
+    terms: list[Selector] = []
+    for term in _split(text):
+        matched = _FIELD.fullmatch(term)
+        if matched is None:
+            message = f"invalid selector: '{text}'; can't understand '{term}'"
+            raise bad_request(message)
+        path, value = matched["path"], re.sub(r"\\(.)", r"\1", matched["value"])
+        if path not in kind.selectable:
+            raise kind.unknown_selector(path, api_version)
+        terms.append(_compare(path, value, equal=matched["operator"] != "!="))
+    return lambda value: all(term(value) for term in terms)
+
+
+def label_selector(text: str) -> Selector:
+    """Parse `a=b,c!=d,e,!f,g in (h, i)`.
+
+    Raises:
+        ApiError: the text is no selector.
+    """
+    terms = [_label_term(term.strip(), text) for term in _LABEL.findall(text) if term.strip()]
+    return lambda value: all(term(value["metadata"].get("labels") or {}) for term in terms)
+
+
+def _split(text: str) -> list[str]:
+    """The terms between commas that no backslash precedes."""
+    return [term for term in re.split(r"(?<!\\),", text) if term]
+
+
+def _compare(path: str, expected: str, *, equal: bool) -> Selector:
+    def matches(value: Json) -> bool:
+        found: object = value
+        for part in path.split("."):
+            found = found.get(part) if isinstance(found, dict) else None
+        return (str(found or "") == expected) is equal
+
+    return matches
+
+
+def _label_term(term: str, text: str) -> Callable[[Json], bool]:
+    if matched := _SET.fullmatch(term):
+        values = {value.strip() for value in matched["values"].split(",")}
+        key, wanted = matched["key"], matched["operator"] == "in"
+        return lambda labels: (key in labels and labels[key] in values) if wanted else labels.get(key) not in values
+    if matched := _EQUAL.fullmatch(term):
+        key, expected, equal = matched["key"], matched["value"], matched["operator"] != "!="
+        return lambda labels: (labels.get(key) == expected) is equal
+    if re.fullmatch(r"!?\s*[^\s=!()]+", term):
+        key, present = term.lstrip("! "), not term.startswith("!")
+        return lambda labels: (key in labels) is present
+    message = f"unable to parse requirement: found '{term}' in '{text}'"
+    raise bad_request(message)

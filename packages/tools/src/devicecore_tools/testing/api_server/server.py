@@ -1,0 +1,334 @@
+"""A small, strict API server, so that drivers and adapters run without a cluster.
+
+Law: what a test does to objects obeys the same rules, and is seen by the same watches, as what a client does.
+"""
+
+import copy
+import json
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+
+from devicecore.ports.context import Runs
+from devicecore_tools.testing.api_server.faults import Fault, PlannedFault, Request
+from devicecore_tools.testing.api_server.http import HttpServer
+from devicecore_tools.testing.api_server.kinds import NAMESPACE, Kinds
+from devicecore_tools.testing.api_server.status import ApiError, Json
+from devicecore_tools.testing.api_server.store import ObjectStore, weight
+
+MAX_NOTED = 128 * 1024 * 1024
+"""About how many bytes of memory the details of requests may take that are kept in `LocalApiServer.requests`."""
+
+_MAX_PATH = 200  # characters of the path of a request that is kept without details
+
+DEFAULT_NAMESPACES = ("default", "kube-system")
+
+
+class LocalApiServer(Runs):
+    """Serves the kinds of `resource.k8s.io`, and what drivers need beside them, on a free port of this machine.
+
+    These are Nodes, Pods, Namespaces, Events, ConfigMaps, Secrets, Leases, and what CustomResourceDefinitions define,
+    which are created like other objects.
+
+    Use it as a context manager, or call `start` and `stop`; after a stop, `start` serves the same objects on the same
+    port. It knows the verbs get, list, watch (with bookmarks and initial events), create, update, patch (of all four
+    kinds), delete and deletecollection, versions and conflicts, owners of fields, finalizers, and the rules of each
+    kind. It does not know CEL, admission and garbage collection. It answers in JSON, and it also reads slices, claims,
+    events and delete options that a client sends as protobuf.
+
+    Args:
+        tls: the server's context for TLS; None for plain HTTP.
+        bearer: the token that clients must show; None if they need none.
+        resource_versions: the versions of `resource.k8s.io` that are served, the preferred one first: `v1`, `v1beta2`
+            and `v1beta1` are known. Objects are kept as `v1`.
+        clock: the time, for timestamps.
+        watch_seconds: how long a watch lasts if the client does not say.
+        bookmark_seconds: how often a watch sends a bookmark.
+        serves_watch_list: whether a watch may ask for initial events, as client-go does since 1.35.
+        seed: decides the UIDs and the random part of generated names.
+    """
+
+    def __init__(
+        self,
+        *,
+        tls: ssl.SSLContext | None = None,
+        bearer: str | None = None,
+        resource_versions: tuple[str, ...] = ("v1",),
+        clock: Callable[[], datetime] | None = None,
+        watch_seconds: float = 300.0,
+        bookmark_seconds: float = 60.0,
+        serves_watch_list: bool = True,
+        seed: int = 0,
+    ) -> None:
+        self.kinds: Kinds = Kinds(resource_versions)
+        times = {} if clock is None else {"clock": clock}
+        self.store: ObjectStore = ObjectStore(self.kinds, seed=seed, **times)
+        self.bearer = bearer
+        self.forbidden: set[str] = set()
+        """Verbs with their resource, such as `patch nodes/status`, that are refused."""
+        self.requests: list[Request] = []
+        """What clients asked so far, in the order in which they were read. Very many are kept without details."""
+        self.bugs: list[BaseException] = []
+        """Exceptions of this server's own; `stop` raises the first."""
+        self.watch_seconds = watch_seconds
+        self.bookmark_seconds = bookmark_seconds
+        self.serves_watch_list = serves_watch_list
+        self.watch_generation: int = 0
+        self._tls = tls
+        self._noted = 0
+        self._planned: list[list[Any]] = []  # each with the number of requests that it fitted
+        self._lock = threading.Lock()
+        self._released = threading.Event()
+        self._http: HttpServer | None = None
+        self._port = 0
+        for namespace in DEFAULT_NAMESPACES:
+            self.store.create(NAMESPACE, "", {"metadata": {"name": namespace}})
+
+    # --- running it ---------------------------------------------------------------------------------------------------
+
+    @property
+    def versions(self) -> Mapping[str, tuple[str, ...]]:
+        """The versions in which each group is served, the preferred one first; the core group is empty."""
+        return self.kinds.versions
+
+    def start(self) -> None:
+        """Listen. A second start does nothing.
+
+        Raises:
+            ModuleNotFoundError: jsonpatch is not installed, so a patch could not be answered.
+        """
+        if find_spec("jsonpatch") is None:
+            message = "the API server for tests needs jsonpatch: install devicecore with the extra `testing`"
+            raise ModuleNotFoundError(message, name="jsonpatch")
+        if self._http is None:
+            self._released.clear()
+            self._http = HttpServer(self, self._port, self._tls)
+            self._port = self._http.server_address[1]
+            serve = {"poll_interval": 0.01}
+            threading.Thread(target=self._http.serve_forever, kwargs=serve, name="api-server", daemon=True).start()
+
+    def stop(self) -> None:
+        """End all connections and stop listening; the objects stay. A second stop does nothing.
+
+        Raises:
+            Exception: the first bug of the server that a request has met.
+        """
+        self.release()
+        self.cut_watches()
+        if self._http is not None:
+            self._http.stop()
+            self._http = None
+        if self.bugs:
+            raise self.bugs[0]
+
+    def __repr__(self) -> str:
+        return f"<LocalApiServer at {self.url}, {len(self.requests)} requests>"
+
+    @property
+    def url(self) -> str:
+        """Its URL, as a kubeconfig has it."""
+        return f"http{'s' if self._tls else ''}://127.0.0.1:{self._port}"
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        return "127.0.0.1", self._port
+
+    def kubeconfig(
+        self, path: Path, user: Mapping[str, Any] = {}, *, authority: Path | None = None, namespace: str = "default"
+    ) -> Path:
+        """Write a kubeconfig for this server to `path`, whose only user has these credentials; `path`.
+
+        `authority` is the file of the certificate authority that clients are to trust.
+        """
+        credentials = dict(user) or ({"token": self.bearer} if self.bearer else {})
+        cluster: Json = {"server": self.url}
+        if authority is not None:
+            cluster["certificate-authority"] = str(authority)
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "devicecore", "cluster": cluster}],
+            "users": [{"name": "devicecore", "user": credentials}],
+            "contexts": [
+                {
+                    "name": "devicecore",
+                    "context": {"cluster": "devicecore", "user": "devicecore", "namespace": namespace},
+                }
+            ],
+            "current-context": "devicecore",
+        }
+        path.touch(mode=0o600)  # it may hold a token
+        path.write_text(json.dumps(config, indent=2), encoding="utf-8")  # JSON is YAML
+        return path
+
+    # --- objects ------------------------------------------------------------------------------------------------------
+
+    def create(self, body: Json, *, manager: str = "other") -> Json:
+        """Create an object whose `kind` says what it is; a claim's or a Node's `status` is taken, too.
+
+        Raises:
+            ApiError: it exists, or breaks the rules of its kind.
+            UnknownKindError: the server has no such kind.
+        """
+        kind = self.kinds.named(str(body.get("kind")), str(body.get("apiVersion", "")))
+        place = str((body.get("metadata") or {}).get("namespace") or "default") if kind.namespaced else ""
+        with self.store.transaction():
+            created = self.store.create(kind, place, body, manager=manager)
+            name = created["metadata"]["name"]
+            if kind.has_status and "status" in body and "status" not in created:
+                return self.store.update(kind, place, name, body, in_status=True, manager=manager)
+            return created
+
+    def get(self, kind: str, name: str, namespace: str = "default") -> Json:
+        """An object as it is now.
+
+        Raises:
+            ApiError: it does not exist.
+        """
+        found = self.kinds.named(kind)
+        return self.store.get(found, namespace if found.namespaced else "", name)
+
+    def objects(self, kind: str, namespace: str | None = None) -> list[Json]:
+        """All objects of a kind, or those of one namespace, by name."""
+        return self.store.select(self.kinds.named(kind), namespace, lambda _: True)[0]
+
+    def change(
+        self,
+        kind: str,
+        name: str,
+        change: Callable[[Json], object],
+        namespace: str = "default",
+        *,
+        manager: str = "other",
+    ) -> Json:
+        """Change an object in place, its status included, as another client would.
+
+        Raises:
+            ApiError: it does not exist, or breaks the rules of its kind afterwards.
+        """
+        found = self.kinds.named(kind)
+        place = namespace if found.namespaced else ""
+        with self.store.transaction():
+            before = self.store.get(found, place, name)
+            after = copy.deepcopy(before)
+            change(after)
+            after["metadata"].pop("resourceVersion")
+            if found.has_status and after.get("status") != before.get("status"):
+                self.store.update(found, place, name, after, in_status=True, manager=manager)
+            return self.store.update(found, place, name, after, in_status=False, manager=manager)
+
+    def delete(self, kind: str, name: str, namespace: str = "default") -> Json:
+        """Delete an object; what it was.
+
+        Raises:
+            ApiError: it does not exist.
+        """
+        found = self.kinds.named(kind)
+        return self.store.delete(found, namespace if found.namespaced else "", name)
+
+    # --- faults, and looking on ---------------------------------------------------------------------------------------
+
+    def inject(
+        self,
+        *faults: Fault,
+        verb: str = "",
+        resource: str = "",
+        method: str = "",
+        times: int | None = 1,
+        every: int = 1,
+    ) -> None:
+        """Apply these faults, one after the other, each to the next `times` requests that fit; None means all."""
+        with self._lock:
+            self._planned += [[PlannedFault(fault, verb, resource, method, times, every), 0] for fault in faults]
+
+    def clear_faults(self) -> None:
+        """Forget the faults that were not applied yet."""
+        with self._lock:
+            self._planned.clear()
+
+    def cut_watches(self) -> None:
+        """End every watch that is open now."""
+        self.watch_generation += 1
+        self.store.wake()
+
+    def release(self) -> None:
+        """End all requests that hang or are delayed."""
+        self._released.set()
+
+    def wait_for(self, condition: Callable[[], object], timeout: float = 60.0) -> None:
+        """Wait until something is true, which is evaluated after each request and each write.
+
+        Raises:
+            TimeoutError: it was not true within `timeout` seconds.
+        """
+        if not self.store.wait_for(condition, timeout):
+            asked = [f"{request.method} {request.path}" for request in self.requests[-5:]]
+            message = f"condition not met within {timeout:g} s; the last requests were {asked}"
+            raise TimeoutError(message)
+
+    # --- called while a request is served -----------------------------------------------------------------------------
+
+    def next_fault(self, request: Request) -> Fault | None:
+        """Note a request; what to do with it, None for the usual."""
+        self.note(request)
+        with self._lock:
+            fault = self._fault_for(request)
+        self.store.wake()
+        return fault
+
+    def note(self, request: Request) -> None:
+        """Note a request; if the others take much memory already, only what it is for."""
+        added = weight([request.path, request.query, request.headers, request.body])
+        with self._lock:
+            self._noted += added
+            if self._noted > MAX_NOTED:
+                request = evolve(request, path=request.path[:_MAX_PATH], query={}, headers={}, body=None)
+            self.requests.append(request)
+
+    def _fault_for(self, request: Request) -> Fault | None:
+        for entry in self._planned:
+            planned: PlannedFault = entry[0]
+            if not planned.fits(request):
+                continue
+            entry[1] += 1
+            if entry[1] % planned.every:
+                return None
+            if planned.times is not None:
+                entry[0] = evolve(planned, times=planned.times - 1)
+                self._planned = [one for one in self._planned if one[0].times != 0]
+            return planned.fault
+        return None
+
+    def authorize(self, request: Request) -> None:
+        """Refuse a client that has not shown the token, or may not do this.
+
+        Raises:
+            ApiError: it is refused.
+        """
+        if self.bearer is not None and request.headers.get("Authorization") != f"Bearer {self.bearer}":
+            raise ApiError(401, "Unauthorized", "Unauthorized")
+        if f"{request.verb} {request.resource}" in self.forbidden:
+            plural = request.resource.partition("/")[0]
+            parts = request.path.split("/")
+            group = f".{parts[2]}" if parts[1] == "apis" else ""
+            name = request.path.removesuffix("/status").rpartition("/")[2]
+            message = (
+                f'{plural}{group} "{name}" is forbidden: User "devicecore" cannot {request.verb} resource '
+                f'"{request.resource}" in API group "{group[1:]}" at the cluster scope'
+            )
+            raise ApiError(403, "Forbidden", message)
+
+    def hang(self) -> None:
+        """Wait to be released."""
+        self._released.wait()
+
+    def wait(self, seconds: float) -> None:
+        """Wait this long, or to be released."""
+        self._released.wait(seconds)

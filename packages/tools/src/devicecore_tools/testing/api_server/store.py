@@ -1,0 +1,517 @@
+"""The objects of the API server, their versions and what has happened to them.
+
+Laws: one counter numbers all writes, so versions order them. A write that changes nothing makes no version and no
+event. A watcher that starts at a version sees every later event once, in order, or is told that its version expired.
+"""
+
+import copy
+import json
+import random
+import threading
+import uuid
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from attrs import frozen
+
+from devicecore_tools.testing.api_server import claim_rules, fields, status
+from devicecore_tools.testing.api_server.kinds import DEFINITION, NAMESPACE, Kind, Kinds
+from devicecore_tools.testing.api_server.quantities import canonical_quantities
+from devicecore_tools.testing.api_server.selectors import Selector
+from devicecore_tools.testing.api_server.shapes import wrong_types
+from devicecore_tools.testing.api_server.status import ApiError, Cause, Json
+
+_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+_MAX_PREFIX = 58
+"""How much of `generateName` is in a name, which then has 63 characters."""
+_SERVER_FIELDS = ("uid", "creationTimestamp", "selfLink", "generation", "managedFields", "deletionTimestamp")
+MAX_EVENTS = 10_000
+"""How many events are kept for watchers; a watcher that is further behind must list again."""
+
+MAX_WEIGHT = 256 * 1024 * 1024
+"""About how many bytes of memory all objects may take; a write beyond that is refused, as by a full etcd."""
+
+MAX_HISTORY = 64 * 1024 * 1024
+"""About how many bytes of memory the events may take that are kept for watchers."""
+
+_VALUE_BYTES = 500  # of memory for each value in an object, with its path and its owners
+
+_ADMIN_LABEL = "resource.kubernetes.io/admin-access"
+
+Key = tuple[str, str]
+"""Namespace, empty for kinds without one, and name."""
+
+
+def weight(value: object) -> int:
+    """Return about how many bytes of memory a value of JSON takes here."""
+    text = json.dumps(value)
+    return len(text) + _VALUE_BYTES * text.count(", ")
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@frozen
+class Event:
+    """One write: the object before and after it, None if it did not or does not exist."""
+
+    version: int
+    kind: Kind
+    before: Json | None
+    after: Json | None
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the object."""
+        return str(((self.after or self.before) or {})["metadata"].get("namespace", ""))
+
+    def seen_by(self, selector: Selector) -> tuple[str, Json] | None:
+        """What a watcher with this selector is sent: type and object; None if the event is not for it.
+
+        An object that no longer matches is deleted for the watcher, one that matches now is added.
+        """
+        matched = self.before is not None and selector(self.before)
+        matches = self.after is not None and selector(self.after)
+        if matches and self.after is not None:
+            return ("MODIFIED" if matched else "ADDED"), self.after
+        if matched and self.before is not None:
+            gone = copy.deepcopy(self.before)
+            gone["metadata"]["resourceVersion"] = str(self.version)
+            return "DELETED", gone
+        return None
+
+
+class ObjectStore:
+    """All objects, safe for threads. Objects that go in and come out are copies.
+
+    Args:
+        kinds: those of the server, which definitions among the objects change.
+        clock: the time, in UTC.
+        seed: decides the uids and the random part of generated names.
+    """
+
+    def __init__(self, kinds: Kinds, *, clock: Callable[[], datetime] = _now, seed: int = 0) -> None:
+        self._clock = clock
+        self._random = random.Random(seed)  # noqa: S311 - uids of a test server are no secrets
+        self._kinds = kinds
+        self._objects: defaultdict[str, dict[Key, Json]] = defaultdict(dict)
+        self._owners: dict[tuple[str, Key], Mapping[fields.FieldPath, set[fields.Owner]]] = {}
+        self._weights: dict[tuple[str, Key], int] = {}
+        self._weight = 0  # of all objects
+        self._events: deque[Event] = deque()
+        self._event_weights: deque[int] = deque()
+        self._history = 0  # the weight of all events
+        self._version = 1000
+        self._forgotten = self._version  # the version up to which events are no longer there
+        self._changed = threading.Condition(threading.RLock())
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Json:
+        """One object.
+
+        Raises:
+            ApiError: it does not exist.
+        """
+        with self._changed:
+            return copy.deepcopy(self._existing(kind, (namespace, name)))
+
+    def select(self, kind: Kind, namespace: str | None, selector: Selector) -> tuple[list[Json], int]:
+        """The objects of a namespace, or of all of them, in the order of their names, and the version of the list."""
+        with self._changed:
+            found = [
+                copy.deepcopy(value)
+                for (place, _), value in sorted(self._objects[kind.resource].items())
+                if namespace in (None, place) and selector(value)
+            ]
+            return found, self._version
+
+    def events_after(self, version: int, kind: Kind) -> tuple[list[Event], int]:
+        """The events of a kind after `version`, and the version up to which they are complete.
+
+        Raises:
+            ApiError: the history does not reach back so far.
+        """
+        with self._changed:
+            if version < self._forgotten:
+                raise status.expired(version, self._forgotten)
+            return [event for event in self._events if event.version > version and event.kind is kind], self._version
+
+    def wait_for(self, condition: Callable[[], object], timeout: float) -> bool:
+        """Wait until `condition` is true, which is evaluated after each write, for at most `timeout` seconds."""
+        with self._changed:
+            return bool(self._changed.wait_for(condition, timeout))
+
+    @property
+    def version(self) -> int:
+        """The version of the last write."""
+        return self._version
+
+    def wake(self) -> None:
+        """Wake all waiting threads, so that they evaluate their conditions again."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def forget_events(self) -> None:
+        """Fault: forget the history, so that watches that start at an older version get the error `Expired`."""
+        with self._changed:
+            self._events.clear()
+            self._event_weights.clear()
+            self._history = 0
+            self._forgotten = self._version
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def create(
+        self, kind: Kind, namespace: str, body: Json, *, manager: str = "unknown", operation: str = "Update"
+    ) -> Json:
+        """Create an object; `status` is ignored for kinds with that subresource, except for Node and Pod.
+
+        Raises:
+            ApiError: it exists, or breaks the rules of its kind.
+        """
+        _refuse_wrong_types(kind, body)
+        value = {**copy.deepcopy(body), "apiVersion": kind.api_version, "kind": kind.kind}
+        metadata = value["metadata"] = dict(value.get("metadata") or {})
+        if metadata.get("resourceVersion"):
+            message = "resourceVersion should not be set on objects to be created"
+            raise ApiError(500, "InternalError", message)
+        for name in _SERVER_FIELDS:
+            metadata.pop(name, None)
+        with self._changed:
+            if not metadata.get("name") and metadata.get("generateName"):
+                suffix = "".join(self._random.choices(_SUFFIX_LETTERS, k=5))
+                metadata["name"] = metadata["generateName"][:_MAX_PREFIX] + suffix
+            self._check_metadata(kind, namespace, metadata)
+            if kind.namespaced:
+                metadata["namespace"] = namespace
+            key = (namespace, metadata["name"])
+            if key in self._objects[kind.resource]:
+                raise status.already_exists(kind.resource, metadata["name"])
+            if kind.has_status and kind.group:
+                value.pop("status", None)
+            self._apply_defaults(kind, value)
+            _refuse_if(
+                kind, metadata["name"], [*kind.causes(value, None), *self._admin_access_causes(kind, namespace, value)]
+            )
+            canonical_quantities({}, value)
+            metadata["uid"] = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+            metadata["creationTimestamp"] = self._timestamp()
+            if kind.has_generation:
+                metadata["generation"] = 1
+            owned = fields.leaves(fields.keyed(_owned(value)))
+            owners = {path: {(manager, operation)} for path, _ in owned}
+            return self._write(kind, key, value, owners)
+
+    def update(
+        self, kind: Kind, namespace: str, name: str, body: Json, *, in_status: bool, manager: str = "unknown"
+    ) -> Json:
+        """Replace an object, or its status.
+
+        Raises:
+            ApiError: it does not exist, is another one or a newer one, or breaks the rules of its kind.
+        """
+        _refuse_wrong_types(kind, body)
+        with self._changed:
+            before = self._existing(kind, (namespace, name))
+            _check_preconditions(kind, before, body.get("metadata") or {})
+            after = _combined(kind, before, body, in_status=in_status)
+            owners = fields.updated_owners(
+                fields.keyed(_owned(before)),
+                fields.keyed(_owned(after)),
+                self._owners[kind.resource, (namespace, name)],
+                manager,
+            )
+            return self._replace(kind, (namespace, name), before, after, owners)
+
+    def patch(
+        self, kind: Kind, namespace: str, name: str, change: Callable[[Json], Json], *, in_status: bool, manager: str
+    ) -> Json:
+        """Replace an object, or its status, by what `change` makes of it.
+
+        Raises:
+            ApiError: as `update`, or from `change`.
+        """
+        with self._changed:
+            before = self._existing(kind, (namespace, name))
+            changed = change(copy.deepcopy(before))
+            return self.update(kind, namespace, name, changed, in_status=in_status, manager=manager)
+
+    def apply(
+        self, kind: Kind, namespace: str, name: str, body: Json, *, in_status: bool, manager: str, force: bool
+    ) -> Json:
+        """Server-side apply. An object that does not exist is created, except through its status.
+
+        Raises:
+            ApiError: another manager owns a field, or as `update`.
+        """
+        metadata = body.get("metadata") or {}
+        if metadata.get("name", name) != name or body.get("kind", kind.kind) != kind.kind:
+            message = "the object applied is not the one of the request"
+            raise status.bad_request(message)
+        if "managedFields" in metadata:
+            message = "metadata.managedFields must be nil"
+            raise status.bad_request(message)
+        _refuse_wrong_types(kind, body)
+        with self._changed:
+            if (namespace, name) not in self._objects[kind.resource] and not in_status:
+                sent = {**body, "metadata": {**metadata, "name": name}}
+                return self.create(kind, namespace, sent, manager=manager, operation="Apply")
+            before = self._existing(kind, (namespace, name))
+            _check_preconditions(kind, before, metadata)
+            sent = copy.deepcopy(_owned(body))
+            canonical_quantities(before, sent)
+            if in_status:
+                sent = {"status": sent.get("status") or {}}
+            owners = self._owners[kind.resource, (namespace, name)]
+            applied, changed = fields.applied(
+                fields.keyed(_owned(before)), fields.keyed(sent), owners, manager, force=force
+            )
+            after = {
+                **before,
+                **fields.unkeyed(applied),
+                "metadata": {**before["metadata"], **applied.get("metadata", {})},
+            }
+            return self._replace(kind, (namespace, name), before, after, changed)
+
+    def delete(self, kind: Kind, namespace: str, name: str, preconditions: Mapping[str, str] | None = None) -> Json:
+        """Delete an object, or mark it as ending while it has finalizers; what it was.
+
+        Raises:
+            ApiError: it does not exist, or a precondition does not hold.
+        """
+        with self._changed:
+            before = self._existing(kind, (namespace, name))
+            metadata = before["metadata"]
+            for field, what in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+                expected = (preconditions or {}).get(field)
+                if expected is not None and expected != metadata[field]:
+                    raise status.conflict(kind.qualified, name, _precondition(what, expected, metadata[field]))
+            if metadata.get("finalizers"):
+                if "deletionTimestamp" in metadata:
+                    return copy.deepcopy(before)
+                ending = {"deletionTimestamp": self._timestamp(), "deletionGracePeriodSeconds": 0}
+                after = {**before, "metadata": {**metadata, **ending}}
+                return self._write(kind, (namespace, name), after, self._owners[kind.resource, (namespace, name)])
+            return self._remove(kind, (namespace, name))
+
+    def delete_collection(self, kind: Kind, namespace: str | None, selector: Selector) -> list[Json]:
+        """Delete every object that matches; what they were. None is success."""
+        with self._changed:
+            found, _ = self.select(kind, namespace, selector)
+            places = [(value["metadata"].get("namespace", ""), value["metadata"]["name"]) for value in found]
+            return [self.delete(kind, *place) for place in places]
+
+    # --- the parts of a write -----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Hold off all other writes, so that several reads and writes are one."""
+        with self._changed:
+            yield
+
+    def _existing(self, kind: Kind, key: Key) -> Json:
+        found = self._objects[kind.resource].get(key)
+        if found is None:
+            raise status.not_found(kind.resource, key[1])
+        return found
+
+    def _check_metadata(self, kind: Kind, namespace: str, metadata: Json) -> None:
+        name = metadata.get("name")
+        if not name:
+            raise status.invalid(
+                kind.qualified, "", [Cause("metadata.name", "Required value", "name or generateName is required")]
+            )
+        if metadata.get("namespace", namespace) != namespace:
+            message = (
+                "the namespace of the provided object does not match the namespace sent on the request: "
+                f"expected {namespace}, got {metadata['namespace']}"
+            )
+            raise status.bad_request(message)
+        _refuse_if(kind, str(name), [*kind.name_causes(str(name))])
+        if kind.namespaced:
+            self._existing(NAMESPACE, ("", namespace))
+
+    def _replace(
+        self, kind: Kind, key: Key, before: Json, after: Json, owners: Mapping[fields.FieldPath, set[fields.Owner]]
+    ) -> Json:
+        canonical_quantities(before, after)
+        self._apply_defaults(kind, after)
+        _drop_stale_device_statuses(before, after)
+        causes = [*kind.causes(after, before)]
+        if after.get("status") != before.get("status"):
+            causes += kind.status_causes(after, before)
+        _refuse_if(kind, key[1], causes)
+        if kind.has_generation and after.get("spec") != before.get("spec"):
+            after["metadata"]["generation"] = before["metadata"]["generation"] + 1
+        if "deletionTimestamp" in after["metadata"] and not after["metadata"].get("finalizers"):
+            self._objects[kind.resource][key] = after
+            return self._remove(kind, key)
+        return self._write(kind, key, after, owners)
+
+    def _write(self, kind: Kind, key: Key, value: Json, owners: Mapping[fields.FieldPath, set[fields.Owner]]) -> Json:
+        before = self._objects[kind.resource].get(key)
+        value = {**value, "metadata": dict(value["metadata"])}
+        managed = fields.managed_fields(owners, kind.api_version)
+        value["metadata"]["managedFields"] = managed
+        if before is not None and _without_version(before) == _without_version(value):
+            return copy.deepcopy(before)
+        added = weight(value)
+        more = added - self._weights.get((kind.resource, key), 0)
+        if self._weight + more > MAX_WEIGHT:
+            raise ApiError(500, "InternalError", "etcdserver: mvcc: database space exceeded")
+        self._weights[kind.resource, key] = added
+        self._weight += more
+        self._version += 1
+        value["metadata"]["resourceVersion"] = str(self._version)
+        value = copy.deepcopy(value)
+        self._objects[kind.resource][key] = value
+        self._owners[kind.resource, key] = owners
+        if kind is DEFINITION:
+            self._kinds.define(value)
+        self._note(Event(self._version, kind, before, value), added)
+        return copy.deepcopy(value)
+
+    def _remove(self, kind: Kind, key: Key) -> Json:
+        before = self._objects[kind.resource].pop(key)
+        freed = self._free(kind.resource, key)
+        if kind is DEFINITION:
+            self._kinds.forget(before)
+            for one in self._objects.pop(key[1], ()):
+                self._free(key[1], one)
+        self._version += 1
+        self._note(Event(self._version, kind, before, None), freed)
+        return copy.deepcopy(before)
+
+    def _free(self, resource: str, key: Key) -> int:
+        """Forget what is kept beside an object; its weight."""
+        self._owners.pop((resource, key), None)
+        freed = self._weights.pop((resource, key), 0)
+        self._weight -= freed
+        return freed
+
+    def _note(self, event: Event, added: int) -> None:
+        self._events.append(event)
+        self._event_weights.append(added)
+        self._history += added
+        while len(self._events) > MAX_EVENTS or (len(self._events) > 1 and self._history > MAX_HISTORY):
+            self._forgotten = self._events.popleft().version
+            self._history -= self._event_weights.popleft()
+        self._changed.notify_all()
+
+    def _apply_defaults(self, kind: Kind, value: Json) -> None:
+        """Set the defaults of kube-apiserver."""
+        for exact in _requests(kind, value):
+            mode = exact.setdefault("allocationMode", "ExactCount")
+            if mode == "ExactCount":
+                exact.setdefault("count", 1)
+            for toleration in exact.get("tolerations") or []:
+                toleration.setdefault("operator", "Equal")
+        devices = (value.get("spec") or {}).get("devices") if kind.plural == "resourceslices" else None
+        for device in devices if isinstance(devices, list) else []:
+            for taint in device.get("taints") or []:
+                taint.setdefault("timeAdded", self._timestamp())
+
+    def _admin_access_causes(self, kind: Kind, namespace: str, value: Json) -> Iterator[Cause]:
+        """Administrative access needs a label of the namespace."""
+        if not any(exact.get("adminAccess") for exact in _requests(kind, value)):
+            return
+        labels = self._existing(NAMESPACE, ("", namespace))["metadata"].get("labels") or {}
+        if labels.get(_ADMIN_LABEL) != "true":
+            detail = f"admin access to devices requires the `{_ADMIN_LABEL}: true` label on the containing namespace"
+            yield Cause("spec.devices.requests", "Forbidden", detail)
+
+    def _timestamp(self) -> str:
+        return self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _refuse_if(kind: Kind, name: str, causes: list[Cause]) -> None:
+    if causes:
+        raise status.invalid(kind.qualified, name, causes)
+
+
+def _refuse_wrong_types(kind: Kind, body: Json) -> None:
+    for problem in wrong_types(kind.plural, body):
+        message = f"{kind.kind} cannot be handled as a {kind.kind}: json: {problem}"
+        raise status.bad_request(message)
+
+
+def _precondition(what: str, expected: str, actual: str) -> str:
+    end = "deleted and then recreated" if what == "UID" else "modified"
+    return (
+        f"the {what} in the precondition ({expected}) does not match the {what} in record ({actual}). "
+        f"The object might have been {end}"
+    )
+
+
+def _check_preconditions(kind: Kind, before: Json, sent: Json) -> None:
+    """Refuse a write that was made for another object, or for another version of it."""
+    metadata = before["metadata"]
+    name, place = metadata["name"], metadata.get("namespace")
+    if sent.get("uid") not in (None, "", metadata["uid"]):
+        key = "/registry/" + "/".join(part for part in (kind.plural, place, name) if part)
+        problem = (
+            f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition "
+            f"failed: UID in precondition: {sent['uid']}, UID in object meta: {metadata['uid']}"
+        )
+        raise status.conflict(kind.resource, name, problem)
+    if sent.get("resourceVersion") not in (None, "", metadata["resourceVersion"]):
+        raise status.modified(kind.resource, name)
+
+
+def _combined(kind: Kind, before: Json, sent: Json, *, in_status: bool) -> Json:
+    """What a write of a whole object changes: everything but the status, or nothing but the status."""
+    if in_status:
+        return {**before, "status": copy.deepcopy(sent.get("status") or {}), "metadata": dict(before["metadata"])}
+    after = copy.deepcopy(sent)
+    after["metadata"] = {**(after.get("metadata") or {}), "name": before["metadata"]["name"]}
+    for name in (*_SERVER_FIELDS, "resourceVersion", "namespace", "deletionGracePeriodSeconds"):
+        after["metadata"].pop(name, None)
+        if name in before["metadata"]:
+            after["metadata"][name] = before["metadata"][name]
+    if kind.has_status:
+        after.pop("status", None)
+        if "status" in before:
+            after["status"] = copy.deepcopy(before["status"])
+    return {"apiVersion": before.get("apiVersion"), "kind": before.get("kind"), **after}
+
+
+def _drop_stale_device_statuses(before: Json, after: Json) -> None:
+    """Drop the statuses of devices that this write takes from a claim."""
+    written, known = (((of.get("status") or {}).get("devices") or []) for of in (after, before))
+    if written and (before.get("status") or {}).get("allocation") != after["status"].get("allocation"):
+        results = ((after["status"].get("allocation") or {}).get("devices") or {}).get("results") or []
+        allocated = [claim_rules.device_key(result) for result in results]
+        after["status"]["devices"] = [
+            entry for entry in written if entry not in known or claim_rules.device_key(entry) in allocated
+        ]
+
+
+def _owned(value: Json) -> Json:
+    """The part of an object whose fields have owners."""
+    metadata = {name: part for name, part in (value.get("metadata") or {}).items() if name in ("labels", "annotations")}
+    rest = {name: part for name, part in value.items() if name not in ("apiVersion", "kind", "metadata")}
+    return {**rest, **({"metadata": metadata} if metadata else {})}
+
+
+def _without_version(value: Json) -> Json:
+    metadata = {name: part for name, part in value["metadata"].items() if name != "resourceVersion"}
+    return {**value, "metadata": metadata}
+
+
+def _requests(kind: Kind, value: Json) -> list[Json]:
+    """The exact requests and the alternatives of a claim, or of a template."""
+    spec = value.get("spec") or {}
+    if kind.plural == "resourceclaimtemplates":
+        spec = spec.get("spec") or {}
+    elif kind.plural != "resourceclaims":
+        return []
+    requests = (spec.get("devices") or {}).get("requests")
+    if not isinstance(requests, list):
+        return []
+    exact = [request["exactly"] for request in requests if isinstance(request.get("exactly"), dict)]
+    alternatives = [request.get("firstAvailable") or [] for request in requests]
+    return exact + [one for many in alternatives for one in many if isinstance(one, dict)]

@@ -1,0 +1,98 @@
+"""Objects of `resource.k8s.io` in the versions of that group. They are kept as `v1`.
+
+Law: an object comes back from a version as it went in, without fields that the version does not have. `v1beta2` has the
+shape of `v1`. In `v1beta1`, the fields of a device are in `basic`, and those of a request are not in `exactly`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from devicecore_tools.testing.api_server.faults import Request
+from devicecore_tools.testing.api_server.status import Json, bad_request
+
+RESOURCE_VERSIONS = ("v1", "v1beta2", "v1beta1")
+"""The known versions, the newest first."""
+
+_OLD = "v1beta1"
+_EXACT = (
+    *("deviceClassName", "selectors", "allocationMode", "count", "adminAccess"),
+    *("tolerations", "capacity"),
+)
+"""The fields of a request that are in `exactly` since v1beta2."""
+
+
+def as_kept(value: Json, plural: str, version: str) -> Json:
+    """Return an object that a client has sent in a version as the server keeps it.
+
+    Raises:
+        ApiError: a field has a wrong type.
+    """
+    return _converted(value, plural, version, _device_from_old, _request_from_old)
+
+
+def as_served(value: Json, plural: str, version: str) -> Json:
+    """Return an object that the server keeps as a client sees it in a version."""
+    return _converted(value, plural, version, _device_to_old, _request_to_old)
+
+
+def _converted(
+    value: Json, plural: str, version: str, device: Callable[[Json], Json], request: Callable[[Json], Json]
+) -> Json:
+    if version != _OLD:
+        return value
+    match plural:
+        case "resourceslices":
+            return _changed(value, ("spec", "devices"), device)
+        case "resourceclaims":
+            return _changed(value, ("spec", "devices", "requests"), request)
+        case "resourceclaimtemplates":
+            return _changed(value, ("spec", "spec", "devices", "requests"), request)
+        case _:
+            return value
+
+
+def _changed(value: Json, path: tuple[str, ...], change: Callable[[Json], Json]) -> Json:
+    """Return a copy with a change in each object of the list at a path; what has another type stays as it is."""
+    first, *rest = path
+    below = value.get(first)
+    if rest and isinstance(below, dict):
+        return {**value, first: _changed(below, tuple(rest), change)}
+    if not rest and isinstance(below, list):
+        return {**value, first: [change(one) if isinstance(one, dict) else one for one in below]}
+    return value
+
+
+def _device_from_old(device: Json) -> Json:
+    basic = device.get("basic") or {}
+    if not isinstance(basic, dict):
+        message = "json: cannot unmarshal into Go struct field Device.spec.devices.basic: expected an object"
+        raise bad_request(message)
+    return _named(device) | {name: field for name, field in basic.items() if name != "name"}
+
+
+def _device_to_old(device: Json) -> Json:
+    return _named(device) | {"basic": {name: field for name, field in device.items() if name != "name"}}
+
+
+def _request_from_old(request: Json) -> Json:
+    exact = {name: request[name] for name in _EXACT if request.get(name) is not None}
+    alternatives = {name: request[name] for name in ("firstAvailable",) if request.get(name)}
+    return _named(request) | alternatives | ({} if alternatives and not exact else {"exactly": exact})
+
+
+def _request_to_old(request: Json) -> Json:
+    rest: Mapping[str, Any] = {name: field for name, field in request.items() if name != "exactly"}
+    return {**rest, **(request.get("exactly") or {})}
+
+
+def _named(value: Json) -> Json:
+    return {"name": value["name"]} if "name" in value else {}
+
+
+def version_of(request: Request) -> str:
+    """Return the version of `resource.k8s.io` in which a client has asked; empty if it asked for something else."""
+    match request.path.split("/"):
+        case [_, "apis", "resource.k8s.io", version, _, *_]:
+            return version
+        case _:
+            return ""

@@ -1,0 +1,81 @@
+"""The events that a client gets if it watches objects.
+
+Law: a watch sends the present objects, if the client asks for them, and then every later event that matches its
+selectors, once and in order. If the history no longer reaches back far enough, it says so and ends.
+"""
+
+from collections.abc import Iterator, Mapping
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from devicecore_tools.testing.api_server.list_options import is_set, number, wants_initial_events
+from devicecore_tools.testing.api_server.operations import Target, selector_of, typed
+from devicecore_tools.testing.api_server.status import ApiError, Json
+
+if TYPE_CHECKING:
+    from devicecore_tools.testing.api_server.server import LocalApiServer
+
+_INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+
+class Watch:
+    """One watch, from its request to its end.
+
+    Raises:
+        ApiError: the request is refused.
+    """
+
+    def __init__(self, api: "LocalApiServer", target: Target, query: Mapping[str, str]) -> None:
+        self._api = api
+        self._target = target
+        self._selector = selector_of(target, query)
+        self._bookmarks = is_set(query, "allowWatchBookmarks")
+        self._initial = wants_initial_events(query, is_served=api.serves_watch_list)
+        self._version = number(query, "resourceVersion")
+        self._seconds = number(query, "timeoutSeconds") or api.watch_seconds
+        self._generation = api.watch_generation
+        self._present: list[Json] = []
+        if self._initial or not self._version:  # now, because a client may write as soon as it has the headers
+            present, self._version = api.store.select(target.kind, target.namespace, self._selector)
+            self._present = [] if self._initial is False else present
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether `cut_watches` was called since this watch began."""
+        return self._api.watch_generation != self._generation
+
+    def events(self) -> Iterator[Json]:
+        """The events as they happen, until the time is over or the watch is cut."""
+        yield from (self._event("ADDED", value) for value in self._present)
+        if self._initial and self._bookmarks:
+            yield self._bookmark({_INITIAL_EVENTS_END: "true"})
+        try:
+            yield from self._later_events()
+        except ApiError as error:
+            yield {"type": "ERROR", "object": error.status}
+
+    def _later_events(self) -> Iterator[Json]:
+        store, kind, namespace = self._api.store, self._target.kind, self._target.namespace
+        now = monotonic()
+        end, next_bookmark = now + self._seconds, now + self._api.bookmark_seconds
+        while True:
+            events, self._version = store.events_after(self._version, kind)
+            for event in events:
+                if namespace in (None, event.namespace) and (seen := event.seen_by(self._selector)):
+                    yield self._event(*seen)
+            now = monotonic()
+            if self._bookmarks and now >= min(end, next_bookmark):
+                yield self._bookmark()
+                next_bookmark = now + self._api.bookmark_seconds
+            if self.is_cut or now >= end:
+                return
+            store.wait_for(lambda: store.version > self._version or self.is_cut, min(end, next_bookmark) - now)
+
+    def _event(self, kind: str, value: Json) -> Json:
+        return {"type": kind, "object": typed(value, self._target)}
+
+    def _bookmark(self, annotations: Mapping[str, str] = {}) -> Json:
+        metadata: Json = {"resourceVersion": str(self._version)}
+        if annotations:
+            metadata["annotations"] = dict(annotations)
+        return self._event("BOOKMARK", {"metadata": metadata})

@@ -1,0 +1,167 @@
+"""What the kubelets for tests of device plugins and of DRA drivers have in common: a test starts, stops and ends them.
+
+Law: after `close`, no thread, process or file of the kubelet is left.
+"""
+
+import itertools
+import os
+import time
+from abc import abstractmethod
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+from typing import Generic, Protocol, Self, TypeVar
+
+from devicecore.adapters.memory import MemoryStore
+from devicecore.ports.context import ClosesAtExit
+from devicecore.ports.store import CheckpointStore
+from devicecore.system.temporary import short_directory
+from devicecore_tools.testing.process import PluginProcess
+from devicecore_tools.testing.recording import Recording
+from devicecore_tools.testing.waiting import Waiting
+
+
+class _Manager(Protocol):
+    def start(self) -> object: ...
+
+    def stop(self) -> object: ...
+
+    def tick(self) -> object: ...
+
+
+class _Call(Protocol):
+    @property
+    def method(self) -> str: ...
+
+
+class _Registers(Protocol):
+    def register(self) -> None: ...
+
+
+Manager = TypeVar("Manager", bound=_Manager)
+Event = TypeVar("Event")
+Call = TypeVar("Call", bound=_Call)
+Served = TypeVar("Served", bound=_Registers)
+
+
+class ControlledKubelet(Waiting, ClosesAtExit, Generic[Manager, Event, Call]):
+    """A kubelet that a test starts, stops and moves forward in time. Each restart makes a new `manager`."""
+
+    manager: Manager
+
+    def __init__(self, timeout: float) -> None:
+        super().__init__(timeout)
+        self.record: Recording[Event, Call] = Recording()
+        self._passed = 0.0
+        self._numbers = itertools.count(1)
+        self._cleanup = ExitStack()  # ends plugins and drivers, before the kubelet stops
+        self._files = ExitStack()  # removes the directory, after the kubelet has stopped
+        self._running = False
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def start(self) -> None:
+        """Start the kubelet. A second call does nothing.
+
+        Raises:
+            SetUpError: the directory of sockets cannot be used.
+        """
+        self._begin_log()
+        self.manager.start()
+        self._running = True
+
+    def stop(self) -> None:
+        """Stop the kubelet: close its sockets and connections. Plugins and drivers keep running."""
+        self._running = False
+        self.manager.stop()
+        self._end_log()
+
+    def close(self) -> None:
+        """Stop the kubelet and the plugins or drivers that it has started, and remove its files.
+
+        A second call does nothing.
+        """
+        with ExitStack() as last_to_first:
+            last_to_first.push(self._files.pop_all())
+            last_to_first.callback(self.stop)
+            last_to_first.push(self._cleanup.pop_all())
+
+    def advance(self, seconds: float) -> None:
+        """Move the kubelet's clock forward, and do what is due then."""
+        self._passed += seconds
+        self.manager.tick()
+        self._wake()
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """Every event of a plugin or driver since the kubelet was made."""
+        return tuple(self.record.events)
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """Every call to a plugin or driver since the kubelet was made."""
+        return tuple(self.record.calls)
+
+    def calls_of(self, method: str) -> tuple[Call, ...]:
+        """Return the calls of one method, such as `Allocate` or `NodePrepareResources`."""
+        return tuple(call for call in self.calls if call.method == method)
+
+    def _now(self) -> float:
+        return time.monotonic() + self._passed
+
+    def _directory(self, given: str | os.PathLike[str] | None) -> Path:
+        """Return the directory of the caller, or a new one with a short path, which `close` removes."""
+        return Path(self._files.enter_context(short_directory()) if given is None else given)
+
+    def _watch(self, process: PluginProcess) -> PluginProcess:
+        """Let waits raise an error if the process ends by itself, and `close` stop it."""
+        self._processes.append(process)
+        self._cleanup.callback(process.stop)
+        return process
+
+    @property
+    @abstractmethod
+    def _store(self) -> CheckpointStore: ...
+
+    @abstractmethod
+    def _forget(self) -> None: ...
+
+    @abstractmethod
+    def _where(self) -> str: ...
+
+
+class InMemoryKubelet(ControlledKubelet[Manager, Event, Call], Generic[Manager, Event, Call, Served]):
+    """A kubelet whose plugins or drivers are objects of this process, without sockets, threads and files."""
+
+    def start(self) -> None:
+        """Start the kubelet; what it serves registers."""
+        super().start()
+        for served in self._served:
+            served.register()
+
+    def _serve(self, served: Served) -> Served:
+        """Register now, and again at each start."""
+        self._served.append(served)
+        if self._running:
+            served.register()
+        return served
+
+    @cached_property
+    def _served(self) -> list[Served]:
+        return []
+
+    @cached_property
+    def _store(self) -> MemoryStore:
+        return MemoryStore()
+
+    def _forget(self) -> None:
+        self._store.blob = None
+
+    def _where(self) -> str:
+        return "the kubelet runs in memory"

@@ -1,0 +1,613 @@
+"""A kubelet for tests of DRA drivers: the real DRA manager, controlled by the test, with a small API server.
+
+Law: every wait has a timeout, and its error says what was expected and what the kubelet saw. A test needs no asyncio,
+no cluster and no root.
+
+`DraKubelet` accepts drivers in any language over gRPC on unix sockets. `MemoryDraKubelet` accepts Python objects and is
+faster. Both have the same methods.
+"""
+
+import json
+import os
+import shutil
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from attrs import frozen
+
+from devicecore.adapters.file import FileStore
+from devicecore.adapters.memory import MemoryPods
+from devicecore.adapters.memory_dra import MemoryDriverInstance, MemoryDriverTransport
+from devicecore.domain.dra import state_file
+from devicecore.domain.dra.claims import ClaimInfo
+from devicecore.domain.dra.drivers import SERVICES, DriverEvent, InstanceId
+from devicecore.domain.dra.health import SECOND, DraHealth
+from devicecore.domain.dra.model import ClaimKey, DriverName, PreparedDevice, ResourceClaim
+from devicecore.domain.dra.slices import DevicePool, PublishedDevice, changes
+from devicecore.domain.errors import DeviceCoreError
+from devicecore.domain.model import Container, ContainerClaim, Pod, PodClaim, PodUid
+from devicecore.domain.text import counted, foreign_text
+from devicecore.dra_manager import DraManager
+from devicecore.dra_manager.clock import steady_time_ns
+from devicecore.ports.claims import ClaimSource
+from devicecore.ports.dra_driver import DraDriver
+from devicecore.ports.drivers import DriverTransport
+from devicecore.ports.store import CheckpointStore
+from devicecore.testing.faults import Script
+from devicecore_tools.testing import dra_objects
+from devicecore_tools.testing.api_server.server import LocalApiServer
+from devicecore_tools.testing.controlled import ControlledKubelet, InMemoryKubelet
+from devicecore_tools.testing.dra_objects import ServerClaims, ServerSlices
+from devicecore_tools.testing.dra_recording import DriverCall, RecordingDriverTransport
+from devicecore_tools.testing.kubelet import Served
+from devicecore_tools.testing.process import DRIVER_VARIABLES, POD_UID, PluginProcess, with_texts
+from devicecore_tools.testing.waiting import DEFAULT_TIMEOUT
+
+if TYPE_CHECKING:
+    from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
+
+Event = TypeVar("Event", bound=DriverEvent)
+
+NODE = "node-1"
+"""The name of the node, unless a test gives another."""
+
+_POLL_INTERVAL = 0.05  # seconds between two looks of a driver served here at its sockets; short, to keep tests fast
+
+
+@frozen
+class UnresolvedCdiNameError(DeviceCoreError):
+    """A container runtime would not find a CDI name, and would not create the container."""
+
+    name: str
+    directory: str
+    files: tuple[str, ...]
+
+    def __str__(self) -> str:
+        files = ", ".join(self.files) or "no file"
+        name = foreign_text(self.name)
+        return f"expected the CDI device {name} in a file of {self.directory}, got {files} without it"
+
+
+class ClaimPod:
+    """A pod whose claims are prepared. Methods that are given no container name use the first container."""
+
+    def __init__(self, kubelet: "BaseDraKubelet", pod: Pod, claims: tuple[ClaimKey, ...]) -> None:
+        self.pod = pod
+        self._kubelet = kubelet
+        self._claims = claims
+
+    def cdi_devices(self, container: str | None = None) -> tuple[str, ...]:
+        """The CDI names that the container runtime gets for a container. No driver is called."""
+        return self._kubelet.manager.claim_devices(self.pod, container or self.pod.containers[0].name)
+
+    @property
+    def devices(self) -> tuple[PreparedDevice, ...]:
+        """The devices of all its claims, as their drivers answered."""
+        claims = (self._kubelet.manager.claims.claims[key] for key in self._claims)
+        return tuple(device for claim in claims for listed in claim.drivers.values() for device in listed or ())
+
+    def prepare(self) -> None:
+        """Prepare the claims again, as before each new sandbox. Drivers are called after a restart of the kubelet only.
+
+        Raises:
+            PrepareError: a claim is not prepared.
+        """
+        self._kubelet.manager.prepare(self.pod)
+
+    def delete(self) -> None:
+        """End the pod: its claims are unprepared if no other pod uses them. Try again if it fails.
+
+        Raises:
+            UnprepareError: a driver has not released a claim.
+        """
+        self._kubelet.manager.unprepare(self.pod.uid)
+        self.forget()
+
+    def forget(self) -> None:
+        """End the pod without unpreparing, as when it ends while the kubelet is down. `advance(60)` does that then."""
+        self._kubelet.pods.active.discard(self.pod.uid)
+        for key in self._claims:
+            dra_objects.release(self._kubelet.api_server, key, self.pod.uid)
+
+
+class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
+    """What `DraKubelet` and `MemoryDraKubelet` have in common.
+
+    Attributes:
+        timeout: seconds, used by every wait without a timeout of its own.
+        api_server: has the claims and the ResourceSlices.
+        node: the node's name.
+        manager: the `DraManager`. Each restart makes a new one.
+        script: faults of calls to drivers, which have the names `NodePrepareResources` and `NodeUnprepareResources`.
+        claims: where the kubelet reads ResourceClaims; a driver in Python may read them there, too.
+        pods: the pods that are active.
+    """
+
+    def __init__(
+        self, *, api_server: LocalApiServer | None = None, node: str = NODE, timeout: float = DEFAULT_TIMEOUT
+    ) -> None:
+        super().__init__(timeout)
+        self.api_server: LocalApiServer = api_server or LocalApiServer()
+        self.node: str = node
+        self.script: Script = Script()
+        self.claims: ClaimSource = ServerClaims(self.api_server)
+        self.pods: MemoryPods = MemoryPods()
+        self.manager: DraManager = self._new_manager()
+
+    # --- start and stop -----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the kubelet. It makes its Node object if there is none, and deletes all ResourceSlices of its node.
+
+        Raises:
+            SetUpError: the directory of sockets cannot be used.
+        """
+        if not any(one["metadata"]["name"] == self.node for one in self.api_server.objects("Node")):
+            self.api_server.create({"kind": "Node", "metadata": {"name": self.node}})
+        super().start()
+        self.manager.wipe_slices()
+
+    def restart(self, *, state: bool = True) -> None:
+        """Stop the kubelet if it runs, and start a new one, as after a restart of the process.
+
+        Args:
+            state: keep the file of claims. Without it the new kubelet does not know which claims are prepared.
+        """
+        self.stop()
+        if not state:
+            self._forget()
+        self.manager = self._new_manager()
+        self.start()
+
+    @abstractmethod
+    def serve(self, driver: DraDriver, *, instance: str = "", services: Sequence[str] = SERVICES) -> Served:
+        """Serve a driver written in Python to this kubelet, until it is stopped or the kubelet is closed.
+
+        Args:
+            driver: the driver.
+            instance: a name that distinguishes it from another instance of the driver that runs at the same time.
+            services: what it offers, the preferred one first.
+        """
+
+    @abstractmethod
+    def drop_connection(self, driver: str) -> None:
+        """Cut the connections to a driver, which stays registered; new connections begin at once."""
+
+    @abstractmethod
+    def _open_transport(self) -> DriverTransport: ...
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def advance(self, seconds: float) -> None:
+        """Move the kubelet's clocks forward, and do what is due then.
+
+        A kubelet deletes the ResourceSlices of a driver that was without a connection for 30 seconds, releases claims
+        of pods that are gone every 60 seconds, and does not believe a report of health after 30 seconds.
+        """
+        super().advance(seconds)
+
+    # --- devices and claims -------------------------------------------------------------------------------------------
+
+    def publish(self, driver: str, *devices: str | PublishedDevice, pool: str | None = None) -> None:
+        """Publish devices in the place of a driver that does not do so itself.
+
+        Args:
+            driver: the driver's name.
+            devices: devices, or their names.
+            pool: the pool's name; by default the node's.
+        """
+        wanted = DevicePool(
+            DriverName(driver),
+            self.node,
+            pool or self.node,
+            [PublishedDevice(one) if isinstance(one, str) else one for one in devices],
+        )
+        uid = self.api_server.get("Node", self.node)["metadata"]["uid"]
+        ServerSlices(self.api_server, self.node).delete(wanted.driver)
+        for body in changes(wanted, uid, ()).create:
+            self.api_server.create(dict(body))
+
+    def published(self, driver: str) -> tuple[str, ...]:
+        """The names of the devices that a scheduler sees, in the order of the slices."""
+        return tuple(name for _, name in dra_objects.published(self.api_server, self.node, driver))
+
+    def claim(
+        self,
+        driver: str,
+        count: int = 1,
+        *,
+        devices: Sequence[str] | None = None,
+        parameters: object = None,
+        name: str | None = None,
+    ) -> ResourceClaim:
+        """Create a ResourceClaim as a scheduler leaves it: allocated to published devices that no other claim has.
+
+        Args:
+            driver: the driver's name.
+            count: how many devices.
+            devices: which devices, instead of a count.
+            parameters: opaque parameters for the driver.
+            name: the claim's name; by default a new one.
+
+        Raises:
+            DevicesTakenError: the driver has not published them, or other claims have them.
+        """
+        __tracebackhide__ = True
+        chosen = dra_objects.choose(self.api_server, self.node, driver, count, devices)
+        name = name or f"claim-{next(self._numbers)}"
+        return dra_objects.create_claim(self.api_server, name, driver, chosen, parameters)
+
+    def delete_claim(self, claim: ResourceClaim) -> None:
+        """Delete a ResourceClaim, as its owner does. What is prepared for it stays prepared."""
+        self.api_server.delete("ResourceClaim", claim.key.name, claim.key.namespace)
+
+    # --- pods ---------------------------------------------------------------------------------------------------------
+
+    def prepare(self, *claims: ResourceClaim) -> ClaimPod:
+        """Start a pod that uses these claims: reserve them for it, and prepare them.
+
+        Raises:
+            PrepareError: a claim is not prepared; the error has the kubelet's sentence.
+        """
+        __tracebackhide__ = True
+        pod = self.pod(*claims)
+        pod.prepare()
+        return pod
+
+    def pod(self, *claims: ResourceClaim) -> ClaimPod:
+        """A pod that uses these claims, which are reserved for it. Nothing is prepared yet."""
+        name = f"pod-{next(self._numbers)}"
+        entries = tuple(PodClaim(claim.key.name, claim.key.name) for claim in claims)
+        container = Container("main", claims=[ContainerClaim(entry.name) for entry in entries])
+        pod = Pod(PodUid(f"uid-of-{name}"), name=name, claims=entries, containers=(container,))
+        self.pods.active.add(pod.uid)
+        for claim in claims:
+            dra_objects.reserve(self.api_server, claim.key, name, pod.uid)
+        return ClaimPod(self, pod, tuple(claim.key for claim in claims))
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    def events_of(self, kind: type[Event]) -> tuple[Event, ...]:
+        """The events of one kind, such as `DriverConnected`."""
+        return tuple(event for event in self.record.events if isinstance(event, kind))
+
+    def instances(self, driver: str) -> tuple[InstanceId, ...]:
+        """The registered instances of a driver, the oldest first."""
+        return self.manager.drivers.instances.get(DriverName(driver), ())
+
+    def connected(self, driver: str) -> tuple[InstanceId, ...]:
+        """The instances of a driver that are connected, the oldest first. The newest one is called."""
+        return tuple(one for one in self.instances(driver) if one in self.manager.drivers.connected)
+
+    def claim_info(self, claim: ResourceClaim) -> ClaimInfo | None:
+        """What the kubelet knows of a claim: its pods, and the devices that drivers answered; None for nothing."""
+        return self.manager.claims.claims.get(claim.key)
+
+    def health(self, driver: str, device: str, pool: str | None = None) -> DraHealth:
+        """The health of a device, as the kubelet sees it now."""
+        now = self._wall_clock()
+        return self.manager.health.health(DriverName(driver), pool or self.node, device, now)[0]
+
+    # --- waiting ------------------------------------------------------------------------------------------------------
+
+    def wait_for_driver(self, driver: str, instances: int = 1, *, timeout: float | None = None) -> InstanceId:
+        """Wait until so many instances of a driver are registered and connected; return the newest.
+
+        Raises:
+            WaitTimeoutError: there were fewer in time.
+            ExitedEarlyError: a process of a driver ended meanwhile.
+        """
+        __tracebackhide__ = True
+        expected = f"{counted(instances, 'connected instance')} of {driver}"
+        self.wait_until(expected, lambda: len(self.connected(driver)) >= instances, timeout=timeout)
+        return self.connected(driver)[-1]
+
+    def wait_until_gone(self, driver: str, instances: int = 0, *, timeout: float | None = None) -> None:
+        """Wait until no more than so many instances of a driver are registered.
+
+        Raises:
+            WaitTimeoutError: there were more at the end.
+        """
+        __tracebackhide__ = True
+        expected = f"at most {counted(instances, 'registered instance')} of {driver}" if instances else f"no {driver}"
+        self.wait_until(expected, lambda: len(self.instances(driver)) <= instances, timeout=timeout, allow_exits=True)
+
+    def wait_for_devices(self, driver: str, count: int = 1, *, timeout: float | None = None) -> tuple[str, ...]:
+        """Wait until a driver has published at least so many devices; return their names.
+
+        Raises:
+            WaitTimeoutError: it had not in time.
+            ExitedEarlyError: a process of a driver ended meanwhile.
+        """
+        __tracebackhide__ = True
+        expected = f"ResourceSlices of {driver} with {counted(count, 'device')}"
+        self.wait_until(expected, lambda: len(self.published(driver)) >= count, timeout=timeout)
+        return self.published(driver)
+
+    def wait_for_health(
+        self, driver: str, device: str, health: DraHealth, *, pool: str | None = None, timeout: float | None = None
+    ) -> None:
+        """Wait until the kubelet sees this health of a device.
+
+        Raises:
+            WaitTimeoutError: it did not in time.
+            ExitedEarlyError: a process of a driver ended meanwhile.
+        """
+        __tracebackhide__ = True
+        expected = f"device {device} of {driver} with health {health.value}"
+        self.wait_until(expected, lambda: self.health(driver, device, pool) is health, timeout=timeout)
+
+    def describe(self) -> str:
+        """Describe what the kubelet sees now: drivers, what they have published, claims, and the last warnings."""
+        slices = {one.driver for one in dra_objects.stored_slices(self.api_server, self.node)}
+        names = sorted({*map(str, self.manager.drivers.instances), *slices})
+        parts = [self._about(name) for name in names]
+        parts.append(f"{counted(len(self.manager.claims.claims), 'claim')} entered")
+        if not self.manager.drivers.instances:
+            parts.append(f"no driver is registered, {self._where()}")
+        if not self._running:
+            parts.append("the kubelet is stopped")
+        return "; ".join([*parts, *self._last_output()])
+
+    def _about(self, driver: str) -> str:
+        name = foreign_text(driver)
+        registered, connected = len(self.instances(driver)), len(self.connected(driver))
+        devices = counted(len(self.published(driver)), "published device")
+        return f"{name} has {counted(registered, 'instance')}, of which {connected} connected, and {devices}"
+
+    # --- making it ----------------------------------------------------------------------------------------------------
+
+    def _new_manager(self) -> DraManager:
+        transport = RecordingDriverTransport(self._open_transport(), self.record, self.script, self._wake)
+        return DraManager(
+            transport,
+            self.claims,
+            self._store,
+            pods=self.pods,
+            slices=ServerSlices(self.api_server, self.node),
+            clock=self._now,
+            wall_clock=self._wall_clock,
+        )
+
+    def _wall_clock(self) -> int:
+        return steady_time_ns() + int(self._passed * SECOND)
+
+
+class DraKubelet(BaseDraKubelet):
+    """A kubelet with a directory in which drivers in any language register, and an API server for them.
+
+    Args:
+        directory: where the directories below are made; by default a new one with a short path, which `close` removes.
+        api_server: an API server that runs; by default a new one, which `close` stops.
+        node: the node's name.
+        timeout: seconds, for waits without a timeout of their own.
+
+    Raises:
+        SetUpError: from `start`, if the directory cannot be used.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str] | None = None,
+        *,
+        api_server: LocalApiServer | None = None,
+        node: str = NODE,
+        timeout: float = DEFAULT_TIMEOUT,
+    ) -> None:
+        self._given_directory = directory
+        self._own_server = api_server is None
+        self._grpc: GrpcDriverTransport | None = None
+        super().__init__(api_server=api_server, node=node, timeout=timeout)
+
+    def start(self) -> None:
+        """Make the directories and start the kubelet, and its API server if that is its own."""
+        for directory in (self.registry, self.plugins, self.cdi):
+            directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+        if self._own_server:
+            self.api_server.start()
+        self.api_server.kubeconfig(self.kubeconfig)
+        super().start()
+
+    def close(self) -> None:
+        """Stop the kubelet, its drivers and its API server, and remove its files. A second call does nothing."""
+        try:
+            super().close()
+        finally:
+            if self._own_server:
+                self.api_server.stop()
+
+    @cached_property
+    def directory(self) -> Path:
+        """The directory of the directories below."""
+        return self._directory(self._given_directory)
+
+    @property
+    def registry(self) -> Path:
+        """The directory in which drivers register, `plugins_registry` of a node."""
+        return self.directory / "plugins_registry"
+
+    @property
+    def plugins(self) -> Path:
+        """The directory for the sockets and the state of drivers, `plugins` of a node. It survives a reboot."""
+        return self.directory / "plugins"
+
+    @property
+    def cdi(self) -> Path:
+        """The directory for CDI files, `/var/run/cdi` of a node. A reboot empties it."""
+        return self.directory / "cdi"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """A kubeconfig for the API server."""
+        return self.directory / "kubeconfig"
+
+    @property
+    def state_file(self) -> Path:
+        """The file of claims, as a kubelet writes it."""
+        return self.directory / state_file.FILE_NAME
+
+    def serve(self, driver: DraDriver, *, instance: str = "", services: Sequence[str] = SERVICES) -> Served:
+        """Serve a driver written in Python from this process."""
+        from devicecore.adapters.grpc_unix.dra import serve_driver
+
+        own = self.plugins / driver.name
+        own.mkdir(mode=0o750, exist_ok=True)
+        suffix = f"-{instance}" if instance else ""
+        served = serve_driver(
+            driver,
+            self.registry,
+            endpoint=own / f"dra{suffix}.sock",
+            socket_name=f"{driver.name}{suffix}-reg.sock",
+            services=services,
+            poll_interval=_POLL_INTERVAL,
+        )
+        self._cleanup.callback(served.stop)
+        return served
+
+    def run_driver(
+        self,
+        *command: str | os.PathLike[str],
+        pod_uid: str = POD_UID,
+        environment: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+    ) -> PluginProcess:
+        """Run a driver as a process of its own, until it is stopped or the kubelet is closed.
+
+        In the command and in `environment`, these are replaced: `{registry}`, `{plugins}`, `{cdi}`, `{kubeconfig}`,
+        `{node}`, `{pod_uid}`, and `{dir}`, which has all of them. The process has the variables `KUBECONFIG`,
+        `NODE_NAME`, `CDI_ROOT`, `KUBELET_REGISTRAR_DIRECTORY_PATH` and `KUBELET_PLUGINS_DIRECTORY_PATH`. If it ends by
+        itself, waits raise `ExitedEarlyError`.
+
+        Args:
+            command: the program and its arguments.
+            pod_uid: the UID of the pod in which it is said to run; another one for a rolling update.
+            environment: additional environment variables.
+            cwd: the working directory of the process.
+
+        Raises:
+            CannotRunError: the program does not exist or may not be run.
+        """
+        places = {
+            "{registry}": str(self.registry),
+            "{plugins}": str(self.plugins),
+            "{cdi}": str(self.cdi),
+            "{kubeconfig}": str(self.kubeconfig),
+            "{node}": self.node,
+            "{pod_uid}": pod_uid,
+        }
+        variables = {**DRIVER_VARIABLES, **(environment or {})}
+        return self._watch(
+            PluginProcess(
+                command,
+                self.directory,
+                placeholders=places,
+                environment={name: with_texts(text, places) for name, text in variables.items()},
+                cwd=cwd,
+                changed=self._wake,
+            )
+        )
+
+    def reboot(self) -> None:
+        """Reboot the node: kill all drivers that `run_driver` has started, empty the CDI directory, start the kubelet.
+
+        The files of the kubelet and of drivers stay, and so do sockets, which no process serves. Run the drivers again.
+        """
+        self.stop()
+        for process in self._processes:
+            process.kill()
+        shutil.rmtree(self.cdi)
+        self.restart()
+
+    def cdi_edits(self, name: str) -> Mapping[str, object]:
+        """What a container gets for a CDI name: the `containerEdits` of its device, from the files in `cdi`.
+
+        Raises:
+            UnresolvedCdiNameError: no file there has the device.
+            ValueError: a file there is not JSON.
+        """
+        files = sorted(path for path in self.cdi.iterdir() if path.suffix == ".json")
+        for path in files:
+            document = json.loads(path.read_bytes())
+            for device in document["devices"]:
+                if f"{document['kind']}={device['name']}" == name:
+                    edits: Mapping[str, object] = device["containerEdits"]
+                    return edits
+        raise UnresolvedCdiNameError(name, str(self.cdi), tuple(path.name for path in files))
+
+    def drop_connection(self, driver: str) -> None:
+        """Cut the connections to a driver, which stays registered; new connections begin at once."""
+        for instance in self.instances(driver):
+            if self._grpc is not None:
+                self._grpc.disconnect(instance)
+
+    def _open_transport(self) -> DriverTransport:
+        from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
+
+        self._grpc = GrpcDriverTransport(self.registry)
+        return self._grpc
+
+    @property
+    def _store(self) -> CheckpointStore:
+        return FileStore(self.state_file)
+
+    def _forget(self) -> None:
+        self.state_file.unlink(missing_ok=True)
+
+    def _where(self) -> str:
+        entries = (path for path in self.registry.rglob("*") if path.is_socket())
+        sockets = ", ".join(sorted(path.name for path in entries)) or "none"
+        return f"drivers register in {self.registry}, sockets there: {sockets}"
+
+
+class MemoryDraKubelet(InMemoryKubelet[DraManager, DriverEvent, DriverCall, "_InMemory"], BaseDraKubelet):
+    """A kubelet for drivers that are objects of this process, without sockets, threads and files.
+
+    Its API server is only a store: nothing listens.
+    """
+
+    def serve(self, driver: DraDriver, *, instance: str = "", services: Sequence[str] = SERVICES) -> Served:
+        """Register a driver now, and again after each restart."""
+        return self._serve(_InMemory(driver, f"{driver.name}-{instance}.sock", tuple(services), self))
+
+    def drop_connection(self, driver: str) -> None:
+        """Disconnect a driver, and connect it again at once."""
+        for served in self._served:
+            if served.driver.name == driver:
+                served.drop()
+
+    def register(self, driver: DraDriver, endpoint: str, services: Sequence[str]) -> MemoryDriverInstance:
+        """Register a driver once."""
+        return self._memory.register(driver, endpoint, services)
+
+    def _open_transport(self) -> DriverTransport:
+        self._memory = MemoryDriverTransport()
+        return self._memory
+
+
+class _InMemory:
+    """A served driver of a `MemoryDraKubelet`."""
+
+    def __init__(self, driver: DraDriver, endpoint: str, services: tuple[str, ...], kubelet: MemoryDraKubelet) -> None:
+        self.driver = driver
+        self._endpoint = endpoint
+        self._services = services
+        self._kubelet = kubelet
+        self._instance: MemoryDriverInstance | None = None
+        self._stopped = False
+
+    def register(self) -> None:
+        if not self._stopped:
+            self._instance = self._kubelet.register(self.driver, self._endpoint, self._services)
+
+    def drop(self) -> None:
+        if self._instance is not None:
+            self._instance.disconnect()
+            self._instance.connect()
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._instance is not None:
+            self._instance.remove()

@@ -1,0 +1,151 @@
+"""Objects of dynamic resource allocation on the API server of a test: what drivers publish, and claims to them.
+
+Law: a claim is made as a scheduler leaves it, allocated to devices that a driver has published and that no other claim
+has. Nothing here chooses by attributes: a test names the devices, or how many it wants.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from attrs import frozen
+
+from devicecore.domain.dra.errors import ClaimSourceError
+from devicecore.domain.dra.model import AllocatedDevice, ClaimKey, DriverName, ResourceClaim
+from devicecore.domain.dra.objects import resource_claim_of, slice_of
+from devicecore.domain.dra.slices import StoredSlice
+from devicecore.domain.errors import DeviceCoreError
+from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.testing.api_server.server import LocalApiServer
+from devicecore_tools.testing.api_server.status import ApiError, Json
+from devicecore_tools.testing.dra_pools import pools_of
+
+REQUEST = "devices"
+"""The name of the request of the claims made here."""
+
+
+@frozen
+class DevicesTakenError(DeviceCoreError):
+    """A driver has not published the devices that a claim wants, or other claims have them."""
+
+    driver: str
+    wanted: str
+    free: tuple[str, ...]
+
+    def __str__(self) -> str:
+        free = ", ".join(self.free) or "none"
+        return f"expected {self.wanted} of {self.driver} for a claim, got these that no claim has: {free}"
+
+
+@frozen
+class ServerClaims:
+    """A `ClaimSource`: the ResourceClaims of an API server in this process."""
+
+    server: LocalApiServer
+
+    def get(self, key: ClaimKey) -> ResourceClaim:
+        """The claim as it is now.
+
+        Raises:
+            ClaimSourceError: there is no such claim.
+        """
+        try:
+            return resource_claim_of(self.server.get("ResourceClaim", key.name, key.namespace))
+        except ApiError as error:
+            raise ClaimSourceError(error.message) from error
+
+
+@frozen
+class ServerSlices:
+    """The `ResourceSlices` of one node on an API server in this process."""
+
+    server: LocalApiServer
+    node: str
+
+    def delete(self, driver: DriverName | None) -> None:
+        """Delete the slices of one driver on this node, or of all."""
+        for one in stored_slices(self.server, self.node):
+            if driver in (None, one.driver):
+                self.server.delete("ResourceSlice", one.name)
+
+
+def stored_slices(server: LocalApiServer, node: str) -> Iterator[StoredSlice]:
+    """The ResourceSlices of a node."""
+    for one in map(slice_of, server.objects("ResourceSlice")):
+        if one.node == node:
+            yield one
+
+
+def published(server: LocalApiServer, node: str, driver: str) -> tuple[tuple[str, str], ...]:
+    """Pool and name of each device that a scheduler sees: those of complete pools, in their newest generation."""
+    specs = ((one, one["spec"]) for one in server.objects("ResourceSlice"))
+    slices = [one for one, spec in specs if (spec.get("nodeName"), spec["driver"]) == (node, driver)]
+    return tuple(device.key for pool in pools_of(slices) if pool.is_complete for device in pool.devices)
+
+
+def choose(
+    server: LocalApiServer, node: str, driver: str, count: int, names: Sequence[str] | None
+) -> list[tuple[str, str]]:
+    """Pool and name of devices that no claim has.
+
+    Raises:
+        DevicesTakenError: there are fewer, or one of the names is not among them.
+    """
+    held = {(row.driver, row.pool, row.device) for row in _allocated(server)}
+    free = [device for device in published(server, node, driver) if (driver, *device) not in held]
+    chosen = free[:count] if names is None else [device for device in free if device[1] in names]
+    if len(chosen) < (count if names is None else len(names)):
+        wanted = counted(count, "device") if names is None else "devices " + ", ".join(names)
+        raise DevicesTakenError(driver, foreign_text(wanted), tuple(name for _, name in free))
+    return chosen
+
+
+def _allocated(server: LocalApiServer) -> Iterator[AllocatedDevice]:
+    for claim in map(resource_claim_of, server.objects("ResourceClaim")):
+        yield from claim.allocation or ()
+
+
+def create_claim(
+    server: LocalApiServer, name: str, driver: str, devices: Sequence[tuple[str, str]], parameters: object = None
+) -> ResourceClaim:
+    """Create a ResourceClaim in the namespace `default`, allocated to devices by pool and name.
+
+    Raises:
+        ApiError: the server refuses it.
+    """
+    results = [{"request": REQUEST, "driver": driver, "pool": pool, "device": device} for pool, device in devices]
+    exactly = {"deviceClassName": driver.lower(), "allocationMode": "ExactCount", "count": max(1, len(devices))}
+    allocation: Json = {"devices": {"results": results}}
+    if parameters is not None:
+        opaque = {"driver": driver, "parameters": parameters}
+        allocation["devices"]["config"] = [{"source": "FromClaim", "requests": [], "opaque": opaque}]
+    body = {
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"devices": {"requests": [{"name": REQUEST, "exactly": exactly}]}},
+        "status": {"allocation": allocation},
+    }
+    return resource_claim_of(server.create(body))
+
+
+def reserve(server: LocalApiServer, claim: ClaimKey, pod: str, uid: str) -> None:
+    """Reserve a claim for a pod, as a scheduler does."""
+
+    def add(body: Json) -> None:
+        consumers = body.setdefault("status", {}).setdefault("reservedFor", [])
+        if uid not in [consumer["uid"] for consumer in consumers]:
+            consumers.append({"resource": "pods", "name": pod, "uid": uid})
+
+    server.change("ResourceClaim", claim.name, add, claim.namespace)
+
+
+def release(server: LocalApiServer, claim: ClaimKey, uid: str) -> None:
+    """End a reservation, as the controller does when the pod has ended. A claim that is gone is no error."""
+
+    def remove(body: Json) -> None:
+        consumers = body.get("status", {}).get("reservedFor", [])
+        body.setdefault("status", {})["reservedFor"] = [one for one in consumers if one["uid"] != uid]
+
+    try:
+        server.change("ResourceClaim", claim.name, remove, claim.namespace)
+    except ApiError as error:
+        if error.code != 404:  # noqa: PLR2004 - not found
+            raise

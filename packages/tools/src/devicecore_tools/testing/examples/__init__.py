@@ -1,0 +1,1 @@
+"""Programs that the guides use as examples. They are installed with devicecore-tools, so that readers can run them."""

@@ -1,0 +1,491 @@
+"""A kubelet for tests of device plugins: the real device manager, controlled by the test.
+
+Law: every wait has a timeout, and its error says what was expected and what the kubelet saw. A test needs no asyncio,
+no cluster and no root.
+
+`Kubelet` accepts plugins in any language over gRPC on a unix socket. `MemoryKubelet` accepts Python objects and is
+faster. Both have the same methods.
+"""
+
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from attrs import frozen
+
+from devicecore.adapters.file import CHECKPOINT_NAME, FileStore
+from devicecore.adapters.memory import MemorySink, MemoryTransport
+from devicecore.domain.admission import Admitted, Verdict
+from devicecore.domain.container_options import ContainerOptions, DeviceSpec, Mount
+from devicecore.domain.errors import DeviceCoreError
+from devicecore.domain.events import DevicesReported, Event, PluginRegistered, RegistrationRequested
+from devicecore.domain.model import Container, Device, Health, PluginId, Pod, PodUid, ResourceName, resource_name
+from devicecore.domain.node_state import NodeState
+from devicecore.domain.text import counted
+from devicecore.domain.topology import Topology
+from devicecore.manager import DeviceManager
+from devicecore.ports.plugin import DevicePlugin
+from devicecore.ports.store import CheckpointStore
+from devicecore.ports.transport import PluginTransport
+from devicecore_tools.testing.controlled import ControlledKubelet, InMemoryKubelet
+from devicecore_tools.testing.process import PluginProcess
+from devicecore_tools.testing.recording import PluginCall, RecordingTransport
+from devicecore_tools.testing.waiting import DEFAULT_TIMEOUT
+from devicecore_tools.testing.waiting import WaitTimeoutError as WaitTimeoutError  # noqa: PLC0414  # users import it here
+
+if TYPE_CHECKING:
+    from devicecore.adapters.grpc_unix import GrpcUnixTransport
+
+_POLL_INTERVAL = 0.05  # seconds between two checks of kubelet.sock by a plugin served here; short, to keep tests fast
+
+
+@frozen
+class PodRefusedError(DeviceCoreError):
+    """The kubelet did not admit a pod of a test. `verdict` is `Refused` or `NotReady`."""
+
+    pod: str
+    verdict: Verdict
+
+    def __str__(self) -> str:
+        return f"pod {self.pod} was not admitted: {self.verdict}"
+
+
+class Served(Protocol):
+    """A plugin that the test serves to this kubelet."""
+
+    def stop(self) -> None:
+        """Stop serving the plugin. A second call does nothing."""
+
+
+class RunningPod:
+    """An admitted pod. Methods that are given no container name use the first app container."""
+
+    def __init__(self, kubelet: "BaseKubelet", pod: Pod) -> None:
+        self.pod = pod
+        self._kubelet = kubelet
+
+    def devices(self, resource: str | None = None, container: str | None = None) -> tuple[str, ...]:
+        """Return the ids of the devices that a container holds, of one resource or of all, in natural order in each."""
+        key = self.pod.key(self._container(container))
+        allocations = self._kubelet.state.ledger.of_container(key)
+        return tuple(id_ for one in allocations if resource in (None, one.resource) for id_ in one.devices)
+
+    def options(self, container: str | None = None) -> ContainerOptions:
+        """Return the merged answers of the plugins to Allocate. No plugin is called again."""
+        return self._kubelet.options(self.pod, self._container(container))
+
+    @property
+    def envs(self) -> Mapping[str, str]:
+        """The environment variables of its first container."""
+        return self.options().envs
+
+    @property
+    def mounts(self) -> tuple[Mount, ...]:
+        """The mounts of its first container."""
+        return self.options().mounts
+
+    @property
+    def device_nodes(self) -> tuple[DeviceSpec, ...]:
+        """The device nodes of its first container."""
+        return self.options().devices
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """The annotations of its first container."""
+        return self.options().annotations
+
+    @property
+    def cdi_devices(self) -> tuple[str, ...]:
+        """The CDI devices of its first container."""
+        return self.options().cdi_devices
+
+    def start(self, container: str | None = None) -> ContainerOptions | None:
+        """Start a container: call PreStartContainer of plugins that require it, and return its options.
+
+        Raises:
+            PluginError: a plugin answered PreStartContainer with an error.
+        """
+        return self._kubelet.manager.start_container(self.pod, self._container(container).name)
+
+    def delete(self) -> None:
+        """Remove the pod, so that its devices are free."""
+        self._kubelet.manager.evict([self.pod.uid])
+
+    def _container(self, name: str | None) -> Container:
+        return self.pod.containers[0] if name is None else self.pod.container(name)
+
+
+class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
+    """What `Kubelet` and `MemoryKubelet` have in common.
+
+    `timeout` is in seconds and used by every wait without a timeout of its own. `manager` is the `DeviceManager`; each
+    restart makes a new one.
+    """
+
+    def __init__(self, *, topology: Topology | None = None, timeout: float = DEFAULT_TIMEOUT) -> None:
+        super().__init__(timeout)
+        self.sink: MemorySink = MemorySink()
+        self._topology = topology or Topology()
+        self.manager: DeviceManager = self._new_manager(wipe=True)
+
+    # --- start and stop -----------------------------------------------------------------------------------------------
+
+    def restart(self, *, checkpoint: bool = True, wipe: bool = True) -> None:
+        """Stop the kubelet if it runs, and start a new one, as after a restart of the process.
+
+        Args:
+            checkpoint: keep the checkpoint. Without it the new kubelet does not know which pod has which device.
+            wipe: delete the plugins' sockets, as kubelets do. Otherwise a plugin can only notice that kubelet.sock is
+                new and that its stream has ended.
+        """
+        self.stop()
+        if not checkpoint:
+            self._forget()
+        self.manager = self._new_manager(wipe=wipe)
+        self.start()
+
+    @abstractmethod
+    def serve(self, plugin: DevicePlugin) -> Served:
+        """Serve a plugin written in Python to this kubelet, until the plugin is stopped or the kubelet is closed."""
+
+    @abstractmethod
+    def drop_stream(self, resource: str) -> None:
+        """Disconnect the plugins of `resource`, as if their streams had ended. They have to register again."""
+
+    @abstractmethod
+    def _open_transport(self, *, wipe: bool) -> PluginTransport: ...
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def advance(self, seconds: float) -> None:
+        """Move the kubelet's clock forward. A resource is removed 300 seconds after its last plugin was lost."""
+        super().advance(seconds)
+
+    # --- pods ---------------------------------------------------------------------------------------------------------
+
+    def admit(self, what: Pod | Mapping[str, int]) -> RunningPod:
+        """Admit a pod.
+
+        Args:
+            what: a `Pod`, or the limits of a pod with one container, such as `{"example.com/gpu": 2}`.
+
+        Raises:
+            PodRefusedError: the kubelet refused the pod; the error has the reason.
+        """
+        __tracebackhide__ = True
+        pod = what if isinstance(what, Pod) else self._new_pod(what)
+        verdict = self.manager.admit(pod)
+        if not isinstance(verdict, Admitted):
+            raise PodRefusedError(pod.name or pod.uid, verdict)
+        return RunningPod(self, pod)
+
+    def options(self, pod: Pod, container: Container) -> ContainerOptions:
+        """Return the merged answers of the plugins for a container, as the kubelet has recorded them."""
+        return self.manager.options(pod, container.name) or ContainerOptions()
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> NodeState:
+        """Everything the kubelet knows now, as a value."""
+        return self.manager.state
+
+    def lists(self, resource: str) -> tuple[tuple[Device, ...], ...]:
+        """Return every list of devices that plugins have sent for a resource since the kubelet was made."""
+        reports = [event for event in self.events if isinstance(event, DevicesReported)]
+        return tuple(tuple(event.devices) for event in reports if event.plugin.resource == resource)
+
+    def registrations(self, resource: str) -> int:
+        """Return how often plugins of `resource` have registered successfully since the kubelet was made."""
+        registered = [event for event in self.events if isinstance(event, PluginRegistered)]
+        return sum(event.plugin.resource == resource for event in registered)
+
+    def plugin(self, resource: str) -> PluginId | None:
+        """Return the plugin that serves a resource now, or None."""
+        known = self.state.inventory.resources.get(ResourceName(resource))
+        return known.plugins[-1].id if known and known.plugins else None
+
+    def devices(self, resource: str) -> tuple[Device, ...]:
+        """Return the last list of the plugin. After the plugin has disconnected, its last list stays."""
+        report = self.state.inventory.current_report(ResourceName(resource))
+        return tuple(report.devices.values()) if report else ()
+
+    def counts(self, resource: str) -> tuple[int, int]:
+        """Return capacity and allocatable of a resource on the Node object; 0 if it is not there."""
+        return self.sink.capacity.get(resource, 0), self.sink.allocatable.get(resource, 0)
+
+    # --- waiting ------------------------------------------------------------------------------------------------------
+
+    def wait_for_resource(self, resource: str, *, timeout: float | None = None) -> tuple[Device, ...]:
+        """Wait until a plugin serves `resource` and has sent its first list; return the list.
+
+        Raises:
+            InvalidResourceNameError: kubelets accept no resource of that name.
+            WaitTimeoutError: there was no such plugin or no list in time.
+            ExitedEarlyError: a plugin process ended meanwhile.
+        """
+        __tracebackhide__ = True
+        name = resource_name(resource)
+
+        def served() -> bool:
+            known = self.state.inventory.resources.get(name)
+            return known is not None and any(plugin.report is not None for plugin in known.plugins)
+
+        self.wait_until(f"a plugin of {resource} with a list of devices", served, timeout=timeout)
+        return self.devices(resource)
+
+    def wait_for_registration(self, resource: str, number: int, *, timeout: float | None = None) -> None:
+        """Wait until plugins of `resource` have registered `number` times since the kubelet was made.
+
+        Raises:
+            WaitTimeoutError: there were fewer registrations in time.
+            ExitedEarlyError: a plugin process ended meanwhile.
+        """
+        __tracebackhide__ = True
+        self.wait_until(
+            f"registration number {number} of {resource}",
+            lambda: self.registrations(resource) >= number,
+            timeout=timeout,
+        )
+
+    def wait_until_gone(self, resource: str, *, timeout: float | None = None) -> None:
+        """Wait until no plugin serves `resource`.
+
+        Raises:
+            WaitTimeoutError: a plugin still serves it.
+        """
+        __tracebackhide__ = True
+        self.wait_until(
+            f"no plugin of {resource}", lambda: self.plugin(resource) is None, timeout=timeout, allow_exits=True
+        )
+
+    def wait_for_device(
+        self, resource: str, device: str, health: Health = Health.HEALTHY, *, timeout: float | None = None
+    ) -> Device:
+        """Wait until a connected plugin lists `device` with this health; return the device.
+
+        Raises:
+            WaitTimeoutError: the plugin did not list it so in time.
+            ExitedEarlyError: a plugin process ended meanwhile.
+        """
+        __tracebackhide__ = True
+
+        def found() -> Device | None:
+            if self.plugin(resource) is None:
+                return None
+            listed = (each for each in self.devices(resource) if each.id == device and each.health is health)
+            return next(listed, None)
+
+        return self.wait_until(f"device {device} of {resource} with health {health.value}", found, timeout=timeout)
+
+    def wait_for_counts(
+        self, resource: str, capacity: int, allocatable: int | None = None, *, timeout: float | None = None
+    ) -> None:
+        """Wait until the Node object shows this capacity and allocatable; allocatable defaults to the capacity.
+
+        Raises:
+            WaitTimeoutError: it did not in time.
+            ExitedEarlyError: a plugin process ended meanwhile.
+        """
+        __tracebackhide__ = True
+        expected = (capacity, capacity if allocatable is None else allocatable)
+        self.wait_until(
+            f"{resource} with capacity {expected[0]} and allocatable {expected[1]}",
+            lambda: self.counts(resource) == expected,
+            timeout=timeout,
+        )
+
+    def describe(self) -> str:
+        """Describe what the kubelet sees now: resources, devices, registrations, and the last warnings."""
+        parts = [self._about(name) for name in sorted(self.state.inventory.resources)]
+        if not parts:
+            count = sum(isinstance(event, RegistrationRequested) for event in self.events)
+            calls = "no plugin has called Register"
+            if count:
+                calls = f"{counted(count, 'call')} of Register without success"
+            parts.append(f"no registered resource, {calls}, {self._where()}")
+        if not self._running:
+            parts.append("the kubelet is stopped")
+        return "; ".join([*parts, *self._last_output()])
+
+    def _new_manager(self, *, wipe: bool) -> DeviceManager:
+        transport = RecordingTransport(self._open_transport(wipe=wipe), self.record, self._wake)
+        return DeviceManager(transport, self._store, self.sink, topology=self._topology, clock=self._now)
+
+    def _new_pod(self, limits: Mapping[str, int]) -> Pod:
+        name = f"pod-{next(self._numbers)}"
+        return Pod(PodUid(name), name=name, containers=(Container("main", dict(limits)),))
+
+    def _about(self, resource: ResourceName) -> str:
+        capacity, allocatable = self.counts(resource)
+        listed = self.devices(resource)
+        healthy = [device.id for device in listed if device.health is Health.HEALTHY]
+        unhealthy = [device.id for device in listed if device.health is not Health.HEALTHY]
+        phase = self.state.inventory.resources[resource].phase
+        return (
+            f"{resource} has capacity {capacity}, allocatable {allocatable}, {phase.value}, "
+            f"healthy: {_some(healthy)}, unhealthy: {_some(unhealthy)}"
+        )
+
+
+class Kubelet(BaseKubelet):
+    """A kubelet on a unix socket, `directory / "kubelet.sock"`, for plugins in any language.
+
+    It also finds plugins that do not call Register but wait for the kubelet's plugin watcher, below `registry`.
+
+    Args:
+        directory: the socket directory; by default a new one with a short path, which `close` removes.
+        topology: the machine's NUMA nodes and the topology policy.
+        timeout: seconds, for waits without a timeout of their own.
+
+    Raises:
+        SetUpError: from `start`, if the directory cannot be used.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str] | None = None,
+        *,
+        topology: Topology | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+    ) -> None:
+        self._given_directory = directory
+        self._grpc: GrpcUnixTransport | None = None
+        super().__init__(topology=topology, timeout=timeout)
+
+    @cached_property
+    def directory(self) -> Path:
+        """The socket directory."""
+        return self._directory(self._given_directory)
+
+    @property
+    def socket(self) -> Path:
+        """The socket at which plugins register."""
+        return self.directory / "kubelet.sock"
+
+    @property
+    def registry(self) -> Path:
+        """The directory of the plugin watcher, `plugins_registry` of a node; the kubelet looks there every second."""
+        return self.directory / "plugins_registry"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The checkpoint: the file that records which pod has which device."""
+        return self.directory / CHECKPOINT_NAME
+
+    def serve(self, plugin: DevicePlugin) -> Served:
+        """Serve a plugin written in Python from this process, and keep it registered."""
+        from devicecore.adapters.grpc_unix import serve_plugin
+
+        served = serve_plugin(plugin, self.directory, poll_interval=_POLL_INTERVAL)
+        self._cleanup.callback(served.stop)
+        return served
+
+    def run_plugin(
+        self,
+        *command: str | os.PathLike[str],
+        environment: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+    ) -> PluginProcess:
+        """Run a plugin as a process of its own, until it is stopped or the kubelet is closed.
+
+        In the command, `{dir}` is replaced by the socket directory and `{socket}` by the kubelet's socket. The plugin
+        watcher's directory is `{dir}/plugins_registry`. If the process ends by itself, waits raise `ExitedEarlyError`.
+
+        Raises:
+            CannotRunError: the program does not exist or may not be run.
+        """
+        return self._watch(PluginProcess(command, self.directory, environment=environment, cwd=cwd, changed=self._wake))
+
+    def drop_stream(self, resource: str) -> None:
+        """Cut the connections to the plugins of `resource`. kubelet.sock stays."""
+        known = self.state.inventory.resources.get(resource_name(resource))
+        for plugin in known.plugins if known else ():
+            if self._grpc is not None:
+                self._grpc.disconnect(plugin.id)
+
+    def remove_socket(self) -> None:
+        """Delete kubelet.sock and nothing else. Streams stay open. `restart` makes a new socket."""
+        self.socket.unlink(missing_ok=True)
+
+    def recreate_socket(self) -> None:
+        """Delete kubelet.sock and make a new one. Streams end; the sockets of plugins stay."""
+        self.remove_socket()
+        self.restart(wipe=False)
+
+    def plugin_sockets(self) -> tuple[str, ...]:
+        """Return the names of all sockets in the directory except the kubelet's."""
+        names = (entry.name for entry in self.directory.iterdir() if entry.is_socket())
+        return tuple(sorted(name for name in names if name != self.socket.name))
+
+    def _open_transport(self, *, wipe: bool) -> PluginTransport:
+        from devicecore.adapters.grpc_unix import GrpcUnixTransport
+
+        self._grpc = GrpcUnixTransport(self.directory, wipe=wipe, plugins_registry=self.registry)
+        return self._grpc
+
+    @property
+    def _store(self) -> CheckpointStore:
+        return FileStore(self.checkpoint)
+
+    def _forget(self) -> None:
+        self.checkpoint.unlink(missing_ok=True)
+
+    def _where(self) -> str:
+        sockets = ", ".join(self.plugin_sockets()) or "none"
+        return f"the kubelet's socket is {self.socket}, sockets of plugins beside it: {sockets}"
+
+
+class MemoryKubelet(InMemoryKubelet[DeviceManager, Event, PluginCall, "_InMemory"], BaseKubelet):
+    """A kubelet for plugins that are objects of this process, without sockets, threads and files."""
+
+    def serve(self, plugin: DevicePlugin) -> Served:
+        """Register a plugin now, and again after each restart or disconnection."""
+        return self._serve(_InMemory(plugin, self))
+
+    def drop_stream(self, resource: str) -> None:
+        """Disconnect the plugins of `resource`; they register again at once."""
+        name = resource_name(resource)
+        for served in self._served:
+            if served.plugin.resource == name:
+                served.drop()
+
+    def connect(self, plugin: DevicePlugin) -> Callable[[], None]:
+        """Register a plugin once; return a function that disconnects it."""
+        return self._memory.connect(plugin).disconnect
+
+    def _open_transport(self, *, wipe: bool) -> PluginTransport:  # noqa: ARG002 - there are no sockets to delete
+        self._memory = MemoryTransport()
+        return self._memory
+
+
+class _InMemory:
+    """A served plugin of a `MemoryKubelet`."""
+
+    def __init__(self, plugin: DevicePlugin, kubelet: MemoryKubelet) -> None:
+        self.plugin = plugin
+        self._kubelet = kubelet
+        self._disconnect: Callable[[], None] = lambda: None
+        self._stopped = False
+
+    def register(self) -> None:
+        if not self._stopped:
+            self._disconnect()
+            self._disconnect = self._kubelet.connect(self.plugin)
+
+    def drop(self) -> None:
+        self._disconnect()
+        self.register()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._disconnect()
+
+
+def _some(ids: Sequence[str]) -> str:
+    shown = 8
+    more = f" and {len(ids) - shown} more" if len(ids) > shown else ""
+    return (", ".join(ids[:shown]) or "none") + more

@@ -1,0 +1,117 @@
+"""Waits of tests, until a kubelet for tests sees something.
+
+Law: every wait ends within its timeout, and its error says what was expected and what the kubelet saw.
+"""
+
+import logging
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from attrs import frozen
+
+from devicecore.domain.errors import DeviceCoreError
+from devicecore_tools.testing.process import PluginProcess
+
+T = TypeVar("T")
+
+DEFAULT_TIMEOUT = 30.0
+"""Seconds that a wait may take, unless the caller gives another timeout."""
+
+_LOG_LINES = 5
+
+
+@frozen
+class WaitTimeoutError(DeviceCoreError, TimeoutError):
+    """The condition that a test waited for was not met in time. `timeout` is in seconds."""
+
+    expected: str
+    timeout: float
+    seen: str
+
+    def __str__(self) -> str:
+        return f"expected {self.expected} within {self.timeout:g} s; the kubelet saw: {self.seen}"
+
+
+class Waiting(ABC):
+    """The base of kubelets for tests: they wait, and describe what they see.
+
+    `timeout` is in seconds and used by every wait without a timeout of its own.
+    """
+
+    def __init__(self, timeout: float = DEFAULT_TIMEOUT) -> None:
+        self.timeout = timeout
+        self._changed = threading.Condition()
+        self._processes: list[PluginProcess] = []
+        self._log = _LastWarnings()
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Describe what the kubelet sees now."""
+
+    def wait_until(
+        self, expected: str, look: Callable[[], T | None], *, timeout: float | None = None, allow_exits: bool = False
+    ) -> T:
+        """Wait until `look` returns something true, and return that. `look` is called after every event.
+
+        Args:
+            expected: what the test waits for, for the error message: "a second list".
+            look: returns a true value if the condition is met.
+            timeout: in seconds; by default that of the kubelet.
+            allow_exits: keep waiting if a plugin process ends by itself.
+
+        Raises:
+            WaitTimeoutError: the condition was not met in time.
+            ExitedEarlyError: a plugin process ended meanwhile.
+        """
+        __tracebackhide__ = True
+        limit = self.timeout if timeout is None else timeout
+        deadline = time.monotonic() + limit
+        while True:
+            with self._changed:
+                seen = look()
+                if seen:
+                    return seen
+                if not allow_exits:
+                    for process in self._processes:
+                        if failure := process.failure:
+                            raise failure
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise WaitTimeoutError(expected, limit, self.describe())
+                self._changed.wait(left)
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _begin_log(self) -> None:
+        logging.getLogger("devicecore").addHandler(self._log)
+
+    def _end_log(self) -> None:
+        logging.getLogger("devicecore").removeHandler(self._log)
+
+    def _last_output(self) -> Iterator[str]:
+        """The last warnings, and the last output of the processes."""
+        if warnings := self._log.lines():
+            yield "last warnings: " + " | ".join(warnings)
+        for process in self._processes:
+            if process.status is None or process.failure:
+                yield f"last output of the plugin {process.pid}: {process.last_output or 'nothing'}"
+
+
+class _LastWarnings(logging.Handler):
+    """Keeps the last warnings of the library."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._kept: deque[str] = deque(maxlen=_LOG_LINES)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._kept.append(record.getMessage())
+
+    def lines(self) -> tuple[str, ...]:
+        return tuple(self._kept)

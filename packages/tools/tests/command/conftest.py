@@ -1,0 +1,44 @@
+"""The command, run as a process of its own."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.command.forks import run_in_fork
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="session")
+def devicecore() -> Run:
+    """Run `devicecore` to its end; `stdin` is its input, and what is given by name its environment.
+
+    A command with an environment is started anew, because some variables matter only when Python starts.
+    """
+
+    def run(*arguments: str, stdin: str = "", **environment: str) -> "subprocess.CompletedProcess[str]":
+        if not environment:
+            return run_in_fork(arguments, stdin, timeout=60)
+        command = [sys.executable, "-m", "devicecore_tools", *arguments]
+        return subprocess.run(
+            command,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env={**os.environ, **environment},
+            timeout=60,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A directory whose name leaves room for a socket's."""
+    with tempfile.TemporaryDirectory(prefix="dc-") as directory:
+        yield Path(directory)

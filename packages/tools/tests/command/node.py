@@ -1,0 +1,111 @@
+"""A node without processes: plugins and drivers in memory, a directory of manifests, and `PodStarter` between them."""
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self, cast
+
+from devicecore_tools.node.claims import DraParts, NodeClaims
+from devicecore_tools.node.dra import NodeClaimSource
+from devicecore_tools.node.pods import PodStarter
+from devicecore_tools.node.state import KubeletState
+
+from devicecore.adapters.grpc_unix.watcher import PluginHandler
+from devicecore.adapters.manifests import ManifestPods
+from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
+from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverInstance, MemoryDriverTransport
+from devicecore.dra_manager import DraManager
+from devicecore.manager import DeviceManager
+from devicecore.ports.dra_driver import DraDriver
+
+GPU, NIC = "acme.io/gpu", "acme.io/nic"
+PATIENCE = 60.0  # seconds for something that takes far less
+
+
+class Node:
+    """Both managers, their plugins and drivers, and the starter.
+
+    `claim_store` has the file of claims, and `api_claims` has the claims of an API server.
+    """
+
+    def __init__(
+        self, directory: Path, store: MemoryStore | None = None, claim_store: MemoryStore | None = None
+    ) -> None:
+        self.claim_store = claim_store or MemoryStore()
+        self.drivers = MemoryDriverTransport()
+        self.api_claims = MemoryClaims()
+        self.manifests = directory / "manifests"
+        self.manifests.mkdir(exist_ok=True)
+        self.transport = MemoryTransport()
+        self.manager = DeviceManager(self.transport, store or MemoryStore(), MemorySink())
+        self._woken = threading.Event()
+        self.pods = ManifestPods(self.manifests, directory / "pods.json")
+        self.claims = NodeClaims(self._dra_parts, self._woken.set)
+        self.starter = PodStarter(self.manager, self.pods, self.claims, self._woken.set)
+
+    def _dra_parts(self) -> DraParts:
+        source = NodeClaimSource(self.pods, self.api_claims)
+        manager = DraManager(self.drivers, source, self.claim_store, pods=self.pods, observers=(self.claims.notify,))
+        return DraParts(manager, cast("PluginHandler", None), ExitStack())  # no plugin watcher calls it
+
+    def __enter__(self) -> Self:
+        self.manager.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.starter.stop()
+        self.claims.stop()
+        self.manager.stop()
+
+    def register(self, driver: DraDriver) -> MemoryDriverInstance:
+        """Register a driver, as the plugin watcher does when it finds one."""
+        self.claims.start()
+        instance = self.drivers.register(driver)
+        self.claims.notify(None)
+        return instance
+
+    def put(self, name: str, *objects: Mapping[str, object]) -> None:
+        """Write a manifest of these objects."""
+        (self.manifests / f"{name}.yaml").write_text("\n---\n".join(map(json.dumps, objects)))
+
+    def remove(self, name: str) -> None:
+        """Delete a manifest."""
+        (self.manifests / f"{name}.yaml").unlink()
+
+    def wait_until(self, condition: Callable[[KubeletState], object]) -> KubeletState:
+        """Take turns until the state is as it should be."""
+        while not condition(state := self.turn()):
+            assert self._woken.wait(PATIENCE), state
+            self._woken.clear()
+        return state
+
+    def write(self, name: str, **limits: int) -> None:
+        said = ", ".join(f"acme.io/{resource}: {count}" for resource, count in limits.items())
+        (self.manifests / f"{name}.yaml").write_text(
+            f"{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}},\n"
+            f"spec: {{containers: [{{name: main, resources: {{limits: {{{said}}}}}}}]}}}}"
+        )
+
+    def turn(self) -> KubeletState:
+        self.starter.poll()
+        self.starter.advance()
+        return self.starter.state()
+
+    def wait_until_settled(self) -> KubeletState:
+        """Take turns until nothing more happens by itself."""
+        while not (state := self.turn()).is_settled:
+            assert self._woken.wait(PATIENCE), state.waits_for
+            self._woken.clear()
+        return state
+
+    def wait_for_phases(self, **expected: str) -> KubeletState:
+        """Take turns until these pods are in these phases."""
+        while True:
+            state = self.turn()
+            phases = {pod.pod.name: pod.phase for pod in state.pods}
+            if expected.items() <= phases.items():
+                return state
+            assert self._woken.wait(PATIENCE), phases
+            self._woken.clear()

@@ -1,0 +1,357 @@
+"""`devicecore doctor`: what it prints, its exit statuses, and that no input makes it fail."""
+
+import base64
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from devicecore_tools.command.main import main
+from devicecore_tools.doctor import CHECKS
+from prometheus_client.parser import text_string_to_metric_families
+
+from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode
+from devicecore.domain.dra.model import PreparedDevice
+from devicecore.domain.dra.state_file import ClaimEntry
+from devicecore.domain.dra.state_file import encode as encode_claims
+from tests.recorded import lines, share
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+GPU = "example.com/gpu"
+ROOT = Path(__file__).parents[4]
+SOUND = encode(CheckpointData((PodDevicesEntry("u-1", "main", GPU, {0: ("gpu-0",)}, b""),), {GPU: ("gpu-0", "gpu-1")}))
+SHARED = encode(
+    CheckpointData(
+        (
+            PodDevicesEntry("u-1", "main", GPU, {0: ("gpu-0",)}, b""),
+            PodDevicesEntry("u-2", "main", GPU, {0: ("gpu-0",)}, b""),
+        ),
+        {GPU: ("gpu-0", "gpu-1")},
+    )
+)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "kubelet_internal_checkpoint"
+    path.write_bytes(SOUND)
+    return path
+
+
+def doctor(*arguments: str) -> int:
+    return main(["doctor", *arguments])
+
+
+def test_a_sound_file_has_no_findings_and_no_free_device(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor("--checkpoint", str(file)) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["checkpoint", str(file)] in lines
+    assert ["pods", "not", "read:", "add", "--pods", "or", "--kubeconfig"] in lines
+    assert [GPU, "gpu-0", "0", "Healthy", "u-1", "main", "checkpoint", "unknown"] in lines
+    assert [GPU, "gpu-1", "unknown", "Healthy", "unknown", "checkpoint", "unknown"] in lines
+    said = [line for line in lines[lines.index(["none"]) + 1 :] if line]
+    assert " ".join(said[0]).startswith("not ruled out: a device of a plugin that belongs to a ResourceClaim too")
+
+
+def test_a_finding_is_printed_with_all_that_belongs_to_it(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_bytes(SHARED)
+    assert doctor("--checkpoint", str(file)) == 1
+    (text,) = re.findall(r"^Findings\n\n(.*)", capsys.readouterr().out, re.MULTILINE | re.DOTALL)
+    assert text.startswith(f"1. 1 device of {GPU} (gpu-0) belongs to container 'main' of pod 'u-1' and to container")
+    for part in ("   evidence: checkpoint: ", "   next:     ", "   confirm:  ", "   see:      https://"):
+        assert f"\n{part}" in text
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_json_has_sources_devices_and_findings(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_bytes(SHARED)
+    assert doctor("--checkpoint", str(file), "--json") == 1
+    document = json.loads(capsys.readouterr().out)
+    assert list(document) == ["name", "sources", "devices", "findings", "is_enough", "not_ruled_out"]
+    assert [source["source"] for source in document["sources"]] == [
+        "checkpoint",
+        "sockets",
+        "pod-resources",
+        "pods",
+        "node",
+        "plugins",
+        "cdi",
+        "claims",
+        "slices",
+    ]
+    assert document["devices"][0] == {
+        "resource": GPU,
+        "device": "gpu-0",
+        "numa_nodes": [0],
+        "health": "Healthy",
+        "owner": "u-1",
+        "pod_uid": "u-1",
+        "container": "main",
+        "sources": ["checkpoint"],
+        "state": "unknown",
+    }
+    (finding,) = document["findings"]
+    assert (finding["number"], finding["code"], finding["devices"]) == (1, "two-owners", ["gpu-0"])
+    assert finding["evidence"][0]["source"] == "checkpoint"
+
+
+@pytest.mark.parametrize("resource", [GPU, 'a"b\\c\n{d}', "\x1b\u202e", "x" * 5_000, "\u20ac"])
+def test_metrics_are_read_by_prometheus(tmp_path: Path, resource: str, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(encode(CheckpointData(None, {resource: ("gpu-0",)})))
+    assert doctor("--checkpoint", str(file), "--metrics") == 0
+    families = {one.name: one for one in text_string_to_metric_families(capsys.readouterr().out)}
+    assert {one.type for one in families.values()} == {"gauge"}
+    assert all(one.documentation for one in families.values())
+    read = {one.labels["source"]: one.value for one in families["devicecore_doctor_source_read"].samples}
+    assert (read["checkpoint"], read["pods"]) == (1, 0)
+    devices = families["devicecore_doctor_devices"].samples
+    assert {one.labels["state"]: one.value for one in devices} == {"live": 0, "stale": 0, "unknown": 1}
+    assert {one.labels["code"] for one in families["devicecore_doctor_findings"].samples} == {
+        one.code for one in CHECKS
+    }
+
+
+def test_page_and_picture_are_written_besides_what_is_printed(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_bytes(SHARED)
+    page, picture = tmp_path / "node.html", tmp_path / "node.svg"
+    page.write_text("an older page")
+    assert doctor("--checkpoint", str(file), "--json", "--html", str(page), "--svg", str(picture)) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["findings"][0]["sentence"].replace("'", "&#x27;") in page.read_text()
+    assert picture.read_text().startswith('<svg xmlns="http://www.w3.org/2000/svg"')
+    assert sorted(path.name for path in tmp_path.iterdir()) == [file.name, page.name, picture.name]
+
+
+def test_nothing_to_read_is_status_2_with_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor("--root", str(tmp_path / "nowhere")) == 2
+    printed = capsys.readouterr()
+    assert "not read: there is no directory" in printed.out
+    assert printed.err.startswith("devicecore doctor: not enough input: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--json", "--metrics"], "--json and --metrics exclude each other."),
+        (
+            ["--kubeconfig", "x", "--in-cluster", "--node-name", "n"],
+            "--kubeconfig and --in-cluster exclude each other.",
+        ),
+        (["--in-cluster"], "--kubeconfig and --in-cluster need --node-name, the name of the Node object."),
+        (["--pod-resources", "x", "--plugins"], "--plugins needs --root, the directory of the plugins' sockets."),
+        (["--html", "/dev/null"], "--html: /dev/null is a directory, a pipe or a device, expected the name of a file."),
+        (["--svg", "/nowhere/x.svg"], "--svg: there is no directory /nowhere."),
+        (["--svg", "x" * 300], "--svg: " + "x" * 300 + ": File name too long."),
+        (["--interval", "0"], "Invalid value for '--interval'"),
+        (["--wat"], "No such option '--wat'."),
+        (["/etc"], "expected options only, got '/etc'. If it is what to read, write --root /etc."),
+        ([__file__], f"write --checkpoint {__file__}."),
+        (["--checkpoint", "/etc/"], "it is a directory, expected a file, such as /etc/kubelet_internal_checkpoint."),
+        (["--checkpoint", "/nowhere"], "--checkpoint: /nowhere: there is no such file."),
+        (["--claims", "/etc"], "it is a directory, expected a file, such as /etc/dra_manager_state."),
+        (["--pods", "/nowhere"], "--pods: /nowhere: there is no such file."),
+        (["--node", "-"], "--node: -: there is no such file."),
+    ],
+)
+def test_wrong_usage_is_one_sentence(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor(*arguments) == 2
+    assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [("link", "it is a symbolic link that leads back to itself."), ("nothing", "its target does not exist.")],
+)
+def test_a_link_that_leads_nowhere_is_named_as_such(
+    target: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (link := tmp_path / "link").symlink_to(target)
+    assert doctor("--checkpoint", str(link)) == 2
+    assert f"--checkpoint: {link}: {problem}" in capsys.readouterr().err
+    assert main(["kubelet", "--root", str(link)]) == 2
+    assert f"'--root': {link}: {problem}" in capsys.readouterr().err
+
+
+def test_a_root_that_cannot_be_looked_at_hides_no_other_source(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a directory of another user; a name that is too long is refused to every user."""
+    assert doctor("--root", str(tmp_path / ("x" * 300)), "--checkpoint", str(file)) == 0
+    output = capsys.readouterr().out
+    assert "sockets        not read: File name too long" in output
+    assert f"checkpoint     {file}" in output
+
+
+def test_an_api_server_that_cannot_be_used_is_a_sentence(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config").write_text("")
+    arguments = ("--checkpoint", str(file), "--kubeconfig", str(tmp_path / "config"), "--node-name")
+    assert doctor(*arguments, "n1") == 0
+    assert "not read: " in next(line for line in capsys.readouterr().out.splitlines() if line.startswith("  pods"))
+    assert doctor(*arguments, "../x") == 2
+
+
+def test_no_recorded_checkpoint_is_too_much(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each recorded file gives a report, a page and a picture: with findings if a kubelet would not read it.
+
+    In `make test` it is every seventh file. `doctor/test_sources.py` reads all of them as doctor does.
+    """
+    file, page, picture = tmp_path / "file", tmp_path / "page.html", tmp_path / "picture.svg"
+    for record in share(list(lines("checkpoint/decode.jsonl")), of=7):
+        file.write_bytes(base64.b64decode(record["file_b64"]))
+        status = doctor("--checkpoint", str(file), "--html", str(page), "--svg", str(picture))
+        printed = capsys.readouterr()
+        assert (status in {0, 1}, printed.err) == (True, ""), record["id"]
+        assert page.read_text(encoding="utf-8").endswith("</html>\n"), record["id"]
+        ET.parse(picture)  # noqa: S314 - the text is ours, and what is foreign in it is what is tested
+        assert all(text.isprintable() for text in printed.out.splitlines()), record["id"]
+        if record["verdict"] == "checksum":
+            assert status == 1, record["id"]
+
+
+def test_a_truncated_checkpoint_is_a_finding_wherever_it_ends(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for end in range(len(SOUND) - 1):
+        file.write_bytes(SOUND[:end])
+        assert doctor("--checkpoint", str(file), "--json") == 1
+        codes = [finding["code"] for finding in json.loads(capsys.readouterr().out)["findings"]]
+        assert codes[0] in {"checkpoint-unreadable", "checkpoint-checksum"}
+
+
+def test_text_from_outside_plays_no_tricks_on_a_terminal(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evil = "\x1b[31m\u202e\n" + "x" * 5_000
+    entries = (PodDevicesEntry(evil, evil, evil, {0: (evil,)}, b"\xff"),)
+    file.write_bytes(encode(CheckpointData(entries, {evil: (evil,)})))
+    assert doctor("--checkpoint", str(file)) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.isprintable() for line in lines)
+    assert max(map(len, lines)) < 1_000
+
+
+def test_pods_may_come_from_standard_input(devicecore: Run, file: Path) -> None:
+    pods = {"kind": "PodList", "items": [{"metadata": {"uid": "u-9", "name": "x"}}]}
+    ran = devicecore("doctor", "--checkpoint", str(file), "--pods", "-", "--json", stdin=json.dumps(pods))
+    (finding,) = json.loads(ran.stdout)["findings"]
+    assert (ran.returncode, finding["code"]) == (1, "owner-without-pod")
+
+
+def test_without_grpc_the_other_sources_are_read(tmp_path: Path) -> None:
+    directory = tmp_path / "device-plugins"
+    directory.mkdir()
+    (directory / "kubelet_internal_checkpoint").write_bytes(SOUND)
+    script = (
+        "import sys\n"
+        "sys.modules['grpc'] = sys.modules['google'] = sys.modules['lightkube'] = None\n"
+        "from devicecore_tools.command.main import main\n"
+        f"sys.exit(main(['doctor', '--root', {str(tmp_path)!r}, '--plugins', '--json']))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    sources = {source["source"]: source for source in json.loads(ran.stdout)["sources"]}
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert sources["checkpoint"]["was_read"]
+    assert "because protobuf is not installed" in sources["checkpoint"]["notes"][0]
+    assert "because grpcio is not installed" in sources["pod-resources"]["problem"]
+    assert "because grpcio is not installed" in sources["plugins"]["problem"]
+
+
+def test_nothing_is_changed(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (directory / "device-plugins").mkdir()
+    (directory / "device-plugins" / "kubelet_internal_checkpoint").write_bytes(SHARED)
+    with socket.socket(socket.AF_UNIX) as plugin:
+        plugin.bind(str(directory / "device-plugins" / "gpu.sock"))
+
+    def state() -> list[tuple[str, int, int]]:
+        paths = [directory, *sorted(directory.rglob("*"))]
+        return [(str(path), path.stat().st_mtime_ns, path.stat().st_mode) for path in paths]
+
+    before = state()
+    assert doctor("--root", str(directory), "--plugins", "--patience", "0") == 1
+    assert "plugin-silent" not in capsys.readouterr().err
+    assert state() == before
+
+
+def test_watch_reports_until_sigterm(file: Path) -> None:
+    command = [sys.executable, "-m", "devicecore_tools", "doctor", "--checkpoint", str(file), "--watch", "--json"]
+    with subprocess.Popen([*command, "--interval", "0.1"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        first = json.loads(process.stdout.readline())
+        file.write_bytes(SHARED)
+        while not (later := json.loads(process.stdout.readline()))["findings"]:
+            pass
+        process.send_signal(signal.SIGTERM)
+        process.stdout.read()
+        assert process.wait(60) == 1
+    assert (first["findings"], [one["code"] for one in later["findings"]]) == ([], ["two-owners"])
+
+
+def test_watch_writes_the_page_anew_with_each_report(file: Path, tmp_path: Path) -> None:
+    page = tmp_path / "node.html"
+    command = [sys.executable, "-m", "devicecore_tools", "doctor", "--checkpoint", str(file), "--watch", "--json"]
+    with subprocess.Popen(
+        [*command, "--interval", "0.1", "--html", str(page)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        before = page.read_text()
+        file.write_bytes(SHARED)
+        while not json.loads(process.stdout.readline())["findings"]:
+            pass
+        process.send_signal(signal.SIGTERM)
+        process.stdout.read()
+        assert process.wait(60) == 1
+    assert ("two-owners" in before, "two-owners" in page.read_text()) == (False, True)
+
+
+def test_the_guide_lists_each_finding_with_its_title_its_patience_and_its_issue() -> None:
+    guide = (ROOT / "docs" / "read-a-node.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w-]+)` \| (.*) \| (\S+) s \| \[.*\]\((.*)\) \|$", guide, re.MULTILINE)
+    assert rows == [(one.code, one.title, f"{one.patience:g}", one.issue) for one in CHECKS]
+
+
+def test_help_says_what_is_read_and_what_the_exit_status_means(devicecore: Run) -> None:
+    text = " ".join(devicecore("doctor", "--help").stdout.split())
+    assert "Exit status: 0 if nothing is wrong, 1 if there are findings, 2 if there is not enough input." in text
+    assert "Never Allocate" in text
+
+
+def test_a_device_of_a_plugin_and_a_claim_is_found_in_files(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_bytes(encode(CheckpointData((PodDevicesEntry("u-1", "main", GPU, {0: ("0000:3b:00.0",)}, b""),))))
+    device = PreparedDevice("n1", "dev-7")
+    claims, slices = tmp_path / "dra_manager_state", tmp_path / "slices.json"
+    claims.write_bytes(encode_claims([ClaimEntry("c-1", "one", "default", ("p",), {"npu.org": (device,)})]))
+    attributes = {"resource.kubernetes.io/pciBusID": {"string": "0000:3b:00.0"}}
+    spec = {"driver": "npu.org", "pool": {"name": "n1"}, "devices": [{"name": "dev-7", "attributes": attributes}]}
+    slices.write_text(json.dumps({"kind": "List", "items": [{"spec": spec}]}))
+    assert doctor("--checkpoint", str(file), "--claims", str(claims), "--slices", str(slices)) == 1
+    text = " ".join(capsys.readouterr().out.split())
+    assert "belongs to container 'main' of pod 'u-1', and to ResourceClaim 'default/one'" in text
+    assert "both have the PCI address 0000:3b:00.0" in text
+    assert doctor("--checkpoint", str(file), "--claims", str(claims)) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Findings none not ruled out: a device of a plugin that belongs to a ResourceClaim too, because the" in text
+    assert "ResourceSlices, which name PCI addresses, were not read: add --slices or --kubeconfig" in text
+
+
+def test_a_copied_plugin_directory_does_not_say_that_no_claim_is_prepared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy, kubelets = tmp_path / "copy", tmp_path / "root" / "device-plugins"
+    for directory in (copy, kubelets):
+        directory.mkdir(parents=True)
+        (directory / "kubelet_internal_checkpoint").write_bytes(encode(CheckpointData((), {"example.com/gpu": ("g",)})))
+    doctor("--root", str(copy), "--patience", "0")
+    assert f"claims         not read: there is no such file ({tmp_path}/dra_manager_state)" in capsys.readouterr().out
+    doctor("--root", str(kubelets), "--patience", "0")
+    assert "note: there is no such file, so no claim is prepared" in capsys.readouterr().out

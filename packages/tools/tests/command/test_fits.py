@@ -1,0 +1,142 @@
+"""`devicecore fits`: one pod is tried on nodes from files."""
+
+import json
+from pathlib import Path
+
+import pytest
+from devicecore_tools.command.main import main
+
+from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode
+
+GPU = "example.com/gpu"
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: big}
+spec:
+  containers:
+  - name: app
+    resources: {limits: {example.com/gpu: %s}}
+"""
+NODE = """
+name: node-1
+topologyPolicy: restricted
+devices:
+- {resource: example.com/gpu, device: gpu-0, numa_nodes: [0], owner: default/train, container: app}
+- {resource: example.com/gpu, device: gpu-1, numa_nodes: [1], health: Unhealthy}
+- {resource: example.com/gpu, device: gpu-2, numa_nodes: [1]}
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "one.yaml").write_text(POD % 1)
+    (tmp_path / "two.yaml").write_text(POD % 2)
+    (tmp_path / "node.yaml").write_text(NODE)
+    entry = PodDevicesEntry("u-1", "main", GPU, {0: ("gpu-0",)}, b"")
+    data = CheckpointData((entry,), {GPU: ("gpu-0", "gpu-1", "gpu-2")})
+    (tmp_path / "checkpoint").write_bytes(encode(data))
+    return tmp_path
+
+
+def fits(place: Path, pod: str, *nodes: str, options: tuple[str, ...] = ()) -> int:
+    named = [part for node in nodes for part in ("--node", str(place / node))]
+    return main(["fits", str(place / pod), *named, *options])
+
+
+def test_a_pod_that_fits_gets_its_devices_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fits(place, "one.yaml", "node.yaml") == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("node-1: fits\n")
+    assert "example.com/gpu: gpu-2" in printed
+    assert "the scheduler may still refuse the pod" in printed
+
+
+def test_a_pod_that_does_not_fit_gets_the_reason_and_changes_that_help(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fits(place, "two.yaml", "node.yaml") == 1
+    printed = capsys.readouterr().out
+    assert "Resources cannot be allocated with Topology locality" in printed
+    assert "device gpu-1 of example.com/gpu becomes healthy" in printed
+
+
+def test_a_fleet_fits_if_one_node_fits(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fits(place, "two.yaml", "node.yaml", "checkpoint", options=("--json",)) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [node["fits"] for node in document["nodes"]] == [False, True]
+    assert document["nodes"][1]["devices"][0]["devices"] == ["gpu-1", "gpu-2"]
+
+
+def test_the_output_of_doctor_is_a_description(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["doctor", "--checkpoint", str(place / "checkpoint"), "--json"])
+    (place / "report.json").write_text(capsys.readouterr().out)
+    assert fits(place, "two.yaml", "report.json") == 1
+    assert fits(place, "two.yaml", "checkpoint") == 0, "a checkpoint alone does not say that devices are not free"
+
+
+def test_devices_of_pods_that_are_gone_are_free(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "three.yaml").write_text(POD % 3)
+    (place / "pods.json").write_text('{"kind": "List", "items": []}')
+    assert fits(place, "three.yaml", "checkpoint") == 1
+    assert fits(place, "three.yaml", "checkpoint", options=("--pods", str(place / "pods.json"))) == 0
+    capsys.readouterr()
+    assert fits(place, "three.yaml", "checkpoint", options=("--pods", str(place))) == 2
+    assert f"--pods: {place}: Is a directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["", "node-7"])
+def test_a_node_is_called_by_its_name_or_else_by_its_file(
+    place: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`doctor --json` has an empty name if it has not read the Node."""
+    node = {"name": name, "devices": [{"resource": GPU, "device": "gpu-0"}]}
+    (place / "node.json").write_text(json.dumps(node))
+    assert fits(place, "one.yaml", "node.json") == 0
+    assert capsys.readouterr().out.startswith(f"{name or place / 'node.json'}: fits")
+
+
+def test_a_resource_that_the_node_does_not_have_does_not_fit(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "other.yaml").write_text((POD % 1).replace("gpu", "fpga"))
+    assert fits(place, "other.yaml", "node.yaml") == 1
+    assert "no source names this resource" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_policy_can_be_given(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "node.yaml").write_text(NODE.replace("topologyPolicy: restricted", "").replace("health: Unhealthy", ""))
+    options = ("--topology-policy", "single-numa-node", "--numa-nodes", "0-1")
+    assert fits(place, "two.yaml", "node.yaml", options=options) == 0
+    (place / "three.yaml").write_text(POD % 3)
+    assert fits(place, "three.yaml", "node.yaml", options=options) == 1
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("node.yaml", "devices: 1"),
+        ("node.yaml", "devices: [{resource: gpu, device: a}]"),
+        ("node.yaml", "devices: [{resource: example.com/gpu}]"),
+        ("node.yaml", "devices: [{resource: example.com/gpu, device: a, numa_nodes: [-1]}]"),
+        ("node.yaml", "{devices: [], topologyPolicy: strict}"),
+        ("node.yaml", '{"Data": 1}'),
+        ("node.yaml", "not a node"),
+        ("two.yaml", "kind: Node"),
+        ("two.yaml", f"{POD % 1}---{POD % 2}".replace("big", "other", 1)),
+        ("two.yaml", "\xff"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_one_sentence(
+    place: Path, file: str, content: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (place / file).write_bytes(content.encode("latin-1"))
+    assert fits(place, "two.yaml", "node.yaml") == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("devicecore fits: ")
+
+
+@pytest.mark.parametrize(("pod", "node"), [("nothing.yaml", "node.yaml"), ("one.yaml", "nothing.yaml")])
+def test_a_file_that_is_missing_is_named(place: Path, pod: str, node: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fits(place, pod, node) == 2
+    assert "nothing.yaml" in capsys.readouterr().err

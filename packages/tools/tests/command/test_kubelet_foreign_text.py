@@ -1,0 +1,174 @@
+"""Foreign text in every input of `devicecore kubelet`, and a search through every output."""
+
+import http.server
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.command.terminal import Terminal
+
+from devicecore.adapters.grpc_unix import serve_plugin
+from devicecore.domain.container_options import ContainerAllocateResponse, DeviceSpec, Mount
+from devicecore.domain.model import Device, DeviceId, PluginOptions
+from devicecore.plugins.simulated import SimulatedPlugin
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+PATIENCE = 60.0  # seconds for something that takes one or two
+TITLE = "\x1b]0;owned\x07"  # sets the title of a terminal
+SHORT = f"{TITLE}\nFORGED\r\u202e"
+LONG = SHORT + "x" * 2_000_000
+MAX_OUTPUT = 2_000_000  # bytes
+
+
+class Hostile(SimulatedPlugin):
+    """Device ids that move a cursor, and answers full of foreign text."""
+
+    def __init__(self, resource: str) -> None:
+        super().__init__(resource, [Device(DeviceId(f"{SHORT}{number}")) for number in range(4)])
+
+    def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
+        return ContainerAllocateResponse(
+            envs={SHORT: SHORT + "x" * 150_000, **{f"{number}": SHORT for number in range(2_000)}},
+            mounts=(Mount(SHORT, SHORT),),
+            devices=(DeviceSpec(SHORT, SHORT, SHORT),),
+            annotations={SHORT: SHORT},
+            cdi_devices=(SHORT,),
+        )
+
+
+class Refusing(Hostile):
+    """Refuses with two megabytes of text."""
+
+    def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
+        raise ValueError(LONG)
+
+
+class NotStarting(Hostile):
+    """Lets no container start, and says so in two megabytes."""
+
+    options = PluginOptions(pre_start_required=True)
+
+    def allocate(self, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
+        return ContainerAllocateResponse()
+
+    def pre_start_container(self, devices: Sequence[DeviceId]) -> None:
+        raise ValueError(LONG)
+
+
+class _HostileApi(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(403, "no")
+        self.end_headers()
+        self.wfile.write(json.dumps({"kind": "Status", "message": LONG, "reason": SHORT, "code": 403}).encode())
+
+    do_PATCH = do_GET  # noqa: N815 - what http.server calls
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def kubeconfig(short_path: Path) -> Iterator[Path]:
+    """A kubeconfig for an API server that refuses everything at length."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _HostileApi) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        path = short_path / "kubeconfig"
+        cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_address[1]}"}}
+        user = {"name": "u", "user": {}}
+        context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
+        config = {"apiVersion": "v1", "kind": "Config", "current-context": "x"}
+        path.write_text(json.dumps({**config, "clusters": [cluster], "users": [user], "contexts": [context]}))
+        yield path
+        server.shutdown()
+
+
+def write_manifests(directory: Path) -> None:
+    """Pods for the three plugins, and files that are wrong in every place that an error mentions."""
+
+    def pod(limits: object, name: object, *, kind: str = "Pod", container_name: str = "main", uid: str = "") -> str:
+        container = {"name": container_name, "resources": {"limits": limits}}
+        metadata = {"name": name, "uid": uid or str(name)[:20]}
+        return json.dumps({"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": {"containers": [container]}})
+
+    for name in ("given", "refused", "starts"):
+        (directory / f"{name}.json").write_text(pod({f"acme.io/{name}": 1}, name))
+    long = "x" * 300_000
+    (directory / "kind.json").write_text(pod({}, "kind", kind=SHORT + long))
+    (directory / "limit.json").write_text(pod({"acme.io/given": SHORT + long}, "limit"))
+    (directory / "resource.json").write_text(pod({SHORT + long: 1}, "resource"))
+    (directory / "name.json").write_text(pod({}, SHORT + long))
+    (directory / "container.json").write_text(pod({}, "container", container_name=SHORT + long))
+    (directory / "uid.json").write_text(pod({}, "uid", uid=SHORT + long))
+    (directory / "yaml.yaml").write_text(f'a: "\\e]0;owned\\a\n{long}')
+    (directory / SHORT.replace("/", "")).write_text("{")
+
+
+def assert_harmless(output: bytes, where: str) -> None:
+    text = output.decode(errors="replace")
+    assert TITLE[:4] not in text, where
+    assert "\u202e" not in text, where
+    assert not [line for line in text.splitlines() if line.startswith("FORGED")], where
+    assert len(output) < MAX_OUTPUT, (where, len(output))
+
+
+def test_foreign_text_is_bounded_and_escaped_in_every_output(
+    devicecore: Run, short_path: Path, kubeconfig: Path
+) -> None:
+    root = short_path
+    (root / "device-plugins").mkdir(0o750)
+    (root / "pods").mkdir()
+    write_manifests(root / "pods")
+    arguments = ["kubelet", "--root", str(root), "--manifests", str(root / "pods"), "--node-name", "n"]
+    api = ["--kubeconfig", str(kubeconfig)]
+    plugins = (Hostile("acme.io/given"), Refusing("acme.io/refused"), NotStarting("acme.io/starts"))
+    served = [serve_plugin(plugin, root / "device-plugins", poll_interval=0.1) for plugin in plugins]
+    log, lines = root / "log", root / "lines"
+    with log.open("wb") as stderr, lines.open("wb") as stdout:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "devicecore_tools", *arguments, *api, "--json"], stdout=stdout, stderr=stderr
+        )
+        wait_until(
+            lambda: all(word in log.read_text() for word in ("given: Running", "refused: Pending", "start: ")), log
+        )
+        wait_until(lambda: (state := last_line(lines)) is not None and state["sink_problem"], log)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+    with closing(Terminal(arguments, 100, 50)) as terminal:
+        screen = terminal.read_until("(?s)cannot start.*manifests cannot be used").encode()
+    for one in served:
+        one.stop()
+    once = devicecore(*arguments, "--once", "--wait", "0")
+    shown = devicecore("checkpoint", "show", str(root))
+    outputs = {
+        "log": log.read_bytes(),
+        "--json": lines.read_bytes(),
+        "state.json": (root / "state.json").read_bytes(),
+        "live view": screen,
+        "--once": once.stdout.encode() + once.stderr.encode(),
+    }
+    for where, output in outputs.items():
+        assert b"owned" in output, where  # it was there, and was made harmless
+        assert_harmless(output, where)
+    assert TITLE not in shown.stdout
+    assert "Traceback" not in log.read_text()
+
+
+def wait_until(condition: Callable[[], object], log: Path | None = None) -> None:
+    until = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < until, log.read_text()[-3000:] if log else ""
+        time.sleep(0.05)
+
+
+def last_line(path: Path) -> dict[str, object] | None:
+    whole = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    state: dict[str, object] | None = json.loads(whole[-1]) if whole else None
+    return state

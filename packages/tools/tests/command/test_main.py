@@ -1,0 +1,279 @@
+"""The command as such: help, errors, and what it does not load."""
+
+import inspect
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import click
+import pytest
+from click.shell_completion import ShellComplete
+from devicecore_tools.command.commands import PLACES, SUMMARIES
+from devicecore_tools.command.commands import devicecore as tree
+from devicecore_tools.command.main import main
+
+from devicecore.domain.checkpoint import CheckpointData, encode
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def run_python(script: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    "command", ["", "demo", "plugin", "plugin simulated", "checkpoint", "checkpoint verify", "checkpoint show"]
+)
+def test_every_command_explains_itself_with_an_example(devicecore: Run, command: str) -> None:
+    """`--help` prints a usage and a line to copy, and exits 0."""
+    ran = devicecore(*command.split(), "--help")
+    assert ran.returncode == 0
+    assert ran.stdout.startswith(f"Usage: devicecore {command}".rstrip())
+    assert "\n  $ devicecore " in ran.stdout
+
+
+def every_command(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield (*path, name), command
+        if isinstance(command, click.Group):
+            yield from every_command(command, *path, name)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_an_example_stays_on_one_line_however_narrow_the_terminal(columns: int) -> None:
+    """What a user copies from `--help` is one command."""
+    for path, command in every_command(tree):
+        written = [line.strip() for line in inspect.cleandoc(command.help or "").splitlines()]
+        examples = {line for line in written if line.startswith("$ ")}
+        context = click.Context(command, info_name=path[-1], terminal_width=columns)
+        shown = {line.strip() for line in command.get_help(context).splitlines()}
+        assert examples, path
+        assert examples <= shown, path
+
+
+def test_the_list_of_commands_says_of_each_what_it_does_in_a_whole_sentence() -> None:
+    """At 80 columns, click would cut a longer first sentence."""
+    groups = [tree, *(command for _, command in every_command(tree) if isinstance(command, click.Group))]
+    for group in groups:
+        listed = group.get_help(click.Context(group, terminal_width=80)).partition("Commands:")[2].splitlines()
+        assert [line for line in listed if line.endswith("...")] == []
+
+
+def test_the_version_is_printed(devicecore: Run) -> None:
+    """`--version` prints the name and a version on one line."""
+    ran = devicecore("--version")
+    assert (ran.returncode, ran.stdout.split()[0], len(ran.stdout.splitlines())) == (0, "devicecore", 1)
+
+
+@pytest.mark.parametrize("group", ["", "plugin", "checkpoint"])
+def test_without_a_command_there_is_help_and_status_2(devicecore: Run, group: str) -> None:
+    """Nothing to do is wrong usage, answered with the help."""
+    ran = devicecore(*group.split())
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("Usage: devicecore")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("dmeo", "devicecore: No such command 'dmeo'."),
+        ("demo --jsno", "devicecore demo: No such option '--jsno'."),
+        ("demo now", "devicecore demo: Got unexpected extra argument (now)"),
+        ("checkpoint verify", "devicecore checkpoint verify: Missing argument 'FILE...'."),
+        ("checkpoint show a b", "devicecore checkpoint show: Got unexpected extra argument (b)"),
+        ("plugin simulated --resource a.b/c --count few", "is not a valid integer range"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_and_status_2(devicecore: Run, arguments: str, sentence: str) -> None:
+    """For any wrong usage, stderr has one line, and stdout is empty."""
+    ran = devicecore(*arguments.split())
+    assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (2, "", 1)
+    assert sentence in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("missing", "extra", "arguments"),
+    [
+        (["click"], "", ["--help"]),
+        (["rich"], "", ["demo"]),
+        (["rich"], "", ["demo", "--json"]),
+        (["jsonpatch"], "", ["conformance", "--dra", "--", "true"]),
+        (
+            ["httpcore2", "httpx2", "lightkube"],
+            "[kubernetes]",
+            ["dra-driver", "simulated", "--name", "a.b", "--node", "n"],
+        ),
+    ],
+)
+def test_without_its_extra_the_command_says_what_to_install(
+    missing: list[str], extra: str, arguments: list[str]
+) -> None:
+    """A library that is not installed is one sentence with the command to run, and status 2."""
+    begin = f"import sys; sys.modules.update(dict.fromkeys({missing})); from devicecore_tools.command.main import main"
+    ran = run_python(f"{begin}; sys.exit(main({arguments}))")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    install = f"in a clone of devicecore, run pip install . './packages/tools{extra}'"
+    assert ran.stderr == f"devicecore: the command needs {missing[0]}: {install}\n"
+
+
+def test_another_missing_module_is_a_bug_and_shows_its_traceback() -> None:
+    """Only what the extra installs is the user's to install."""
+    script = (
+        "import sys; sys.modules['devicecore_tools.command.demo.cluster'] = None\n"
+        "from devicecore_tools.command.main import main"
+    )
+    ran = run_python(f"{script}; main(['demo'])")
+    assert ran.returncode == 1
+    assert "ModuleNotFoundError" in ran.stderr
+
+
+def test_help_loads_no_command() -> None:
+    ran = run_python(
+        "import sys; from devicecore_tools.command.main import main; main(['--help']); print(*sys.modules)"
+    )
+    loaded = set(ran.stdout.splitlines()[-1].split())
+    assert not loaded & {place.partition(":")[0] for place in PLACES.values()}
+    assert not loaded & {"attrs", "grpc", "google.protobuf", "rich", "yaml", "hypothesis"}
+    assert "click" in loaded
+
+
+def test_importing_all_commands_loads_nothing_heavy() -> None:
+    modules = [place.partition(":")[0] for place in PLACES.values()]
+    ran = run_python(f"import {', '.join(modules)}, sys; print(*sys.modules)")
+    loaded = set(ran.stdout.split())
+    assert not loaded & {"grpc", "google.protobuf", "rich", "yaml", "hypothesis"}
+    assert loaded >= set(modules)
+
+
+def test_the_help_lists_each_command_as_the_command_describes_itself() -> None:
+    assert list(PLACES) == list(SUMMARIES) == sorted(PLACES)
+    context = click.Context(tree)
+    for name, summary in SUMMARIES.items():
+        command = tree.get_command(context, name)
+        assert command is not None, name
+        assert command.name == name
+        assert command.get_short_help_str(65) == summary, name
+
+
+def test_a_command_is_completed_with_its_subcommands_and_options() -> None:
+    def completions(*words: str) -> set[str]:
+        complete = ShellComplete(tree, {}, "devicecore", "_DEVICECORE_COMPLETE")
+        return {item.value for item in complete.get_completions(list(words[:-1]), words[-1])}
+
+    assert completions("") == set(PLACES)
+    assert completions("plugin", "") == {"directory", "simulated"}
+    assert "--checkpoint" in completions("doctor", "--c")
+
+
+@pytest.mark.parametrize("command", ["verify nowhere", "show v1.13-two-pods.json", "show --json v1.13-two-pods.json"])
+def test_a_reader_that_has_seen_enough_is_no_error(command: str) -> None:
+    """Output into a closed pipe ends the command without a word, with the status of a program that SIGPIPE ends."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "devicecore_tools", "checkpoint", *command.split()],
+        cwd=Path(__file__).parents[4] / "tests" / "data" / "checkpoint",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 128 + signal.SIGPIPE
+
+
+@pytest.mark.parametrize(("closed", "output"), [("<&-", "malformed"), (">&-", ""), ("<&- >&- 2>&-", "")])
+def test_closed_streams_are_empty_ones(closed: str, output: str) -> None:
+    """A closed input or output leads to an exit status, and to no traceback."""
+    command = f"{sys.executable} -m devicecore_tools checkpoint verify - {closed}"
+    ran = subprocess.run(["/bin/sh", "-c", command], input="", capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (1, "")
+    assert output in ran.stdout
+
+
+@pytest.mark.parametrize("command", ["verify", "show"])
+def test_what_a_locale_cannot_write_is_escaped(devicecore: Run, tmp_path: Path, command: str) -> None:
+    """A terminal that is not for UTF-8 costs letters, not the answer."""
+    blob = tmp_path / "\u4e2d"
+    blob.write_bytes(encode(CheckpointData(None, {"a.com/x": ("\u4e2d",)})))
+    ran = devicecore("checkpoint", command, str(blob), PYTHONIOENCODING="latin-1")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "\\u4e2d" in ran.stdout
+
+
+def test_an_interrupt_before_the_command_begins_ends_it_without_output() -> None:
+    """Ctrl-C while the command is still being imported is the status of the signal, and no traceback."""
+    script = """
+import sys
+from devicecore_tools.command.main import main
+
+class Impatient:
+    def find_spec(self, name, *_):
+        if name == "devicecore_tools.command.commands":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Impatient())
+sys.exit(main(["--help"]))
+"""
+    ran = run_python(script)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (128 + signal.SIGINT, "", "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["checkpoint", "verify", ""],
+        ["checkpoint", "show", ""],
+        ["checkpoint", "diff", "a", ""],
+        ["checkpoint", "repair", "a", ""],
+        ["checkpoint", "convert", "--to", "2", "-o", "", "a"],
+        ["doctor", "--checkpoint", ""],
+        ["doctor", "--root", ""],
+        ["doctor", "--html", ""],
+        ["fits", ""],
+        ["fits", "a", "--node", ""],
+        ["why", "a", "--pod", ""],
+        ["plugin", "simulated", "--resource", "a.example/b", "--socket-dir", ""],
+        ["plugin", "directory", "--resource", "a.example/b", "--registry", "", "."],
+        ["dra-driver", "simulated", "--name", "a.example", "--node", "n", "--plugin-dir", ""],
+    ],
+)
+def test_an_empty_name_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A shell makes it of a variable that is not set."""
+    assert main(arguments) == 2
+    assert "expected the name of a file or directory, got an empty text." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "1e308"])
+@pytest.mark.parametrize(
+    "arguments", [["doctor", "--patience"], ["kubelet", "--root", "/", "--wait"], ["conformance", "--starting"]]
+)
+def test_a_time_without_an_end_is_refused(
+    arguments: list[str], seconds: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, seconds]) == 2
+    assert f"expected at most 1,000,000,000 seconds, got {seconds}." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["plugin", "simulated"], ["dra-driver", "simulated"]])
+def test_a_count_that_fills_the_memory_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*arguments, "--count", "1000001"]) == 2
+    assert "1000001 is not in the range 0<=x<=1000000." in capsys.readouterr().err
+
+
+def test_a_full_disk_for_the_output_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = open("/dev/full", "w")  # noqa: PTH123, SIM115 - closing it fails again
+    monkeypatch.setattr(sys, "stdout", full)
+    assert main(["--help"]) == 2
+    assert capsys.readouterr().err == "devicecore: the output cannot be written: No space left on device\n"
+    with suppress(OSError):
+        full.close()

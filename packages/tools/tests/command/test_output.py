@@ -1,0 +1,23 @@
+"""What is printed fits, and loses nothing."""
+
+import pytest
+from devicecore_tools.command.output import fold, print_pairs
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@given(st.text("ab,= ", max_size=200), st.integers(1, 60))
+def test_folded_text_fits_and_is_whole(text: str, width: int) -> None:
+    """No line is longer than the width, or 20, and only spaces at the ends of lines are lost."""
+    lines = fold(text, width).split("\n")
+    assert [line for line in lines if len(line) > max(width, 20)] == []
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+
+
+def test_a_long_name_does_not_move_all_values_to_the_right(capsys: pytest.CaptureFixture[str]) -> None:
+    """Otherwise a name of 1,000 characters would make 50 MB of a value of 1 MB."""
+    print_pairs("title", [("n" * 900, "a " * 10_000), ("short", "value")])
+    said = capsys.readouterr().out
+    assert len(said) < 200_000
+    assert said.split("\n")[1] == "  " + "n" * 900
+    assert said.endswith(f"\n  short{' ' * 57}value\n")

@@ -1,0 +1,294 @@
+"""`devicecore plugin simulated`: a real process, and a transport in the kubelet's place."""
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
+from devicecore.domain.events import DevicesReported, Event, PluginRegistered
+from devicecore.domain.model import DeviceId, Health
+from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Start = Callable[..., "subprocess.Popen[str]"]
+
+SOON = 60.0  # seconds; a machine with much else to do needs some
+
+
+class Kubelet:
+    """Hears what plugins report."""
+
+    def __init__(self, directory: Path) -> None:
+        self.transport = GrpcUnixTransport(directory)
+        self._events: queue.Queue[Event] = queue.Queue()
+
+    def start(self) -> None:
+        self.transport.start(self._events.put)
+
+    def report(self) -> DevicesReported:
+        """The next list of devices."""
+        while True:
+            event = self._events.get(timeout=SOON)
+            if isinstance(event, DevicesReported):
+                return event
+
+    def registration_time(self) -> float:
+        """When the next registration came, or was taken from the queue."""
+        while not isinstance(self._events.get(timeout=SOON), PluginRegistered):
+            pass
+        return time.monotonic()
+
+
+@pytest.fixture
+def kubelet(short_path: Path) -> Iterator[Kubelet]:
+    """A kubelet that is not started yet."""
+    kubelet = Kubelet(short_path)
+    yield kubelet
+    kubelet.transport.stop()
+
+
+@pytest.fixture
+def devicecore_process() -> Iterator[Start]:
+    """Start `devicecore` with these arguments; at the end none of them runs any more."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str, **environment: str) -> "subprocess.Popen[str]":
+        process = subprocess.Popen(
+            [sys.executable, "-m", "devicecore_tools", *arguments],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            env={**os.environ, **environment},
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        with process:  # waits for it, and closes its pipes
+            pass
+
+
+@pytest.fixture
+def start(devicecore_process: Start, short_path: Path) -> Start:
+    """Start a simulated plugin, in that directory unless the arguments name another one."""
+
+    def start(*arguments: str, **environment: str) -> "subprocess.Popen[str]":
+        return devicecore_process("plugin", "simulated", "--socket-dir", str(short_path), *arguments, **environment)
+
+    return start
+
+
+def read_until(process: "subprocess.Popen[str]", text: str) -> str:
+    """The first line of the plugin's log with `text` in it."""
+    assert process.stderr is not None
+    return next(line for line in process.stderr if text in line)
+
+
+def tell(process: "subprocess.Popen[str]", line: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(f"{line}\n")
+
+
+def test_the_simulated_plugin_lists_the_given_devices(kubelet: Kubelet, start: Start) -> None:
+    """Count, NUMA nodes in turn and health are those of the command line."""
+    kubelet.start()
+    start("--resource", "example.com/gpu", "--count", "3", "--numa-nodes", "0,1", "--unhealthy", "2")
+    report = kubelet.report()
+    assert report.plugin.resource == "example.com/gpu"
+    assert [(device.id, device.health, device.numa_nodes) for device in report.devices] == [
+        ("gpu-0", Health.HEALTHY, (0,)),
+        ("gpu-1", Health.HEALTHY, (1,)),
+        ("gpu-2", Health.UNHEALTHY, (0,)),
+    ]
+
+
+def test_the_environment_may_name_the_resource(kubelet: Kubelet, start: Start, short_path: Path) -> None:
+    """The variable `resourcename` names the resource where the command line does not; --endpoint names the socket."""
+    kubelet.start()
+    start("--endpoint", "rdma.sock", resourcename="nicktming.com/rdma")
+    report = kubelet.report()
+    assert (report.plugin.resource, len(report.devices)) == ("nicktming.com/rdma", 10)
+    assert report.plugin.socket == str(short_path / "rdma.sock")
+
+
+@pytest.mark.parametrize(("options", "variable"), [((), "EXAMPLE_COM_GPU_DEVICES"), (("--variable", "GPUS"), "GPUS")])
+def test_a_container_finds_its_devices_listed(
+    kubelet: Kubelet, start: Start, options: tuple[str, ...], variable: str
+) -> None:
+    """Allocate answers with one environment variable that names the devices."""
+    kubelet.start()
+    start("--resource", "example.com/gpu", *options)
+    plugin = kubelet.report().plugin
+    receipt = kubelet.transport.allocate(plugin, [DeviceId("gpu-1"), DeviceId("gpu-4")])
+    assert kubelet.transport.read(receipt).envs == {variable: "gpu-1,gpu-4"}
+
+
+def test_it_waits_for_the_kubelet(kubelet: Kubelet, start: Start) -> None:
+    """A plugin may be there first."""
+    plugin = start("--resource", "example.com/gpu")
+    read_until(plugin, "cannot register")
+    kubelet.start()
+    assert len(kubelet.report().devices) == 10
+
+
+def test_it_waits_for_the_directory_of_the_kubelet(start: Start, short_path: Path) -> None:
+    """A plugin that starts before the kubelet, on a fresh node, finds no directory; nor does one in a registry."""
+    directory = short_path / "later"
+    plugin = start("--resource", "example.com/gpu", "--socket-dir", str(directory))
+    assert "there is no such directory: a kubelet makes it" in read_until(plugin, "cannot register")
+    kubelet = Kubelet(directory)
+    kubelet.start()
+    assert len(kubelet.report().devices) == 10
+    kubelet.transport.stop()
+
+
+@pytest.mark.parametrize("variables", ["DEVICE_PLUGIN_PATH KUBELET_SOCKET", "DEVICE_PLUGIN_PATH", "KUBELET_SOCKET"])
+def test_the_environment_may_name_the_place(
+    devicecore_process: Start, kubelet: Kubelet, short_path: Path, variables: str
+) -> None:
+    """`DEVICE_PLUGIN_PATH` and `KUBELET_SOCKET` are what `devicecore conformance` sets."""
+    kubelet.start()
+    values = {"DEVICE_PLUGIN_PATH": str(short_path), "KUBELET_SOCKET": str(short_path / "kubelet.sock")}
+    named = {name: values[name] for name in variables.split()}
+    devicecore_process("plugin", "simulated", "--resource", "example.com/gpu", **named)
+    assert kubelet.report().plugin.socket.startswith(f"{short_path}/")
+
+
+def test_a_directory_on_the_command_line_counts_more_than_the_environment(
+    kubelet: Kubelet, start: Start, short_path: Path
+) -> None:
+    """A variable that was exported for another kubelet changes nothing."""
+    kubelet.start()
+    start("--resource", "example.com/gpu", DEVICE_PLUGIN_PATH="/nowhere", KUBELET_SOCKET="/nowhere/kubelet.sock")
+    assert kubelet.report().plugin.socket.startswith(f"{short_path}/")
+
+
+def test_numa_nodes_may_be_ranges(kubelet: Kubelet, start: Start) -> None:
+    """`0-2,7` is 0, 1, 2 and 7."""
+    kubelet.start()
+    start("--resource", "example.com/gpu", "--count", "5", "--numa-nodes", "0-2,7")
+    assert [device.numa_nodes for device in kubelet.report().devices] == [(0,), (1,), (2,), (7,), (0,)]
+
+
+def test_devices_are_named_as_simulated_devices_names_them(kubelet: Kubelet, start: Start) -> None:
+    """The ids begin with the resource's name after the slash, or with what `--prefix` says."""
+    kubelet.start()
+    start("--resource", "example.com/gpu", "--count", "2")
+    assert [device.id for device in kubelet.report().devices] == [device.id for device in simulated_devices("gpu", 2)]
+    start("--resource", "example.com/other", "--count", "1", "--prefix", "GPU-aa")
+    assert [device.id for device in kubelet.report().devices] == ["GPU-aa-0"]
+
+
+def test_a_list_that_is_too_long_is_logged_and_not_offered_every_second(
+    kubelet: Kubelet, short_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A kubelet drops a plugin whose list has more than 4 MiB. The plugin logs this and registers ever more rarely."""
+    kubelet.start()
+    plugin = SimulatedPlugin("example.com/gpu", simulated_devices("x" * 120, 40_000))
+    with serve_plugin(plugin, short_path, poll_interval=0.2):
+        first, *_, fourth = [kubelet.registration_time() for _ in range(4)]
+    assert fourth - first >= (1 + 2 + 4) * 0.2
+    assert (
+        "a kubelet drops a plugin whose list has more than 4194304: offer fewer devices or shorter ids" in caplog.text
+    )
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_and_nothing_is_left(
+    kubelet: Kubelet, start: Start, short_path: Path, ending: signal.Signals
+) -> None:
+    """SIGTERM and SIGINT end it with status 0, its socket removed."""
+    kubelet.start()
+    plugin = start("--resource", "example.com/gpu")
+    socket = Path(kubelet.report().plugin.socket)
+    assert socket.is_socket()
+    plugin.send_signal(ending)
+    assert plugin.wait(SOON) == 0
+    assert [path for path in short_path.iterdir() if path.is_socket()] == [short_path / "kubelet.sock"]
+
+
+def test_it_obeys_standard_input(kubelet: Kubelet, start: Start) -> None:
+    """A line changes one device's health, by id or by number."""
+    kubelet.start()
+    plugin = start("--resource", "example.com/gpu", "--count", "2", "--commands")
+    seen = [kubelet.report()]
+    for line in ("unhealthy example.com/gpu-1", "healthy 1", "unhealthy gpu-1"):
+        tell(plugin, line)
+        seen.append(kubelet.report())
+    health = [report.devices[1].health for report in seen]
+    assert health == [Health.HEALTHY, Health.UNHEALTHY, Health.HEALTHY, Health.UNHEALTHY]
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ("unhealthy 7", "there is no device gpu-7: the 2 devices are gpu-0 to gpu-1"),
+        ("sick 1", "expected `healthy ID` or `unhealthy ID`, got 'sick 1'"),
+        ("healthy", "expected `healthy ID`"),
+    ],
+)
+def test_a_line_that_makes_no_sense_changes_nothing(start: Start, line: str, answer: str) -> None:
+    """It is answered in the log, and the next one is obeyed."""
+    plugin = start("--resource", "example.com/gpu", "--count", "2", "--commands")
+    tell(plugin, line)
+    assert answer in read_until(plugin, answer)
+    tell(plugin, "unhealthy 1")
+    assert read_until(plugin, "gpu-1 is unhealthy")
+
+
+def test_it_ends_with_its_input(start: Start, short_path: Path) -> None:
+    """With `--commands`, the plugin ends when the program that started it is gone, and the log says why."""
+    plugin = start("--resource", "example.com/gpu", "--commands")
+    read_until(plugin, "serving")
+    assert plugin.stdin is not None
+    plugin.stdin.close()
+    assert "ended because standard input has ended" in read_until(plugin, "ended")
+    assert (plugin.wait(SOON), list(short_path.iterdir())) == (0, [])
+
+
+def test_a_folder_that_cannot_be_read_is_named(devicecore_process: Start, short_path: Path) -> None:
+    """The plugin waits for the folder, and says so."""
+    folder = short_path / "folder"
+    plugin = devicecore_process(
+        "plugin", "directory", "--resource", "example.com/g", "--socket-dir", str(short_path), str(folder)
+    )
+    assert f" {folder} cannot be read, so there are no devices until it can be: No such file" in read_until(
+        plugin, "no d"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("", "Missing option '--resource'."),
+        (
+            "--resource gpu",
+            "'gpu' is not an extended resource: expected a domain, a slash and a name, such as example.com/",
+        ),
+        ("--resource a.b/c --count -1", "-1 is not in the range 0<=x<=1000000"),
+        ("--resource a.b/c --numa-nodes 0,-1", "'0,-1' is not a list of numbers such as 0,1 or 0-3."),
+        ("--resource a.b/c --count 3 --unhealthy 3", "--unhealthy 3: there are only 3 devices, numbered from 0."),
+        ("--resource a.b/c --count 1 --unhealthy 0-1", "--unhealthy 1: there is only 1 device, numbered from 0."),
+        ("--resource a.b/c --numa-nodes 3-1", "'3-1' is not a list of numbers such as 0,1 or 0-3."),
+        ("--resource a.b/c --numa-nodes 0-999999999", "has more than 10000 numbers."),
+        ("--resource a.b/c --endpoint ../c.sock", 'the endpoint "../c.sock" is refused: it is not the name of a file'),
+        ("--resource a.b/c --endpoint kubelet.sock", 'the endpoint "kubelet.sock" is refused: it is the kubelet'),
+        ("--resource a.b/c --socket-dir /dev/null", "cannot use directory '/dev/null': it is not a directory"),
+        (f"--resource a.b/c --socket-dir /tmp/{'x' * 100}", "more than the 107 a unix socket can have"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence_and_status_2(devicecore: Run, arguments: str, sentence: str) -> None:
+    """Wrong usage and a place that cannot be used end it before it begins."""
+    ran = devicecore("plugin", "simulated", *arguments.split())
+    assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (2, "", 1)
+    assert sentence in ran.stderr

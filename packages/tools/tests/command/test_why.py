@@ -1,0 +1,191 @@
+"""`devicecore why`: a refusal is explained, with and without the node's sources."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from devicecore_tools.command.main import main
+from tests.doctor.test_messages import EXAMPLES
+
+from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode
+
+GPU = "example.com/gpu"
+REFUSAL = (
+    f"Pod was rejected: Allocate failed due to requested number of devices unavailable for {GPU}. "
+    "Requested: 2, Available: 1, which is unexpected"
+)
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "big", "namespace": "default", "uid": "u-9"},
+    "spec": {"containers": [{"name": "app", "resources": {"limits": {GPU: "2"}}}]},
+    "status": {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": REFUSAL},
+}
+
+
+@pytest.fixture
+def pod(tmp_path: Path) -> str:
+    path = tmp_path / "pod.json"
+    path.write_text(json.dumps(POD))
+    return str(path)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    entry = PodDevicesEntry("u-1", "main", GPU, {0: ("gpu-0",)}, b"")
+    path = tmp_path / "kubelet_internal_checkpoint"
+    path.write_bytes(encode(CheckpointData((entry,), {GPU: ("gpu-0", "gpu-1")})))
+    return str(path)
+
+
+def why(*arguments: str) -> int:
+    return main(["why", *arguments])
+
+
+def test_a_message_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert why(REFUSAL) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "decided by device manager (DM-05)" in printed
+    assert f"Of {GPU}, the container still needs 2, and 1 are healthy and free." in printed
+    assert "https://github.com/kubernetes/kubernetes/issues/130145" in printed
+
+
+def test_a_pods_json_names_the_message(pod: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert why(pod, "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [one["id"] for one in document["explanations"]] == ["DM-05"]
+    assert document["trial"] is None
+
+
+def test_with_a_checkpoint_the_holders_are_named_and_the_pod_is_tried(
+    pod: str, checkpoint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert why(pod, "--checkpoint", checkpoint, "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    rows = document["explanations"][0]["devices"]
+    assert (rows[0]["device"], rows[0]["owner"], rows[0]["container"]) == ("gpu-0", "u-1", "main")
+    assert "Requested: 2, Available: 1" in document["trial"]["refusal"]
+    assert {"change": "pod u-1 ends", "size": 1} in document["trial"]["changes"]
+
+
+def test_every_message_of_an_event_list_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = [{"kind": "Event", "message": REFUSAL}, {"kind": "Event", "message": "Started container app"}]
+    waiting = {"state": {"waiting": {"message": f"endpoint not found in cache for a registered resource: {GPU}"}}}
+    status = {"containerStatuses": [waiting]}
+    file = tmp_path / "events.json"
+    file.write_text(json.dumps({"kind": "List", "items": [*events, {"kind": "Pod", "status": status}]}))
+    assert why(str(file), "--json") == 0
+    assert [one["id"] for one in json.loads(capsys.readouterr().out)["explanations"]] == ["DM-05", "DC-01"]
+
+
+def forms(message: str) -> list[str]:
+    """A refusal as `kubectl` prints it."""
+    event = {"kind": "Event", "reason": "Failed", "message": message, "involvedObject": {"kind": "Pod", "name": "big"}}
+    new_event = {"apiVersion": "events.k8s.io/v1", "kind": "Event", "note": message}
+    status = {"phase": "Failed", "message": message}
+    return [
+        message,
+        f"  Warning  Failed  3m (x4 over 5m)  kubelet  {message}\n",
+        json.dumps(POD | {"status": status}),
+        json.dumps(event),
+        json.dumps({"kind": "List", "items": [event, new_event, {"kind": "Event", "message": "Started container"}]}),
+        json.dumps(new_event, indent=4),
+    ]
+
+
+@pytest.mark.parametrize("recorded", EXAMPLES, ids=lambda one: f"{one['id']}-{len(one['message'])}")
+def test_each_recorded_refusal_is_explained_in_each_form(
+    recorded: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    for form in forms(recorded["message"]):
+        file.write_text(form)
+        assert why(str(file), "--json") == 0
+        explained = json.loads(capsys.readouterr().out)["explanations"]
+        assert [one["id"] for one in explained] == [recorded["id"]], form
+
+
+@pytest.mark.parametrize(("count", "is_tried"), [(1, True), (2, False)])
+def test_the_only_refused_pod_of_a_list_is_tried(
+    count: int, is_tried: bool, tmp_path: Path, checkpoint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """If several were refused, nothing says which of them is meant."""
+    running = {**POD, "status": {"phase": "Running"}}
+    refused = [{**POD, "metadata": {"name": f"big-{number}", "uid": f"u-{number + 7}"}} for number in range(count)]
+    file = tmp_path / "pods.json"
+    file.write_text(json.dumps({"kind": "List", "items": [running, *refused]}))
+    assert why(str(file), "--checkpoint", checkpoint, "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [one["id"] for one in document["explanations"]] == ["DM-05"]
+    assert (document["trial"] is not None) == is_tried
+
+
+def test_a_document_may_be_the_argument(capsys: pytest.CaptureFixture[str]) -> None:
+    assert why(json.dumps(POD)) == 0
+    assert "DM-05" in capsys.readouterr().out
+
+
+def test_a_text_that_is_too_long_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "log"
+    file.write_text("x" * 3_000_000)
+    assert why(str(file)) == 2
+    assert capsys.readouterr().err.endswith("expected a text of at most 2,000,000 characters, got 3,000,000\n")
+
+
+def test_a_list_of_17_megabytes_is_read_to_its_end(
+    pod: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pods = {"kind": "List", "metadata": {"x": "x" * 17_000_000}, "items": [json.loads(Path(pod).read_text())]}
+    (tmp_path / "pods").write_text(json.dumps(pods))
+    assert why(str(tmp_path / "pods")) == 0
+    (tmp_path / "text").write_bytes(b"x" * 17_000_000)
+    assert why(str(tmp_path / "text")) == 2
+    assert "at most 2,000,000 characters" in capsys.readouterr().err
+
+
+def test_a_message_can_come_from_standard_input(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(REFUSAL.encode())))
+    assert why("-") == 0
+    assert "DM-05" in capsys.readouterr().out
+
+
+def test_what_no_kubelet_says_has_status_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert why("hello\x1b[31m") == 1
+    assert capsys.readouterr().err == (
+        "devicecore why: expected a message with which a kubelet refuses a pod, got: hello\\x1b[31m "
+        "(no file has this name, and a reason such as UnexpectedAdmissionError is not enough; "
+        "run: kubectl get pod NAME -o json | devicecore why -)\n"
+    )
+
+
+def test_the_refused_pod_can_be_a_manifest_without_a_uid(
+    tmp_path: Path, checkpoint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text(json.dumps(POD | {"metadata": {"name": "big"}}))
+    assert why(REFUSAL, "--pod", str(manifest), "--checkpoint", checkpoint, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["trial"]["fits"] is False
+
+
+@pytest.mark.parametrize(
+    "content", [b"{", b'{"kind": "Pod", "status": 1}', b"kind: [", b'{"items": 1}', b'{"items": ' + b"[" * 100_000]
+)
+def test_a_file_that_cannot_be_used_is_one_sentence(
+    tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "pod"
+    file.write_bytes(content)
+    assert why(str(file)) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("devicecore why: ")
+
+
+def test_a_source_that_cannot_be_read_is_named_and_the_rest_is_said(
+    pod: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert why(pod, "--root", str(tmp_path / "nothing" / "here")) == 0
+    assert "DM-05" in capsys.readouterr().out

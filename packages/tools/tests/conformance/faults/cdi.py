@@ -1,0 +1,133 @@
+"""Drivers with one fault in their CDI files."""
+
+import json
+import time
+from pathlib import Path
+
+import grpc
+from tests.conformance.good_driver import GoodDriver, Json, Message, fails
+
+
+@fails("answers-valid-cdi-names")
+class CommaInName(GoodDriver):
+    def device(self, uid: str, result: Json) -> Message:
+        device = super().device(uid, result)
+        device.cdi_device_ids.append(f"{self.kind}=chip,all")
+        return device
+
+
+@fails("answers-resolvable-cdi-names")
+class NameOfNoDevice(GoodDriver):
+    def device(self, uid: str, result: Json) -> Message:
+        device = super().device(uid, result)
+        device.cdi_device_ids[0] += "-x"
+        return device
+
+
+@fails("writes-valid-cdi-files")
+class UnknownField(GoodDriver):
+    def load(self) -> None:
+        super().load()
+        device = {"name": "all", "containerEdits": {"env": ["ALL=1"], "volumes": []}}
+        spec = {"cdiVersion": "0.5.0", "kind": "example.org/chips", "devices": [device]}
+        (self.cdi / f"{self.name}.json").write_text(json.dumps(spec))
+
+    def recover(self, error: Exception) -> None:
+        (self.cdi / f"{self.name}.json").unlink()
+        super().recover(error)
+
+
+@fails("writes-valid-cdi-files")
+class OldVersion(GoodDriver):
+    """Names may begin with a digit since version 0.5.0 only, and so do half of the UIDs."""
+
+    def spec(self, uid: str, results: list[Json]) -> Json:
+        return super().spec(uid, results) | {"cdiVersion": "0.3.0"}
+
+
+@fails("writes-cdi-files-in-one-step")
+class WritesInPlace(GoodDriver):
+    def write_cdi(self, uid: str, results: list[Json]) -> None:
+        self.cdi_file(uid).write_text(json.dumps(self.spec(uid, results)))
+
+
+@fails("protects-its-cdi-files")
+class AnybodyMayWrite(GoodDriver):
+    def write_cdi(self, uid: str, results: list[Json]) -> None:
+        super().write_cdi(uid, results)
+        self.cdi_file(uid).chmod(0o666)
+
+
+@fails("names-existing-paths-in-cdi-files")
+class MissingLibrary(GoodDriver):
+    def spec(self, uid: str, results: list[Json]) -> Json:
+        mount = {"hostPath": "/no/such/libchip.so", "containerPath": "/usr/lib/libchip.so"}
+        return super().spec(uid, results) | {"containerEdits": {"mounts": [mount]}}
+
+
+@fails("removes-cdi-devices")
+class LeavesFiles(GoodDriver):
+    """Files with names of their own stay behind."""
+
+    def write_cdi(self, uid: str, results: list[Json]) -> None:
+        super().write_cdi(uid, results)
+        number = time.time_ns()
+        spec = self.spec(uid, results) | {"kind": "example.org/left"}
+        for index, device in enumerate(spec["devices"]):
+            device["name"] = f"n{number}-{index}"
+        unfinished = self.cdi / ".unfinished"
+        unfinished.write_text(json.dumps(spec))
+        unfinished.rename(self.cdi / f"left-{number}.json")
+
+
+@fails("keeps-the-cdi-devices-of-other-claims")
+class OneFileForAll(GoodDriver):
+    """There is a device that all claims use, and that changes with their number."""
+
+    def device(self, uid: str, result: Json) -> Message:
+        device = super().device(uid, result)
+        device.cdi_device_ids.append(f"{self.kind}s=all")
+        return device
+
+    def write_cdi(self, uid: str, results: list[Json]) -> None:
+        super().write_cdi(uid, results)
+        shared = {"name": "all", "containerEdits": {"env": [f"CLAIMS={len(self.claims)}"]}}
+        spec = {"cdiVersion": "0.5.0", "kind": f"{self.kind}s", "devices": [shared]}
+        unfinished = self.cdi / ".unfinished"
+        unfinished.write_text(json.dumps(spec))
+        unfinished.rename(self.cdi / f"{self.name}.json")
+
+    def recover(self, error: Exception) -> None:
+        (self.cdi / f"{self.name}.json").unlink(missing_ok=True)
+        super().recover(error)
+
+
+@fails("gives-new-claims-new-cdi-devices")
+class NamesOfDevices(GoodDriver):
+    def cdi_name(self, uid: str, result: Json) -> str:
+        return str(result["device"])
+
+    def spec(self, uid: str, results: list[Json]) -> Json:
+        spec = super().spec(uid, results)
+        for device in spec["devices"]:
+            device["containerEdits"]["env"].append(f"CLAIM={uid}")
+        return spec
+
+
+@fails("separates-cdi-devices-by-request")
+class AllForEach(GoodDriver):
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        devices = super().prepare_claim(claim, context)
+        names = [name for device in devices for name in device.cdi_device_ids]
+        for device in devices:
+            device.cdi_device_ids[:] = names
+        return devices
+
+
+@fails("leaves-cdi-files-of-others-alone")
+class CleansUp(GoodDriver):
+    def load(self) -> None:
+        super().load()
+        for path in self.cdi.glob("*.json"):
+            if not path.name.startswith(self.name):
+                Path(path).unlink()

@@ -1,0 +1,77 @@
+"""Drivers with habits of real ones, in which nothing is wrong."""
+
+import os
+import socket
+import struct
+import sys
+import threading
+
+import grpc
+from tests.conformance.good_driver import ClaimError, GoodDriver, Json, Message
+
+_PROCESSORS = 8
+
+
+class WorksThroughTheRuntime(GoodDriver):
+    """As drivers of network devices: a plugin of the container runtime (NRI), without which it ends.
+
+    It answers no devices, and writes no CDI files. What it sends to the runtime comes in pieces.
+    """
+
+    def serve(self) -> None:
+        super().serve()
+        self.runtime = socket.socket(fileno=int(os.environ["NRI_PLUGIN_SOCKET"]))
+        payload = field(1, self.name.encode()) + field(2, b"00")
+        service = field(1, b"nri.pkg.api.v1alpha1.Runtime") + field(2, b"RegisterPlugin")
+        register = service + field(3, payload)
+        for piece in (struct.pack(">IIBB", len(register), 1, 1, 0), register[:9], register[9:]):
+            self.runtime.sendall(struct.pack(">II", 2, len(piece)) + piece)
+        for expected in (b"", b"Configure", b"Synchronize"):
+            connection, _ = struct.unpack(">II", self.runtime.recv(8, socket.MSG_WAITALL))
+            size, call, kind, _ = struct.unpack(">IIBB", self.runtime.recv(10, socket.MSG_WAITALL))
+            body = self.runtime.recv(size, socket.MSG_WAITALL)
+            if expected not in body or connection != (1 if expected else 2):
+                sys.exit(f"expected {expected!r} from the runtime, got {body!r} on connection {connection}")
+            if kind == 1:
+                answer = struct.pack(">IIBB", 0, call, 2, 0)
+                self.runtime.sendall(struct.pack(">II", connection, len(answer)) + answer)
+        threading.Thread(target=self.end_with_the_runtime, daemon=True).start()
+
+    def end_with_the_runtime(self) -> None:
+        self.runtime.recv(1)
+        print("the runtime has gone", flush=True)
+        os._exit(1)
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        super().prepare_claim(claim, context)
+        return []
+
+    def write_cdi(self, uid: str, results: list[Json]) -> None:
+        pass
+
+
+def field(number: int, value: bytes) -> bytes:
+    """A short field of a protobuf message."""
+    return bytes([number << 3 | 2, len(value)]) + value
+
+
+class SharesCapacity(GoodDriver):
+    """As drivers of processors: one device that many claims share, up to its capacity, of which none is the default."""
+
+    def devices(self) -> list[Json]:
+        capacity = {"chip.example.org/cpu": {"value": str(_PROCESSORS)}}
+        attributes = {
+            "resource.kubernetes.io/numaNode": {"ints": [0, 1]},
+            "resource.kubernetes.io/pcieRoot": {"strings": ["pci0000:00", "pci0000:80"]},
+        }
+        return [{"name": "cpus", "allowMultipleAllocations": True, "capacity": capacity, "attributes": attributes}]
+
+    def slices(self) -> list[Json]:
+        spec = super().slices()[0]
+        return [spec | {"pool": {**spec["pool"], "resourceSliceCount": 1}}]
+
+    def check_free(self, uid: str, results: list[Json]) -> None:
+        held = [record["results"] for other, record in self.claims.items() if other != uid]
+        amounts = [one["consumedCapacity"]["chip.example.org/cpu"] for many in (results, *held) for one in many]
+        if sum(map(int, amounts)) > _PROCESSORS:
+            raise ClaimError("there are too few processors")

@@ -1,0 +1,98 @@
+"""Drivers with one fault in what they report of the health of their devices."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+from tests.conformance.good_driver import HEALTH_SERVICES, SERVICES, GoodDriver, Json, Message, fails, hlt
+
+
+class WithoutHealth(GoodDriver):
+    """A good driver that does not report health, which is optional."""
+
+    versions = SERVICES
+
+    def services(self) -> Json:
+        return {name: methods for name, methods in super().services().items() if name not in HEALTH_SERVICES}
+
+
+@fails("survives-being-asked-for-health")
+class AbortsTheHealthCall(WithoutHealth):
+    def services(self) -> Json:
+        def refuse(_: Message, context: grpc.ServicerContext) -> Iterator[Message]:
+            yield from ()
+            context.abort(grpc.StatusCode.UNKNOWN, "not yet")
+
+        handler: Any = grpc.unary_stream_rpc_method_handler(refuse)
+        return super().services() | {HEALTH_SERVICES[1]: {"NodeWatchResources": handler}}
+
+
+@fails("reports-the-health-of-each-device")
+class ForgetsADevice(GoodDriver):
+    def health(self) -> list[Message]:
+        return super().health()[1:]
+
+
+@fails("reports-the-health-of-published-devices")
+class OtherPool(GoodDriver):
+    def health(self) -> list[Message]:
+        device = hlt.DeviceIdentifier(pool_name="chips", device_name="chip-0")
+        return [*super().health(), hlt.DeviceHealth(device=device, health="HEALTHY")]
+
+
+@fails("reports-known-states-of-health")
+class FourthState(GoodDriver):
+    def health(self) -> list[Message]:
+        health = super().health()
+        health[0].health = 3
+        return health
+
+
+@fails("reports-short-messages")
+class LongMessage(GoodDriver):
+    def health(self) -> list[Message]:
+        health = super().health()
+        health[0].message = "é" * 600
+        return health
+
+
+@fails("reports-limits-that-count")
+class NegativeLimit(GoodDriver):
+    def health(self) -> list[Message]:
+        health = super().health()
+        health[0].health_check_timeout_seconds = -1
+        return health
+
+
+@fails("serves-health-again-and-again")
+class OneCallOnly(GoodDriver):
+    is_watched = threading.Lock()
+
+    def watch_health(self, request: Message, context: grpc.ServicerContext) -> Iterator[Message]:
+        if not self.is_watched.acquire(blocking=False):
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "somebody is watching")
+        context.add_callback(self.is_watched.release)
+        yield from super().watch_health(request, context)
+
+
+@fails("keeps-the-health-stream-open")
+class EndsTheStream(GoodDriver):
+    def watch_health(self, _: Message, context: grpc.ServicerContext) -> Iterator[Message]:
+        for _number in range(2):
+            yield hlt.NodeWatchResourcesResponse(devices=self.health())
+            self.over.wait(0.1)
+
+
+@fails("repeats-its-reports-of-health")
+class ReportsOnce(GoodDriver):
+    def watch_health(self, _: Message, context: grpc.ServicerContext) -> Iterator[Message]:
+        yield hlt.NodeWatchResourcesResponse(devices=self.health())
+        while context.is_active():
+            self.over.wait(0.1)
+
+    def health(self) -> list[Message]:
+        health = super().health()
+        for one in health:
+            one.health_check_timeout_seconds = 1
+        return health

@@ -1,0 +1,212 @@
+"""Drivers that harm the run or the machine, whatever the checks say of them."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+from tests.conformance.good_driver import ClaimError, GoodDriver, Json, Message
+
+from devicecore.wire import pluginregistration
+
+
+class StartsDaemons(GoodDriver):
+    """It starts daemons without its environment, which keep its output open, and writes their ids to $PIDS."""
+
+    def serve(self) -> None:
+        daemon = subprocess.Popen(["/usr/bin/env", "-i", "setsid", "sleep", "600"])
+        words = ["/bin/sh", "-c", "env -i setsid sleep 600 >/dev/stderr & echo $!"]
+        orphan = subprocess.check_output(words, text=True)
+        pids = Path(os.environ["PIDS"])
+        unfinished = pids.with_suffix(".new")
+        before = pids.read_text() if pids.exists() else ""
+        unfinished.write_text(f"{before}{daemon.pid} {orphan.strip()}\n")
+        unfinished.replace(pids)
+        super().serve()
+
+
+class NamesAnotherSocket(GoodDriver):
+    """Its endpoint is the socket $VICTIM of another program, and its registration socket vanishes."""
+
+    def get_info(self, _: Message, _context: grpc.ServicerContext) -> Message:
+        return pluginregistration.PluginInfo(
+            type=self.type, name=self.name, endpoint=os.environ["VICTIM"], supported_versions=self.versions
+        )
+
+    def notify(self, request: Message, context: grpc.ServicerContext) -> Message:
+        threading.Timer(0.2, self.registration.unlink, [True]).start()
+        return super().notify(request, context)
+
+
+class DeletesItsDirectory(GoodDriver):
+    """It deletes the directory of CDI files when it has prepared a claim."""
+
+    def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
+        self.cdi.mkdir(exist_ok=True)
+        answer = super().prepare(request, context)
+        shutil.rmtree(self.cdi)
+        return answer
+
+
+class PublishesNonsense(GoodDriver):
+    """The fields of its slices have wrong types."""
+
+    def slices(self) -> list[Json]:
+        return [{**spec, "devices": "none", "pool": {"name": 5}} for spec in super().slices()]
+
+
+class AsksForV1alpha3(GoodDriver):
+    """It was written for an alpha version of the API."""
+
+    def call(self, method: str, path: str, body: Json | None = None) -> tuple[int, Json]:
+        status, answer = super().call(method, path.replace("resource.k8s.io/v1/", "resource.k8s.io/v1alpha3/"), body)
+        if "metadata" in answer and "message" in answer:
+            raise OSError(answer["message"])
+        return status, answer
+
+
+class UsesV1beta1(GoodDriver):
+    """It was written for Kubernetes 1.32. It is good."""
+
+    def call(self, method: str, path: str, body: Json | None = None) -> tuple[int, Json]:
+        if body is not None:
+            body = {**body, "apiVersion": "resource.k8s.io/v1beta1"}
+        status, answer = super().call(method, path.replace("resource.k8s.io/v1/", "resource.k8s.io/v1beta1/"), body)
+        for one in answer["spec"]["devices"]["requests"] if answer.get("kind") == "ResourceClaim" else ():
+            if "exactly" in one or "deviceClassName" not in one:
+                raise OSError(f"this is no request of v1beta1: {one}")
+        return status, answer
+
+    def slices(self) -> list[Json]:
+        specs = super().slices()
+        for spec in specs:
+            spec["devices"] = [{"name": device.pop("name"), "basic": device} for device in spec["devices"]]
+        return specs
+
+    def watch(self, path: str, version: str) -> None:
+        super().watch(path.replace("resource.k8s.io/v1/", "resource.k8s.io/v1beta1/"), version)
+
+
+class PublishesAnEmptyPool(GoodDriver):
+    """It has no devices, and publishes that."""
+
+    def slices(self) -> list[Json]:
+        specs = super().slices()
+        return [{**specs[0], "devices": [], "pool": {**specs[0]["pool"], "resourceSliceCount": 1}}]
+
+
+class FindsItsDevicesLate(PublishesAnEmptyPool):
+    """It publishes an empty pool first, and its devices two seconds later."""
+
+    began = time.monotonic()
+
+    @property
+    def has_found(self) -> bool:
+        return time.monotonic() - self.began > 2.0
+
+    def slices(self) -> list[Json]:
+        if not self.has_found:
+            return super().slices()
+        return [{**spec, "pool": {**spec["pool"], "generation": 2}} for spec in GoodDriver.slices(self)]
+
+    def watch(self, path: str, version: str) -> None:
+        if self.has_found:
+            super().watch(path, version)
+        else:
+            self.over.wait(2.1)
+
+
+class AnswersNothing(GoodDriver):
+    """It refuses to say who it is."""
+
+    def get_info(self, _: Message, _context: grpc.ServicerContext) -> Message:
+        raise ClaimError("not now")
+
+
+class Hangs(GoodDriver):
+    """It answers no call of its service, or with HANGS_WITH=claims none that has claims, and ignores SIGTERM."""
+
+    def serve(self) -> None:
+        super().serve()
+        signal.signal(signal.SIGTERM, lambda *_: None)
+
+    def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
+        self.hang(request)
+        return super().prepare(request, context)
+
+    def unprepare(self, request: Message, _context: grpc.ServicerContext) -> Message:
+        self.hang(request)
+        return super().unprepare(request, _context)
+
+    def hang(self, request: Message) -> None:
+        if request.claims or os.environ.get("HANGS_WITH") != "claims":
+            self.over.wait()
+
+    def watch_health(self, _: Message, _context: grpc.ServicerContext) -> Iterator[Message]:
+        self.over.wait()
+        yield from ()
+
+
+class RegistersThroughALink(GoodDriver):
+    """Its registration socket is in its own directory, and a link to it is in the registry."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.public = self.registration
+        self.registration = self.directory / "reg.sock"
+
+    def serve(self) -> None:
+        super().serve()
+        self.public.unlink(missing_ok=True)
+        self.public.symlink_to(self.registration)
+
+    def leave(self) -> None:
+        super().leave()
+        self.public.unlink(missing_ok=True)
+
+
+class MakesAPipe(RegistersThroughALink):
+    """It makes a named pipe where its registration socket should be."""
+
+    def serve(self) -> None:
+        super().serve()
+        self.public.unlink()
+        os.mkfifo(self.public)
+
+
+class ServesNothing(GoodDriver):
+    """It listens on its service socket, and answers nothing."""
+
+    def serve(self) -> None:
+        super().serve()
+        self.servers[0].stop(None).wait()
+        self.service.unlink(missing_ok=True)
+        self.mute = socket.socket(socket.AF_UNIX)
+        self.mute.bind(str(self.service))
+        self.mute.listen()
+
+
+class HangsInGetInfo(GoodDriver):
+    """It does not answer GetInfo."""
+
+    def get_info(self, _: Message, context: grpc.ServicerContext) -> Message:
+        while context.is_active():
+            time.sleep(0.05)
+        raise ClaimError("the kubelet has given up")
+
+
+class PutsPipes(GoodDriver):
+    """It puts a pipe, a device and a link to itself among its CDI files."""
+
+    def serve(self) -> None:
+        if not (self.cdi / "a.json").exists():
+            os.mkfifo(self.cdi / "a.json")
+            (self.cdi / "b.json").symlink_to("b.json")
+            (self.cdi / "c.json").symlink_to("/dev/zero")
+        super().serve()

@@ -1,0 +1,434 @@
+"""Drivers with one fault when they prepare claims."""
+
+import http.client
+import json
+import os
+import threading
+import time
+from collections.abc import Sequence
+
+import grpc
+from tests.conformance.good_driver import ClaimError, GoodDriver, Json, Message, dra, fails, write
+
+
+@fails("prepares-a-claim")
+class NoDevices(GoodDriver):
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        devices = super().prepare_claim(claim, context)
+        return devices if len(devices) > 1 else []
+
+
+@fails("prepares-each-device")
+class BrokenDevice(GoodDriver):
+    def results_of(self, allocation: Json) -> list[Json]:
+        results = super().results_of(allocation)
+        if len(results) == 1 and results[0]["device"] == "chip-6" and self.claims == {}:
+            raise ClaimError("chip-6 has no firmware")
+        return results
+
+
+@fails("answers-for-each-prepared-claim")
+class OneEntryOnly(GoodDriver):
+    def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
+        answer = super().prepare(request, context)
+        if len(request.claims) > 3:
+            del answer.claims[request.claims[0].uid]
+        return answer
+
+
+@fails("answers-with-pool-and-device-names")
+class NoPoolName(GoodDriver):
+    def device(self, uid: str, result: Json) -> Message:
+        device = super().device(uid, result)
+        device.pool_name = ""
+        return device
+
+
+@fails("answers-with-all-allocated-devices")
+class FirstDeviceOnly(GoodDriver):
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        devices = super().prepare_claim(claim, context)
+        return devices[:1] if {tuple(device.request_names) for device in devices} == {("r0",)} else devices
+
+
+@fails("answers-with-the-requests-of-each-device")
+class AllRequests(GoodDriver):
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        devices = super().prepare_claim(claim, context)
+        names = sorted({name for device in devices for name in device.request_names})
+        for device in devices:
+            device.request_names[:] = names
+        return devices
+
+
+@fails("answers-with-requests-without-alternatives")
+class WholeRequestNames(GoodDriver):
+    def device(self, uid: str, result: Json) -> Message:
+        device = super().device(uid, result)
+        device.request_names[:] = [result["request"]]
+        return device
+
+
+@fails("ignores-devices-of-other-drivers")
+class RefusesOtherDrivers(GoodDriver):
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        drivers = {result["driver"] for result in self.allocated(claim)["results"]}
+        if drivers != {self.name}:
+            raise ClaimError(f"the claim has devices of {sorted(drivers)}")
+        return super().prepare_claim(claim, context)
+
+
+@fails("prepare-is-idempotent")
+class NotIdempotent(GoodDriver):
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        if claim.uid in self.claims and self.calls.get(claim.uid) == "once":
+            self.calls[claim.uid] = "twice"
+            raise ClaimError("the claim is prepared already")
+        devices = super().prepare_claim(claim, context)
+        self.calls.setdefault(claim.uid, "once" if not self.is_busy() else "other")
+        return devices
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: dict[str, str] = {}
+
+    def is_busy(self) -> bool:
+        return len(self.claims) != 1
+
+
+@fails("prepares-the-same-after-a-restart")
+class ForgetsAnswers(GoodDriver):
+    """After a restart it answers known claims without CDI devices."""
+
+    def load(self) -> None:
+        super().load()
+        self.old = set(self.claims)
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        devices = super().prepare_claim(claim, context)
+        if claim.uid in self.old:
+            for device in devices:
+                del device.cdi_device_ids[:]
+        return devices
+
+
+@fails("restores-cdi-devices-after-a-reboot")
+class LosesCdiAtReboot(GoodDriver):
+    def write_cdi(self, uid: str, results: list[Json]) -> None:
+        if uid not in self.old:
+            super().write_cdi(uid, results)
+
+    def load(self) -> None:
+        super().load()
+        self.old = set(self.claims)
+
+
+class Trusting(GoodDriver):
+    """It believes what it is told about claims."""
+
+    def status_of(self, claim: Message) -> Json:
+        return self.call("GET", f"/apis/resource.k8s.io/v1/namespaces/{claim.namespace}/resourceclaims/{claim.name}")[1]
+
+
+@fails("refuses-a-replaced-claim")
+class IgnoresUids(Trusting):
+    def allocated(self, claim: Message) -> Json:
+        try:
+            return super().allocated(claim)
+        except ClaimError:
+            body = self.status_of(claim)
+            if "allocation" not in body.get("status", {}) or len(claim.uid) != 36:
+                raise
+            return dict(body["status"]["allocation"]["devices"])
+
+
+@fails("refuses-a-missing-claim")
+class DiesOfAMissingClaim(Trusting):
+    def allocated(self, claim: Message) -> Json:
+        if self.status_of(claim).get("reason") == "NotFound" and self.is_alone:
+            os._exit(2)
+        return super().allocated(claim)
+
+    def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
+        self.is_alone = len(request.claims) == 1
+        return super().prepare(request, context)
+
+
+@fails("refuses-a-claim-that-is-not-allocated")
+class PreparesAnything(Trusting):
+    def allocated(self, claim: Message) -> Json:
+        body = self.status_of(claim)
+        if body.get("kind") == "ResourceClaim" and "allocation" not in body.get("status", {}):
+            return {"results": []}
+        return super().allocated(claim)
+
+
+@fails("refuses-an-unknown-device")
+class KnowsEveryDevice(GoodDriver):
+    def devices(self) -> list[Json]:
+        ghost = {"name": "no-such-device"}
+        return (
+            [*super().devices(), ghost]
+            if threading.current_thread().name.startswith("ThreadPool")
+            else super().devices()
+        )
+
+    def results_of(self, allocation: Json) -> list[Json]:
+        results = allocation.get("results") or ()
+        if len(results) > 1 and any(result["device"] == "no-such-device" for result in results):
+            raise ClaimError("that is too much")
+        return super().results_of(allocation)
+
+    def health(self) -> list[Message]:
+        return super().health()[:-1]
+
+
+@fails("survives-an-unknown-configuration")
+class DiesOfConfiguration(GoodDriver):
+    def mode(self, result: Json, config: Sequence[Json]) -> str:
+        try:
+            return super().mode(result, config)
+        except ClaimError:
+            os._exit(2)
+
+
+@fails("ignores-the-configuration-of-other-drivers")
+class ReadsAllConfiguration(GoodDriver):
+    def mode(self, result: Json, config: Sequence[Json]) -> str:
+        if any(entry["opaque"]["driver"] != self.name for entry in config):
+            raise ClaimError("unknown parameters")
+        return super().mode(result, config)
+
+
+@fails("separates-good-claims-from-bad-ones")
+class AllOrNothing(GoodDriver):
+    def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
+        answer = super().prepare(request, context)
+        errors = [entry.error for entry in answer.claims.values() if entry.error]
+        for entry in answer.claims.values():
+            if errors:
+                entry.error = errors[0]
+        return answer
+
+
+@fails("refuses-a-device-in-use")
+class SharesDevices(GoodDriver):
+    def check_free(self, uid: str, results: list[Json]) -> None:
+        pass
+
+
+@fails("prepares-what-is-allocated-now")
+class AnswersFromMemory(GoodDriver):
+    """It keeps the answers of claims that were unprepared."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers: dict[str, list[Message]] = {}
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        devices = super().prepare_claim(claim, context)
+        return self.answers.setdefault(claim.uid, devices)
+
+
+@fails("allows-admin-access-to-a-device-in-use")
+class KnowsNoAdmins(GoodDriver):
+    def check_free(self, uid: str, results: list[Json]) -> None:
+        super().check_free(uid, [result | {"adminAccess": False} for result in results])
+
+
+@fails("separates-shares-of-a-device")
+class ForgetsShares(GoodDriver):
+    def device(self, uid: str, result: Json) -> Message:
+        device = super().device(uid, result)
+        device.ClearField("share_id")
+        return device
+
+
+@fails("prepares-many-devices-in-one-claim")
+class OneSmallClaim(GoodDriver):
+    def results_of(self, allocation: Json) -> list[Json]:
+        results = super().results_of(allocation)
+        if len(results) > 4:
+            raise ClaimError("at most four devices")
+        return results
+
+
+@fails("prepares-a-claim-with-a-long-name")
+class NamesFilesByClaims(GoodDriver):
+    def write_cdi(self, uid: str, results: list[Json]) -> None:
+        name = self.claims.get(uid, {}).get("name", "")
+        write(self.directory / f"{name}-{results[0]['request']}.txt", uid)
+        super().write_cdi(uid, results)
+
+    def release(self, uid: str) -> None:
+        for path in self.directory.glob("*.txt"):
+            if path.read_text(encoding="utf-8") == uid:
+                path.unlink(missing_ok=True)
+        super().release(uid)
+
+
+@fails("prepares-a-claim-that-is-there-twice")
+class CountsEntries(GoodDriver):
+    def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
+        answer = super().prepare(request, context)
+        if len(answer.claims) != len(request.claims):
+            context.abort(grpc.StatusCode.INTERNAL, "a claim is there twice")
+        return answer
+
+
+@fails("prepares-claims-at-the-same-time")
+class OneCallAtATime(GoodDriver):
+    """It refuses a call while it prepares another claim."""
+
+    busy = ""
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        if self.busy not in {"", claim.uid}:
+            raise ClaimError("busy")
+        self.busy = claim.uid
+        try:
+            time.sleep(0.05)
+            return super().prepare_claim(claim, context)
+        finally:
+            self.busy = ""
+
+
+@fails("prepares-one-claim-in-several-calls-at-once")
+class NoLockPerClaim(GoodDriver):
+    """It refuses a claim while it prepares it."""
+
+    breaks_too = {"prepares-after-cancelled-calls": "The cancelled calls still run when the claim is prepared again."}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.busy: set[str] = set()
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        if claim.uid in self.busy:
+            raise ClaimError("busy")
+        self.busy.add(claim.uid)
+        try:
+            time.sleep(0.05)
+            return super().prepare_claim(claim, context)
+        finally:
+            self.busy.discard(claim.uid)
+
+
+@fails("prepares-after-cancelled-calls")
+class GivesUpAfterCancelledCalls(GoodDriver):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cancelled: dict[str, int] = {}
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        if self.cancelled.get(claim.uid, 0) > 3:
+            raise ClaimError("too many calls were cancelled")
+        try:
+            return super().prepare_claim(claim, context)
+        finally:
+            self.cancelled[claim.uid] = self.cancelled.get(claim.uid, 0) + (not context.is_active())
+
+
+@fails("late-prepare-leaves-nothing")
+class LatePrepare(GoodDriver):
+    def is_given_up(self, context: grpc.ServicerContext) -> bool:
+        return False
+
+
+@fails("ignores-unknown-fields")
+class Strict(GoodDriver):
+    def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
+        known = dra.NodePrepareResourcesRequest(claims=request.claims)
+        if request.SerializeToString() != known.SerializeToString():
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "unknown fields")
+        return super().prepare(request, context)
+
+
+@fails("refuses-senseless-names")
+class AcceptsAnyUid(Trusting):
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        if "/" in claim.uid:
+            write(self.cdi.parent / "conformance-escape.json", "{}")
+        return super().prepare_claim(claim, context)
+
+
+class HoldsDevicesForAnyUid(Trusting):
+    """It knows its devices' holders, by any UID, and nothing else of claims."""
+
+    def load(self) -> None:
+        super().load()
+        self.holders: dict[str, str] = {}
+
+    def prepare_claim(self, claim: Message, _: grpc.ServicerContext) -> list[Message]:
+        for one in self.status_of(claim)["status"]["allocation"]["devices"]["results"]:
+            if self.holders.setdefault(one["device"], claim.uid) != claim.uid:
+                raise ClaimError(f"{one['device']} is in use")
+        return []
+
+    def unprepare_claim(self, claim: Message) -> None:
+        self.holders = {device: holder for device, holder in self.holders.items() if holder != claim.uid}
+
+
+@fails("answers-the-same-through-v1beta1")
+class OldServiceWithoutCdi(GoodDriver):
+    def services(self) -> Json:
+        services = super().services()
+        methods: Json = {
+            "NodePrepareResources": grpc.unary_unary_rpc_method_handler(
+                self.prepare_as_before, dra.NodePrepareResourcesRequest.FromString, lambda one: one.SerializeToString()
+            )
+        }
+        name = "k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin"
+        return services | {name: services[name] | methods}
+
+    def prepare_as_before(self, request: Message, context: grpc.ServicerContext) -> Message:
+        answer = self.prepare(request, context)
+        for entry in answer.claims.values():
+            for device in entry.devices:
+                del device.cdi_device_ids[:]
+        return answer
+
+
+class RemembersFailures(GoodDriver):
+    """It does not try a claim again that has failed once for a reason."""
+
+    reason = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failed: set[str] = set()
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        if claim.uid in self.failed:
+            raise ClaimError("it has failed before")
+        try:
+            return super().prepare_claim(claim, context)
+        except (ClaimError, OSError) as error:
+            if self.reason in str(error):
+                self.failed.add(claim.uid)
+            raise
+
+
+@fails("prepares-after-an-error-of-the-api-server")
+class RemembersErrors(RemembersFailures):
+    reason = "500"
+
+
+@fails("prepares-after-the-api-server-was-away")
+class RemembersAbsence(RemembersFailures):
+    reason = "does not answer"
+
+
+@fails("prepares-with-a-slow-api-server")
+class Hasty(GoodDriver):
+    def allocated(self, claim: Message) -> Json:
+        path = f"/apis/resource.k8s.io/v1/namespaces/{claim.namespace}/resourceclaims/{claim.name}"
+        connection = http.client.HTTPConnection(self.api, timeout=3)
+        try:
+            connection.request("GET", path)
+            json.loads(connection.getresponse().read())
+        except OSError as error:
+            raise ClaimError("the API server is too slow") from error
+        finally:
+            connection.close()
+        return super().allocated(claim)

@@ -1,0 +1,190 @@
+"""Drivers with one fault in their registration."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import grpc
+from tests.conformance.good_driver import SERVICES, GoodDriver, Json, Message, fails
+
+
+@fails("makes-a-registration-socket")
+class HiddenSocket(GoodDriver):
+    settings = {"starting": 2.0}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.registration = self.registration.with_name(".chip-reg.sock")
+
+
+@fails("answers-get-info")
+class SlowInfo(GoodDriver):
+    def get_info(self, request: Message, context: grpc.ServicerContext) -> Message:
+        time.sleep(1.5)
+        return super().get_info(request, context)
+
+
+@fails("says-that-it-is-a-dra-plugin")
+class WrongType(GoodDriver):
+    type = "DRAplugin"
+
+
+@fails("has-a-valid-name")
+class NameWithUnderscore(GoodDriver):
+    name = "chip_driver.example.org"
+
+    def slices(self) -> list[Json]:
+        return [spec | {"driver": self.name.replace("_", "-")} for spec in super().slices()]
+
+    def selected(self, path: str) -> str:
+        """The path, with a selector of slices that have the other name."""
+        return path.replace(f"spec.driver%3D{self.name}", f"spec.driver%3D{self.name.replace('_', '-')}")
+
+    def call(self, method: str, path: str, body: Json | None = None) -> tuple[int, Json]:
+        return super().call(method, self.selected(path), body)
+
+    def watch(self, path: str, version: str) -> None:
+        super().watch(self.selected(path), version)
+
+
+@fails("has-a-name-in-lower-case")
+class UpperCase(GoodDriver):
+    name = "Chip.example.org"
+
+
+@fails("has-a-usable-endpoint")
+class EndpointWithScheme(GoodDriver):
+    settings = {"returning": 10.0}
+
+    def get_info(self, request: Message, context: grpc.ServicerContext) -> Message:
+        info = super().get_info(request, context)
+        info.endpoint = f"unix://{info.endpoint}"
+        return info
+
+
+@fails("announces-known-versions")
+class BareVersion(GoodDriver):
+    versions = ("v1beta1",)
+
+
+@fails("announces-v1-first")
+class OldestFirst(GoodDriver):
+    versions = tuple(reversed(SERVICES))
+
+
+@fails("accepts-its-registration")
+class RefusesStatus(GoodDriver):
+    settings = {"returning": 10.0}
+
+    def notify(self, _: Message, context: grpc.ServicerContext) -> Message:
+        context.abort(grpc.StatusCode.INTERNAL, "what status?")
+
+
+@fails("serves-what-it-announces")
+class ShortServiceName(GoodDriver):
+    settings = {"returning": 10.0}
+
+    def services(self) -> Json:
+        return {name.removeprefix("k8s.io.kubelet.pkg.apis.dra."): value for name, value in super().services().items()}
+
+
+@fails("answers-get-info-again")
+class CountsCalls(GoodDriver):
+    number = 0
+
+    def get_info(self, request: Message, context: grpc.ServicerContext) -> Message:
+        self.number += 1
+        info = super().get_info(request, context)
+        if self.number > 20:
+            info.supported_versions.append("v1.Tired")
+        return info
+
+
+@fails("survives-a-refused-registration")
+class StopsAfterRefusal(GoodDriver):
+    def notify(self, status: Message, context: grpc.ServicerContext) -> Message:
+        if not status.plugin_registered:
+            self.servers[0].stop(None)
+        return super().notify(status, context)
+
+
+@fails("protects-its-sockets")
+class OpenSockets(GoodDriver):
+    def serve(self) -> None:
+        super().serve()
+        self.service.chmod(0o777)
+
+
+@fails("serves-any-authority")
+class StrictAuthority(GoodDriver):
+    def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
+        if context._rpc_event.call_details.host != b"localhost":  # type: ignore[attr-defined]  # gRPC shows it nowhere else
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, "who?")
+        return super().prepare(request, context)
+
+
+@fails("replaces-stale-sockets")
+class StaleSocket(GoodDriver):
+    settings = {"returning": 10.0}
+
+    def served(self, path: Path, services: Json) -> grpc.Server:
+        if path.exists():
+            print(f"{path} exists, another instance seems to be running", flush=True)
+            sys.exit(1)
+        return super().served(path, services)
+
+
+@fails("keeps-its-socket-names")
+class NewNames(GoodDriver):
+    def __init__(self) -> None:
+        super().__init__()
+        self.registration = self.registration.with_name(f"chip-{os.getpid()}-reg.sock")
+
+
+@fails("registers-with-a-restarted-kubelet")
+class RegistersOnce(GoodDriver):
+    """It accepts one registration."""
+
+    settings = {"returning": 10.0}
+    breaks_too = {"survives-a-refused-registration": "The registration after the refusal is a second one."}
+
+    is_first = True
+
+    def notify(self, status: Message, context: grpc.ServicerContext) -> Message:
+        if not self.is_first:
+            context.abort(grpc.StatusCode.ALREADY_EXISTS, "I am registered")
+        self.is_first = False
+        return super().notify(status, context)
+
+
+@fails("waits-for-a-late-kubelet")
+class Impatient(GoodDriver):
+    """It ends if it is not registered soon after a start that is not its first."""
+
+    was_asked = False
+
+    def notify(self, status: Message, context: grpc.ServicerContext) -> Message:
+        self.was_asked = True
+        return super().notify(status, context)
+
+    def publish_for_ever(self) -> None:
+        marker = self.directory / "started"
+        if marker.exists() and not self.over.wait(1.5) and not self.was_asked:
+            os._exit(3)
+        marker.touch()
+        super().publish_for_ever()
+
+
+@fails("removes-its-sockets")
+class LeavesSockets(GoodDriver):
+    def leave(self) -> None:
+        os._exit(0)
+
+
+@fails("serves-before-it-registers")
+class RegistersTooEarly(GoodDriver):
+    def serve(self) -> None:
+        registrar = self.served(self.registration, self.registrar())
+        time.sleep(1.5)
+        self.servers = [self.served(self.service, self.services()), registrar]

@@ -1,0 +1,165 @@
+"""Drivers whose instances run beside each other, with one fault in that."""
+
+import fcntl
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+from tests.conformance.good_driver import GoodDriver, Json, fails
+
+
+class FileLock:
+    """A lock between threads and processes. `on_entry` is called when it is held."""
+
+    def __init__(self, path: Path, on_entry: Callable[[], None]) -> None:
+        self.path = path
+        self.on_entry = on_entry
+        self.lock = threading.RLock()
+        self.depth = 0
+        self.file: Any = None
+
+    def __enter__(self) -> None:
+        self.lock.acquire()
+        self.depth += 1
+        if self.depth == 1:
+            self.file = self.path.open("w")
+            self.acquire()
+            self.on_entry()
+
+    def acquire(self) -> None:
+        fcntl.flock(self.file, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        self.depth -= 1
+        if not self.depth:
+            self.file.close()
+        self.lock.release()
+
+
+class RollingDriver(GoodDriver):
+    """A good driver whose instances have sockets of their own, and share their state in a file under a lock."""
+
+    environment: Json = {"POD_UID": "{pod_uid}"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pod = os.environ["POD_UID"]
+        self.registration = self.registration.with_name(f"{self.name}-{self.pod}-reg.sock")
+        self.service = self.directory / f"dra-{self.pod}.sock"
+
+    def run(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.lock = self.file_lock()  # type: ignore[assignment]  # it is used in the same way
+        super().run()
+
+    def file_lock(self) -> FileLock:
+        return FileLock(self.directory / "lock", self.load)
+
+    def load(self) -> None:
+        self.claims = {}
+        super().load()
+
+
+@fails("runs-beside-a-newer-instance")
+class RefusesASecond(RollingDriver):
+    settings: Json = {"returning": 10.0}
+
+    def serve(self) -> None:
+        others = [path for path in self.registration.parent.glob("*.sock") if path != self.registration]
+        if others:
+            print(f"{others[0].name} exists, so another instance runs", flush=True)
+            sys.exit(1)
+        super().serve()
+
+
+@fails("shares-its-claims-between-instances")
+class OwnMemory(RollingDriver):
+    breaks_too = {"ends-during-a-call": "A claim that only the other instance has released is in the file for good."}
+
+    def file_lock(self) -> FileLock:
+        return FileLock(self.directory / "lock", lambda: None)
+
+
+class BusyLock(FileLock):
+    """It is not waited for."""
+
+    def acquire(self) -> None:
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.depth -= 1
+            self.file.close()
+            self.lock.release()
+            raise
+        time.sleep(0.02)
+
+
+@fails("serializes-the-calls-of-two-instances")
+class DoesNotWait(RollingDriver):
+    def file_lock(self) -> FileLock:
+        return BusyLock(self.directory / "lock", self.load)
+
+
+@fails("leaves-a-newer-instance-alone-when-it-ends")
+class RemovesAllSockets(RollingDriver):
+    def leave(self) -> None:
+        super().leave()
+        for path in self.registration.parent.glob(f"{self.name}-*.sock"):
+            path.unlink()
+
+
+@fails("survives-the-crash-of-a-newer-instance")
+class FollowsTheNewest(RollingDriver):
+    """It does nothing if the instance that was started last is dead."""
+
+    @property
+    def newest(self) -> Path:
+        return self.directory / "newest"
+
+    def serve(self) -> None:
+        self.newest.write_text(str(os.getpid()))
+        super().serve()
+
+    def leave(self) -> None:
+        super().leave()
+        self.newest.unlink(missing_ok=True)
+
+    def file_lock(self) -> FileLock:
+        return FileLock(self.directory / "lock", self.check_newest)
+
+    def check_newest(self) -> None:
+        self.load()
+        if self.newest.exists() and not Path("/proc", self.newest.read_text(), "exe").exists():
+            message = "the newest instance does not answer"
+            raise OSError(message)
+
+
+@fails("does-not-fight-over-slices")
+class OwnGeneration(RollingDriver):
+    def slices(self) -> list[Json]:
+        generation = 1 + int(self.pod[0], 16)
+        return [spec | {"pool": spec["pool"] | {"generation": generation}} for spec in super().slices()]
+
+
+@fails("survives-a-second-start")
+class RemovesSocketsFirst(GoodDriver):
+    """It looks whether another process runs after it has removed the other's sockets."""
+
+    settings: Json = {"returning": 10.0}
+
+    def served(self, path: Path, services: Json) -> grpc.Server:
+        path.unlink(missing_ok=True)
+        if path == self.service:
+            self.registration.unlink(missing_ok=True)
+            self.file = (self.directory / "lock").open("w")
+            try:
+                fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                print("another process runs", flush=True)
+                sys.exit(1)
+        return super().served(path, services)

@@ -1,0 +1,79 @@
+"""Drivers with one fault in how they keep their state."""
+
+import os
+import sys
+import time
+
+import grpc
+from tests.conformance.good_driver import ClaimError, GoodDriver, Json, Message, fails
+
+
+@fails("survives-a-corrupt-checkpoint")
+class CorruptCheckpoint(GoodDriver):
+    settings = {"returning": 10.0}
+
+    def recover(self, error: Exception) -> None:
+        print(f"cannot read the checkpoint: {error}", flush=True)
+        sys.exit(1)
+
+
+@fails("survives-a-corrupt-checkpoint")
+class FailsWithItsCheckpoint(GoodDriver):
+    """It registers beside a damaged file, and then every call fails until the file is mended."""
+
+    also = ("survives-a-kill-at-any-moment", "prepares-a-claim", "unprepares-an-unknown-claim")
+    damage = ""
+
+    def recover(self, error: Exception) -> None:
+        self.damage = str(error)
+
+    def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
+        if self.damage:
+            context.abort(grpc.StatusCode.UNKNOWN, f"checkpoint is corrupted: {self.damage}")
+        return super().prepare(request, context)
+
+    def unprepare(self, request: Message, context: grpc.ServicerContext) -> Message:
+        if self.damage:
+            context.abort(grpc.StatusCode.UNKNOWN, f"checkpoint is corrupted: {self.damage}")
+        return super().unprepare(request, context)
+
+
+@fails("gives-no-device-twice-after-a-corruption")
+class StartsWithoutState(GoodDriver):
+    also = ("survives-a-corrupt-checkpoint",)
+
+    def recover(self, error: Exception) -> None:
+        self.claims = {}
+
+
+@fails("survives-a-kill-at-any-moment", "survives-a-corrupt-checkpoint")
+class WritesInPlace(CorruptCheckpoint):
+    """It writes its file in place, and does not start beside one that is cut off."""
+
+    also = ("serves-before-it-registers",)
+
+    def save(self) -> None:
+        self.state_file.write_bytes(b"")
+        time.sleep(0.2)
+        super().save()
+
+
+@fails("survives-a-kill-at-any-moment")
+class StuckAfterAKill(GoodDriver):
+    """A claim that was being prepared when the driver was killed cannot be prepared any more."""
+
+    settings = {"kills": 4}
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        marker = self.directory / f"{claim.uid}.{os.getpid()}.started"
+        others = [path for path in self.directory.glob(f"{claim.uid}.*.started") if path != marker]
+        if others and claim.uid not in self.claims:
+            raise ClaimError("the claim is in the state PrepareStarted")
+        results: list[Json] = self.results_of(self.allocated(claim))
+        marker.write_text(str(len(results)), encoding="utf-8")
+        time.sleep(0.2)
+        try:
+            return super().prepare_claim(claim, context)
+        finally:
+            if context.is_active():
+                marker.unlink(missing_ok=True)

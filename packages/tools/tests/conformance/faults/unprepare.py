@@ -1,0 +1,267 @@
+"""Drivers with one fault when they unprepare claims."""
+
+import os
+import threading
+import time
+from contextlib import suppress
+
+import grpc
+from tests.conformance.good_driver import ClaimError, GoodDriver, Message, check_uid, fails
+
+
+@fails("unprepares-a-claim")
+class RefusesPreparedClaims(GoodDriver):
+    def unprepare_claim(self, claim: Message) -> None:
+        if claim.uid in self.claims:
+            raise ClaimError("not now")
+        super().unprepare_claim(claim)
+
+
+@fails("answers-for-each-unprepared-claim")
+class AnswersOnlyFailures(GoodDriver):
+    def unprepare(self, request: Message, context: grpc.ServicerContext) -> Message:
+        answer = super().unprepare(request, context)
+        if len(request.claims) > 1:
+            for uid in [uid for uid, entry in answer.claims.items() if not entry.error]:
+                del answer.claims[uid]
+        return answer
+
+
+@fails("unprepare-is-idempotent")
+class RefusesTheSecond(GoodDriver):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gone: set[str] = set()
+
+    def unprepare_claim(self, claim: Message) -> None:
+        if claim.uid in self.gone and claim.uid not in self.claims:
+            raise ClaimError("the claim is not prepared")
+        self.gone |= {claim.uid} & set(self.claims)
+        super().unprepare_claim(claim)
+
+
+@fails("unprepares-an-unknown-claim")
+class RefusesUnknownClaims(GoodDriver):
+    breaks_too = {"unprepares-after-its-state-was-lost": "Without its state it knows no claim."}
+
+    def load(self) -> None:
+        super().load()
+        self.seen = set(self.claims)
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        self.seen.add(claim.uid)
+        return super().prepare_claim(claim, context)
+
+    def unprepare_claim(self, claim: Message) -> None:
+        if claim.uid not in self.seen and not self.is_other(claim):
+            raise ClaimError("this claim was never prepared")
+        super().unprepare_claim(claim)
+
+    def is_other(self, claim: Message) -> bool:
+        return any(record["name"] == claim.name for record in self.claims.values())
+
+
+@fails("unprepares-a-deleted-claim")
+class ReadsTheClaim(GoodDriver):
+    """It reads the claim, and leaves everything as it is if the claim is gone."""
+
+    breaks_too = {
+        "unprepares-a-claim-that-was-deleted-meanwhile": "It is a deleted claim, too.",
+        "unprepares-with-a-slow-api-server": "It waits for the claim.",
+    }
+
+    def unprepare_claim(self, claim: Message) -> None:
+        try:
+            self.allocated(claim)
+        except ClaimError as error:
+            if "not found" in str(error) and claim.uid in self.claims:
+                raise
+        except OSError:
+            pass
+        super().unprepare_claim(claim)
+
+
+@fails("unprepares-without-the-api-server")
+class NeedsTheApiServer(GoodDriver):
+    def unprepare_claim(self, claim: Message) -> None:
+        self.call("GET", "/api/v1/nodes")
+        super().unprepare_claim(claim)
+
+
+@fails("unprepares-by-uid")
+class UnpreparesByName(GoodDriver):
+    def unprepare_claim(self, claim: Message) -> None:
+        with self.lock:
+            for uid in [uid for uid, record in self.claims.items() if record["name"] == claim.name]:
+                self.release(uid)
+        super().unprepare_claim(claim)
+
+
+@fails("frees-the-device")
+class KeepsDevices(GoodDriver):
+    """A device stays reserved for a while, unless its claim is named anew."""
+
+    breaks_too = dict.fromkeys(
+        [
+            "unprepares-a-claim-that-was-deleted-meanwhile",
+            "prepares-many-devices-in-one-claim",
+            "prepares-claims-at-the-same-time",
+            "unprepares-after-a-failed-prepare",
+        ],
+        "It prepares a device of a claim that was unprepared just before.",
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[str, str] = {}
+
+    def release(self, uid: str) -> None:
+        record = self.claims.get(uid)
+        super().release(uid)
+        if record is not None and len(record["results"]) == 1:
+            self.kept = {record["results"][0]["device"]: uid}
+
+    def check_free(self, uid: str, results: list[dict[str, object]]) -> None:
+        super().check_free(uid, results)
+        for result in results:
+            if self.kept.get(str(result["device"]), uid) != uid:
+                self.kept.clear()
+                raise ClaimError(f"{result['device']} is being cleaned")
+
+
+@fails("unprepares-after-a-failed-prepare")
+class KeepsHalfClaims(GoodDriver):
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        try:
+            return super().prepare_claim(claim, context)
+        except ClaimError as error:
+            if "no-such-device" in str(error) and len(self.allocated(claim)["results"]) > 1:
+                self.half.add(claim.uid)
+            raise
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.half: set[str] = set()
+
+    def unprepare_claim(self, claim: Message) -> None:
+        if claim.uid in self.half:
+            raise ClaimError("the claim is in the state PrepareStarted")
+        super().unprepare_claim(claim)
+
+
+@fails("unprepares-a-claim-of-several-drivers")
+class CountsDevices(GoodDriver):
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        devices = super().prepare_claim(claim, context)
+        self.foreign |= {claim.uid} if len(self.allocated(claim)["results"]) > len(devices) else set()
+        return devices
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.foreign: set[str] = set()
+
+    def unprepare_claim(self, claim: Message) -> None:
+        if claim.uid in self.foreign:
+            raise ClaimError("there are devices of another driver")
+        super().unprepare_claim(claim)
+
+
+@fails("unprepares-at-the-same-time")
+class OneUnprepareAtATime(GoodDriver):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = threading.Lock()
+
+    def unprepare_claim(self, claim: Message) -> None:
+        if not self.one.acquire(blocking=False):
+            raise ClaimError("busy")
+        try:
+            time.sleep(0.05)
+            super().unprepare_claim(claim)
+        finally:
+            self.one.release()
+
+
+@fails("survives-prepare-and-unprepare-at-the-same-time")
+class DiesOfAnOverlap(GoodDriver):
+    busy = ""
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        self.busy = claim.uid
+        try:
+            time.sleep(0.02)
+            return super().prepare_claim(claim, context)
+        finally:
+            self.busy = ""
+
+    def unprepare_claim(self, claim: Message) -> None:
+        time.sleep(0.005)
+        if self.busy == claim.uid:
+            self.overlaps += 1
+        if self.overlaps > 5:
+            os._exit(2)
+        super().unprepare_claim(claim)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.overlaps = 0
+
+
+@fails("unprepares-with-a-slow-api-server")
+class WaitsForTheApiServer(GoodDriver):
+    def unprepare_claim(self, claim: Message) -> None:
+        with suppress(ClaimError, OSError):
+            self.allocated(claim)
+        super().unprepare_claim(claim)
+
+
+@fails("unprepares-after-a-restart")
+class LeavesCdiOfFormerProcesses(GoodDriver):
+    breaks_too = {"survives-a-kill-at-any-moment": "The claim of the killed process is unprepared by the next one."}
+
+    def load(self) -> None:
+        super().load()
+        self.old = {uid for uid, record in self.claims.items() if self.still_there(record["name"])}
+
+    def still_there(self, name: str) -> bool:
+        path = f"/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/{name}"
+        return bool(name) and self.call("GET", path)[0] == 200 and self.cdi_count() > 0
+
+    def cdi_count(self) -> int:
+        return len(list(self.cdi.glob("*.json")))
+
+    def unprepare_claim(self, claim: Message) -> None:
+        if claim.uid in self.old and self.cdi_file(claim.uid).exists():
+            raise ClaimError("another process has prepared this claim")
+        super().unprepare_claim(claim)
+
+
+@fails("unprepares-a-claim-that-was-deleted-meanwhile")
+class RefusesStaleEntries(GoodDriver):
+    def load(self) -> None:
+        super().load()
+        path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/"
+        self.stale = {
+            uid for uid, one in self.claims.items() if one["name"] and self.call("GET", path + one["name"])[0] == 404
+        }
+
+    def unprepare_claim(self, claim: Message) -> None:
+        if claim.uid in self.stale:
+            raise ClaimError("the claim is not on the API server")
+        super().unprepare_claim(claim)
+
+
+@fails("unprepares-after-a-reboot")
+class NeedsItsCdiFile(GoodDriver):
+    def unprepare_claim(self, claim: Message) -> None:
+        check_uid(claim.uid)
+        if claim.uid in self.claims and not self.cdi_file(claim.uid).exists():
+            raise ClaimError("the CDI file is not there")
+        super().unprepare_claim(claim)
+
+
+@fails("unprepares-after-its-state-was-lost")
+class UnpreparesOnlyWhatItKnows(GoodDriver):
+    def release(self, uid: str) -> None:
+        if uid in self.claims:
+            super().release(uid)

@@ -1,0 +1,128 @@
+"""Runs checks on the good driver and on faulty ones."""
+
+import faulthandler
+import inspect
+import os
+import sys
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from pathlib import Path
+
+from attrs import evolve
+from devicecore_tools.conformance import Check, Report, Severity, Verdict
+from devicecore_tools.conformance.dra import CHECKS, DriverTestSettings, DriverUnderTest, run
+from devicecore_tools.conformance.dra.steps import TwoParts
+from tests.conformance.good_driver import GoodDriver
+
+DRIVER = Path(__file__).with_name("run_driver.py")
+BY_NAME = {check.name: check for check in CHECKS}
+QUICK = DriverTestSettings(starting=60, returning=60, republishing=60, quiet=3.0, seed=1, budget=1000)
+IS_STORM = bool(os.environ.get("STORM"))
+TRIES_ALL_FAULTS = IS_STORM or bool(os.environ.get("FAULTS"))
+SLOW = {
+    "waits-for-a-late-kubelet",
+    "waits-for-a-late-api-server",
+    "leaves-slices-of-others-alone",
+    "survives-a-refused-registration",
+    "publishes-despite-conflicts",
+    "ends-during-a-call",
+    "goes-on-after-a-pause",
+    "leaves-a-newer-instance-alone-when-it-ends",
+    "stays-while-the-api-server-is-away",
+    "survives-a-second-start",
+    "waits-between-connections-to-the-api-server",
+    "prepares-after-cancelled-calls",
+    "late-prepare-leaves-nothing",
+    "prepares-with-a-slow-api-server",
+    "unprepares-with-a-slow-api-server",
+    "survives-prepare-and-unprepare-at-the-same-time",
+    "survives-a-kill-at-any-moment",
+    "prepares-one-claim-in-several-calls-at-once",
+}
+"""Checks that take a second or more, or whose faults depend on which call comes first. On a driver with another fault
+they are made only in a storm, as are those that need a restart, those that are not made by default, and those of most
+other groups."""
+
+Fault = type[GoodDriver]
+_AT_ONCE = 4  # drivers
+
+
+def faults_of(group: str) -> list[Fault]:
+    """Return the faulty drivers of a group."""
+    module = import_module(f"tests.conformance.faults.{group}")
+    members = [
+        member for _, member in inspect.getmembers(module, inspect.isclass) if member.__module__ == module.__name__
+    ]
+    return [member for member in members if issubclass(member, GoodDriver) and member.fails]
+
+
+def faults_to_try(group: str) -> list[Fault]:
+    """Return those for the checks of the default run, or with FAULTS=1 all: each costs a second or two of computing."""
+    faults = faults_of(group)
+    return [fault for fault in faults if TRIES_ALL_FAULTS or any(BY_NAME[name].is_core for name in fault.fails)]
+
+
+def run_on(
+    fault: Fault | None, checks: list[Check[DriverUnderTest]], stubs: Path | None, settings: DriverTestSettings
+) -> Report:
+    """Run checks on a faulty driver, or on the good one; with `stubs`, it uses these modules."""
+    command = [sys.executable, str(DRIVER)]
+    if fault is not None:
+        command.append(f"{fault.__module__.rpartition('.')[2]}:{fault.__name__}")
+    environment: dict[str, str] = {} if stubs is None else {"STUBS": str(stubs)}
+    environment |= getattr(fault, "environment", {})
+    return run(command, settings=evolve(settings, environment=environment), checks=checks)
+
+
+def checks_for(fault: Fault) -> list[Check[DriverUnderTest]]:
+    """Return the checks to make on a faulty driver: its own, and quick ones."""
+    groups = {BY_NAME[name].group for name in fault.fails}
+
+    def is_made(check: Check[DriverUnderTest]) -> bool:
+        is_near = check.group in {"registration", "slices", *groups}
+        is_quick = check.is_core and not isinstance(check.look, TwoParts) and check.name not in SLOW
+        return (is_quick and is_near) or check.name in {*fault.fails, *fault.also}
+
+    return list(CHECKS) if IS_STORM else [check for check in CHECKS if is_made(check)]
+
+
+class Findings:
+    """The reports on faulty drivers, which are made at the same time, because most of it is waiting."""
+
+    def __init__(self, faults: Iterable[Fault], stubs: Path | None) -> None:
+        self._pool = ThreadPoolExecutor(_AT_ONCE)
+        self._reports = {
+            fault: self._pool.submit(report_on, fault, stubs if number % 2 else None)
+            for number, fault in enumerate(faults)
+        }
+
+    def close(self) -> None:
+        """Wait for the reports that were begun."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def assert_found(self, fault: Fault) -> None:
+        """Assert that the checks of this fault fail, and no others."""
+        if IS_STORM:
+            faulthandler.cancel_dump_traceback_later()  # all checks on a driver take minutes
+        report = self._reports[fault].result()
+        failed = {result.name: result.actual for result in report.failures}
+        seen = "\n".join(f"{result.verdict.value} {result.name}: {result.actual}" for result in report.results)
+        assert set(fault.fails) == set(failed) - set(fault.breaks_too), f"{seen}\n{report.output}"
+        assert all(failed.values())
+        severities = [BY_NAME[name].severity for name in fault.fails]
+        assert report.passed == (Severity.MUST not in severities)
+
+
+def report_on(fault: Fault, stubs: Path | None) -> Report:
+    """Make the checks for a faulty driver."""
+    settings = evolve(QUICK, **fault.settings)  # type: ignore[arg-type]  # all of them are seconds or numbers
+    return run_on(fault, checks_for(fault), stubs, settings)
+
+
+def assert_all_pass(report: Report, *skipped: str) -> None:
+    """Assert that no check failed, and that only these were skipped."""
+    failed = {result.name: result.actual for result in report.failures}
+    assert not failed, f"{failed}\n{report.output}"
+    left_out = {result.name: result.actual for result in report.results if result.verdict is Verdict.SKIPPED}
+    assert set(left_out) == set(skipped), left_out

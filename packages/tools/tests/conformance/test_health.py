@@ -1,0 +1,19 @@
+"""A driver with a fault in its reports of health fails the check for it, and no other check."""
+
+import pytest
+from devicecore_tools.conformance.dra.checks import health
+from tests.conformance.faults.health import WithoutHealth
+from tests.conformance.harness import QUICK, Fault, Findings, assert_all_pass, faults_to_try, run_on
+
+FAULTS = faults_to_try("health")
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=[fault.__name__ for fault in FAULTS])
+def test_a_fault_is_found(fault: Fault, findings: Findings) -> None:
+    findings.assert_found(fault)
+
+
+def test_a_driver_without_health_passes() -> None:
+    checks = list(health.CHECKS)
+    skipped = [check.name for check in checks if check.name != "survives-being-asked-for-health"]
+    assert_all_pass(run_on(WithoutHealth, checks, None, QUICK), *skipped)

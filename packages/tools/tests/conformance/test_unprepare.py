@@ -1,0 +1,11 @@
+"""A driver with a fault when it unprepares claims fails the check for it, and no other check."""
+
+import pytest
+from tests.conformance.harness import Fault, Findings, faults_to_try
+
+FAULTS = faults_to_try("unprepare")
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=[fault.__name__ for fault in FAULTS])
+def test_a_fault_is_found(fault: Fault, findings: Findings) -> None:
+    findings.assert_found(fault)

@@ -1,0 +1,383 @@
+"""Each finding has a node that shows it, and nodes that nearly do."""
+
+from itertools import permutations
+
+import pytest
+from attrs import evolve
+from devicecore_tools.doctor import (
+    CHECKS,
+    CdiSpec,
+    CheckpointSeen,
+    Facts,
+    Look,
+    NodeFinding,
+    PodSeen,
+    Reading,
+    SocketsSeen,
+    check,
+)
+from tests.doctor import nodes
+from tests.doctor.nodes import CLEAN, GPU, GPUS, NIC, NICS, PLANTS, Plant
+
+from devicecore.domain.checkpoint import judge
+from devicecore.domain.device_list import DeviceList
+
+ALSO = {  # what is true as well on the planted node
+    "over-allocated": {"node-status-differs"},
+    "checkpoint-checksum": set[str](),
+}
+NEED_THE_FILE = {  # what cannot be known if nothing of the checkpoint can be read
+    "owner-without-pod",
+    "receipt-unreadable",
+    "checkpoint-checksum",
+    "checkpoint-old-format",
+    "cdi-unresolvable",
+    "resource-without-socket",
+    "sources-disagree",
+}
+
+
+def findings(look: Look) -> tuple[NodeFinding, ...]:
+    return check(Facts(look))
+
+
+def codes(look: Look) -> set[str]:
+    return {finding.code for finding in findings(look)}
+
+
+def test_nothing_is_wrong_on_a_clean_node() -> None:
+    assert findings(CLEAN) == ()
+
+
+def test_each_check_has_a_planted_node() -> None:
+    assert list(PLANTS) != []
+    assert {one.code for one in CHECKS} == PLANTS.keys()
+
+
+@pytest.mark.parametrize("code", PLANTS)
+def test_a_planted_anomaly_is_found_and_nothing_else(code: str) -> None:
+    assert codes(PLANTS[code](CLEAN)) == {code} | ALSO.get(code, set())
+
+
+@pytest.mark.parametrize("first", PLANTS)
+def test_anomalies_are_found_in_pairs(first: str) -> None:
+    for one, other in permutations(PLANTS, 2):
+        is_hidden = other == "checkpoint-unreadable" and one in NEED_THE_FILE
+        if one == first != "checkpoint-unreadable" and not is_hidden:
+            assert codes(PLANTS[other](PLANTS[one](CLEAN))) >= {one, other}, (one, other)
+
+
+@pytest.mark.parametrize("code", PLANTS)
+def test_each_finding_says_what_it_is_what_follows_and_how_to_confirm_it(code: str) -> None:
+    (finding,) = (one for one in findings(PLANTS[code](CLEAN)) if one.code == code)
+    assert finding.sentence.endswith(".")
+    assert finding.evidence
+    assert all(evidence.text for evidence in finding.evidence)
+    assert finding.next.endswith(".")
+    assert not finding.next.startswith("It ")
+    assert finding.confirm
+    assert finding.issue.startswith("https://")
+
+
+# --- nearly -----------------------------------------------------------------------------------------------------------
+
+
+def ended(look: Look) -> Look:
+    """The pod still exists, but has ended: its devices are freed at the next admission, as always."""
+    return nodes.with_entries(look, ("uid-done", "main", GPU, {1: ("gpu-7",)}))
+
+
+def pods_of_one_namespace(look: Look) -> Look:
+    """The kubelet lists a pod that the pods source lacks, so a pod that is not in it may exist."""
+    look = nodes.owner_without_pod(look)
+    return nodes.with_pods(look, *nodes.PODS[1:])
+
+
+def known_by_another_uid(look: Look) -> Look:
+    return nodes.with_entries(look, ("uid-of-the-mirror", "proxy", NIC, {-1: ()}))
+
+
+def reused_after_an_init_container(look: Look) -> Look:
+    """Of one pod, an init container that ended and the containers after it may share."""
+    return nodes.with_entries(look, ("uid-train", "load", NIC, {-1: ("nic-0",)}))
+
+
+def shared_without_pods(look: Look) -> Look:
+    """Without pods it is not known that `load` is an init container, but it is one pod."""
+    return nodes.without(look, "pods")
+
+
+def init_containers_only(look: Look) -> Look:
+    """The kubelet never lists an ordinary init container."""
+    seen = nodes.pod("prepare", "main", init=["fetch"])
+    look = nodes.with_pods(look, *nodes.PODS, seen)
+    return nodes.with_entries(look, ("uid-prepare", "fetch", GPU, {1: ("gpu-7",)}))
+
+
+def old_api(look: Look) -> Look:
+    """Version v1alpha1 has neither NUMA nodes nor allocatable devices."""
+    seen = nodes.api_of(look)
+    holdings = tuple(evolve(one, devices=dict.fromkeys(one.devices, ())) for one in seen.holdings)
+    return nodes.with_api(look, evolve(seen, version="v1alpha1", holdings=holdings, allocatable=None))
+
+
+def plugin_lists_more(look: Look) -> Look:
+    """A plugin may list devices that are unhealthy and that no container holds."""
+    node = nodes.node_of(look)
+    look = nodes.with_node(look, evolve(node, capacity={**node.capacity, NIC: 6}))
+    sick = nodes.plugin("nic.sock", (*NICS, "nic-4", "nic-5"), unhealthy=["nic-4", "nic-5"])
+    return nodes.with_plugins(look, nodes.plugins_of(look)[0], sick)
+
+
+def unhealthy_but_stale(look: Look) -> Look:
+    """The holder has ended, so no container uses the device that is unhealthy."""
+    look = nodes.with_entries(look, ("uid-done", "main", NIC, {-1: ("nic-3",)}))
+    return nodes.with_plugins(look, nodes.plugins_of(look)[0], nodes.plugin("nic.sock", NICS, unhealthy=["nic-3"]))
+
+
+def removed_resource(look: Look) -> Look:
+    """A resource that was removed stays on the Node with 0 for ever, and others may add resources of their own."""
+    node = nodes.node_of(look)
+    more = {"example.com/former": 0, "example.org/dongle": 3}
+    return nodes.with_node(
+        look, evolve(node, capacity={**node.capacity, **more}, allocatable={**node.allocatable, **more})
+    )
+
+
+def node_follows_the_kubelet(look: Look) -> Look:
+    """The kubelet has already counted what the checkpoint does not have yet."""
+    node, seen = nodes.node_of(look), nodes.api_of(look)
+    look = nodes.with_node(look, evolve(node, allocatable={**node.allocatable, GPU: 7}))
+    fewer = {device: nodes.numa_nodes_of(device) for device in GPUS[:7]}
+    return nodes.with_api(look, evolve(seen, allocatable={**(seen.allocatable or {}), GPU: fewer}))
+
+
+def the_plugin_has_gone(look: Look) -> Look:
+    """The kubelet counts no device of a lost plugin, and the Node says so; the checkpoint is older (kubelet.md 3.3)."""
+    node = nodes.node_of(look)
+    allocatable, capacity = {**node.allocatable, "example.com/x": 0}, {**node.capacity, "example.com/x": 1}
+    look = nodes.with_node(nodes.without(look, "plugins"), evolve(node, allocatable=allocatable, capacity=capacity))
+    return nodes.with_registered(look, "example.com/x", "x-0")
+
+
+def two_instances(look: Look) -> Look:
+    """During a rolling update two plugins serve one resource."""
+    return nodes.with_plugins(look, *nodes.plugins_of(look), nodes.plugin("gpu-2.sock", GPUS))
+
+
+def only_unhealthy_devices(look: Look) -> Look:
+    """The kubelet registers no healthy device of this plugin, so the ids cannot be compared."""
+    return nodes.with_plugins(
+        look, *nodes.plugins_of(look), nodes.plugin("fpga.sock", ["fpga-0"], unhealthy=["fpga-0"])
+    )
+
+
+def a_copy_of_a_directory(look: Look) -> Look:
+    """Without the kubelet's own socket, the directory is a copy, and nothing can be said about sockets."""
+    look = nodes.resource_without_socket(nodes.without(look, "plugins"))
+    return evolve(look, sockets=Reading.of("copy", SocketsSeen()))
+
+
+def sockets_that_may_be_anybodys(look: Look) -> Look:
+    """If plugins are not asked, any socket may be the one of any resource."""
+    return nodes.resource_without_socket(nodes.without(look, "plugins"))
+
+
+def prompt(look: Look) -> Look:
+    slow = evolve(nodes.plugins_of(look)[0], seconds=1.9)
+    return nodes.with_plugins(look, slow, nodes.plugins_of(look)[1])
+
+
+def large_but_not_too_large(look: Look) -> Look:
+    large = evolve(nodes.plugins_of(look)[0], list_bytes=3_300_000)
+    return nodes.with_plugins(look, large, nodes.plugins_of(look)[1])
+
+
+def eight_numa_nodes(look: Look) -> Look:
+    seen = nodes.api_of(look)
+    wide = {GPU: {**(seen.allocatable or {})[GPU], "gpu-6": tuple(range(8))}, NIC: (seen.allocatable or {})[NIC]}
+    return nodes.with_api(look, evolve(seen, allocatable=wide))
+
+
+def old_file_of_an_old_kubelet(look: Look) -> Look:
+    look = nodes.old_format(nodes.without(look, "pod_resources"))
+    return nodes.with_node(look, evolve(nodes.node_of(look), kubelet_version="v1.19.16"))
+
+
+def old_file_of_an_unknown_kubelet(look: Look) -> Look:
+    return nodes.old_format(nodes.without(look, "pod_resources", "node"))
+
+
+def overridden_cdi_file(look: Look) -> Look:
+    """A file in a directory of higher priority replaces the device of one with lower priority."""
+    return nodes.with_cdi_files(look, CdiSpec("/var/run/cdi", "nic.json", "example.com/nic", ("0", "1")))
+
+
+def resolvable_cdi_name(look: Look) -> Look:
+    return nodes.with_receipt(look, nodes.receipt("example.com/nic=1"))
+
+
+def unreadable_cdi_file(look: Look) -> Look:
+    """The device may be in the file that could not be read."""
+    look = nodes.cdi_unresolvable(look)
+    return nodes.with_cdi(look, is_complete=False)
+
+
+def topology_without_nodes(look: Look) -> Look:
+    """The kubelet's answer leaves out a healthy device whose topology has no nodes."""
+    look = nodes.without(look, "plugins", "checkpoint", "pods")
+    seen = nodes.api_of(look)
+    fewer = dict.fromkeys(NICS[1:], ())
+    return nodes.with_api(look, evolve(seen, allocatable={**(seen.allocatable or {}), NIC: fewer}))
+
+
+def ambiguous_ids(look: Look) -> Look:
+    """Two resources have devices of the same names, so it is not known which socket belongs to which."""
+    ids = ("0", "1")
+    for resource in ("example.com/a", "example.com/b"):
+        look = nodes.with_registered(look, resource, *ids)
+    more = {"example.com/a": 2, "example.com/b": 2}
+    node = nodes.node_of(look)
+    look = nodes.with_node(
+        look, evolve(node, capacity={**node.capacity, **more}, allocatable={**node.allocatable, **more})
+    )
+    return nodes.with_plugins(look, *nodes.plugins_of(look), nodes.plugin("a.sock", ids), nodes.plugin("b.sock", ids))
+
+
+NEAR_MISSES: tuple[Plant, ...] = (
+    ended,
+    pods_of_one_namespace,
+    known_by_another_uid,
+    reused_after_an_init_container,
+    shared_without_pods,
+    init_containers_only,
+    old_api,
+    plugin_lists_more,
+    unhealthy_but_stale,
+    removed_resource,
+    node_follows_the_kubelet,
+    the_plugin_has_gone,
+    two_instances,
+    only_unhealthy_devices,
+    a_copy_of_a_directory,
+    sockets_that_may_be_anybodys,
+    prompt,
+    large_but_not_too_large,
+    eight_numa_nodes,
+    old_file_of_an_old_kubelet,
+    old_file_of_an_unknown_kubelet,
+    overridden_cdi_file,
+    resolvable_cdi_name,
+    unreadable_cdi_file,
+    topology_without_nodes,
+    ambiguous_ids,
+)
+
+
+@pytest.mark.parametrize("near_miss", NEAR_MISSES, ids=lambda plant: plant.__name__)
+def test_a_near_miss_is_no_finding(near_miss: Plant) -> None:
+    assert findings(near_miss(CLEAN)) == ()
+
+
+# --- cases that a code alone does not tell ----------------------------------------------------------------------------
+
+
+def test_without_pods_a_pod_that_the_kubelet_does_not_list_is_a_disagreement() -> None:
+    look = nodes.without(nodes.owner_without_pod(CLEAN), "pods")
+    (finding,) = findings(look)
+    assert finding.code == "sources-disagree"
+    assert "If the container is an init container, this is normal" in finding.next
+
+
+def test_two_app_containers_of_one_pod_cannot_share() -> None:
+    look = nodes.with_pods(CLEAN, *nodes.PODS, nodes.pod("pair", "left", "right"))
+    for container in ("left", "right"):
+        look = nodes.with_entries(look, ("uid-pair", container, GPU, {1: ("gpu-7",)}))
+        look = nodes.with_holding(look, nodes.holding("pair", container, GPU, "gpu-7"))
+    assert codes(look) == {"two-owners"}
+
+
+def test_a_checkpoint_that_does_not_exist_disagrees_with_what_the_kubelet_lists() -> None:
+    absent = CheckpointSeen(judge(None))
+    look = nodes.with_file(nodes.without(CLEAN, "plugins"), absent)
+    assert codes(look) == {"sources-disagree"}
+
+
+def test_without_plugins_a_held_device_that_is_not_registered_is_not_healthy() -> None:
+    look = nodes.with_registered(nodes.without(CLEAN, "plugins", "node", "pod_resources"), GPU, *GPUS[1:])
+    (finding,) = findings(look)
+    assert (finding.code, finding.devices) == ("held-unhealthy", ("gpu-0",))
+
+
+def test_sockets_without_any_registered_resource_are_found_without_asking_plugins() -> None:
+    look = nodes.without(CLEAN, "plugins", "pod_resources", "pods", "node")
+    look = nodes.with_file(look, nodes.checkpoint((), {}))
+    assert codes(look) == {"socket-without-resource"}
+
+
+def test_a_resource_without_any_socket_is_found_without_asking_plugins() -> None:
+    sockets = SocketsSeen(kubelet=True)
+    look = evolve(nodes.without(CLEAN, "plugins"), sockets=Reading.of("plugins", sockets))
+    assert [(one.code, one.resource) for one in findings(look)] == [
+        ("resource-without-socket", GPU),
+        ("resource-without-socket", NIC),
+    ]
+
+
+def test_the_size_of_a_list_is_estimated_if_the_plugin_was_not_asked() -> None:
+    ids = tuple(f"{number:05}-{'x' * 60}" for number in range(50_000))
+    look = nodes.with_registered(nodes.without(CLEAN, "plugins", "node"), "example.com/many", *ids)
+    assert [one.code for one in findings(look)] == ["list-near-limit"]
+
+
+@pytest.mark.parametrize(("version", "says"), [("v1.25.3", "still reads the file"), ("v1.36.2", "cannot read it")])
+def test_what_becomes_of_an_old_file_depends_on_the_kubelet(version: str, says: str) -> None:
+    look = nodes.with_node(CLEAN, evolve(nodes.node_of(CLEAN), kubelet_version=version))
+    (finding,) = findings(nodes.old_format(look))
+    assert says in finding.next
+
+
+def test_names_from_outside_are_escaped_and_bounded() -> None:
+    evil = "\x1b[31m" + "x" * 10_000
+    look = nodes.with_entries(CLEAN, (evil, evil, GPU, {0: (evil,)}))
+    for finding in findings(look):
+        text = " ".join([finding.sentence, *(evidence.text for evidence in finding.evidence)])
+        assert text.isprintable()
+        assert len(text) < 2_000
+
+
+def test_a_plugin_that_is_late_is_the_same_finding_however_late_it_is() -> None:
+    first = findings(nodes.plugin_late(CLEAN))
+    (plugin,) = (one for one in nodes.plugins_of(nodes.plugin_late(CLEAN)) if one.socket == "slow.sock")
+    later = findings(nodes.with_plugins(CLEAN, *nodes.plugins_of(CLEAN), evolve(plugin, seconds=9.0)))
+    assert first == later
+    assert [one.measured for one in later] == ["9.0 s"]
+
+
+def test_a_list_without_devices_is_not_a_plugin_that_did_not_answer() -> None:
+    empty = evolve(nodes.plugins_of(CLEAN)[0], devices=DeviceList())
+    assert "plugin-silent" not in codes(nodes.with_plugins(CLEAN, empty))
+
+
+def test_a_pod_has_ended_if_its_phase_says_so() -> None:
+    assert [PodSeen(nodes.PODS[0].pod, phase).has_ended for phase in ("Running", "Failed", "Succeeded", "")] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+
+
+def test_without_the_checkpoint_a_plugin_of_devices_on_no_numa_node_may_be_registered() -> None:
+    """The kubelet's answer leaves out healthy devices whose topology has no nodes."""
+    look = nodes.without(CLEAN, "checkpoint", "node")
+    (plugin,) = (one for one in nodes.plugins_of(nodes.socket_without_resource(look)) if one.socket == "fpga.sock")
+    assert plugin.devices is not None
+    nowhere = evolve(plugin, devices=DeviceList.of(evolve(one, topology=()) for one in plugin.devices))
+    assert codes(nodes.with_plugins(look, *nodes.plugins_of(look), nowhere)) == set()
+    assert codes(nodes.with_plugins(look, *nodes.plugins_of(look), plugin)) == {"socket-without-resource"}
+
+
+def test_what_is_registered_is_not_known_from_holders_alone() -> None:
+    look = nodes.socket_without_resource(nodes.without(old_api(CLEAN), "checkpoint"))
+    assert codes(look) == set()

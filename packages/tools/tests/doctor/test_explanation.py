@@ -1,0 +1,68 @@
+"""A refusal is explained with what the node's sources say."""
+
+from devicecore_tools.doctor import CheckpointSeen, ClaimsSeen, Facts, Look, PodResourcesSeen, Reading
+from devicecore_tools.doctor.explanation import ResourceNow, explain
+from devicecore_tools.doctor.look import HoldingSeen
+from devicecore_tools.doctor.trial import fit, trial_node
+
+from devicecore import Container, Pod, PodUid, Refused
+from devicecore.domain.checkpoint import CheckpointData, PodDevicesEntry, encode, judge
+from devicecore.domain.model import Health, ResourceName
+
+GPU = "example.com/gpu"
+REFUSAL = (
+    f"Pod was rejected: Allocate failed due to requested number of devices unavailable for {GPU}. "
+    "Requested: 2, Available: 1, which is unexpected"
+)
+
+
+def facts() -> Facts:
+    """A node with two devices, of which a pod holds one."""
+    entry = PodDevicesEntry("uid-1", "app", GPU, {0: ("gpu-0",)}, b"")
+    data = CheckpointData((entry,), {GPU: ("gpu-0", "gpu-1")})
+    checkpoint = CheckpointSeen(judge(encode(data)), data)
+    holding = HoldingSeen("default", "train", "app", GPU, {"gpu-0": (0,)})
+    listed = {GPU: {"gpu-0": (0,), "gpu-1": (1,)}}
+    api = PodResourcesSeen("v1", frozenset({("default", "train")}), (holding,), listed)
+    claims = Reading.of("dra_manager_state", ClaimsSeen())
+    return Facts(Look(Reading.of("checkpoint", checkpoint), pod_resources=Reading.of("socket", api), claims=claims))
+
+
+def test_the_numbers_of_now_stand_beside_those_of_the_refusal() -> None:
+    (explained,) = explain(REFUSAL, facts=facts())
+    assert dict(explained.values) == {"available": "1", "requested": "2", "resource": GPU}
+    assert explained.resources == (ResourceNow(GPU, listed=2, healthy=2, held=1, held_by_pods_that_are_gone=0, free=1),)
+    assert [(row.device, row.owner) for row in explained.devices] == [("gpu-0", "default/train"), ("gpu-1", "free")]
+
+
+def test_a_sentence_without_a_resource_is_about_what_the_pod_asks_for() -> None:
+    pod = Pod(PodUid("new"), containers=(Container("app", {GPU: 2, "cpu": 1}),))
+    (explained,) = explain("Resources cannot be allocated with Topology locality", pod, facts())
+    assert [one.resource for one in explained.resources] == [GPU]
+    assert explained.concerns_devices
+
+
+def test_a_sentence_about_cpus_says_nothing_of_devices() -> None:
+    pod = Pod(PodUid("new"), containers=(Container("app", {GPU: 2}),))
+    (explained,) = explain("SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2", pod, facts())
+    assert not explained.resources
+    assert not explained.concerns_devices
+
+
+def test_a_trial_on_the_node_gives_the_refusal_again() -> None:
+    node = trial_node("this node", facts())
+    assert [device.health for device in node.devices[ResourceName(GPU)]] == [Health.HEALTHY, Health.HEALTHY]
+    found = fit(node, Pod(PodUid("new"), containers=(Container("app", {GPU: 2}),)))
+    assert isinstance(found.verdict, Refused)
+    assert f"Pod was rejected: {found.verdict.message}" == REFUSAL
+    assert "pod default/train ends" in [change.sentence for change in found.changes]
+
+
+def test_a_container_that_two_sources_name_in_part_holds_all_its_devices() -> None:
+    entry = PodDevicesEntry("uid-1", "app", GPU, {0: ("gpu-0", "gpu-1")}, b"")
+    data = CheckpointData((entry,), {GPU: ("gpu-0", "gpu-1")})
+    holding = HoldingSeen("default", "train", "app", GPU, {"gpu-0": (0,)})
+    api = PodResourcesSeen("v1", frozenset({("default", "train")}), (holding,), {GPU: {"gpu-0": (0,), "gpu-1": (0,)}})
+    checkpoint = CheckpointSeen(judge(encode(data)), data)
+    found = Facts(Look(Reading.of("checkpoint", checkpoint), pod_resources=Reading.of("socket", api)))
+    assert not fit(trial_node("this node", found), Pod(PodUid("new"), containers=(Container("app", {GPU: 1}),))).fits

@@ -1,0 +1,50 @@
+"""The cases of docs/read-a-node.md: its commands print what it says, and its pictures are those that they write."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from devicecore_tools.command.main import main
+
+DOCS = Path(__file__).parents[4] / "docs"
+GUIDE = (DOCS / "read-a-node.md").read_text(encoding="utf-8")
+CASES = re.findall(r"^### (.*?)\n(.*?)(?=^##)", GUIDE.partition("\n## Four cases\n")[2], re.MULTILINE | re.DOTALL)
+
+
+def commands(text: str) -> list[tuple[str, list[str]]]:
+    """Each command of a case with the parts of its output that are shown; `...` stands for what is left out."""
+    found = []
+    for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL):
+        for one in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, output = one.partition("\n")
+            found.append((command, [part.strip("\n") for part in re.split(r"^\.\.\.$", output, flags=re.MULTILINE)]))
+    return [(command, [part for part in parts if part]) for command, parts in found]
+
+
+def test_there_are_four_cases() -> None:
+    assert [title.partition(":")[0] for title, _ in CASES] == ["A leak", "A reboot", "Two owners", "A corrupt file"]
+
+
+@pytest.mark.parametrize(("title", "text"), CASES, ids=[title.partition(":")[0] for title, _ in CASES])
+def test_a_case_shows_what_its_commands_print(
+    title: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(DOCS / "nodes", tmp_path / "nodes", ignore=shutil.ignore_patterns("*.svg"))
+    monkeypatch.chdir(tmp_path / "nodes")
+    listed = commands(text)
+    assert len(listed) >= 2, title
+    for command, parts in listed:
+        program, *arguments = shlex.split(command)
+        assert program == "devicecore"
+        main(arguments)
+        printed = capsys.readouterr()
+        rest = printed.out + printed.err
+        for part in parts:
+            assert part in rest, f"{command}\nprints\n{printed.out}{printed.err}\nwithout\n{part}"
+            rest = rest.partition(part)[2]
+    (picture,) = re.findall(r"!\[[^\]]{20,}\]\(nodes/([\w-]+\.svg)\)", text)
+    made = [path.name for path in Path.cwd().glob("*.svg")]
+    assert made == [picture]
+    assert Path(picture).read_bytes() == (DOCS / "nodes" / picture).read_bytes(), f"run the commands of {title!r} again"

@@ -1,0 +1,196 @@
+"""The rows of a report, its metrics, and what two looks must have in common."""
+
+import pytest
+from attrs import evolve
+from devicecore_tools.doctor import (
+    CHECKS,
+    CheckpointSeen,
+    DeviceRow,
+    Facts,
+    Look,
+    OwnerState,
+    Source,
+    check,
+    metrics_text,
+    still_wrong,
+)
+from devicecore_tools.doctor.report import FREE, NOBODY, UNKNOWN, patience
+from tests.doctor import nodes
+from tests.doctor.nodes import CLEAN, GPU, NIC, PLANTS, report_of
+
+from devicecore.domain.checkpoint import CheckpointData, judge
+
+SOURCES = ("checkpoint", "sockets", "pod_resources", "pods", "node", "plugins", "cdi", "claims", "slices")
+
+
+def row(look: Look, device: str, place: int = 0) -> DeviceRow:
+    return [one for one in report_of(look).devices if one.device == device][place]
+
+
+def test_a_row_says_who_holds_a_device_who_says_so_and_how_certain_it_is() -> None:
+    assert row(CLEAN, "gpu-1") == DeviceRow(
+        GPU,
+        "gpu-1",
+        (1,),
+        "Healthy",
+        "default/serve",
+        "uid-serve",
+        "main",
+        (Source.CHECKPOINT, Source.POD_RESOURCES),
+        OwnerState.LIVE,
+    )
+
+
+def test_a_device_with_two_holders_has_two_rows() -> None:
+    rows = [one for one in report_of(nodes.two_owners(CLEAN)).devices if one.device == "nic-0"]
+    assert [one.owner for one in rows] == ["default/train", "default/serve"]
+
+
+def test_devices_are_in_natural_order() -> None:
+    look = nodes.with_registered(CLEAN, GPU, "gpu-10", *nodes.GPUS)
+    devices = [one.device for one in report_of(look).devices if one.resource == GPU]
+    assert devices[-1] == "gpu-10"
+
+
+def test_a_device_is_free_if_checkpoint_and_kubelet_name_no_holder() -> None:
+    free = row(CLEAN, "gpu-7")
+    assert (free.owner, free.state, free.pod_uid, free.container) == (FREE, OwnerState.LIVE, "", "")
+
+
+@pytest.mark.parametrize("missing", ["checkpoint", "pod_resources"])
+def test_unknown_is_never_shown_as_free(missing: str) -> None:
+    for one in report_of(nodes.without(CLEAN, missing)).devices:
+        assert one.owner != FREE
+        if not one.container:
+            assert (one.owner, one.state) == (UNKNOWN, OwnerState.UNKNOWN)
+
+
+def test_a_checkpoint_that_is_not_sound_makes_no_device_free() -> None:
+    assert row(nodes.wrong_checksum(CLEAN), "gpu-7").owner == UNKNOWN
+
+
+def test_an_unhealthy_device_without_a_holder_is_not_free() -> None:
+    look = nodes.with_plugins(
+        CLEAN, nodes.plugins_of(CLEAN)[0], nodes.plugin("nic.sock", nodes.NICS, unhealthy=["nic-3"])
+    )
+    assert (row(look, "nic-3").owner, row(look, "nic-3").health) == (NOBODY, "Unhealthy")
+
+
+def test_the_holder_of_a_pod_that_is_gone_or_has_ended_is_stale() -> None:
+    gone = row(nodes.owner_without_pod(CLEAN), "gpu-7")
+    assert (gone.owner, gone.state) == ("uid-gone", OwnerState.STALE)
+    ended = row(nodes.with_entries(CLEAN, ("uid-done", "main", GPU, {1: ("gpu-7",)})), "gpu-7")
+    assert (ended.owner, ended.state) == ("default/done", OwnerState.STALE)
+
+
+def test_a_holder_that_only_the_checkpoint_names_is_unknown() -> None:
+    alone = nodes.without(CLEAN, "pod_resources", "pods")
+    assert {one.state for one in report_of(alone).devices} == {OwnerState.UNKNOWN}
+
+
+def test_a_holder_that_checkpoint_and_pods_name_is_live() -> None:
+    one = row(nodes.without(CLEAN, "pod_resources"), "gpu-1")
+    assert (one.owner, one.state, one.sources) == (
+        "default/serve",
+        OwnerState.LIVE,
+        (Source.CHECKPOINT, Source.PODS),
+    )
+
+
+def test_the_health_of_a_device_that_no_source_tells_is_unknown() -> None:
+    look = nodes.with_entries(nodes.without(CLEAN, "plugins"), ("uid-serve", "main", "example.com/x", {-1: ("x-0",)}))
+    assert row(look, "x-0").health == "unknown"
+    assert row(nodes.held_not_listed(CLEAN), "gpu-1").health == "not listed"
+
+
+def test_each_source_is_named_with_the_reason_why_it_was_not_read() -> None:
+    lines = report_of(nodes.without(CLEAN, *SOURCES[1:])).sources
+    assert [(line.source.value, line.was_read) for line in lines] == [
+        ("checkpoint", True),
+        ("sockets", False),
+        ("pod-resources", False),
+        ("pods", False),
+        ("node", False),
+        ("plugins", False),
+        ("cdi", False),
+        ("claims", False),
+        ("slices", False),
+    ]
+    assert all(line.was_read == (not line.problem) for line in lines)
+
+
+@pytest.mark.parametrize("missing", SOURCES)
+def test_no_report_needs_any_one_source(missing: str) -> None:
+    assert check(Facts(nodes.without(CLEAN, missing))) == ()
+
+
+@pytest.mark.parametrize("only", SOURCES)
+def test_a_report_of_one_source_finds_nothing_and_says_if_it_is_enough(only: str) -> None:
+    look = nodes.without(CLEAN, *(one for one in SOURCES if one != only))
+    assert check(Facts(look)) == ()
+    assert report_of(look).is_enough == (only in {"checkpoint", "pod_resources", "plugins"})
+
+
+def test_a_checkpoint_that_does_not_exist_is_not_enough() -> None:
+    look = nodes.with_file(nodes.without(CLEAN, *SOURCES), CheckpointSeen(judge(None)))
+    assert not report_of(look).is_enough
+
+
+def test_findings_are_numbered() -> None:
+    look = nodes.plugin_silent(nodes.two_owners(CLEAN))
+    assert [one.number for one in report_of(look).findings] == [1, 2]
+
+
+# --- two looks --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", PLANTS)
+def test_what_only_one_look_finds_is_not_reported(code: str) -> None:
+    found = check(Facts(PLANTS[code](CLEAN)))
+    assert still_wrong(found, check(Facts(CLEAN))) == ()
+    assert still_wrong((), found) == ()
+    assert still_wrong(found, found) == found
+
+
+def test_a_disagreement_about_other_devices_is_another_one() -> None:
+    """Both looks find a holder without a pod, but the entry has changed between them."""
+    first = nodes.with_entries(CLEAN, ("uid-gone", "main", GPU, {1: ("gpu-7",)}))
+    second = nodes.with_entries(CLEAN, ("uid-gone", "main", GPU, {1: ("gpu-5",)}))
+    assert still_wrong(check(Facts(first)), check(Facts(second))) == ()
+
+
+def test_what_needs_the_node_lasts_longer_than_a_kubelet_takes_to_write_it() -> None:
+    assert patience(()) == 0
+    assert patience(check(Facts(nodes.two_owners(CLEAN)))) == 1
+    assert patience(check(Facts(nodes.node_differs(nodes.two_owners(CLEAN))))) > 10
+
+
+# --- metrics ----------------------------------------------------------------------------------------------------------
+
+
+def test_metrics_count_devices_free_devices_sources_and_findings() -> None:
+    lines = metrics_text(report_of(nodes.two_owners(CLEAN))).splitlines()
+    assert f'devicecore_doctor_devices{{resource_name="{NIC}",state="live"}} 4' in lines
+    assert f'devicecore_doctor_free_devices{{resource_name="{GPU}"}} 5' in lines
+    assert 'devicecore_doctor_source_read{source="pods"} 1' in lines
+    assert 'devicecore_doctor_findings{code="two-owners"} 1' in lines
+    assert 'devicecore_doctor_findings{code="plugin-late"} 0' in lines
+    assert len([line for line in lines if "_findings{" in line]) == len(CHECKS)
+
+
+def test_metrics_do_not_count_a_device_as_free_if_its_holder_is_unknown() -> None:
+    lines = metrics_text(report_of(nodes.without(CLEAN, "pod_resources"))).splitlines()
+    assert f'devicecore_doctor_free_devices{{resource_name="{GPU}"}} 0' in lines
+
+
+def test_a_pod_that_is_called_free_makes_no_device_free() -> None:
+    look = nodes.with_entries(nodes.without(CLEAN, "pod_resources", "pods"), ("free", "", GPU, {1: ("gpu-7",)}))
+    held = row(look, "gpu-7")
+    assert (held.owner, held.is_held) == ("free", True)
+    assert f'devicecore_doctor_free_devices{{resource_name="{GPU}"}} 0' in metrics_text(report_of(look)).splitlines()
+
+
+def test_labels_of_metrics_are_escaped() -> None:
+    data = CheckpointData(None, {'a"b\\c\nd': ("x",)})
+    look = nodes.with_file(CLEAN, evolve(nodes.file_of(CLEAN), data=data))
+    assert r'resource_name="a\"b\\c\\nd"' in metrics_text(report_of(look))

@@ -1,0 +1,130 @@
+"""The cost of a report on a node where much is wrong, which is counted, not timed.
+
+Law: a node with four times as many pods, plugins or claims takes about four times the work, whatever is wrong with it.
+The work is the number of Python's instructions.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import FrameType
+from typing import Any
+
+import pytest
+from devicecore_tools.doctor import (
+    ClaimsSeen,
+    Facts,
+    HoldingSeen,
+    Look,
+    PluginSeen,
+    PodResourcesSeen,
+    PreparedDeviceSeen,
+    Reading,
+    SocketsSeen,
+    check,
+    report,
+)
+from tests.doctor.nodes import GPU, Entry, checkpoint, plugin, pod, with_api, with_file, with_plugins, with_pods
+
+FEW, MANY = 25, 100
+TIMES = 4.2
+"""How often the work for few things may be the work for many, which are four times as many."""
+
+
+def node(
+    entries: Iterable[Entry],
+    registered: Mapping[str, tuple[str, ...]],
+    holdings: Sequence[HoldingSeen] = (),
+    plugins: Sequence[PluginSeen] = (),
+) -> Look:
+    look = with_file(Look(), checkpoint(entries, registered))
+    look = with_api(
+        look, PodResourcesSeen("v1", frozenset((one.namespace, one.pod) for one in holdings), tuple(holdings))
+    )
+    return with_plugins(look, *plugins)
+
+
+def held(pod: str, container: str) -> HoldingSeen:
+    return HoldingSeen("default", pod, container, GPU, {"gpu-0": ()})
+
+
+def one_device_of_many_pods(count: int) -> Look:
+    entries: list[Entry] = [(f"uid-p{number}", "main", GPU, {0: ("gpu-0",)}) for number in range(count)]
+    look = node(entries, {GPU: ("gpu-0",)}, [held(f"p{number}", "main") for number in range(count)])
+    return with_pods(look, *(pod(f"p{number}", "main") for number in range(count)))
+
+
+def one_device_of_many_pods_that_are_not_known(count: int) -> Look:
+    entries: list[Entry] = [(f"uid-p{number}", "main", GPU, {0: ("gpu-0",)}) for number in range(count)]
+    return node(entries, {GPU: ("gpu-0",)}, [held(f"p{number}", "main") for number in range(count)])
+
+
+def one_device_of_many_init_containers(count: int) -> Look:
+    names = [f"c{number}" for number in range(count)]
+    entries: list[Entry] = [("uid-p", name, GPU, {0: ("gpu-0",)}) for name in names]
+    return with_pods(node(entries, {GPU: ("gpu-0",)}), pod("p", "main", init=names))
+
+
+def plugins_that_are_not_registered(count: int) -> Look:
+    registered = {f"example.com/r{number}": (f"d{number}",) for number in range(count)}
+    return node([], registered, plugins=[plugin(f"{number}.sock", (f"z{number}",)) for number in range(count)])
+
+
+def resources_without_a_plugin(count: int) -> Look:
+    sockets = SocketsSeen(kubelet=True, plugins=tuple(f"{number}.sock" for number in range(count)))
+    look = plugins_that_are_not_registered(count)
+    return Look(look.checkpoint, Reading.of("plugins", sockets), look.pod_resources, plugins=look.plugins)
+
+
+def unhealthy_devices_of_many_plugins(count: int) -> Look:
+    names = [(f"example.com/r{number}", f"d{number}") for number in range(count)]
+    entries: list[Entry] = [(f"uid-{device}", "main", resource, {0: (device,)}) for resource, device in names]
+    plugins = [plugin(f"{device}.sock", (device,), unhealthy=(device,)) for _, device in names]
+    return node(entries, {resource: (device,) for resource, device in names}, plugins=plugins)
+
+
+def replicas_of_one_name_and_many_claims_of_that_name(count: int) -> Look:
+    claims = [PreparedDeviceSeen(f"default/c{number}", "other.org", f"n{number}", "gpu-0") for number in range(count)]
+    look = node([], {GPU: tuple(f"gpu-0::{number}" for number in range(count))})
+    return Look(look.checkpoint, claims=Reading.of("dra_manager_state", ClaimsSeen(tuple(claims))))
+
+
+NODES: tuple[Callable[[int], Look], ...] = (
+    one_device_of_many_pods,
+    one_device_of_many_pods_that_are_not_known,
+    one_device_of_many_init_containers,
+    plugins_that_are_not_registered,
+    resources_without_a_plugin,
+    unhealthy_devices_of_many_plugins,
+    replicas_of_one_name_and_many_claims_of_that_name,
+)
+
+
+def work(call: Callable[[], object]) -> int:
+    """How many of Python's instructions `call` executes."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401 - a trace function returns itself
+        nonlocal count
+        if event == "call":
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def whole_report(look: Look) -> None:
+    facts = Facts(look)
+    report(facts, check(facts))
+
+
+@pytest.mark.parametrize("node_of", NODES)
+def test_four_times_as_much_that_is_wrong_takes_about_four_times_the_work(node_of: Callable[[int], Look]) -> None:
+    few, many = node_of(FEW), node_of(MANY)
+    assert work(lambda: whole_report(many)) < TIMES * work(lambda: whole_report(few))

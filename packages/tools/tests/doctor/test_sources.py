@@ -1,0 +1,666 @@
+"""What is read of a node: files, sockets, the pod-resources API and plugins, sound and hostile ones."""
+
+import base64
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import grpc
+import pytest
+from devicecore_tools.doctor import (
+    CdiSpec,
+    ClaimedDeviceSeen,
+    ClaimsSeen,
+    PreparedDeviceSeen,
+    PublishedDeviceSeen,
+    Reading,
+    look,
+)
+from devicecore_tools.doctor.sources import cdi, kubelet_directory
+from devicecore_tools.doctor.sources.cdi import read_cdi
+from devicecore_tools.doctor.sources.claims import read_claims, read_slices, slices_in
+from devicecore_tools.doctor.sources.kubelet_directory import KubeletDirectory, read_checkpoint, read_sockets
+from devicecore_tools.doctor.sources.large_documents import MAX_MEMBERS, parse_document
+from devicecore_tools.doctor.sources.objects import node_in, pods_in, read_node, read_pods
+from devicecore_tools.doctor.sources.plugin_sockets import read_plugins
+from devicecore_tools.doctor.sources.pod_resources import read_pod_resources
+from devicecore_tools.testing.api_server import LocalApiServer
+
+from devicecore.adapters.grpc_unix import serve_plugin
+from devicecore.adapters.kube_api import http as kube_http
+from devicecore.adapters.kube_api.reading import read_objects
+from devicecore.adapters.memory import MemoryStore, MemoryTransport
+from devicecore.adapters.pod_resources import PodResourcesServer, Snapshot
+from devicecore.domain.checkpoint import CheckpointData, FileVerdict, PodDevicesEntry, encode
+from devicecore.domain.container_options import ContainerAllocateResponse
+from devicecore.domain.dra.model import PreparedDevice
+from devicecore.domain.dra.state_file import ClaimEntry
+from devicecore.domain.dra.state_file import encode as encode_claims
+from devicecore.domain.model import Container, Pod, PodUid
+from devicecore.manager import DeviceManager
+from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
+from devicecore.system.documents import DocumentError, Value
+from devicecore.wire import podresources
+from devicecore.wire.conversion import write_receipt
+from tests.adapters.peers import flood_of_pings
+from tests.hostile_documents import HOSTILE
+
+PCI = "resource.kubernetes.io/pciBusID"
+
+GPU = "example.com/gpu"
+VECTORS = Path(__file__).parents[4] / "tests" / "data" / "checkpoint" / "decode.jsonl"
+
+
+# --- the checkpoint and the sockets -----------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_read_with_its_receipts(tmp_path: Path) -> None:
+    answer = ContainerAllocateResponse(
+        cdi_devices=("example.com/gpu=0",), annotations={"cdi.k8s.io/x": "example.com/nic=1,example.com/nic=2"}
+    )
+    entries = (
+        PodDevicesEntry("u", "main", GPU, {0: ("gpu-0",)}, write_receipt(answer)),
+        PodDevicesEntry("u", "main", "example.com/nic", {-1: ("nic-0",)}, b"\xff"),
+        PodDevicesEntry("u", "other", GPU, {0: ("gpu-1",)}, b""),
+    )
+    path = tmp_path / "file"
+    path.write_bytes(encode(CheckpointData(entries, {GPU: ("gpu-0", "gpu-1")})))
+    reading = read_checkpoint(str(path))
+    assert reading.value is not None
+    assert reading.value.verdict.verdict is FileVerdict.OK
+    first, second = reading.value.receipts
+    assert first.cdi_devices == ("example.com/gpu=0", "example.com/nic=1", "example.com/nic=2")
+    assert (second.resource, bool(second.problem)) == ("example.com/nic", True)
+    assert read_checkpoint(str(path), reading) is reading
+
+
+def test_no_recorded_file_is_too_much(tmp_path: Path) -> None:
+    """Every recorded file, sound or not, has the recorded verdict, and none raises."""
+    path = tmp_path / "file"
+    for line in VECTORS.read_text().splitlines():
+        record = json.loads(line)
+        path.write_bytes(base64.b64decode(record["file_b64"]))
+        seen = read_checkpoint(str(path)).value
+        assert seen is not None
+        assert (seen.data is None) == (seen.verdict.verdict is FileVerdict.MALFORMED)
+        if record["verdict"] != "malformed":
+            assert seen.verdict.verdict.value == record["verdict"]
+
+
+def test_a_missing_file_is_absent_and_a_missing_directory_is_not_read(tmp_path: Path) -> None:
+    absent = read_checkpoint(str(tmp_path / "file")).value
+    assert absent is not None
+    assert absent.verdict.verdict is FileVerdict.ABSENT
+    nowhere = read_checkpoint(str(tmp_path / "no" / "file"))
+    assert (nowhere.value, nowhere.problem) == (None, f"there is no directory {tmp_path / 'no'}")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "expected a regular file" in read_checkpoint(str(tmp_path / "pipe")).problem
+    assert "expected a regular file" in read_pods(str(tmp_path / "pipe")).problem
+
+
+@pytest.mark.parametrize("below", ["", "device-plugins"])
+def test_the_root_and_the_plugin_directory_are_both_accepted(directory: Path, below: str) -> None:
+    (directory / "device-plugins").mkdir()
+    found = KubeletDirectory.at(str(directory / below))
+    assert found.plugins == str(directory / "device-plugins")
+    assert found.pod_resources == str(directory / "pod-resources" / "kubelet.sock")
+
+
+def test_sockets_are_listed_and_nothing_else_is(directory: Path) -> None:
+    for name in ("device-plugins", "plugins_registry/vendor", "device-plugins/x.sock.d"):
+        (directory / name).mkdir(parents=True)
+    (directory / "device-plugins" / "DEPRECATION").touch()
+    names = ("device-plugins/kubelet.sock", "device-plugins/gpu.sock", "plugins_registry/vendor/nic.sock")
+    sockets = [socket.socket(socket.AF_UNIX) for _ in (*names, "hidden")]
+    for one, name in zip(sockets, (*names, "device-plugins/.hidden.sock"), strict=True):
+        one.bind(str(directory / name))
+        one.close()
+    seen = read_sockets(KubeletDirectory.at(str(directory))).value
+    assert seen is not None
+    assert (seen.kubelet, seen.plugins, seen.registry) == (True, ("gpu.sock",), ("vendor/nic.sock",))
+
+
+# --- pods and the Node ------------------------------------------------------------------------------------------------
+
+
+POD = {
+    "metadata": {"uid": "u-1", "name": "train", "namespace": "ml", "annotations": {"kubernetes.io/config.hash": "h"}},
+    "spec": {
+        "initContainers": [{"name": "load", "restartPolicy": "Always"}],
+        "containers": [{"name": "main", "resources": {"limits": {GPU: "2", "cpu": "500m", "memory": "1Gi"}}}],
+    },
+    "status": {
+        "phase": "Running",
+        "extendedResourceClaimStatus": {"requestMappings": [{"containerName": "main", "resourceName": GPU}]},
+    },
+}
+
+
+@pytest.mark.parametrize("kind", ["List", "PodList"])
+def test_pods_are_read_from_what_kubelets_and_kubectl_print(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "pods.json"
+    path.write_text(json.dumps({"kind": kind, "apiVersion": "v1", "metadata": {}, "items": [POD]}))
+    (seen,) = read_pods(str(path)).value or ()
+    assert (seen.pod.uid, seen.pod.name, seen.pod.namespace, seen.phase) == ("u-1", "train", "ml", "Running")
+    assert (seen.pod.containers, seen.pod.init_containers) == (
+        (Container("main", {GPU: 2}),),
+        (Container("load", {}, restartable=True),),
+    )
+    assert seen.other_uids == ("h",)
+    assert seen.pod.claimed == {("main", GPU)}
+
+
+def test_a_kubelet_without_pods_prints_null() -> None:
+    assert pods_in(parse_document(b'{"kind":"PodList","items":null}', "f")) == ()
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        ("", "f: expected one document, got nothing"),
+        ("[]", "f: expected an object, got a list"),
+        ("{", "f: it is not JSON: "),
+        ('{"kind": "Pod"}', "f: kind: expected a list of pods (PodList or List), got 'Pod'"),
+        ('{"kind": "PodList", "metadata": {"continue": "x"}}', "f: metadata.continue: the list is not complete"),
+        ('{"kind": "PodList", "items": {}}', "f: items: expected a list, got an object"),
+        ('{"kind": "PodList", "items": [7]}', "f: items[0]: expected an object, got 7"),
+        ('{"kind": "PodList", "items": [{"kind": "Node"}]}', "f: items[0].kind: expected a Pod, got 'Node'"),
+        ('{"kind": "PodList", "items": [{"metadata": {}}]}', "f: items[0].metadata.uid: it is missing"),
+        (
+            '{"kind": "PodList", "items": [{"metadata": {"uid": 7}}]}',
+            "f: items[0].metadata.uid: expected a text, got 7: put it in quotes",
+        ),
+    ],
+)
+def test_a_list_that_is_not_one_is_refused_with_the_place(document: str, problem: str) -> None:
+    with pytest.raises(DocumentError) as refused:
+        pods_in(parse_document(document.encode(), "f"))
+    assert str(refused.value).startswith(problem)
+
+
+@pytest.mark.parametrize("limit", ["x", -1, True, 1.5, [], "1" * 300])
+def test_a_limit_that_is_no_count_is_refused(limit: object) -> None:
+    pod = {**POD, "spec": {"containers": [{"name": "main", "resources": {"limits": {GPU: limit}}}]}}
+    with pytest.raises(DocumentError, match=r"items\[0\].spec.containers\[0\].resources.limits\[example.com/gpu\]"):
+        pods_in(Value({"kind": "List", "items": [pod]}, "f"))
+
+
+def test_a_node_is_read_with_its_extended_resources() -> None:
+    status = {
+        "capacity": {"cpu": "8", GPU: "4"},
+        "allocatable": {"cpu": "7500m", GPU: 3},
+        "nodeInfo": {"kubeletVersion": "v1.36.2"},
+    }
+    seen = node_in(Value({"kind": "Node", "metadata": {"name": "n1"}, "status": status}, "f"))
+    assert (seen.name, seen.kubelet_version, seen.capacity, seen.allocatable) == ("n1", "v1.36.2", {GPU: 4}, {GPU: 3})
+
+
+def test_the_node_file_of_the_stand_in_is_read(tmp_path: Path) -> None:
+    (tmp_path / "node.json").write_text(json.dumps({"capacity": {GPU: 4}, "allocatable": {GPU: 3}}))
+    node = read_node(str(tmp_path / "node.json")).value
+    assert node is not None
+    assert (node.capacity, node.allocatable) == ({GPU: 4}, {GPU: 3})
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_a_hostile_document_is_refused(tmp_path: Path, hostile: str) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(HOSTILE[hostile].encode("utf-8", "surrogatepass"))
+    assert read_pods(str(path)).problem
+
+
+@pytest.mark.parametrize("hostile", ["escapes", "a long number", "half of a surrogate pair"])
+def test_a_hostile_node_is_refused(tmp_path: Path, hostile: str) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(HOSTILE[hostile].encode("utf-8", "surrogatepass"))
+    assert read_node(str(path)).problem
+
+
+def test_the_number_of_values_is_bounded_before_they_are_read() -> None:
+    with pytest.raises(DocumentError, match="expected at most 4,000,000 values"):
+        parse_document(b'{"a":[' + b"0," * MAX_MEMBERS + b"0]}", "f")
+
+
+def test_truncated_json_is_refused_wherever_it_ends() -> None:
+    text = json.dumps({"kind": "PodList", "items": [POD]}).encode()
+    for end in range(len(text)):
+        with pytest.raises(DocumentError):
+            pods_in(parse_document(text[:end], "f"))
+
+
+def test_the_file_of_claims_is_read_whole_or_named_as_incomplete(tmp_path: Path) -> None:
+    path = tmp_path / "dra_manager_state"
+    assert read_claims(str(path), may_be_absent=True) == Reading.of(
+        str(path), ClaimsSeen(), ("there is no such file, so no claim is prepared",)
+    )
+    assert read_claims(str(path), may_be_absent=False) == Reading(str(path), problem="there is no such file")
+    device = PreparedDevice("n1", "gpu-0", None, ("r",), ("d.org/gpu=0",))
+    blob = encode_claims([ClaimEntry("c-1", "one", "default", ("p",), {"d.org": (device,), "e.org": None})])
+    path.write_bytes(blob)
+    seen = PreparedDeviceSeen("default/one", "d.org", "n1", "gpu-0", ("d.org/gpu=0",))
+    assert read_claims(str(path), may_be_absent=True).value == ClaimsSeen((seen,), frozenset({"d.org", "e.org"}))
+    path.write_bytes(blob.replace(b"gpu-0", b"gpu-1"))
+    assert "checkpoint is corrupted" in read_claims(str(path), may_be_absent=True).notes[0]
+    path.write_bytes(b"{")
+    assert read_claims(str(path), may_be_absent=True).value is None
+    assert (
+        "there is no directory" in read_claims(str(tmp_path / "none" / "dra_manager_state"), may_be_absent=True).problem
+    )
+
+
+def test_sockets_that_are_deleted_meanwhile_do_not_hide_the_others(tmp_path: Path) -> None:
+    directory = KubeletDirectory.at(str(tmp_path))
+    (tmp_path / "device-plugins").mkdir()
+    ended = threading.Event()
+
+    def come_and_go() -> None:
+        while not ended.is_set():
+            for parent in ("device-plugins", "plugins_registry/a/b"):
+                (tmp_path / parent).mkdir(parents=True, exist_ok=True)
+                files = [tmp_path / parent / f"{number}.sock" for number in range(50)]
+                for file in files:
+                    file.touch()
+                for file in files:
+                    file.unlink()
+            (tmp_path / "plugins_registry/a/b").rmdir()
+
+    thread = threading.Thread(target=come_and_go)
+    thread.start()
+    try:
+        seen = [read_sockets(directory) for _ in range(1_000)]
+    finally:
+        ended.set()
+        thread.join()
+    assert {(one.problem, one.notes) for one in seen} == {("", ())}
+
+
+def test_the_files_of_a_registry_are_looked_at_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubelet_directory, "MAX_ENTRIES", 10)
+    (tmp_path / "device-plugins").mkdir()
+    for name in range(6):
+        (tmp_path / "plugins_registry" / str(name) / "x").mkdir(parents=True)
+    (note,) = read_sockets(KubeletDirectory.at(str(tmp_path))).notes
+    assert note.endswith("plugins_registry: only 10 files are looked at")
+
+
+@pytest.mark.parametrize(
+    "document", [{"kind": "PodList"}, {"kind": "List", "metadata": {"continue": "x"}}, {"kind": "List", "items": [{}]}]
+)
+def test_what_is_no_list_of_slices_is_refused(tmp_path: Path, document: object) -> None:
+    path = tmp_path / "slices.json"
+    path.write_text(json.dumps(document))
+    assert read_slices(str(path)).problem
+
+
+@pytest.mark.parametrize("attributes", [1, True, "text", ["text"], [{}], {"uuid": 1}, {"uuid": {"string": 1}}])
+def test_attributes_of_another_type_are_refused_with_their_place(tmp_path: Path, attributes: object) -> None:
+    device = {"name": "gpu-0", "attributes": attributes}
+    item = {"spec": {"driver": "d.org", "pool": {"name": "p"}, "devices": [device]}}
+    (tmp_path / "slices.json").write_text(json.dumps({"kind": "List", "items": [item]}))
+    assert ".devices[0].attributes" in read_slices(str(tmp_path / "slices.json")).problem
+
+
+def test_slices_of_older_versions_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "slices.json"
+    basic = {"attributes": {"uuid": {"string": "u"}}}
+    spec = {"driver": "d.org", "pool": {"name": "p"}, "devices": [{"name": "gpu-0", "basic": basic}]}
+    path.write_text(json.dumps({"kind": "List", "items": [{"spec": spec}]}))
+    assert read_slices(str(path), "n1").value == (PublishedDeviceSeen("d.org", "p", "gpu-0", {"uuid": "u"}),)
+
+
+def test_pods_and_node_are_read_from_an_api_server(tmp_path: Path) -> None:
+    with LocalApiServer() as server:
+        server.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
+        for name, node_name in (("train", "n1"), ("other", "n2")):
+            spec = {"nodeName": node_name, "containers": [{"name": "main", "image": "none"}]}
+            server.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+        for name in ("n1", "n2"):
+            pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+            devices = [{"name": "gpu-0", "attributes": {PCI: {"string": "0000:3b:00.0"}, "index": {"int": 0}}}]
+            published = {"driver": "d.org", "nodeName": name, "pool": pool, "devices": devices}
+            server.create({"kind": "ResourceSlice", "metadata": {"name": f"slice-{name}"}, "spec": published})
+        node, pods, slices = read_objects("n1", server.kubeconfig(tmp_path / "config"))
+        missing, *none = read_objects("n3", server.kubeconfig(tmp_path / "config"))
+    assert (missing, none) == ("there is no node 'n3' (nodes \"n3\" not found)", [[], []])
+    found = slices_in(Value({"kind": "ResourceSliceList", "items": slices}, "server"))
+    assert found == (PublishedDeviceSeen("d.org", "n1", "gpu-0", {PCI: "0000:3b:00.0"}),)
+    assert not isinstance(node, str)
+    assert not isinstance(pods, str)
+    assert node["metadata"]["name"] == "n1"
+    assert [one["metadata"]["name"] for one in pods] == ["train"]
+
+
+class _EndlessPages(BaseHTTPRequestHandler):
+    """Answers each list with a page that is not the last one."""
+
+    def do_GET(self) -> None:
+        pod = {"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [{"name": "main"}]}}
+        body = json.dumps({"items": [pod] * 50, "metadata": {"name": "n1", "continue": "more"}}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def kubeconfig_of(server: str, path: Path, user: object) -> Path:
+    path.write_text(
+        json.dumps(
+            {
+                "current-context": "c",
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                "clusters": [{"name": "c", "cluster": {"server": server}}],
+                "users": [{"name": "u", "user": user}],
+            }
+        )
+    )
+    return path
+
+
+def test_a_list_that_the_server_continues_without_end_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kube_http, "MAX_VALUES", 10_000)
+    with HTTPServer(("127.0.0.1", 0), _EndlessPages) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{server.server_port}"
+            node, pods, slices = read_objects("n1", kubeconfig_of(url, tmp_path / "config", {}))
+        finally:
+            server.shutdown()
+            thread.join()
+    assert not isinstance(node, str)
+    assert pods == slices == "the answer has more than 10,000 values, or too many pages"
+
+
+def test_without_credentials_the_api_server_is_asked_once(tmp_path: Path) -> None:
+    """A program that hangs is waited for once, and so is a server that does not answer."""
+    program = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "/bin/sh",
+        "args": ["-c", f"echo called >> {tmp_path}/calls; exit 3"],
+    }
+    answers = read_objects("n1", kubeconfig_of("http://127.0.0.1:1", tmp_path / "config", {"exec": program}))
+    assert set(answers) == {"exec program '/bin/sh': ended with status 3: it printed no reason"}
+    assert (tmp_path / "calls").read_text() == "called\n"
+
+
+# --- CDI --------------------------------------------------------------------------------------------------------------
+
+
+def test_cdi_files_are_read_and_broken_ones_are_named(tmp_path: Path) -> None:
+    (tmp_path / "gpu.json").write_text(
+        json.dumps({"cdiVersion": "0.6.0", "kind": "example.com/gpu", "devices": [{"name": "0"}, {"name": "all"}]})
+    )
+    (tmp_path / "nic.yaml").write_text("cdiVersion: 0.6.0\nkind: example.com/nic\ndevices:\n- name: '1'\n")
+    reading = read_cdi([str(tmp_path), str(tmp_path / "missing")])
+    assert reading.value is not None
+    assert reading.value.is_complete
+    assert reading.value.specs == (
+        CdiSpec(str(tmp_path), "gpu.json", "example.com/gpu", ("0", "all")),
+        CdiSpec(str(tmp_path), "nic.yaml", "example.com/nic", ("1",)),
+    )
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "other.txt").write_text("{")
+    broken = read_cdi([str(tmp_path)])
+    assert broken.value is not None
+    assert not broken.value.is_complete
+    (note,) = broken.notes
+    assert note.startswith(f"{tmp_path}/broken.json: it is not JSON")
+
+
+def test_what_many_cdi_files_add_up_to_is_bounded(tmp_path: Path) -> None:
+    spec = b'{"cdiVersion": "0.6.0", "kind": "a.example/b", "devices": []}'
+    number_read = cdi.MAX_BYTES_OF_ALL // cdi.MAX_BYTES + 1  # the last one exceeds the limit
+    (tmp_path / "000.json").write_bytes(spec.ljust(cdi.MAX_BYTES))
+    for number in range(1, number_read + 3):
+        (tmp_path / f"{number:03}.json").hardlink_to(tmp_path / "000.json")
+    reading = read_cdi([str(tmp_path)])
+    assert reading.value is not None
+    assert not reading.value.is_complete
+    assert len(reading.value.specs) == number_read
+    assert reading.notes == (f"{tmp_path}: 3 files not read, because all CDI files have more than 67,108,864 bytes",)
+
+
+def test_the_devices_of_all_cdi_files_are_bounded(tmp_path: Path) -> None:
+    devices = ",".join(['{"name":"a"}'] * (cdi.MAX_DEVICES // 2 + 1))
+    for name in ("0.json", "1.json"):
+        (tmp_path / name).write_text(f'{{"cdiVersion": "0.6.0", "kind": "a.example/b", "devices": [{devices}]}}')
+    reading = read_cdi([str(tmp_path)])
+    assert reading.value is not None
+    assert [spec.file for spec in reading.value.specs] == ["0.json"]
+    problem = "devices: expected at most 100,000 devices in all CDI files, got more"
+    assert reading.notes == (f"{tmp_path}/1.json: {problem}",)
+
+
+def test_many_notes_of_one_source_are_counted(tmp_path: Path) -> None:
+    for number in range(30):
+        (tmp_path / f"{number}.json").write_text("{")
+    notes = read_cdi([str(tmp_path)]).notes
+    assert len(notes) == look.MAX_NOTES
+    assert notes[-1] == "and 21 more such notes"
+
+
+def test_cdi_directories_that_do_not_exist_are_not_an_empty_answer(tmp_path: Path) -> None:
+    assert read_cdi([str(tmp_path / "missing")]).value is None
+
+
+# --- the pod-resources API --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def snapshot() -> Snapshot:
+    transport = MemoryTransport()
+    pod = Pod(PodUid("u"), name="train", containers=(Container("main", {GPU: 2}),))
+    with DeviceManager(transport, MemoryStore(), _Nowhere()) as manager:
+        transport.connect(SimulatedPlugin(GPU, simulated_devices("gpu", 4, numa_nodes=[0, 1])))
+        manager.admit(pod)
+        return Snapshot(manager.state, [pod])
+
+
+class _Nowhere:
+    def publish(self, status: object) -> None:
+        """Publish nothing."""
+
+
+def test_the_kubelet_is_asked_who_holds_what(directory: Path, snapshot: Snapshot) -> None:
+    path = directory / "kubelet.sock"
+    with PodResourcesServer(path, lambda: snapshot):
+        seen = read_pod_resources(str(path)).value
+    assert seen is not None
+    assert (seen.version, seen.pods) == ("v1", frozenset({("default", "train")}))
+    (held,) = seen.holdings
+    assert (held.pod, held.container, held.resource, held.devices) == (
+        "train",
+        "main",
+        GPU,
+        {"gpu-0": (0,), "gpu-1": (1,)},
+    )
+    assert seen.allocatable == {GPU: {"gpu-0": (0,), "gpu-1": (1,), "gpu-2": (0,), "gpu-3": (1,)}}
+
+
+@contextmanager
+def served(path: Path, answers: dict[str, bytes]) -> Iterator[None]:
+    """A gRPC server that answers calls by path with these bytes, and knows no others."""
+
+    class Handler(grpc.GenericRpcHandler):
+        def service(self, details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[bytes, bytes] | None":
+            if details.method not in answers:
+                return None
+            answer = answers[details.method]
+            if details.method.endswith("ListAndWatch"):
+                return grpc.unary_stream_rpc_method_handler(lambda _request, _context: iter([answer]))
+            return grpc.unary_unary_rpc_method_handler(lambda _request, _context: answer)
+
+    server = grpc.server(ThreadPoolExecutor(2), handlers=[Handler()])
+    server.add_insecure_port(f"unix:{path}")
+    server.start()
+    try:
+        yield
+    finally:
+        server.stop(None).wait()
+
+
+def test_a_kubelet_without_v1_is_asked_in_v1alpha1(directory: Path) -> None:
+    path = directory / "kubelet.sock"
+    with served(path, {"/v1alpha1.PodResourcesLister/List": b""}):
+        seen = read_pod_resources(str(path)).value
+    assert seen is not None
+    assert (seen.version, seen.allocatable) == ("v1alpha1", None)
+
+
+def test_a_kubelet_that_does_not_offer_allocatable_devices_is_read(directory: Path) -> None:
+    path = directory / "kubelet.sock"
+    with served(path, {"/v1.PodResourcesLister/List": b""}):
+        seen = read_pod_resources(str(path)).value
+    assert seen is not None
+    assert (seen.version, seen.allocatable) == ("v1", None)
+
+
+def test_the_devices_of_claims_are_read(directory: Path) -> None:
+    """Two shares of one device are two devices; a device that is not shared has no share."""
+    shared = podresources.ClaimResource(driver_name="d", pool_name="p", device_name="x", share_id="s")
+    whole = podresources.ClaimResource(driver_name="d", pool_name="p", device_name="y")
+    whole.cdi_devices.add(name="d/c=y")
+    claim = podresources.DynamicResource(claim_name="c", claim_namespace="ns", claim_resources=[shared, whole])
+    container = podresources.ContainerResources(name="main", dynamic_resources=[claim])
+    pod = podresources.PodResources(name="a", namespace="ns", containers=[container])
+    answer = podresources.ListPodResourcesResponse(pod_resources=[pod]).SerializeToString()
+    path = directory / "kubelet.sock"
+    with served(path, {"/v1.PodResourcesLister/List": answer}):
+        seen = read_pod_resources(str(path)).value
+    assert seen is not None
+    assert seen.claimed == (
+        ClaimedDeviceSeen("ns", "a", "main", "c", "d", "p", "x", "s"),
+        ClaimedDeviceSeen("ns", "a", "main", "c", "d", "p", "y", None, ("d/c=y",)),
+    )
+
+
+def test_a_kubelet_that_answers_nonsense_is_a_sentence(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = directory / "kubelet.sock"
+    with served(path, {"/v1.PodResourcesLister/List": b"\xff\xff\xff"}):
+        reading = read_pod_resources(str(path))
+    assert reading.value is None
+    assert reading.problem.startswith("List failed with INTERNAL: the answer cannot be read")
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("garbage", [b"HTTP/1.1 400 Bad Request\r\n\r\n", bytes(range(256)) * 20, b""])
+def test_a_process_that_does_not_speak_grpc_is_a_sentence(directory: Path, garbage: bytes) -> None:
+    path = directory / "kubelet.sock"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+
+        def answer() -> None:
+            with suppress(OSError):
+                while True:
+                    with server.accept()[0] as connection:
+                        connection.sendall(garbage)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        reading = read_pod_resources(str(path), 0.3)
+        (plugin,) = read_plugins(str(directory), ["kubelet.sock"], "", (), 0.3).value or ()
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    assert reading.problem.startswith("List failed with ")
+    assert plugin.problem == "no answer to GetDevicePluginOptions within 0.3 s"
+
+
+def test_a_socket_without_a_server_is_an_error_at_once(directory: Path) -> None:
+    path = directory / "kubelet.sock"
+    assert read_pod_resources(str(path)).problem == "there is no socket"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    assert read_pod_resources(str(path)).problem == "no process listens at the socket"
+
+
+# --- plugins ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_plugin_is_asked_for_options_and_one_list(directory: Path) -> None:
+    asked: list[str] = []
+
+    class Spying(SimulatedPlugin):
+        def allocate(self, devices: object) -> ContainerAllocateResponse:
+            asked.append(str(devices))
+            return ContainerAllocateResponse()
+
+    plugin = Spying(GPU, simulated_devices("gpu", 3, numa_nodes=[0, 1], unhealthy=[2]))
+    with serve_plugin(plugin, directory, endpoint="gpu.sock", poll_interval=0.1):
+        (seen,) = read_plugins(str(directory), ["gpu.sock"], "", ()).value or ()
+    assert seen.devices is not None
+    assert (seen.socket, seen.problem, [device.id for device in seen.devices]) == (
+        "gpu.sock",
+        "",
+        ["gpu-0", "gpu-1", "gpu-2"],
+    )
+    assert seen.list_bytes > 30
+    assert asked == []
+
+
+def test_a_plugin_of_the_plugin_watcher_names_its_resource(directory: Path) -> None:
+    (directory / "registry").mkdir(mode=0o750)
+    plugin = SimulatedPlugin(GPU, simulated_devices("gpu", 2))
+    with serve_plugin(plugin, registry=directory / "registry", poll_interval=0.1) as running:
+        name = Path(running.socket).name
+        (seen,) = read_plugins(str(directory), (), str(directory / "registry"), [name]).value or ()
+    assert (seen.resource, seen.problem, len(seen.devices or ())) == (GPU, "", 2)
+
+
+def test_a_driver_of_another_type_is_left_out(directory: Path) -> None:
+    info = b"\x0a\x09CSIPlugin\x12\x07example"
+    with served(directory / "csi.sock", {"/pluginregistration.Registration/GetInfo": info}):
+        assert read_plugins("", (), str(directory), ["csi.sock"]).value == ()
+
+
+OPTIONS, LIST = "/v1beta1.DevicePlugin/GetDevicePluginOptions", "/v1beta1.DevicePlugin/ListAndWatch"
+
+
+@pytest.mark.parametrize(
+    ("answers", "problem"),
+    [
+        ({}, "it does not serve GetDevicePluginOptions"),
+        ({OPTIONS: b""}, "it does not serve ListAndWatch"),
+        ({OPTIONS: b"\xff"}, "its answer cannot be read"),
+        ({OPTIONS: b"", LIST: b"\xff"}, "its answer cannot be read"),
+    ],
+)
+def test_a_plugin_that_answers_something_else_is_a_sentence(
+    directory: Path, answers: dict[str, bytes], problem: str
+) -> None:
+    with served(directory / "gpu.sock", answers):
+        (seen,) = read_plugins(str(directory), ["gpu.sock"], "", ()).value or ()
+    assert seen.problem == problem
+
+
+def test_a_plugin_that_sends_ping_without_end_is_given_up(directory: Path) -> None:
+    with flood_of_pings(directory / "gpu.sock"):
+        (seen,) = read_plugins(str(directory), ["gpu.sock"], "", (), 0.2).value or ()
+        assert seen.problem.startswith("no answer ")
+
+
+def test_a_plugin_that_is_silent_or_gone_is_a_sentence(directory: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as silent, socket.socket(socket.AF_UNIX) as dead:
+        silent.bind(str(directory / "silent.sock"))
+        silent.listen()
+        dead.bind(str(directory / "dead.sock"))
+        seen = read_plugins(str(directory), ["silent.sock", "dead.sock", "none.sock"], "", (), 0.3).value or ()
+    assert [one.problem for one in seen] == [
+        "no answer to GetDevicePluginOptions within 0.3 s",
+        "no process listens at the socket",
+        "there is no socket",
+    ]

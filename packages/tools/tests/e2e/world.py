@@ -1,0 +1,269 @@
+"""A node as a whole: `devicecore kubelet`, its plugins, an API server, and all places that say which pod holds what."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+from tests.node_server import NodeServer
+
+from devicecore.adapters.file import CHECKPOINT_NAME
+from devicecore.adapters.pod_resources import PodResourcesClient
+from devicecore.domain.checkpoint import decode
+
+Json = Any
+
+NODE = "node-1"
+FOREIGN: Json = {
+    "capacity": {"cpu": "8", "example.org/dongle": "3", "acme.io/other": "1"},
+    "allocatable": {"cpu": "7500m", "example.org/dongle": "3"},
+    "conditions": [{"type": "Ready", "status": "True"}],
+}
+PATIENCE = 60.0  # seconds for something that takes one or two, unless the machine has too much to do
+_METRIC = re.compile(r'devicecore_devices\{resource_name="([^"]*)",state="([^"]*)"\} (\S+)')
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONUNBUFFERED": "1"}
+
+
+class Plugin:
+    """`devicecore plugin`, as a process."""
+
+    def __init__(self, *arguments: str, log: Path) -> None:
+        command = [sys.executable, "-m", "devicecore_tools", "plugin", *arguments]
+        with log.open("a") as stderr:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stderr=stderr, text=True, bufsize=1, env=environment()
+            )
+
+    def send(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n")
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+
+class Kubelet:
+    """`devicecore kubelet --json`, as a process: every line it prints is a state."""
+
+    def __init__(self, *arguments: str, log: Path) -> None:
+        self.states: list[Json] = []
+        self._log = log
+        self._changed = threading.Condition()
+        with log.open("a") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "devicecore_tools", "kubelet", *arguments, "--json"],
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                env=environment(),
+            )
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._changed:
+                self.states.append(json.loads(line))
+                self._changed.notify_all()
+
+    def wait_for(self, condition: Callable[[Json], object], timeout: float = PATIENCE, *, settled: bool = True) -> Json:
+        """The first state from now on, the present one included, that is as it should be and, if `settled`, settled."""
+
+        def found() -> bool:
+            last = self.states[-1] if self.states else None
+            return last is not None and (last["settled"] or not settled) and bool(condition(last))
+
+        with self._changed:
+            assert self._changed.wait_for(found, timeout), self.states[-1:] or self._log.read_text()[-3000:]
+            return self.states[-1]
+
+    def end(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        status = self.process.wait(PATIENCE)
+        self._reader.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return status
+
+    @property
+    def seconds_of_cpu(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class World:
+    """Everything, in one directory. A context manager that leaves nothing running."""
+
+    def __init__(self, directory: Path) -> None:
+        self.root = directory / "root"
+        self.manifests = directory / "pods"
+        self.log = directory / "kubelet.log"
+        for name in ("device-plugins", "plugins_registry"):
+            (self.root / name).mkdir(0o750, parents=True)
+        self.manifests.mkdir()
+        self.api = NodeServer()
+        self.api.add_node(NODE, FOREIGN)
+        self._directory = directory
+        self.plugins: list[Plugin] = []
+        self.kubelet: Kubelet | None = None
+
+    def __enter__(self) -> Self:
+        self.api.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.kubelet is not None and self.kubelet.process.poll() is None:
+            self.kubelet.end(signal.SIGKILL)
+        for plugin in self.plugins:
+            if plugin.process.poll() is None:
+                plugin.kill()
+        self.api.stop()
+
+    @property
+    def arguments(self) -> list[str]:
+        return [
+            *("--root", str(self.root), "--manifests", str(self.manifests), "--numa-nodes", "0,1"),
+            *("--node-name", NODE, "--kubeconfig", str(self.api.config(self._directory))),
+        ]
+
+    def start(self) -> Kubelet:
+        self.log.write_text("")
+        self.kubelet = Kubelet(*self.arguments, "--metrics-port", "0", log=self.log)
+        return self.kubelet
+
+    def plugin(self, resource: str, count: int, *more: str) -> Plugin:
+        """One that registers with the kubelet, and obeys."""
+        directory = str(self.root / "device-plugins")
+        return self._plugin(
+            "simulated", resource, "--count", str(count), "--socket-dir", directory, "--commands", *more
+        )
+
+    def watched_plugin(self, resource: str, count: int) -> Plugin:
+        """One that the kubelet's plugin watcher finds."""
+        files = self._directory / "files"
+        files.mkdir()
+        for number in range(count):
+            (files / f"file-{number}").touch()
+        return self._plugin("directory", resource, "--registry", str(self.root / "plugins_registry"), str(files))
+
+    def _plugin(self, kind: str, resource: str, *more: str) -> Plugin:
+        plugin = Plugin(kind, "--resource", resource, *more, log=self._directory / "plugins.log")
+        self.plugins.append(plugin)
+        return plugin
+
+    def write(self, name: str, text: str) -> None:
+        (self.manifests / name).write_text(text)
+
+    # --- the sources ------------------------------------------------------------------------------------------------
+
+    def check_all_sources(self, state: Json) -> None:
+        """Check that every source says what `state` says. Nothing may be under way."""
+        assert json.loads((self.root / "state.json").read_text()) == state
+        held = holdings(state)
+        assert self.in_pod_resources() == (held, free_or_held(state))
+        given_up_at = time.monotonic() + PATIENCE
+        while self.in_checkpoint() != (held, healthy(state)):  # what plugins report is saved in the background
+            assert time.monotonic() < given_up_at, self.in_checkpoint()
+            time.sleep(0.05)
+        assert self.in_metrics() == counts(state)
+        self.api.wait_for(lambda: self.published() == (state["capacity"], state["allocatable"]), PATIENCE)
+        status = self.api.status(NODE)
+        for section in ("capacity", "allocatable"):
+            assert FOREIGN[section].items() <= status[section].items()
+        assert status["conditions"] == FOREIGN["conditions"]
+
+    def published(self) -> tuple[Json, Json]:
+        """Capacity and allocatable of the Node object, without those of other writers."""
+        status = self.api.status(NODE)
+        capacity, allocatable = (
+            {name: int(count) for name, count in status[section].items() if name not in FOREIGN["capacity"]}
+            for section in ("capacity", "allocatable")
+        )
+        return capacity, allocatable
+
+    def in_pod_resources(self) -> tuple[Json, Json]:
+        """What the pod-resources API says of pods and of allocatable devices."""
+        with PodResourcesClient(self.root / "pod-resources" / "kubelet.sock") as client:
+            listed = {
+                (pod.namespace, pod.name, container.name, device.resource_name, id_)
+                for pod in client.list().pod_resources
+                for container in pod.containers
+                for device in container.devices
+                for id_ in device.device_ids
+            }
+            allocatable = client.get_allocatable_resources().devices
+            return listed, {(device.resource_name, id_) for device in allocatable for id_ in device.device_ids}
+
+    def in_checkpoint(self) -> tuple[Json, Json]:
+        """What the checkpoint says of pods and of healthy devices."""
+        data = decode((self.root / "device-plugins" / CHECKPOINT_NAME).read_bytes()).verified()
+        names = {pod["uid"]: pod for pod in json.loads((self.root / "state.json").read_text())["pods"]}
+        entries = {
+            (pod["namespace"], pod["name"], entry.container_name, entry.resource_name, id_)
+            for entry in data.entries or ()
+            for pod in [names[entry.pod_uid]]
+            for ids in (entry.device_ids or {}).values()
+            for id_ in ids or ()
+        }
+        registered = {name: set(ids or ()) for name, ids in (data.registered_devices or {}).items()}
+        return entries, registered
+
+    def in_metrics(self) -> Json:
+        """What the metrics say: devices by resource and state."""
+        (url,) = re.findall(r"metrics at (\S+)", self.log.read_text())
+        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310 - our own
+            text = answer.read().decode()
+        for series in ("pod_resources_endpoint_requests_list", "device_plugin_registration_total"):
+            assert f"kubelet_{series}{{" in text
+        return Counter({(name, kind): int(float(count)) for name, kind, count in _METRIC.findall(text)})
+
+
+def holdings(state: Json) -> Json:
+    """Namespace, pod, container, resource and device of everything held."""
+    return {
+        (owner["namespace"], owner["pod"], owner["container"], name, device["id"])
+        for name, resource in state["resources"].items()
+        for device in resource["devices"]
+        for owner in device["owners"]
+    }
+
+
+def healthy(state: Json) -> Json:
+    """The healthy devices by resource."""
+    return {
+        name: {device["id"] for device in resource["devices"] if device["health"] == "Healthy"}
+        for name, resource in state["resources"].items()
+    }
+
+
+def free_or_held(state: Json) -> Json:
+    """Resource and device of everything healthy."""
+    return {(name, id_) for name, ids in healthy(state).items() for id_ in ids}
+
+
+def counts(state: Json) -> Json:
+    """Devices by resource and state, as the metrics have them: what is held and unhealthy is both."""
+    found = Counter[tuple[str, str]]()
+    for name, resource in state["resources"].items():
+        found.update({(name, kind): 0 for kind in ("free", "reserved", "allocated", "unhealthy")})
+        for device in resource["devices"]:
+            found[name, "unhealthy"] += device["health"] == "Unhealthy"
+            found[name, "allocated"] += bool(device["owners"])
+            found[name, "free"] += device["health"] == "Healthy" and not device["owners"]
+    return found

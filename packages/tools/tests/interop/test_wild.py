@@ -1,0 +1,74 @@
+"""The checks on plugins with habits of well-known plugins: a check does not fail for what kubelets accept."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+from devicecore_tools.conformance import Report, Verdict
+from devicecore_tools.conformance.device_plugin import CHECKS, Settings, run
+
+PLUGIN = Path(__file__).with_name("wild_plugin.py")
+QUICK = Settings(timeout=30, restarting=0.3, away=2, refusing=0.3, returning=60, noticing=60, grace=60)
+
+# The resource under test, and the checks that fail. None of them has severity must.
+HABITS = {
+    "nvidia": (
+        "nvidia.com/gpu.shared",
+        {"allocates-all-devices", "mounts-the-same-again", "removes-its-socket"},
+    ),
+    "fatal": ("vendor.example/qat", {"mounts-the-same-again", "stays-up", "removes-its-socket"}),
+    "several": ("vendor.example/kind-1", {"mounts-the-same-again", "removes-its-socket"}),
+    "empty": ("vendor.example/none", {"removes-its-socket"}),
+    "alpha": ("", {"serves-before-it-registers"}),
+}
+
+
+@pytest.fixture(scope="module")
+def reports(stubs: Path) -> Iterator[Mapping[str, Report]]:
+    """The report of each habit. The runs wait most of the time, so they share it."""
+
+    def run_habit(habit: str) -> Report:
+        settings = evolve(QUICK, resource=HABITS[habit][0])
+        # Two of them only notice a new kubelet.sock, so this check would wait until its timeout.
+        ignores_cuts = habit in {"nvidia", "several"}
+        checks = [check for check in CHECKS if not ignores_cuts or check.name != "returns-after-its-stream-is-cut"]
+        return run([sys.executable, PLUGIN, habit, "{dir}"], settings=settings, checks=checks)
+
+    with pytest.MonkeyPatch.context() as patched, ThreadPoolExecutor(len(HABITS)) as pool:
+        patched.setenv("PYTHONPATH", str(stubs))
+        yield dict(zip(HABITS, pool.map(run_habit, HABITS), strict=True))
+
+
+@pytest.mark.parametrize("habit", HABITS)
+def test_a_habit_fails_only_what_it_should(habit: str, reports: Mapping[str, Report]) -> None:
+    report = reports[habit]
+    actual = {result.name: result.actual for result in report.results if result.failed}
+    assert actual.keys() == HABITS[habit][1], actual
+    assert report.passed == (habit != "alpha"), actual
+
+
+def test_the_other_resources_of_a_plugin_are_named(reports: Mapping[str, Report]) -> None:
+    assert reports["several"].facts["others"] == ["vendor.example/kind-0", "vendor.example/kind-2"]
+
+
+def test_devices_of_several_containers_are_no_fault(reports: Mapping[str, Report]) -> None:
+    assert reports["nvidia"].result("gives-each-device-its-own-nodes").actual == "none has: 4 devices share 2 nodes"
+
+
+def test_a_plugin_that_exits_with_its_kubelet_is_started_again(reports: Mapping[str, Report]) -> None:
+    actual = reports["fatal"].result("returns-after-its-stream-is-cut").actual
+    assert "exited early with status 2, last output: panic: the kubelet has gone" in actual
+
+
+def test_a_plugin_without_devices_gets_no_allocate(reports: Mapping[str, Report]) -> None:
+    report = reports["empty"]
+    assert (report.facts["devices"], report.result("allocates-each-device").verdict) == (0, Verdict.SKIPPED)
+
+
+def test_a_call_of_another_api_is_named(reports: Mapping[str, Report]) -> None:
+    actual = reports["alpha"].result("serves-before-it-registers").actual
+    assert "but /deviceplugin.Registration/Register was called, which is no method of this API" in actual
+    assert "last output: cannot register: StatusCode.UNIMPLEMENTED" in actual

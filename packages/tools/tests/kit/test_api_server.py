@@ -1,0 +1,956 @@
+"""The API server of the test kit, over HTTP."""
+
+import http.client
+import json
+import socket
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, suppress
+from queue import Queue
+from typing import Any
+
+import pytest
+from attrs import evolve, frozen
+from devicecore_tools.testing.api_server import Answer, ApiError, Delay, Drop, Json, LocalApiServer
+from devicecore_tools.testing.api_server import http as api_server_http
+from devicecore_tools.testing.api_server import server as api_server_server
+from devicecore_tools.testing.api_server import store as api_server_store
+
+from devicecore.wire import api_objects
+
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+APPLY, JSON_PATCH, MERGE = "application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"
+DRIVER = "gpu.example.com"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+
+
+@pytest.fixture
+def server() -> Iterator[LocalApiServer]:
+    with LocalApiServer() as server:
+        yield server
+
+
+@frozen
+class Reply:
+    code: int
+    body: Json
+    headers: dict[str, str]
+
+
+def ask(server: LocalApiServer, method: str, path: str, body: Any = None, content: str = "application/json") -> Reply:  # noqa: ANN401 - JSON
+    connection = http.client.HTTPConnection(*server.address, timeout=60)
+    try:
+        data = body if isinstance(body, bytes) else None if body is None else json.dumps(body)
+        connection.request(method, path, data, {"Content-Type": content, "User-Agent": "tests/1"})
+        answer = connection.getresponse()
+        return Reply(answer.status, json.loads(answer.read()), dict(answer.headers))
+    finally:
+        connection.close()
+
+
+def in_protobuf(kind: str, raw: bytes, api_version: str = "resource.k8s.io/v1") -> bytes:
+    """The object as client-go sends it if it is configured for protobuf."""
+    typed = api_objects.TypeMeta(apiVersion=api_version, kind=kind)
+    return b"k8s\0" + api_objects.Unknown(typeMeta=typed, raw=raw).SerializeToString()
+
+
+class Watcher:
+    """A watch in a thread of its own; its events are taken from a queue."""
+
+    def __init__(self, server: LocalApiServer, path: str) -> None:
+        self._answer = urllib.request.urlopen(f"{server.url}{path}", timeout=60)  # noqa: S310 - the server is ours
+        self._events: Queue[Json | None] = Queue()
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        with self._answer, suppress(http.client.HTTPException, OSError, ValueError):  # which end a watch that is cut
+            for line in self._answer:
+                self._events.put(json.loads(line))
+        self._events.put(None)
+
+    def close(self) -> None:
+        self._thread.join()
+
+    def next(self) -> tuple[str, Json]:
+        event = self._events.get(timeout=60)
+        assert event is not None, "the watch has ended"
+        return event["type"], event["object"]
+
+    def ends(self) -> bool:
+        return self._events.get(timeout=60) is None
+
+
+@pytest.fixture
+def watch(server: LocalApiServer) -> Iterator[Callable[[str], Watcher]]:
+    with ExitStack() as watchers:
+
+        def begin(path: str) -> Watcher:
+            return watchers.enter_context(closing(Watcher(server, path)))
+
+        yield begin
+        server.cut_watches()
+
+
+def a_slice(name: str = "s", node: str = "node-1", count: int = 1, **spec: object) -> Json:
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    listed = [{"name": f"gpu-{number}"} for number in range(count)]
+    return {
+        "metadata": {"name": name},
+        "spec": {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": listed} | spec,
+    }
+
+
+def a_claim(name: str = "claim") -> Json:
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}
+    return {"kind": "ResourceClaim", "metadata": {"name": name}, "spec": {"devices": {"requests": [request]}}}
+
+
+def allocated(device: str = "gpu-0") -> Json:
+    result = {"request": "gpu", "driver": DRIVER, "pool": "node-1", "device": device}
+    consumer = {"resource": "pods", "name": "pod", "uid": "uid-1"}
+    return {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}
+
+
+# --- reading and writing ----------------------------------------------------------------------------------------------
+
+
+def test_a_created_object_gets_uid_version_and_generation(server: LocalApiServer) -> None:
+    reply = ask(server, "POST", SLICES, a_slice())
+    assert (reply.code, reply.body["apiVersion"], reply.body["kind"]) == (201, "resource.k8s.io/v1", "ResourceSlice")
+    metadata = reply.body["metadata"]
+    assert metadata["uid"]
+    assert metadata["resourceVersion"].isdigit()
+    assert metadata["generation"] == 1
+    assert ask(server, "GET", f"{SLICES}/s").body == reply.body
+
+
+def test_a_generated_name_has_a_random_end(server: LocalApiServer) -> None:
+    names = {
+        ask(server, "POST", SLICES, {**a_slice(), "metadata": {"generateName": "s-"}}).body["metadata"]["name"]
+        for _ in range(3)
+    }
+    assert len(names) == 3
+    assert all(name.startswith("s-") and len(name) == 7 for name in names)
+    long = {**a_slice(), "metadata": {"generateName": "s" * 100}}
+    assert len(ask(server, "POST", SLICES, long).body["metadata"]["name"]) == 63
+
+
+def test_a_name_that_exists_is_refused(server: LocalApiServer) -> None:
+    ask(server, "POST", SLICES, a_slice())
+    reply = ask(server, "POST", SLICES, a_slice())
+    assert (reply.code, reply.body["reason"]) == (409, "AlreadyExists")
+    assert reply.body["message"] == 'resourceslices.resource.k8s.io "s" already exists'
+
+
+def test_an_update_of_an_older_version_is_a_conflict(server: LocalApiServer) -> None:
+    old = ask(server, "POST", SLICES, a_slice()).body
+    new = {**old, "spec": {**old["spec"], "devices": []}}
+    assert ask(server, "PUT", f"{SLICES}/s", new).body["metadata"]["generation"] == 2
+    reply = ask(server, "PUT", f"{SLICES}/s", old)
+    assert (reply.code, reply.body["reason"]) == (409, "Conflict")
+    assert "please apply your changes to the latest version" in reply.body["message"]
+
+
+def test_a_write_that_changes_nothing_makes_no_version(server: LocalApiServer) -> None:
+    created = ask(server, "POST", SLICES, a_slice()).body
+    again = ask(server, "PUT", f"{SLICES}/s", created).body
+    assert again["metadata"]["resourceVersion"] == created["metadata"]["resourceVersion"]
+
+
+def test_an_update_with_another_uid_is_a_conflict(server: LocalApiServer) -> None:
+    created = ask(server, "POST", SLICES, a_slice()).body
+    created["metadata"]["uid"] = "another"
+    reply = ask(server, "PUT", f"{SLICES}/s", created)
+    assert reply.code == 409
+    assert "Precondition failed: UID in precondition: another" in reply.body["message"]
+
+
+def test_a_delete_checks_its_preconditions(server: LocalApiServer) -> None:
+    uid = ask(server, "POST", SLICES, a_slice()).body["metadata"]["uid"]
+    reply = ask(server, "DELETE", f"{SLICES}/s", {"preconditions": {"uid": "another"}})
+    assert reply.code == 409
+    assert f"does not match the UID in record ({uid})" in reply.body["message"]
+    assert ask(server, "DELETE", f"{SLICES}/s", {"preconditions": {"uid": uid}}).code == 200
+    assert ask(server, "GET", f"{SLICES}/s").code == 404
+
+
+def test_an_object_with_a_finalizer_stays_until_it_is_taken_off(server: LocalApiServer) -> None:
+    claim = a_claim()
+    claim["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
+    ask(server, "POST", CLAIMS, claim)
+    assert "deletionTimestamp" in ask(server, "DELETE", f"{CLAIMS}/claim").body["metadata"]
+    assert ask(server, "GET", f"{CLAIMS}/claim").code == 200
+    patch = {"metadata": {"finalizers": None}}
+    assert ask(server, "PATCH", f"{CLAIMS}/claim", patch, MERGE).code == 200
+    assert ask(server, "GET", f"{CLAIMS}/claim").code == 404
+
+
+def test_a_collection_is_deleted_by_selector(server: LocalApiServer) -> None:
+    for name, node in (("a", "node-1"), ("b", "node-2"), ("c", "node-1")):
+        ask(server, "POST", SLICES, a_slice(name, node))
+    deleted = ask(server, "DELETE", f"{SLICES}?fieldSelector=spec.nodeName%3Dnode-1%2Cspec.driver%3D{DRIVER}").body
+    assert [item["metadata"]["name"] for item in deleted["items"]] == ["a", "c"]
+    assert [item["metadata"]["name"] for item in ask(server, "GET", SLICES).body["items"]] == ["b"]
+    assert ask(server, "DELETE", f"{SLICES}?fieldSelector=spec.nodeName%3Dnode-1").code == 200
+
+
+def test_a_field_that_cannot_be_selected_by_is_refused(server: LocalApiServer) -> None:
+    reply = ask(server, "GET", f"{SLICES}?fieldSelector=spec.pool.name%3Dx")
+    assert reply.code == 400
+    kind = "resource.k8s.io/v1, Kind=ResourceSlice"
+    assert reply.body["message"] == f"field label not supported for {kind}: spec.pool.name"
+
+
+@pytest.mark.parametrize(
+    ("selector", "names"),
+    [("tier=a", ["a"]), ("tier!=a", ["b", "c"]), ("tier in (a,b)", ["a", "b"]), ("!tier", ["c"]), ("tier", ["a", "b"])],
+)
+def test_objects_are_selected_by_label(server: LocalApiServer, selector: str, names: list[str]) -> None:
+    for name, labels in (("a", {"tier": "a"}), ("b", {"tier": "b"}), ("c", {})):
+        server.create({"kind": "Pod", "metadata": {"name": name, "labels": labels}})
+    query = selector.replace(" ", "%20").replace("!", "%21")
+    items = ask(server, "GET", f"/api/v1/pods?labelSelector={query}").body["items"]
+    assert [item["metadata"]["name"] for item in items] == names
+
+
+# --- the rules of each kind -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("broken", "cause"),
+    [
+        ({"driver": "a_b"}, "spec.driver: Invalid value"),
+        ({"nodeName": None}, "spec: Required value: exactly one of `nodeName`"),
+        ({"allNodes": True}, "spec: Invalid value"),
+        ({"pool": {"name": "p", "generation": -1, "resourceSliceCount": 1}}, "greater than or equal to zero"),
+        ({"pool": {"name": "p", "generation": 1, "resourceSliceCount": 0}}, "must be greater than zero"),
+        ({"pool": {"generation": 1, "resourceSliceCount": 1}}, "spec.pool.name: Required value"),
+        ({"devices": [{"name": "a"}, {"name": "a"}]}, 'spec.devices[1].name: Duplicate value: "a"'),
+        ({"devices": [{"name": "A"}]}, "spec.devices[0].name: Invalid value"),
+        ({"devices": [{"name": "a", "attributes": {"x": {"int": 1, "bool": True}}}]}, "multiple fields are set"),
+        ({"devices": [{"name": "a", "attributes": {"x": {"version": "v1.2.3"}}}]}, "semver.org spec 2.0.0"),
+        ({"devices": [{"name": "a", "attributes": {"x": {"string": "x" * 65}}}]}, "may not be more than 64 bytes"),
+        ({"devices": [{"name": "a", "capacity": {"memory": {"value": "much"}}}]}, "quantities must match"),
+        ({"devices": [{"name": "a", "taints": [{"key": "k", "effect": "Never"}]}]}, "Unsupported value"),
+        ({"devices": [{"name": "a", "bindingConditions": ["x"]}]}, "must be set together"),
+        ({"devices": [{"name": "a", "nodeName": "n"}]}, "may only be set if `perDeviceNodeSelection` is true"),
+    ],
+)
+def test_a_slice_that_breaks_a_rule_is_refused(server: LocalApiServer, broken: Json, cause: str) -> None:
+    reply = ask(server, "POST", SLICES, a_slice(**broken))
+    assert (reply.code, reply.body["reason"]) == (422, "Invalid")
+    assert cause in reply.body["message"]
+    assert reply.body["details"]["causes"]
+    assert ask(server, "GET", SLICES).body["items"] == []
+
+
+def test_a_slice_has_at_most_128_devices(server: LocalApiServer) -> None:
+    assert ask(server, "POST", SLICES, a_slice(count=128)).code == 201
+    reply = ask(server, "POST", SLICES, a_slice("t", count=129))
+    assert "spec.devices: Too many: 129: must have at most 128 items" in reply.body["message"]
+
+
+def test_a_slice_keeps_its_driver_pool_and_node(server: LocalApiServer) -> None:
+    created = ask(server, "POST", SLICES, a_slice()).body
+    created["spec"]["nodeName"] = "node-2"
+    reply = ask(server, "PUT", f"{SLICES}/s", created)
+    assert 'spec.nodeName: Invalid value: "node-2": field is immutable' in reply.body["message"]
+
+
+def test_a_claim_gets_defaults_and_keeps_its_spec(server: LocalApiServer) -> None:
+    created = ask(server, "POST", CLAIMS, a_claim() | {"status": allocated()}).body
+    assert created["spec"]["devices"]["requests"][0]["exactly"] == {
+        "deviceClassName": "gpu",
+        "allocationMode": "ExactCount",
+        "count": 1,
+    }
+    assert "status" not in created
+    created["spec"]["devices"]["requests"][0]["exactly"]["count"] = 2
+    assert "field is immutable" in ask(server, "PUT", f"{CLAIMS}/claim", created).body["message"]
+
+
+def test_an_allocation_is_set_through_the_status_and_not_changed(server: LocalApiServer) -> None:
+    claim = ask(server, "POST", CLAIMS, a_claim()).body
+    ignored = ask(server, "PUT", f"{CLAIMS}/claim", {**claim, "status": allocated()}).body
+    assert "status" not in ignored
+    claim = ask(server, "PUT", f"{CLAIMS}/claim/status", {**claim, "status": allocated()}).body
+    assert claim["status"]["allocation"] == allocated()["allocation"]
+    changed = {**claim, "status": allocated("gpu-1")}
+    assert "field is immutable" in ask(server, "PUT", f"{CLAIMS}/claim/status", changed).body["message"]
+
+
+def test_a_reservation_needs_an_allocation(server: LocalApiServer) -> None:
+    claim = ask(server, "POST", CLAIMS, a_claim()).body
+    status = {"reservedFor": allocated()["reservedFor"]}
+    reply = ask(server, "PUT", f"{CLAIMS}/claim/status", {**claim, "status": status})
+    assert "may not be specified when `allocated` is not set" in reply.body["message"]
+
+
+def test_deallocation_drops_what_drivers_said_of_the_devices(server: LocalApiServer) -> None:
+    server.create(a_claim() | {"status": allocated()})
+    device = {"driver": DRIVER, "pool": "node-1", "device": "gpu-0", "data": {"ready": True}}
+    path = f"{CLAIMS}/claim/status"
+    assert ask(server, "PATCH", path, {"status": {"devices": [device]}}, MERGE).code == 200
+    reply = ask(server, "PATCH", path, {"status": {"allocation": None, "reservedFor": None}}, MERGE)
+    assert reply.body["status"] == {"devices": []}
+
+
+def test_a_driver_speaks_only_of_allocated_devices(server: LocalApiServer) -> None:
+    server.create(a_claim() | {"status": allocated()})
+    device = {"driver": DRIVER, "pool": "node-1", "device": "gpu-7"}
+    reply = ask(server, "PATCH", f"{CLAIMS}/claim/status", {"status": {"devices": [device]}}, MERGE)
+    assert "must be an allocated device in the claim" in reply.body["message"]
+
+
+def test_admin_access_needs_a_label_of_the_namespace(server: LocalApiServer) -> None:
+    claim = a_claim()
+    claim["spec"]["devices"]["requests"][0]["exactly"]["adminAccess"] = True
+    assert "admin access to devices requires" in ask(server, "POST", CLAIMS, claim).body["message"]
+    label = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
+    assert ask(server, "PATCH", "/api/v1/namespaces/default", label, MERGE).code == 200
+    assert ask(server, "POST", CLAIMS, claim).code == 201
+
+
+def test_a_namespace_must_exist(server: LocalApiServer) -> None:
+    reply = ask(server, "POST", CLAIMS.replace("default", "nowhere"), a_claim())
+    assert (reply.code, reply.body["message"]) == (404, 'namespaces "nowhere" not found')
+
+
+# --- patches ----------------------------------------------------------------------------------------------------------
+
+
+def test_managers_apply_side_by_side_and_conflict_on_the_same_field(server: LocalApiServer) -> None:
+    server.create(a_claim() | {"status": allocated()})
+    path = f"{CLAIMS}/claim/status?fieldManager="
+
+    def apply(manager: str, ready: object, force: str = "") -> Reply:
+        device = {"driver": DRIVER, "pool": "node-1", "device": "gpu-0", "data": {"ready": ready}}
+        return ask(server, "PATCH", path + manager + force, {"status": {"devices": [device]}}, APPLY)
+
+    assert apply("one", ready=True).body["status"]["devices"][0]["data"] == {"ready": True}
+    refused = apply("two", ready=False)
+    assert refused.code == 409
+    assert 'conflict with "one"' in refused.body["message"]
+    assert apply("two", ready=False, force="&force=true").body["status"]["devices"][0]["data"] == {"ready": False}
+
+
+def test_what_a_manager_no_longer_applies_is_deleted(server: LocalApiServer) -> None:
+    path = "/api/v1/nodes/node-1?fieldManager=one"
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1", "labels": {"a": "1", "b": "2"}}}
+    assert ask(server, "PATCH", path, body, APPLY).body["metadata"]["labels"] == {"a": "1", "b": "2"}
+    body["metadata"] = {"name": "node-1", "labels": {"a": "1"}}
+    assert ask(server, "PATCH", path, body, APPLY).body["metadata"]["labels"] == {"a": "1"}
+
+
+def test_a_json_patch_is_carried_out_whole_or_not_at_all(server: LocalApiServer) -> None:
+    ask(server, "POST", SLICES, a_slice())
+    operations = [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}, {"op": "remove", "path": "/nowhere"}]
+    assert ask(server, "PATCH", f"{SLICES}/s", operations, JSON_PATCH).code == 422
+    assert "labels" not in server.get("ResourceSlice", "s")["metadata"]
+    assert ask(server, "PATCH", f"{SLICES}/s", operations[:1], JSON_PATCH).body["metadata"]["labels"] == {"a": "b"}
+
+
+def test_a_patch_of_an_unknown_type_is_refused(server: LocalApiServer) -> None:
+    ask(server, "POST", SLICES, a_slice())
+    assert ask(server, "PATCH", f"{SLICES}/s", {}, "application/json").code == 415
+
+
+# --- watching ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_watch_sends_each_later_event_once_and_in_order(
+    server: LocalApiServer, watch: Callable[[str], Watcher]
+) -> None:
+    version = ask(server, "GET", SLICES).body["metadata"]["resourceVersion"]
+    watcher = watch(f"{SLICES}?watch=true&resourceVersion={version}")
+    created = ask(server, "POST", SLICES, a_slice()).body
+    changed = ask(server, "PATCH", f"{SLICES}/s", {"spec": {"devices": []}}, MERGE).body
+    ask(server, "DELETE", f"{SLICES}/s")
+    assert watcher.next() == ("ADDED", created)
+    assert watcher.next() == ("MODIFIED", changed)
+    kind, gone = watcher.next()
+    assert (kind, gone["spec"]) == ("DELETED", changed["spec"])
+    assert int(gone["metadata"]["resourceVersion"]) == server.store.version
+
+
+def test_a_watch_with_a_selector_sees_objects_come_and_go(
+    server: LocalApiServer, watch: Callable[[str], Watcher]
+) -> None:
+    watcher = watch("/api/v1/pods?watch=true&labelSelector=tier%3Da")
+    server.create({"kind": "Pod", "metadata": {"name": "p", "labels": {"tier": "a"}}})
+    server.change("Pod", "p", lambda pod: pod["metadata"].update(labels={"tier": "b"}))
+    server.change("Pod", "p", lambda pod: pod["metadata"].update(labels={"tier": "a"}))
+    assert [watcher.next()[0] for _ in range(3)] == ["ADDED", "DELETED", "ADDED"]
+
+
+def test_initial_events_end_with_a_bookmark_that_says_so(
+    server: LocalApiServer, watch: Callable[[str], Watcher]
+) -> None:
+    ask(server, "POST", SLICES, a_slice())
+    query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    watcher = watch(f"{SLICES}?{query}")
+    assert watcher.next()[0] == "ADDED"
+    kind, bookmark = watcher.next()
+    assert kind == "BOOKMARK"
+    assert bookmark["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+
+
+def test_a_watch_without_initial_events_sends_only_later_ones(
+    server: LocalApiServer, watch: Callable[[str], Watcher]
+) -> None:
+    ask(server, "POST", SLICES, a_slice())
+    query = "watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    watcher = watch(f"{SLICES}?{query}")
+    ask(server, "POST", SLICES, a_slice("later"))
+    kind, value = watcher.next()
+    assert (kind, value["metadata"]["name"]) == ("ADDED", "later")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "limit=500&resourceVersion=0",
+        "resourceVersion=0&resourceVersionMatch=NotOlderThan",
+        "resourceVersion={now}",
+        "resourceVersion={now}&resourceVersionMatch=NotOlderThan",
+        "resourceVersion={now}&resourceVersionMatch=Exact",
+        "limit=1",
+    ],
+)
+def test_each_list_of_a_reflector_has_all_objects_and_no_token_to_continue(server: LocalApiServer, query: str) -> None:
+    ask(server, "POST", SLICES, a_slice("a"))
+    now = ask(server, "POST", SLICES, a_slice("b")).body["metadata"]["resourceVersion"]
+    listed = ask(server, "GET", f"{SLICES}?{query.format(now=now)}").body
+    assert [one["metadata"]["name"] for one in listed["items"]] == ["a", "b"]
+    assert listed["metadata"] == {"resourceVersion": now}
+
+
+def test_a_list_of_a_version_to_come_says_so_in_the_way_that_reflectors_understand(server: LocalApiServer) -> None:
+    refused = ask(server, "GET", f"{SLICES}?resourceVersion=99999").body
+    assert (refused["reason"], refused["details"]["causes"]) == (
+        "Timeout",
+        [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+    )
+
+
+def test_a_server_without_watch_lists_refuses_them() -> None:
+    with LocalApiServer(serves_watch_list=False) as server:
+        reply = ask(server, "GET", f"{SLICES}?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
+    assert reply.code == 422
+    assert "unless the WatchList feature gate is enabled" in reply.body["message"]
+
+
+def test_a_watch_from_a_forgotten_version_has_expired(server: LocalApiServer, watch: Callable[[str], Watcher]) -> None:
+    version = int(ask(server, "POST", SLICES, a_slice()).body["metadata"]["resourceVersion"])
+    ask(server, "DELETE", f"{SLICES}/s")
+    server.store.forget_events()
+    watcher = watch(f"{SLICES}?watch=true&resourceVersion={version}")
+    kind, status = watcher.next()
+    assert (kind, status["code"], status["reason"]) == ("ERROR", 410, "Expired")
+    assert watcher.ends()
+
+
+def test_a_watch_ends_with_a_bookmark_when_its_time_is_over(watch: Callable[[str], Watcher]) -> None:
+    watcher = watch(f"{SLICES}?watch=true&allowWatchBookmarks=true&timeoutSeconds=1")
+    assert watcher.next()[0] == "BOOKMARK"
+    assert watcher.ends()
+
+
+def test_a_watch_that_is_cut_ends(server: LocalApiServer, watch: Callable[[str], Watcher]) -> None:
+    watcher = watch(f"{SLICES}?watch=true")
+    server.cut_watches()
+    assert watcher.ends()
+
+
+# --- faults, rights and bad requests ----------------------------------------------------------------------------------
+
+
+def test_a_cue_answers_every_second_write(server: LocalApiServer) -> None:
+    server.inject(Answer(409, {"kind": "Status"}), verb="create", resource="resourceslices", times=None, every=2)
+    codes = [ask(server, "POST", SLICES, a_slice(f"s{number}")).code for number in range(4)]
+    assert codes == [201, 409, 201, 409]
+
+
+def test_a_dropped_answer_leaves_what_was_stored(server: LocalApiServer) -> None:
+    server.inject(Drop(after=True), verb="create")
+    with pytest.raises((http.client.HTTPException, OSError)):
+        ask(server, "POST", SLICES, a_slice())
+    assert server.get("ResourceSlice", "s")
+
+
+def test_a_refusal_names_verb_and_resource(server: LocalApiServer) -> None:
+    server.forbidden.add("create resourceslices")
+    reply = ask(server, "POST", SLICES, a_slice())
+    assert (reply.code, reply.body["reason"]) == (403, "Forbidden")
+    assert "cannot create resource" in reply.body["message"]
+
+
+def test_a_delay_ends_when_the_server_stops(server: LocalApiServer) -> None:
+    server.inject(Delay(3600))
+    replies: Queue[object] = Queue()
+
+    def ask_once() -> None:
+        try:
+            replies.put(ask(server, "GET", SLICES))
+        except (http.client.HTTPException, OSError) as error:
+            replies.put(error)
+
+    threading.Thread(target=ask_once, daemon=True).start()
+    server.wait_for(lambda: server.requests)
+    server.stop()
+    assert replies.get(timeout=60) is not None
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "content", "code"),
+    [
+        ("GET", "/nowhere", None, "application/json", 404),
+        ("GET", "/apis/resource.k8s.io/v1beta1/resourceslices", None, "application/json", 404),
+        ("GET", f"{SLICES}/a/b/c", None, "application/json", 404),
+        ("POST", SLICES, b"{", "application/json", 400),
+        ("POST", SLICES, b"[]", "application/json", 400),
+        ("POST", SLICES, b'{"spec": 1}', "application/json", 400),
+        ("POST", SLICES, b'{"metadata": 1}', "application/json", 400),
+        ("POST", SLICES, b'{"kind": "Pod"}', "application/json", 400),
+        ("POST", SLICES, b"[" * 100_000, "application/json", 400),
+        ("POST", SLICES, b"k8s\0", PROTOBUF, 415),
+        ("POST", SLICES, b"{}", PROTOBUF, 400),
+        ("POST", SLICES, b"k8s\0\xff", PROTOBUF, 400),
+        ("POST", SLICES, in_protobuf("Node", b""), PROTOBUF, 415),
+        ("POST", SLICES, in_protobuf("ResourceSlice", b"\xff"), PROTOBUF, 400),
+        ("POST", SLICES, in_protobuf("ResourceSlice", b"\n\3\n\1\xff"), PROTOBUF, 400),
+        ("POST", SLICES, b'{"metadata": {"name": "A B"}}', "application/json", 422),
+        ("POST", f"{SLICES}/s", b"{}", "application/json", 405),
+        ("DELETE", "/apis/resource.k8s.io/v1/resourceclaims", None, "application/json", 405),
+        ("GET", f"{SLICES}?watch=true&resourceVersion=x", None, "application/json", 422),
+        ("GET", f"{SLICES}?watch=true&resourceVersion=%C2%B2", None, "application/json", 422),
+        ("GET", f"{SLICES}?watch=true&resourceVersion={'9' * 5000}", None, "application/json", 422),
+        ("GET", f"{SLICES}?watch=true&timeoutSeconds=x", None, "application/json", 422),
+        ("GET", f"{SLICES}?watch=true&timeoutSeconds=nan", None, "application/json", 422),
+        ("GET", f"{SLICES}?watch=true&timeoutSeconds=-1", None, "application/json", 422),
+        ("GET", f"{SLICES}?watch=true&resourceVersionMatch=NotOlderThan", None, "application/json", 422),
+        ("GET", f"{SLICES}?watch=true&sendInitialEvents=true&resourceVersionMatch=x", None, "application/json", 422),
+        ("GET", f"{SLICES}?sendInitialEvents=true", None, "application/json", 422),
+        ("GET", f"{SLICES}?resourceVersionMatch=NotOlderThan", None, "application/json", 422),
+        ("GET", f"{SLICES}?resourceVersion=1&resourceVersionMatch=Newest", None, "application/json", 422),
+        ("GET", f"{SLICES}?resourceVersion=0&resourceVersionMatch=Exact", None, "application/json", 422),
+        ("GET", f"{SLICES}?resourceVersion=1&resourceVersionMatch=Exact", None, "application/json", 410),
+        ("GET", f"{SLICES}?resourceVersion=99999", None, "application/json", 504),
+        ("GET", f"{SLICES}?limit=x", None, "application/json", 422),
+        ("GET", f"{SLICES}?limit=1&continue=x", None, "application/json", 400),
+        ("POST", f"{SLICES}?dryRun=All", b'{"metadata": {"name": "s"}}', "application/json", 400),
+        ("DELETE", f"{SLICES}/s", b'{"dryRun": ["All"]}', "application/json", 400),
+    ],
+)
+def test_a_bad_request_is_refused_with_a_status(
+    server: LocalApiServer, method: str, path: str, body: bytes | None, content: str, code: int
+) -> None:
+    reply = ask(server, method, path, body, content)
+    assert reply.code == code
+    assert reply.body["kind"] == "Status"
+    assert reply.body["message"]
+
+
+@pytest.mark.parametrize(
+    ("head", "code"),
+    [
+        ("POST /api/v1/nodes HTTP/1.1\r\nContent-Length: -1", 400),
+        ("POST /api/v1/nodes HTTP/1.1\r\nContent-Length: abc", 400),
+        (f"POST /api/v1/nodes HTTP/1.1\r\nContent-Length: {'9' * 5_000}", 413),
+        ("POST /api/v1/nodes HTTP/1.1\r\nContent-Length: 3000000000", 413),
+        ("POST /api/v1/nodes HTTP/1.1\r\nTransfer-Encoding: chunked", 411),
+        ("GET http://[/api HTTP/1.1", 400),
+    ],
+    ids=["negative", "no number", "no number of bytes", "3 GB", "chunked", "no path"],
+)
+def test_a_request_of_unknown_length_is_refused_at_once(server: LocalApiServer, head: str, code: int) -> None:
+    with socket.create_connection(server.address, timeout=60) as connection:
+        connection.sendall(f"{head}\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        answer = connection.makefile("rb").read()
+    assert answer.startswith(f"HTTP/1.1 {code} ".encode())
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["kind"] == "Status"
+
+
+def test_a_body_that_ends_early_changes_nothing(server: LocalApiServer) -> None:
+    request = "PATCH /api/v1/nodes/n?fieldManager=m HTTP/1.1\r\nHost: x\r\n"
+    head = f"{request}Content-Type: {APPLY}\r\nContent-Length: 99\r\n\r\n"
+    with socket.create_connection(server.address, timeout=60) as connection:
+        connection.sendall(head.encode() + b"apiVersion: v1\nkind: Node\n")
+        connection.shutdown(socket.SHUT_WR)
+        answer = connection.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert server.objects("Node") == []
+
+
+@pytest.mark.parametrize("depth", [150, 900, 100_000])
+def test_a_body_that_is_nested_deeply_is_refused(server: LocalApiServer, depth: int) -> None:
+    body = b'{"metadata":' + b'{"a":' * depth + b"1" + b"}" * depth + b"}"
+    reply = ask(server, "POST", "/api/v1/nodes", body)
+    assert (reply.code, reply.body["reason"]) == (400, "BadRequest")
+
+
+def test_a_yaml_body_with_multiplied_aliases_is_refused(server: LocalApiServer) -> None:
+    body = "a0: &a0 [0]\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1},' * 50}]\n" for n in range(1, 20))
+    reply = ask(server, "PATCH", f"{SLICES}/s?fieldManager=m", body.encode(), APPLY)
+    assert (reply.code, reply.body["reason"]) == (400, "BadRequest")
+    assert "more than 50000 values" in reply.body["message"]
+
+
+def test_a_patch_whose_copies_grow_without_end_is_refused(server: LocalApiServer) -> None:
+    ask(server, "POST", SLICES, a_slice())
+    there = "/metadata/annotations"
+    grow: list[Json] = [{"op": "add", "path": there, "value": {"a": "x" * 100}}]
+    grow += [{"op": "copy", "from": there, "path": f"{there}/{number}"} for number in range(16)]
+    nest = [{"op": "add", "path": "/spec/x" + "/a" * depth, "value": {}} for depth in range(150)]
+    for operations, code in ((grow, 422), (nest, 400), ([{"op": "copy", "path": "/a"}], 422)):
+        assert ask(server, "PATCH", f"{SLICES}/s", operations, JSON_PATCH).code == code
+    assert server.get("ResourceSlice", "s")["spec"] == a_slice()["spec"]
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-1e999"])
+def test_a_number_that_json_cannot_hold_is_refused(server: LocalApiServer, number: str) -> None:
+    assert (
+        ask(server, "POST", "/api/v1/nodes", b'{"metadata":{"name":"n"},"spec":{"x":%s}}' % number.encode()).code == 400
+    )
+    assert ask(server, "GET", "/api/v1/nodes").body["items"] == []
+
+
+def test_half_a_surrogate_pair_becomes_the_replacement_character(server: LocalApiServer) -> None:
+    body = rb'{"metadata":{"name":"n","annotations":{"a":"\ud800","b":"\ud83d\ude00"}}}'
+    assert ask(server, "POST", "/api/v1/nodes", body).body["metadata"]["annotations"] == {
+        "a": "\ufffd",
+        "b": "\U0001f600",
+    }
+
+
+@pytest.mark.parametrize("devices", [1, [1], [None], "x"])
+def test_an_applied_field_of_another_type_is_refused(server: LocalApiServer, devices: object) -> None:
+    ask(server, "POST", SLICES, a_slice())
+    body = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "spec": {"devices": devices}}
+    assert ask(server, "PATCH", f"{SLICES}/s?fieldManager=m&force=true", body, APPLY).code == 400
+
+
+def test_a_quantity_of_thousands_of_digits_is_kept_as_it_is(server: LocalApiServer) -> None:
+    node = {"metadata": {"name": "n"}, "status": {"capacity": {"example.com/gpu": "9" * 5_000}}}
+    assert ask(server, "POST", "/api/v1/nodes", node).body["status"] == node["status"]
+
+
+@pytest.mark.parametrize("selector", ["," * 60_000, "(," * 30_000, "a" + "+" * 60_000 + "b"])
+def test_a_long_selector_takes_less_than_a_second(server: LocalApiServer, selector: str) -> None:
+    began = time.process_time()
+    ask(server, "GET", f"{SLICES}?labelSelector={selector}")
+    assert time.process_time() - began < 1
+
+
+def test_idle_connections_keep_no_client_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_server_http, "MAX_CONNECTIONS", 20)
+    with LocalApiServer() as server, ExitStack() as connections:
+        for _ in range(60):
+            connections.enter_context(socket.create_connection(server.address, timeout=60)).sendall(b"GET /")
+        assert ask(server, "GET", SLICES).code == 200
+
+
+@pytest.mark.parametrize(
+    "line", [b"\x00\x01<script>", b"GET", b"FOO / HTTP/1.1", b"GET / HTTP/9.9", b"GET /" + b"x" * 70_000], ids=range(5)
+)
+def test_what_is_no_http_is_answered_with_a_status(server: LocalApiServer, line: bytes) -> None:
+    with socket.create_connection(server.address, timeout=60) as connection:
+        connection.sendall(line + b"\r\nHost: x\r\n\r\n")
+        answer = connection.makefile("rb").read()
+    found = json.loads(answer[answer.index(b"{") :])
+    assert (found["kind"], found["status"]) == ("Status", "Failure")
+    assert b"<html" not in answer.lower()
+
+
+def test_a_full_store_refuses_writes_until_something_is_deleted(
+    server: LocalApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_server_store, "MAX_WEIGHT", 100_000)
+
+    def large(name: str) -> Json:
+        return {"metadata": {"name": name, "annotations": {"a": "x" * 80_000}}}
+
+    assert ask(server, "POST", "/api/v1/nodes", large("a")).code == 201
+    full = ask(server, "POST", "/api/v1/nodes", large("b"))
+    assert (full.code, full.body["message"]) == (500, "etcdserver: mvcc: database space exceeded")
+    assert ask(server, "PUT", "/api/v1/nodes/a", large("a")).code == 200
+    assert ask(server, "DELETE", "/api/v1/nodes/a").code == 200
+    assert ask(server, "POST", "/api/v1/nodes", large("b")).code == 201
+
+
+def test_the_history_of_large_objects_is_short(server: LocalApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_server_store, "MAX_HISTORY", 100_000)
+    for number in range(5):
+        server.create({"kind": "Node", "metadata": {"name": f"n{number}", "annotations": {"a": "x" * 40_000}}})
+    reply = ask(server, "GET", "/api/v1/nodes?watch=true&resourceVersion=1003&timeoutSeconds=1")
+    assert reply.body["object"]["reason"] == "Expired"
+
+
+def test_very_many_requests_are_noted_without_details(server: LocalApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_server_server, "MAX_NOTED", 16_000)
+    for _ in range(3):
+        ask(server, "POST", "/api/v1/nodes", {"metadata": {"name": "!", "annotations": {"a": "x" * 6_000}}})
+    assert [bool(one.body) for one in server.requests] == [True, False, False]
+    assert {(one.method, one.path, one.verb) for one in server.requests} == {("POST", "/api/v1/nodes", "create")}
+
+
+def test_a_client_that_does_not_read_a_list_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_server_http, "MAX_LARGE", 1)
+    monkeypatch.setattr(api_server_http, "SENDING_SECONDS", 0.1)
+    with LocalApiServer() as server, socket.socket() as connection:
+        for number in range(4):
+            server.create({"kind": "Node", "metadata": {"name": f"n{number}", "annotations": {"a": "x" * 2_000_000}}})
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(60)
+        connection.connect(server.address)
+        connection.sendall(b"GET /api/v1/nodes HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert connection.recv(1, socket.MSG_PEEK)
+        assert ask(server, "GET", "/api/v1/pods").code == 200  # served when the other one is given up
+        assert len(connection.makefile("rb").read()) < 8_000_000
+
+
+def test_a_list_with_a_large_body_waits_for_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_server_http, "MAX_LARGE", 1)
+    with LocalApiServer() as server:
+        assert ask(server, "GET", SLICES, {"a": "x" * 100_000}).code == 200
+
+
+def test_a_number_of_more_than_64_bits_is_refused(server: LocalApiServer) -> None:
+    body = a_slice()
+    body["spec"]["pool"]["generation"] = 2**63
+    reply = ask(server, "POST", SLICES, body)
+    assert reply.code == 400
+    assert "expected one of 64 bits" in reply.body["message"]
+
+
+def test_the_objects_survive_a_restart_on_the_same_port() -> None:
+    server = LocalApiServer()
+    server.start()
+    url = server.url
+    ask(server, "POST", SLICES, a_slice())
+    server.stop()
+    server.start()
+    try:
+        assert server.url == url
+        assert ask(server, "GET", f"{SLICES}/s").code == 200
+    finally:
+        server.stop()
+
+
+def definition(**spec: object) -> Json:
+    names = {"kind": "Bridge", "plural": "bridges", "shortNames": ["br"]}
+    versions = [
+        {"name": "v1alpha1", "served": True, "storage": True, "subresources": {"status": {}}},
+        {"name": "v1", "served": False, "storage": False},
+    ]
+    body = {"group": "nets.example.com", "scope": "Namespaced", "names": names, "versions": versions, **spec}
+    return {"kind": "CustomResourceDefinition", "metadata": {"name": "bridges.nets.example.com"}, "spec": body}
+
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+BRIDGES = "/apis/nets.example.com/v1alpha1/namespaces/default/bridges"
+
+
+def test_a_definition_adds_a_kind_until_it_is_deleted(server: LocalApiServer, watch: Callable[[str], Watcher]) -> None:
+    bridge = {
+        "kind": "Bridge",
+        "apiVersion": "nets.example.com/v1alpha1",
+        "metadata": {"name": "b"},
+        "spec": {"mtu": 1},
+    }
+    assert ask(server, "POST", BRIDGES, bridge).code == 404
+    assert ask(server, "POST", DEFINITIONS, definition()).code == 201
+    assert ask(server, "GET", "/apis/nets.example.com").body["preferredVersion"]["version"] == "v1alpha1"
+    listed = ask(server, "GET", "/apis/nets.example.com/v1alpha1").body["resources"]
+    assert [one["name"] for one in listed] == ["bridges", "bridges/status"]
+    created = ask(server, "POST", BRIDGES, {**bridge, "status": {"up": True}}).body
+    assert (created["apiVersion"], created["metadata"]["generation"]) == ("nets.example.com/v1alpha1", 1)
+    assert "status" not in created
+    assert ask(server, "PATCH", f"{BRIDGES}/b/status", {"status": {"up": True}}, MERGE).body["status"] == {"up": True}
+    assert server.get("Bridge", "b")["spec"] == {"mtu": 1}
+    assert watch("/apis/nets.example.com/v1alpha1/bridges?watch=true").next()[1]["metadata"]["name"] == "b"
+    assert ask(server, "GET", BRIDGES.replace("v1alpha1", "v1")).code == 404
+    assert ask(server, "DELETE", f"{DEFINITIONS}/bridges.nets.example.com").code == 200
+    assert ask(server, "GET", BRIDGES).code == 404
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"group": "resource.k8s.io"}, "spec.group"),
+        ({"group": "nets"}, "spec.group"),
+        ({"names": {"kind": "Bridge"}}, "spec.names.plural"),
+        ({"names": {"plural": "bridges"}}, "spec.names.kind"),
+        ({"scope": "Node"}, "spec.scope"),
+        ({"versions": []}, "spec.versions"),
+        ({"versions": [{"name": "V1"}]}, "spec.versions[0].name"),
+    ],
+)
+def test_a_definition_that_cannot_be_served_is_refused(server: LocalApiServer, spec: Json, field: str) -> None:
+    refused = ask(server, "POST", DEFINITIONS, definition(**spec))
+    assert refused.code == 422
+    assert field in [cause["field"] for cause in refused.body["details"]["causes"]]
+    assert set(server.versions) & {"nets", "nets.example.com"} == set()
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"names": "bridges"}, "spec.names"),
+        ({"names": {"kind": "Bridge", "plural": "bridges", "shortNames": 5}}, "spec.names.shortNames"),
+        ({"versions": ["v1"]}, "spec.versions[0]"),
+        ({"versions": [{"name": "v1", "served": True, "subresources": 5}]}, "spec.versions[0].subresources"),
+    ],
+)
+def test_a_definition_with_a_field_of_another_type_is_refused(server: LocalApiServer, spec: Json, field: str) -> None:
+    refused = ask(server, "POST", DEFINITIONS, definition(**spec))
+    assert refused.code == 400
+    assert f"into field {field}: expected" in refused.body["message"]
+
+
+def test_a_definition_without_a_served_version_serves_nothing(server: LocalApiServer) -> None:
+    assert ask(server, "POST", DEFINITIONS, definition(versions=[{"name": "v1", "storage": True}])).code == 201
+    groups = ask(server, "GET", "/apis").body["groups"]
+    assert "resource.k8s.io" in [group["name"] for group in groups]
+    assert "nets.example.com" not in [group["name"] for group in groups]
+    assert ask(server, "GET", "/apis/nets.example.com").code == 404
+
+
+def test_what_is_served_can_be_found_out(server: LocalApiServer) -> None:
+    groups = ask(server, "GET", "/apis").body["groups"]
+    assert [group["preferredVersion"]["groupVersion"] for group in groups] == [
+        "resource.k8s.io/v1",
+        "coordination.k8s.io/v1",
+        "events.k8s.io/v1",
+        "apiextensions.k8s.io/v1",
+    ]
+    resources = ask(server, "GET", "/apis/resource.k8s.io/v1").body["resources"]
+    assert {"resourceslices", "resourceclaims", "resourceclaims/status"} <= {one["name"] for one in resources}
+
+
+def test_a_client_finds_a_kind_by_its_short_and_singular_name(server: LocalApiServer) -> None:
+    whole = {one["name"]: one for one in ask(server, "GET", "/api/v1").body["resources"]}
+    assert (whole["pods"]["singularName"], whole["pods"]["shortNames"]) == ("pod", ["po"])
+    assert whole["pods/status"]["singularName"] == ""
+
+
+def test_an_unknown_kind_names_those_that_there_are(server: LocalApiServer) -> None:
+    with pytest.raises(ValueError, match="no kind 'Gpu'; it has Namespace, Node"):
+        server.create({"kind": "Gpu"})
+
+
+def test_errors_are_values() -> None:
+    error = ApiError(404, "NotFound", "x")
+    assert evolve(error, code=410).status["code"] == 410
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
+def test_a_client_that_asks_for_the_health_hears_ok(server: LocalApiServer, path: str) -> None:
+    with urllib.request.urlopen(f"{server.url}{path}", timeout=60) as answer:  # noqa: S310 - the server is ours
+        assert answer.read() == b"ok"
+
+
+# --- protobuf ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_slice_is_written_as_protobuf_as_client_go_does(server: LocalApiServer) -> None:
+    sent = api_objects.ResourceSlice()
+    sent.metadata.name, sent.metadata.generateName, sent.metadata.uid = "s", "", ""  # Go sends empty strings, ...
+    sent.metadata.creationTimestamp.SetInParent()  # ... and its zero time as an empty message
+    sent.metadata.ownerReferences.add(apiVersion="v1", kind="Node", name="n", uid="u", controller=True)
+    sent.spec.driver, sent.spec.nodeName = DRIVER, "n"
+    sent.spec.pool.name, sent.spec.pool.generation, sent.spec.pool.resourceSliceCount = "p", 0, 1
+    device = sent.spec.devices.add(name="gpu-0")
+    device.attributes["rank"].intValue = 0
+    device.attributes["shared"].boolValue = False
+    device.attributes["model"].stringValue = ""
+    device.capacity["memory"].value.string = "1Gi"
+    device.taints.add(key="hot", effect="NoSchedule", value="").timeAdded.seconds = 1_700_000_000
+
+    made = ask(server, "POST", SLICES, in_protobuf("ResourceSlice", sent.SerializeToString()), PROTOBUF)
+    assert made.code == 201
+    assert made.body["metadata"]["ownerReferences"][0]["controller"] is True
+    assert made.body["spec"] == {
+        "driver": DRIVER,
+        "nodeName": "n",
+        "pool": {"name": "p", "generation": 0, "resourceSliceCount": 1},
+        "devices": [
+            {
+                "name": "gpu-0",
+                "attributes": {"rank": {"int": 0}, "shared": {"bool": False}, "model": {"string": ""}},
+                "capacity": {"memory": {"value": "1Gi"}},
+                "taints": [{"key": "hot", "effect": "NoSchedule", "timeAdded": "2023-11-14T22:13:20Z"}],
+            }
+        ],
+    }
+
+    sent.metadata.resourceVersion = made.body["metadata"]["resourceVersion"]
+    sent.spec.pool.generation = 1
+    body = in_protobuf("ResourceSlice", sent.SerializeToString())
+    assert ask(server, "PUT", f"{SLICES}/s", body, PROTOBUF).body["spec"]["pool"]["generation"] == 1
+    assert ask(server, "PUT", f"{SLICES}/s", body, PROTOBUF).code == 409
+
+    options = api_objects.DeleteOptions()
+    options.preconditions.uid = "another"
+    refused = in_protobuf("DeleteOptions", options.SerializeToString(), "v1")
+    assert ask(server, "DELETE", f"{SLICES}/s", refused, PROTOBUF).code == 409
+    options.preconditions.uid = made.body["metadata"]["uid"]
+    allowed = in_protobuf("DeleteOptions", options.SerializeToString(), "v1")
+    assert ask(server, "DELETE", f"{SLICES}/s", allowed, PROTOBUF).code == 200
+
+
+def test_a_claim_in_protobuf_has_its_configuration_where_json_has_it(server: LocalApiServer) -> None:
+    sent = api_objects.ResourceClaim()
+    sent.metadata.name = "c"
+    sent.spec.devices.requests.add(name="r").exactly.deviceClassName = "gpu"
+    opaque = sent.spec.devices.config.add(requests=["r"]).deviceConfiguration.opaque
+    opaque.driver, opaque.parameters.raw = DRIVER, b'{"mode": "fast"}'
+    made = ask(server, "POST", CLAIMS, in_protobuf("ResourceClaim", sent.SerializeToString()), PROTOBUF)
+    assert made.code == 201
+    parameters = {"driver": DRIVER, "parameters": {"mode": "fast"}}
+    assert made.body["spec"]["devices"]["config"] == [{"requests": ["r"], "opaque": parameters}]
+
+
+def test_a_claim_is_unchanged_if_a_client_leaves_out_what_is_empty(server: LocalApiServer) -> None:
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu", "selectors": []}}
+    result = {"request": "r", "driver": DRIVER, "pool": "p", "device": "d"}
+    opaque = {"driver": DRIVER, "parameters": {"a": []}}
+    allocation = {
+        "devices": {"results": [result], "config": [{"source": "FromClaim", "requests": [], "opaque": opaque}]}
+    }
+    claim = {"kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": {"devices": {"requests": [request]}}}
+    made = server.create({**claim, "status": {"allocation": allocation}})
+
+    sent = json.loads(json.dumps({**made, "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}))
+    del sent["metadata"]["resourceVersion"]
+    del sent["spec"]["devices"]["requests"][0]["exactly"]["selectors"]
+    (config,) = sent["status"]["allocation"]["devices"]["config"]
+    del config["requests"]
+    assert ask(server, "PUT", f"{CLAIMS}/c", sent).code == 200
+    assert ask(server, "PUT", f"{CLAIMS}/c/status", sent).code == 200
+    config["opaque"]["parameters"] = {}
+    assert ask(server, "PUT", f"{CLAIMS}/c/status", sent).code == 422
+    sent["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "other"
+    assert ask(server, "PUT", f"{CLAIMS}/c", sent).code == 422
+
+
+def test_an_event_in_protobuf_has_the_times_of_json(server: LocalApiServer) -> None:
+    sent = api_objects.Event(message="m", reason="r", type="Normal")
+    sent.metadata.name = "e"
+    sent.firstTimestamp.seconds, sent.firstTimestamp.nanos = 1, 5
+    sent.eventTime.seconds, sent.eventTime.nanos = 1, 1999
+    made = ask(
+        server,
+        "POST",
+        "/api/v1/namespaces/default/events",
+        in_protobuf("Event", sent.SerializeToString(), "v1"),
+        PROTOBUF,
+    )
+    assert (made.body["firstTimestamp"], made.body["eventTime"]) == (
+        "1970-01-01T00:00:01Z",
+        "1970-01-01T00:00:01.000001Z",
+    )

@@ -1,0 +1,184 @@
+"""The score card: a page that any browser shows without loading anything, and its badge."""
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from attrs import evolve
+from devicecore_tools.conformance import Report, Result, Severity, Verdict
+from devicecore_tools.conformance.card import as_badge, as_page
+from tests.chromium import Chromium, chromium
+from tests.kit.test_command import PLUGIN, conformance
+
+DAY = date(2026, 11, 21)
+HOSTILE = (
+    '</title></style><script>alert(1)</script><img src="https://example.com/x.png"> &amp; \x1b[31m\u202e\ud800\x00'
+)
+
+
+def result(name: str, verdict: Verdict = Verdict.PASSED, severity: Severity = Severity.MUST, text: str = "") -> Result:
+    return Result(
+        name, severity, verdict, f"{name} is done", f"{name} is expected", text or "it was so", "a rule", 0.25
+    )
+
+
+def report(*results: Result) -> Report:
+    return Report(subject="example.com/chip, 3 devices", results=results, seconds=1.5, facts={"api_version": "v1beta1"})
+
+
+REPORT = report(
+    result("one"),
+    result("two", Verdict.FAILED),
+    result("three", Verdict.FAILED, Severity.SHOULD),
+    result("four", Verdict.SKIPPED, Severity.INFO),
+)
+
+
+@pytest.fixture(name="browser", scope="module")
+def one_browser() -> Iterator[Chromium]:
+    with chromium() as browser:
+        yield browser
+
+
+def written(directory: Path, text: str, name: str = "card.html") -> Path:
+    path = directory / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_browser_shows_every_check_and_loads_nothing_else(browser: Chromium, tmp_path: Path) -> None:
+    page = written(tmp_path, as_page(evolve(REPORT, release="v1.2.3", output="first\nsecond"), DAY))
+    browser.open(page)
+    assert browser.requests == [page.as_uri()]
+    assert browser.complaints == []
+    rows = browser.value(
+        "[...document.querySelectorAll('tbody tr')].map(row => [...row.cells].map(it => it.innerText))"
+    )
+    explained = "it was so\n\nExpected: {0} is expected\n\nBecause: a rule"
+    assert rows == [
+        ["ok", "must", "one\n\none is done", "it was so"],
+        ["FAIL", "must", "two\n\ntwo is done", explained.format("two")],
+        ["FAIL", "should", "three\n\nthree is done", explained.format("three")],
+        ["skip", "info", "four\n\nfour is done", "it was so"],
+    ]
+    facts = browser.value("document.querySelector('dl').innerText").splitlines()
+    assert [text for text in facts if text] == [
+        *("Kind", "device plugin", "Release", "v1.2.3", "Date", "2026-11-21", "API version", "v1beta1"),
+    ]
+    assert browser.value("document.querySelector('pre').innerText") == "first\nsecond"
+    assert browser.value("document.querySelector('main > p').innerText").startswith(
+        "example.com/chip, 3 devices: 1 check"
+    )
+
+
+def test_the_page_of_a_run_has_what_its_json_has(browser: Chromium, tmp_path: Path) -> None:
+    card = tmp_path / "card.html"
+    arguments = ("--json", "--card", card, "--only", "lists-*", "--only", "gives-nodes-by-id")
+    ran = conformance(*arguments, "--", "python3", PLUGIN, "{dir}", "by-position")
+    checks = json.loads(ran.stdout)["checks"]
+    browser.open(card)
+    rows = browser.value("[...document.querySelectorAll('tbody tr')].map(row => row.innerText)")
+    assert len(rows) == len(checks) >= 6
+    for row, check in zip(rows, checks, strict=True):
+        assert {check["severity"], check["name"], check["done"], check["actual"]} <= set(re.split(r"[\t\n]+", row))
+    assert 'aria-label="device plugin conformance: ' in card.with_suffix(".svg").read_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_in_light_and_dark(browser: Chromium, tmp_path: Path, scheme: str) -> None:
+    browser.open(written(tmp_path, as_page(evolve(REPORT, output="x"), DAY)), scheme=scheme)
+    colours = browser.value(
+        "[...document.querySelectorAll('h1, p, dt, dd, caption, th, td, pre')].map(it => [getComputedStyle(it).color,"
+        " getComputedStyle(it.tagName === 'PRE' ? it : document.body).backgroundColor])"
+    )
+    ratios = [contrast(text, ground) for text, ground in colours]
+    assert len(ratios) > 20
+    assert min(ratios) >= 4.5
+    assert (luminance(colours[0][1]) > 0.5) == (scheme == "light")
+
+
+def test_a_narrow_window_needs_no_sideways_scrolling(browser: Chromium, tmp_path: Path) -> None:
+    long = evolve(REPORT, results=(*REPORT.results, result("long", Verdict.FAILED, text="/dev/" + "x" * 500)))
+    browser.open(written(tmp_path, as_page(long, DAY)), width=400)
+    assert browser.value("document.documentElement.scrollWidth") <= 400
+
+
+def test_a_screen_reader_finds_title_headers_and_caption(browser: Chromium, tmp_path: Path) -> None:
+    browser.open(written(tmp_path, as_page(REPORT, DAY)))
+    assert browser.value("document.title") == "Conformance of example.com/chip, 3 devices"
+    assert browser.value("document.documentElement.lang") == "en"
+    assert browser.accessible_names("columnheader") == ["Result", "Severity", "Check", "What happened"]
+    assert [name.split()[0] for name in browser.accessible_names("rowheader")] == ["one", "two", "three", "four"]
+    assert browser.accessible_names("table") == ["All 4 checks, in the order in which they were made"]
+
+
+def test_text_from_outside_stays_text(browser: Chromium, tmp_path: Path) -> None:
+    failed = result("name", Verdict.FAILED, text=HOSTILE)
+    hostile = evolve(
+        report(failed), subject=HOSTILE, release=HOSTILE, notes=(HOSTILE,), facts={HOSTILE: [HOSTILE]}, output=HOSTILE
+    )
+    page, badge = written(tmp_path, as_page(hostile, DAY)), written(tmp_path, as_badge(hostile, DAY), "badge.svg")
+    browser.open(page)
+    assert browser.requests == [page.as_uri()]
+    assert browser.complaints == []
+    assert browser.value("document.querySelectorAll('script, img').length") == 0
+    assert browser.value("document.body.innerText.match(/<script>alert\\(1\\)<.script>/g).length") >= 5
+    assert set("\x1b\u202e\ud800\x00").isdisjoint(page.read_text() + badge.read_text())
+    browser.open(badge)
+    assert browser.requests == [badge.as_uri()]
+    assert browser.complaints == []
+    assert browser.value("document.querySelectorAll('script, img').length") == 0
+
+
+def test_a_policy_forbids_whatever_could_get_into_a_page(browser: Chromium, tmp_path: Path) -> None:
+    added = '<img src="data:,"><script>document.title = "changed"</script><style>body { color: red }</style></main>'
+    page = written(tmp_path, as_page(REPORT, DAY).replace("</main>", added))
+    browser.open(page)
+    assert len([text for text in browser.complaints if "Content Security Policy" in text]) == 3
+    assert browser.value("document.title") != "changed"
+
+
+@pytest.mark.parametrize(
+    ("results", "colour", "text"),
+    [
+        ([result("a"), result("b")], "#116329", "2 passed"),
+        ([result("a"), result("b", Verdict.FAILED)], "#a40e26", "1 passed, 1 failed"),
+        ([result("a"), result("b", Verdict.FAILED, Severity.SHOULD)], "#7d4e00", "1 passed, 1 failed"),
+        ([result("a"), result("b", Verdict.FAILED, Severity.INFO)], "#116329", "1 passed, 1 failed"),
+        ([result("a"), result("b", Verdict.SKIPPED)], "#116329", "1 passed, 1 skipped"),
+        ([result("a", Verdict.SKIPPED)], "#a40e26", "0 passed, 1 skipped"),
+    ],
+)
+def test_a_badge_counts_what_failed_and_what_was_skipped(results: list[Result], colour: str, text: str) -> None:
+    badge = ET.fromstring(as_badge(report(*results), DAY))  # noqa: S314 - this test made it
+    assert badge.get("aria-label") == f"device plugin conformance: {text}"
+    assert colour in {part.get("fill") for part in badge}
+    assert "2026-11-21" in (badge[0].text or "")
+
+
+def test_a_badge_names_the_release_and_what_could_not_be_run() -> None:
+    badge = as_badge(evolve(report(), release="v1.2.3", cannot_run=True), DAY)
+    assert ">v1.2.3: could not be run</text>" in badge
+
+
+def test_the_page_must_not_have_the_name_of_its_badge(tmp_path: Path) -> None:
+    ran = conformance("--card", tmp_path / "card.svg", "--", "true")
+    assert (ran.returncode, list(tmp_path.iterdir())) == (2, [])
+    assert "expected the name of an HTML page" in ran.stderr
+
+
+def luminance(colour: str) -> float:
+    """The relative luminance of `rgb(r, g, b)`, as WCAG 2 defines it."""
+    parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast of two colours, from 1 to 21, as WCAG 2 defines it."""
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)

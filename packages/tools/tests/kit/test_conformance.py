@@ -1,0 +1,126 @@
+"""Every check of `devicecore conformance` fails on a plugin with that fault, and no other check does.
+
+Faults that need restarts are in a file of their own, so that two workers share the time.
+"""
+
+import ctypes
+import os
+import socket
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+from devicecore_tools.conformance import Verdict
+from devicecore_tools.conformance.device_plugin import CHECKS, Settings, run
+from devicecore_tools.conformance.device_plugin.kubelet import BareKubelet, PluginConnection
+from tests.kit.faults import (
+    BY_NAME,
+    CALM,
+    FAULTS,
+    HEALTH_FAULTS,
+    NAMES,
+    PLUGIN,
+    QUICK,
+    RESTART_FAULTS,
+    SHORT,
+    assert_found,
+    run_checks_on,
+)
+
+
+@pytest.mark.parametrize(("fault", "failing", "names"), FAULTS, ids=[fault for fault, _, _ in FAULTS])
+def test_a_fault_is_found(fault: str, failing: str, names: list[str], short_path: Path) -> None:
+    assert_found(fault, failing, names, short_path)
+
+
+def test_every_check_has_a_fault_that_it_finds() -> None:
+    found = {name for _, failing, _ in [*FAULTS, *HEALTH_FAULTS, *RESTART_FAULTS] for name in failing.split()}
+    assert found == set(NAMES)
+
+
+def test_every_check_says_what_it_does_and_why() -> None:
+    for check in CHECKS:
+        assert check.done.endswith("."), check.name
+        assert check.expected, check.name
+        assert "api.proto" in check.clause or "kubernetes.io" in check.clause or "kubelet" in check.clause, check.name
+
+
+def test_an_empty_answer_for_an_unknown_device_is_not_called_a_device(short_path: Path) -> None:
+    actual = run_checks_on("empty-answer", ["refuses-an-unknown-device"], QUICK, short_path).results[-1].actual
+    assert "succeeded with an empty answer, so the container starts without it" in actual
+
+
+def test_without_a_registration_the_other_checks_are_not_made(short_path: Path) -> None:
+    report = run_checks_on("never-registers", NAMES, SHORT["never-registers"], short_path)
+    first, *others = report.results
+    assert first.actual.startswith("no plugin called Register for any resource, for 1 second; is it configured to use ")
+    assert {result.actual for result in others} == {report.not_made}
+    assert report.not_made == "not made, because serves-before-it-registers failed"
+    assert not report.cannot_run
+
+
+def test_a_process_that_ends_before_any_call_could_not_be_run() -> None:
+    report = run(["sh", "-c", "exit 3"], settings=QUICK, checks=CHECKS[:2])
+    assert (report.cannot_run, report.passed) == (True, False)
+
+
+def test_a_check_alone_waits_for_the_registration_itself(short_path: Path) -> None:
+    command = [sys.executable, str(PLUGIN), str(short_path)]
+    report = run(command, settings=QUICK, directory=short_path, checks=[BY_NAME["lists-unique-ids"]])
+    assert [result.verdict for result in report.results] == [Verdict.PASSED]
+
+
+def test_texts_for_the_plugin_watcher_do_not_mention_register(short_path: Path) -> None:
+    settings = Settings(first=0.2)
+    report = run(["sleep", "60"], settings=settings, directory=short_path, registry=True, checks=CHECKS[:1])
+    actual = report.results[0].actual
+    assert actual.startswith(f"no socket in {short_path} is that of a device plugin, for 0 seconds; ")
+    expected = [BY_NAME[name].expected for name in CALM if "options" not in name]
+    assert [text for text in expected if "Register" in text] == []
+
+
+def test_a_new_kubelet_sock_is_a_created_file(short_path: Path) -> None:
+    """inotify(7) reports a created file, as with a real kubelet, and not one that was moved into place."""
+    created, moved_to = 0x100, 0x80
+    libc = ctypes.CDLL(None, use_errno=True)
+    watcher = libc.inotify_init()
+    assert libc.inotify_add_watch(watcher, bytes(short_path), created | moved_to) >= 0
+    kubelet = BareKubelet(short_path, lambda: None, 1.0)
+    try:
+        kubelet.serve()
+        events = os.read(watcher, 4096)
+    finally:
+        kubelet.leave()
+        os.close(watcher)
+    masks = {}
+    while events:
+        _, mask, _, length = struct.unpack_from("iIII", events)
+        masks[events[16 : 16 + length].rstrip(b"\0").decode()] = mask
+        events = events[16 + length :]
+    assert masks["kubelet.sock"] == created
+
+
+def test_a_shell_that_does_not_pass_on_the_signal_is_named() -> None:
+    command = ["sh", "-c", f"{sys.executable} {PLUGIN} {{dir}} & wait"]
+    checks = [BY_NAME[name] for name in (NAMES[0], "ends-on-sigterm")]
+    report = run(command, settings=QUICK, checks=checks)
+    assert "a process that it had started still runs. A shell or" in report.result("ends-on-sigterm").actual
+
+
+def test_the_reason_why_a_socket_cannot_be_reached_is_named(short_path: Path) -> None:
+    def why(name: str) -> str:
+        connection = PluginConnection(str(short_path / name), lambda: None)
+        try:
+            return connection.why_not()
+        finally:
+            connection.close()
+
+    assert why("none") == f"there is no {short_path}/none"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(short_path / "dead"))
+        assert why("dead") == f"no process listens on {short_path}/dead"
+        dead.listen()
+        assert "does not speak gRPC or does not answer" in why("dead")
+    (short_path / "loop").symlink_to("loop")
+    assert "loop cannot be connected to: Too many levels of symbolic links" in why("loop")

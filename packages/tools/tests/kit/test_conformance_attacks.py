@@ -1,0 +1,365 @@
+"""Plugins that attack `devicecore conformance`: the run ends in time, is bounded in memory, and leaves nothing."""
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+from attrs import evolve
+from devicecore_tools.conformance import Report, Severity, Verdict
+from devicecore_tools.conformance.connection import CallFailedError, SocketConnection
+from devicecore_tools.conformance.device_plugin import CHECKS, PluginUnderTest, run
+from devicecore_tools.conformance.device_plugin.kubelet import BareKubelet, PluginConnection
+from devicecore_tools.conformance.device_plugin.watcher import WatchingKubelet
+from devicecore_tools.conformance.model import Check, OutOfTime, Skip
+from devicecore_tools.conformance.reports import summary
+from devicecore_tools.conformance.runner import run_checks
+from devicecore_tools.testing.process import PluginProcess
+from tests.kit.faults import BY_NAME, NAMES, PLUGIN, QUICK
+
+from devicecore.adapters.grpc_unix import rpc
+from devicecore.system.grpc_settings import target
+from devicecore.wire import deviceplugin
+from tests.adapters.peers import flood_of_pings
+
+LIMIT = 120.0  # seconds for a run on a loaded machine
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait until something is true."""
+    deadline = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@contextmanager
+def listening(path: Path, serve: Callable[[socket.socket], None]) -> Iterator[None]:
+    """Serve a socket by hand: `serve` is called with each connection, in one thread."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen(100)
+
+        def accept() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                serve(connection)
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        try:
+            yield
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+@contextmanager
+def listing(
+    path: Path, lists: Callable[[grpc.ServicerContext], Iterator[bytes]], answer: bytes = b""
+) -> Iterator[None]:
+    """Serve a plugin whose lists are these bytes, and which answers every other call with `answer`."""
+
+    class Handler(grpc.GenericRpcHandler):
+        def service(self, details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[bytes, bytes]":
+            if details.method == rpc.LIST_AND_WATCH.path:
+                return grpc.unary_stream_rpc_method_handler(lambda _, context: lists(context))
+            return grpc.unary_unary_rpc_method_handler(lambda _request, _context: answer)
+
+    server = grpc.server(ThreadPoolExecutor(64), options=[("grpc.max_send_message_length", -1)])
+    server.add_generic_rpc_handlers((Handler(),))
+    server.add_insecure_port(target(str(path)))
+    server.start()
+    try:
+        yield
+    finally:
+        server.stop(None).wait()
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+
+def test_daemons_of_a_plugin_end_with_the_run(tmp_path: Path) -> None:
+    """One has the environment of the plugin, one has dropped it, and both keep its output open."""
+    pids = tmp_path / "pids"
+    script = f"setsid sleep 600 & echo $! >> {pids}; env -i setsid sleep 600 & echo $! >> {pids}; exit 3"
+    words = [
+        sys.executable,
+        "-m",
+        "devicecore_tools",
+        "conformance",
+        "--no-restart",
+        "--only",
+        NAMES[0],
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]
+    ran = subprocess.run(
+        words, capture_output=True, text=True, timeout=LIMIT, check=False, env={**os.environ, "TMPDIR": str(tmp_path)}
+    )
+    assert ran.returncode == 2, ran.stdout
+    found = [int(pid) for pid in pids.read_text().split()]
+    assert len(found) >= 2
+    assert not [pid for pid in found if is_running(pid)]
+    assert [path.name for path in tmp_path.iterdir()] == ["pids"]
+
+
+def test_a_signal_while_the_run_ends_leaves_no_plugin(tmp_path: Path) -> None:
+    """The plugin ignores SIGTERM, so the end of the run waits for a second, in which the signal comes."""
+    pid = tmp_path / "pid"
+    script = f"trap '' TERM; echo $$ > {pid}; while :; do sleep 1; done"
+    words = ["conformance", "--starting", "0.5", "--only", NAMES[0], "--", "sh", "-c", script]
+    with subprocess.Popen(
+        [sys.executable, "-m", "devicecore_tools", *words],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    ) as ran:
+        assert ran.stdout is not None
+        assert ran.stdout.readline().startswith("FAIL")
+        ran.send_signal(signal.SIGTERM)
+        output, _ = ran.communicate(timeout=LIMIT)
+    assert ran.returncode in {128 + signal.SIGTERM, 1}, output  # 1 if this test was too slow
+    assert not is_running(int(pid.read_text()))
+    assert [path.name for path in tmp_path.iterdir()] == ["pid"]
+
+
+def test_output_without_end_is_kept_up_to_a_bound(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", "print('x' * 3_000_000); print('y' * 3_000_000, end=''); print('\\n' * 2000 + 'z')"]
+    with PluginProcess(words, tmp_path) as process:
+        process.wait_for_output("z", LIMIT)
+        assert len(process.output) < 1_100_000
+    with PluginProcess([sys.executable, "-c", "print('x' * 3_000_000)"], tmp_path) as process:
+        process.wait(LIMIT)
+        assert len(process.last_output) == 20_000
+        assert len(process.output) < 1_100_000
+
+
+# --- its directory ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "script", ["rm -r {dir}; sleep 600", "mv {dir} {dir}x; ln -s /etc {dir}; rm -r {dir}x; sleep 600"]
+)
+def test_a_plugin_that_removes_its_directory_gets_a_report(script: str, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("tempfile.tempdir", str(tmp_path))
+        settings = evolve(QUICK, first=1.0)
+        report = run(["sh", "-c", script], settings=settings, checks=[CHECKS[0], BY_NAME["stays-up"]])
+    assert report.results[0].actual.startswith("no plugin called Register"), report
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- time -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_plugin_that_does_not_come_back_is_restarted_once(short_path: Path) -> None:
+    starts: list[PluginProcess] = []
+
+    def start() -> PluginProcess:
+        starts.append(PluginProcess(["sleep", "600"], short_path))
+        return starts[-1]
+
+    kubelet = BareKubelet(short_path, lambda: None, LIMIT)
+    plugin = PluginUnderTest(kubelet, start, evolve(QUICK, returning=0.1), threading.Condition())
+    try:
+        for _ in range(3):
+            with pytest.raises(Skip, match="did not register again"):
+                plugin.restarted()
+    finally:
+        plugin.stop()
+        kubelet.leave()
+    assert len(starts) == 1
+
+
+def test_no_check_waits_when_the_time_of_the_run_is_over() -> None:
+    command = [sys.executable, str(PLUGIN), "{dir}", "silent"]
+    began = time.monotonic()
+    report = run(command, settings=evolve(QUICK, budget=0.3, timeout=600.0), checks=CHECKS)
+    assert time.monotonic() - began < LIMIT
+    assert report.result("registers-a-supported-version").verdict is Verdict.PASSED
+    late = report.result("lists-devices-in-time")
+    assert (late.verdict, late.out_of_time) == (Verdict.SKIPPED, True)
+    assert late.actual.startswith("the 0 seconds of the run are over")
+    assert not report.failures
+    assert not report.passed
+
+
+def look_late(_: None) -> str:
+    raise OutOfTime("the time is over")
+
+
+@pytest.mark.parametrize(
+    ("severity", "passed"), [(Severity.MUST, False), (Severity.SHOULD, True), (Severity.INFO, True)]
+)
+def test_a_run_without_time_for_a_must_check_has_not_passed(severity: Severity, *, passed: bool) -> None:
+    good: Check[None] = Check("good", Severity.MUST, "", "", "", lambda _: "well")
+    results, _ = run_checks([good, Check("late", severity, "", "", "", look_late)], None)
+    report = Report(subject="x", results=results, seconds=1.0)
+    assert report.passed is passed
+    assert ("no time was left for 1 check of severity must, so this run has not passed: late" in summary(report)) is (
+        not passed
+    )
+
+
+def test_a_directory_that_has_gone_skips_a_check() -> None:
+    def look(_: None) -> str:
+        raise FileNotFoundError(2, "No such file or directory", "/gone")
+
+    results, _ = run_checks([Check("gone", Severity.MUST, "", "", "", look)], None)
+    assert results[0].verdict is Verdict.SKIPPED
+    assert results[0].actual == "the check could not be made: [Errno 2] No such file or directory: '/gone'"
+
+
+# --- connections and messages -----------------------------------------------------------------------------------------
+
+
+def frame(kind: int, body: bytes = b"") -> bytes:
+    """A frame of HTTP/2 that belongs to no stream."""
+    return struct.pack(">I", len(body))[1:] + bytes([kind, 0]) + bytes(4) + body
+
+
+def test_a_call_to_a_socket_that_says_goaway_is_not_repeated_without_a_pause(short_path: Path) -> None:
+    """GRPC itself would repeat it, and take hundreds of megabytes each second."""
+    connections: list[socket.socket] = []
+
+    def say_goaway(connection: socket.socket) -> None:
+        connections.append(connection)
+        connection.sendall(frame(4) + frame(7, bytes(8)))
+
+    with listening(short_path / "s", say_goaway):
+        connection = SocketConnection(str(short_path / "s"))
+        before = resident_bytes()
+        assert not connection.dial(1.5)
+        assert resident_bytes() - before < 100_000_000
+        connection.close()
+    assert connections
+    for one in connections:
+        one.close()
+
+
+def test_a_socket_that_sends_ping_without_end_holds_up_no_call(short_path: Path) -> None:
+    with flood_of_pings(short_path / "s"):
+        connection = SocketConnection(str(short_path / "s"))
+        assert not connection.dial(0.3)
+        with pytest.raises(CallFailedError):
+            connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), 0.3)
+        connection.close()
+
+
+def resident_bytes() -> int:
+    """The memory of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_an_answer_that_a_kubelet_would_not_accept_is_a_failure(short_path: Path) -> None:
+    with listing(short_path / "s", lambda _: iter(()), b"x" * 5_000_000):
+        connection = SocketConnection(str(short_path / "s"))
+        try:
+            with pytest.raises(CallFailedError, match="the answer has 5000000 bytes; a kubelet accepts 4194304"):
+                connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), LIMIT)
+        finally:
+            connection.close()
+
+
+@pytest.mark.parametrize("path", ["/" + "e" * 1_000_000, "../x" * 100, "/a\0b"], ids=["long", "relative", "nul"])
+def test_a_path_that_no_socket_can_have_is_not_dialled(path: str, capfd: pytest.CaptureFixture[str]) -> None:
+    connection = SocketConnection(path)
+    try:
+        assert not connection.dial(LIMIT)
+        assert connection.why_not().isprintable()
+        assert len(connection.why_not()) < 1_200
+        with pytest.raises(CallFailedError):
+            connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), LIMIT)
+    finally:
+        connection.close()
+    assert capfd.readouterr().err == ""
+
+
+def test_long_lists_are_kept_up_to_a_bound(short_path: Path) -> None:
+    def lists(_: grpc.ServicerContext) -> Iterator[bytes]:
+        for _number in range(12):
+            yield deviceplugin.ListAndWatchResponse(
+                devices=[deviceplugin.Device(ID="x" * 3_000_000, health="Healthy")]
+            ).SerializeToString()
+
+    with listing(short_path / "s", lists):
+        connection = PluginConnection(str(short_path / "s"), lambda: None)
+        assert connection.dial(LIMIT)
+        connection.follow()
+        until(lambda: connection.ended)
+        kept = sum(message.ByteSize() for message in connection.lists_after(0))
+        connection.close()
+    assert connection.list_count == 12
+    assert 3_000_000 <= kept <= 16 * 1024 * 1024
+
+
+def test_registrations_without_end_keep_few_connections_and_no_long_texts(short_path: Path) -> None:
+    kubelet = BareKubelet(short_path, lambda: None, LIMIT)
+
+    def lists(context: grpc.ServicerContext) -> Iterator[bytes]:
+        yield b""
+        while context.is_active():
+            time.sleep(0.05)
+
+    with listing(short_path / "p", lists):
+        kubelet.serve()
+        try:
+            with grpc.insecure_channel(target(str(kubelet.socket))) as channel:
+                register = channel.unary_unary(
+                    rpc.REGISTER.path, deviceplugin.RegisterRequest.SerializeToString, deviceplugin.Empty.FromString
+                )
+                request = deviceplugin.RegisterRequest(version="v1beta1", endpoint="p", resource_name="example.com/a")
+                for _ in range(55):
+                    register(request, timeout=LIMIT)
+                request.version = "v" * 500_000
+                with pytest.raises(grpc.RpcError):
+                    register(request, timeout=LIMIT)
+            connected = [one for one in kubelet.registrations if one.connection is not None]
+            assert len(kubelet.registrations) == 56
+            assert len(connected) <= 50
+            assert len(kubelet.registrations[-1].request.version) == 2_000
+            assert len(kubelet.registrations[-1].problem) <= 1_000
+        finally:
+            kubelet.leave()
+
+
+def test_sockets_that_do_not_answer_hold_up_no_other_plugin(short_path: Path) -> None:
+    """More of them than threads that ask; of each kind some."""
+    kubelet = WatchingKubelet(short_path, lambda: None, LIMIT)
+    mute = [socket.socket(socket.AF_UNIX) for _ in range(20)]
+    for number, one in enumerate(mute):
+        one.bind(str(short_path / f"a{number}"))
+        if number % 2:
+            one.listen()
+    kubelet.serve()
+    try:
+        with listing(short_path / "z", lambda _: iter(())):
+            until(lambda: kubelet.was_called)
+    finally:
+        kubelet.leave()
+        for one in mute:
+            one.close()

@@ -1,0 +1,22 @@
+"""The checks that change the health of a device, on plugins with faults, in a file for a worker of its own."""
+
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+from tests.kit.faults import HEALTH, HEALTH_FAULTS, QUICK, assert_found, run_checks_on
+
+
+@pytest.mark.parametrize(("fault", "failing", "names"), HEALTH_FAULTS, ids=[fault for fault, _, _ in HEALTH_FAULTS])
+def test_a_fault_is_found(fault: str, failing: str, names: list[str], short_path: Path) -> None:
+    assert_found(fault, failing, names, short_path)
+
+
+def test_a_change_of_health_can_be_undone(short_path: Path) -> None:
+    """Without the undo command, the second check would find the change in the first list of the new process."""
+    settings = evolve(QUICK, timeout=5, undo_health=f"rm {short_path}/sick")
+    report = run_checks_on("loses-a-later-change", HEALTH, settings, short_path)
+    assert report.result(HEALTH[0]).failed
+    assert report.result(HEALTH[1]).actual == "c0 is Unhealthy"
+    assert report.notes == ()
+    assert list(short_path.iterdir()) == []

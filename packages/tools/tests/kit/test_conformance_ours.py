@@ -1,0 +1,34 @@
+"""What `serve_plugin` serves passes every check, with Register and with the plugin watcher."""
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from devicecore_tools.conformance import Report, Verdict
+from devicecore_tools.conformance.device_plugin import run
+from tests.kit.faults import QUICK
+
+OURS = """
+import sys
+from devicecore import PluginOptions
+from devicecore.adapters.grpc_unix import run_plugin
+from devicecore.plugins.simulated import SimulatedPlugin
+
+plugin = SimulatedPlugin("example.com/gpu")
+plugin.options = PluginOptions(pre_start_required=True)
+run_plugin(plugin, **{sys.argv[1]: sys.argv[2]})
+"""
+
+
+def run_checks_on(argument: str) -> Report:
+    command = [sys.executable, "-c", OURS, argument, "{dir}"]
+    return run(command, settings=QUICK, registry=argument == "registry")
+
+
+def test_our_plugins_pass_every_check() -> None:
+    with ThreadPoolExecutor() as both:  # both wait most of the time
+        registering, watched = both.map(run_checks_on, ("directory", "registry"))
+    for report in (registering, watched):
+        assert {result.name: result.actual for result in report.failures} == {}
+        assert report.subject == "example.com/gpu, 10 devices"
+    # Simulated devices have no device nodes, no preferences, and nothing provokes their health.
+    assert sum(result.verdict is Verdict.SKIPPED for result in watched.results) == 9

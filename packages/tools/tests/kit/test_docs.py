@@ -1,0 +1,75 @@
+"""The examples of `docs/test-your-plugin.md` that Sybil cannot run: commands, and tests that need pytest."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from devicecore_tools.conformance.device_plugin import CHECKS, Settings
+from tests.kit.faults import RESTARTS
+
+DOCS = Path(__file__).parents[4] / "docs"
+GUIDES = ("test-your-plugin", "faults", "write-an-adapter", "write-a-plugin")
+GUIDE = (DOCS / "test-your-plugin.md").read_text(encoding="utf-8")
+SHELL = re.compile(r"<!-- shell: (\w+) -->\n```console\n\$ (.+)\n((?:.+\n)*)```")
+QUICK = " ".join(f"--skip={name}" for name in RESTARTS)
+QUICK_BUT_ONE = QUICK.replace("--skip=returns-after-the-directory-is-emptied ", "")
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
+@pytest.mark.parametrize(("name", "status", "sooner"), [("failing", 1, QUICK), ("passing", 0, QUICK_BUT_ONE)])
+def test_a_command_prints_what_the_guide_shows(name: str, status: int, sooner: str) -> None:
+    ((command, shown),) = [found[1:] for found in SHELL.findall(GUIDE) if found[0] == name]
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    ran = subprocess.run(
+        ["/bin/sh", "-c", command.replace("conformance --", f"conformance {sooner} --")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": path},
+        check=False,
+        timeout=120,
+    )
+    assert ran.returncode == status, ran.stdout + ran.stderr
+    assert [line for line in shown.splitlines() if line not in ran.stdout] == []
+
+
+def test_the_tests_in_the_guide_pass(tmp_path: Path) -> None:
+    (block,) = [block for block in PYTHON.findall(GUIDE) if "def test_" in block]
+    (tmp_path / "test_guide.py").write_text(block)
+    command = [sys.executable, "-m", "pytest", "-q", "-pno:cacheprovider", "-pno:hypothesispytest", "-pno:pytest_cov"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert "3 passed" in ran.stdout, ran.stdout
+
+
+def test_the_guides_pass_mypy_with_its_defaults(tmp_path: Path) -> None:
+    """As a reader has them who copies every block of a guide into one file."""
+    for name in GUIDES:
+        blocks = PYTHON.findall((DOCS / f"{name}.md").read_text(encoding="utf-8"))
+        (tmp_path / f"{name.replace('-', '_')}.py").write_text("\n".join(blocks))
+    command = [sys.executable, "-m", "mypy", "--config-file=", f"--cache-dir={tmp_path}/cache", str(tmp_path)]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
+    assert ran.stdout == f"Success: no issues found in {len(GUIDES)} source files\n"
+
+
+def test_the_guides_import_nothing_from_the_tests() -> None:
+    texts = [(DOCS / f"{name}.md").read_text(encoding="utf-8") for name in GUIDES]
+    assert [text for text in texts if re.search(r"^(from|import) tests\b", text, re.MULTILINE)] == []
+
+
+def test_the_guide_and_the_settings_have_the_same_seconds() -> None:
+    settings = Settings()
+    assert f"{settings.first:g} seconds for that, or those of `--starting`" in " ".join(GUIDE.split())
+    for option, seconds in (
+        ("returning", settings.returning),
+        ("noticing", settings.noticing),
+        ("grace", settings.grace),
+    ):
+        assert f"{seconds:g} seconds (`--{option}`)" in " ".join(GUIDE.split())
+
+
+def test_the_guide_names_only_checks_that_exist() -> None:
+    named = set(re.findall(r"--(?:skip|only) ([a-z][a-z-]+)", GUIDE))
+    assert named <= {check.name for check in CHECKS}
+    assert named

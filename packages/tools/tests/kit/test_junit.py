@@ -1,0 +1,71 @@
+"""JUnit XML as CI systems read it: the rules of the schema that Jenkins publishes (junit-10.xsd)."""
+
+from xml.etree import ElementTree as ET
+
+import pytest
+from devicecore_tools.conformance import Report, Result, Severity, Verdict
+from devicecore_tools.conformance.reports import as_junit
+
+# Of each element: the attributes that it must have, those that it may have, and its children.
+RULES = {
+    "testsuites": ("", "name time tests failures disabled errors", "testsuite"),
+    "testsuite": (
+        "name tests",
+        "failures errors time disabled skipped timestamp hostname id package",
+        "properties testcase system-out system-err",
+    ),
+    "testcase": ("name", "assertions time classname status", "skipped error failure system-out system-err"),
+    "failure": ("", "type message", ""),
+    "skipped": ("", "type message", ""),
+    "system-out": ("", "", ""),
+}
+HOSTILE = "]]> <failure/> \x00\x08\x1b[31m\ud800\ufffe\u202e \U0001f600 & \" ' \x85"
+
+
+def problems(element: ET.Element) -> list[str]:
+    """What the schema forbids in an element and below it."""
+    required, optional, children = map(str.split, RULES[element.tag])
+    found = [f"{element.tag} has no {name}" for name in required if name not in element.attrib]
+    found += [f"{element.tag} has {name}" for name in element.attrib if name not in required + optional]
+    found += [f"{element.tag} has <{child.tag}>" for child in element if child.tag not in children]
+    found += [f"time is {element.get('time')}" for _ in "1" if float(element.get("time", "0")) < 0]
+    return found + [problem for child in element if child.tag in RULES for problem in problems(child)]
+
+
+def report(text: str) -> Report:
+    results = tuple(
+        Result(f"{verdict.value}-{severity.value}", severity, verdict, text, text, text, text, 0.00049)
+        for verdict in Verdict
+        for severity in Severity
+    )
+    return Report(subject=text, release=text, notes=(text,), results=results, seconds=3600.5, output=f"{text}\n{text}")
+
+
+@pytest.mark.parametrize("text", ["plain", "", HOSTILE])
+def test_the_report_keeps_the_schema_with_any_text(text: str) -> None:
+    suites = ET.fromstring(as_junit(report(text)).encode())  # noqa: S314 - this test made it
+    assert (suites.tag, problems(suites)) == ("testsuites", [])
+    (suite,) = suites
+    cases = suite.findall("testcase")
+    for attribute, path in (("tests", "."), ("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        assert int(suite.get(attribute, "")) == sum(case.find(path) is not None for case in cases), attribute
+    assert suite.get("time") == "3600.500"
+
+
+def test_only_a_failed_check_of_severity_must_fails_a_build() -> None:
+    suites = ET.fromstring(as_junit(report("text")).encode())  # noqa: S314 - this test made it
+    assert [case.get("name") for case in suites.iter("testcase") if case.find("failure") is not None] == ["failed-must"]
+    skipped = {case.get("name"): case[0].get("message") for case in suites.iter("testcase") if len(case)}
+    assert skipped["failed-should"] == "should, failed: text"
+    assert skipped["skipped-must"] == "text"
+
+
+def test_an_empty_run_is_a_suite_without_cases() -> None:
+    suites = ET.fromstring(as_junit(Report(subject="x", results=(), seconds=0.0)).encode())  # noqa: S314 - as above
+    assert problems(suites) == []
+    assert suites[0].get("tests") == "0"
+
+
+def test_the_rules_find_what_the_schema_forbids() -> None:
+    wrong = ET.fromstring('<testsuites><testsuite name="x"><testcase time="1"><p/></testcase></testsuite></testsuites>')  # noqa: S314 - ours
+    assert problems(wrong) == ["testsuite has no tests", "testcase has no name", "testcase has <p>"]

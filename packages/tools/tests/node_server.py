@@ -1,0 +1,77 @@
+"""The shipped API server, with what tests of a Node's status need besides."""
+
+import copy
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from devicecore_tools.testing.api_server import LocalApiServer, Request
+from devicecore_tools.testing.api_server.fields import keyed, leaves
+from devicecore_tools.testing.api_server.kinds import KINDS
+
+from tests.adapters import tls
+
+Json = Any
+
+(_NODE,) = (kind for kind in KINDS if kind.kind == "Node")
+
+
+class NodeServer(LocalApiServer):
+    """An API server in which tests write Nodes as a kubelet and other clients would.
+
+    With `secure`, it speaks TLS with a certificate of `tls.AUTHORITY`; with `mutual`, clients must show the node's.
+    """
+
+    def __init__(self, *, secure: bool = False, mutual: bool = False, bearer: str | None = None) -> None:
+        super().__init__(tls=tls.server_context(mutual=mutual) if secure else None, bearer=bearer)
+
+    def config(self, directory: Path, user: Mapping[str, Any] = {}) -> Path:
+        """Write `ca.crt` and `kubeconfig`, whose only user has these credentials; the path of the latter."""
+        # Named also where it is not needed: with one authority a client is made at once, with all of them in 0.1 s.
+        authority = directory / "ca.crt"
+        authority.write_text(tls.AUTHORITY)
+        return self.kubeconfig(directory / "kubeconfig", user, authority=authority)
+
+    def add_node(self, name: str, status: Json = None, *, manager: str = "kubelet") -> None:
+        """Create a Node whose status `manager` has written; without `status` it has none.
+
+        The status is kept as it is, even if it breaks rules, because an earlier API server may have accepted it.
+        """
+        with self.store.transaction():
+            node = self.create({"kind": "Node", "metadata": {"name": name, "labels": {"tests": "yes"}}, "spec": {}})
+            if status is not None:
+                node["status"] = copy.deepcopy(status)
+                owners = {path: {(manager, "Update")} for path, _ in leaves(keyed({"status": status}))}
+                self.store._write(_NODE, ("", name), node, owners)  # noqa: SLF001 - the way around the rules
+
+    def node(self, name: str) -> Json:
+        """A Node as it is now."""
+        return self.get("Node", name)
+
+    def status(self, name: str) -> Json:
+        """The status of a Node as it is now; None if it has none."""
+        return self.node(name).get("status")
+
+    def write(self, name: str, change: Callable[[Json], object], *, manager: str = "kubelet") -> None:
+        """Change a Node's status in place, as another client would."""
+        self.change("Node", name, lambda node: change(node.setdefault("status", {})), manager=manager)
+
+    def apply(self, name: str, status: Json, *, manager: str) -> None:
+        """Apply a Node's status, as another client would that applies (server-side apply)."""
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
+        self.store.apply(_NODE, "", name, body, in_status=True, manager=manager, force=True)
+
+    @property
+    def calls(self) -> list[Request]:
+        """The requests so far that are no watches."""
+        return [request for request in self.requests if request.verb != "watch"]
+
+    @property
+    def watches(self) -> list[Request]:
+        """The watches so far."""
+        return [request for request in self.requests if request.verb == "watch"]
+
+    @property
+    def patches(self) -> list[Request]:
+        """The patches so far, also those that were refused."""
+        return [request for request in self.requests if request.verb == "patch"]

@@ -1,0 +1,190 @@
+"""Laws of `doctor`: a node on which nothing went wrong gives no finding, whatever happened on it before."""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+
+from attrs import evolve
+from devicecore_tools.doctor import (
+    ClaimsSeen,
+    Facts,
+    Look,
+    NodeSeen,
+    PluginSeen,
+    PodResourcesSeen,
+    PodSeen,
+    Reading,
+    SocketsSeen,
+    check,
+    report,
+    state_of,
+)
+from devicecore_tools.doctor.sources.kubelet_directory import read_checkpoint
+from devicecore_tools.doctor.sources.pod_resources import by_resource, seen_of
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from devicecore.adapters.pod_resources import Snapshot, allocatable_resources, list_pods, list_pods_v1alpha1
+from devicecore.domain.device_list import DeviceList
+from devicecore.domain.model import Device, DeviceId, Health, PluginOptions, Pod, ResourceName
+from devicecore.manager import DeviceManager
+from devicecore.wire.conversion import from_devices
+from tests.simulation.steps import MAX_DEVICES, RESOURCES, Steps, _topology
+
+STEPS = 60
+
+
+class CleanSteps(Steps):
+    """A simulated node whose disk keeps what it promises. `observe` lets it come to rest and reads it."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = Random(seed)  # noqa: S311 - it is to be repeated, not to be secret
+        super().__init__(self.chance, DeviceManager)
+
+    def break_the_disk(self) -> None:
+        """Leave the disk alone: what a dishonest disk loses is no false finding."""
+
+    def _new_pod(self) -> Pod:
+        unnamed = super()._new_pod()
+        named = evolve(unnamed, name=str(unnamed.uid))
+        self.world.specs[named.uid] = named
+        return named
+
+    def come_to_rest(self) -> None:
+        """All plugins are back with all devices that are held, all pods are known, and what has ended is released."""
+        world = self.world
+        world.script.clear()
+        world.listing.clear()
+        for disconnect in world.late_disconnects:
+            disconnect.release()
+        for instance in world.instances:
+            instance.connection.disconnect()
+        world.instances.clear()
+        world.pods.ready = True
+        world.manager.update_allocated_devices()
+        for resource in RESOURCES:
+            world.connect(resource, f"{resource.partition('/')[2]}.sock", self._all_devices(resource), PluginOptions())
+        world.manager.update_allocated_devices()
+        world.manager.tick()
+
+    def _all_devices(self, resource: str) -> list[Device]:
+        held = {device for held in self.world.node.ledger if held.resource == resource for device in held.devices}
+        names = {*held, *(DeviceId(f"{resource.partition('/')[2]}-{number}") for number in range(MAX_DEVICES))}
+        sick = Health.UNHEALTHY
+        return [
+            Device(
+                device,
+                sick if device not in held and self.chance.random() < 0.2 else Health.HEALTHY,
+                _topology(ResourceName(resource), int(device.rpartition("-")[2])),
+            )
+            for device in sorted(names)
+        ]
+
+    def observe(self, file: Path) -> Look:
+        """What each source says of the node at rest."""
+        world = self.world
+        if world.disk.content.blob is not None:
+            file.write_bytes(world.disk.content.blob)
+        active = [pod for uid, pod in world.specs.items() if uid in world.pods.active]
+        pods = tuple(PodSeen(pod, "Running" if pod in active else "Pending") for pod in world.specs.values())
+        status = world.manager.status
+        return Look(
+            read_checkpoint(str(file)),
+            Reading.of("", SocketsSeen(kubelet=True, plugins=tuple(str(one) for one in world.instances))),
+            Reading.of("", self._api(Snapshot(world.node, active))),
+            Reading.of("", pods),
+            Reading.of("", NodeSeen("n", "v1.36.2", counts(status.capacity), counts(status.allocatable))),
+            Reading.of("", tuple(self._plugins())),
+            claims=Reading.of("", ClaimsSeen()),
+        )
+
+    def _api(self, snapshot: Snapshot) -> PodResourcesSeen:
+        if self.chance.random() < 0.2:
+            return seen_of("v1alpha1", list_pods_v1alpha1(snapshot), None)
+        allocatable = by_resource(allocatable_resources(snapshot).devices)
+        return seen_of("v1", list_pods(snapshot), allocatable if self.chance.random() < 0.8 else None)
+
+    def _plugins(self) -> list[PluginSeen]:
+        return [
+            PluginSeen(
+                str(instance),
+                "",
+                instance.plugin.options,
+                DeviceList.of(instance.plugin.devices()),
+                from_devices(instance.plugin.devices()).ByteSize(),
+                0.01,
+            )
+            for instance in self.world.instances
+        ]
+
+    def some_sources(self, look: Look) -> Look:
+        """The look without some of its sources.
+
+        Without pods, the kubelet's answer goes too: nobody can tell an init container that the kubelet does not list
+        from a container that is gone, and that is a finding which says so.
+        """
+        names = ["checkpoint", "sockets", "pod_resources", "pods", "node", "plugins"]
+        dropped = {name for name in names if self.chance.random() < 0.3}
+        if "pods" in dropped:
+            dropped.add("pod_resources")
+        return evolve(look, **dict.fromkeys(dropped, Reading(problem="not read")))
+
+
+def clean_history(seed: int) -> tuple[CleanSteps, Look]:
+    """The steps of a history that has come to rest, and a look at its node."""
+    steps = CleanSteps(seed)
+    steps.start()
+    for _ in range(STEPS):
+        steps.take_step()
+    steps.come_to_rest()
+    with tempfile.TemporaryDirectory() as directory:
+        return steps, steps.observe(Path(directory) / "file")
+
+
+def counts(of_resources: Mapping[ResourceName, int]) -> dict[str, int]:
+    return {str(name): count for name, count in of_resources.items()}
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+@example(seed=0)
+@example(seed=2017)  # only the kubelet's answer, which leaves out two of three devices in use
+def test_a_clean_history_gives_no_finding(seed: int) -> None:
+    """A node whose plugins are back, whose pods are known and whose disk is honest has no finding, with any sources."""
+    steps, look = clean_history(seed)
+    for sources in (look, steps.some_sources(look)):
+        findings = check(Facts(sources))
+        assert findings == (), "\n".join([*(one.sentence for one in findings), *steps.trace[-40:]])
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_each_device_of_a_clean_history_has_the_owner_that_the_manager_knows(seed: int) -> None:
+    """The table names exactly the holders of the ledger, and calls a device free if and only if it can be allocated."""
+    steps, look = clean_history(seed)
+    if look.checkpoint.value is None or look.checkpoint.value.data is None:
+        return
+    facts, node = Facts(look), steps.world.node
+    rows = report(facts, ()).devices
+    held = {
+        (str(one.resource), str(device), str(one.key.pod), one.key.container)
+        for one in node.ledger
+        for device in one.devices
+    }
+    assert {(row.resource, row.device, row.pod_uid, row.container) for row in rows if row.container} == held
+    free = {
+        (str(name), str(device))
+        for name, resource in node.inventory.resources.items()
+        if resource.report
+        for device in resource.report.healthy - node.ledger.in_use(name)
+    }
+    assert {(row.resource, row.device) for row in rows if row.owner == "free"} == free
+    rebuilt = state_of(facts)
+    for name, resource in node.inventory.resources.items():
+        report_of = rebuilt.inventory.current_report(name)
+        assert resource.report is not None
+        assert report_of is not None
+        assert (report_of.healthy, report_of.unhealthy) == (resource.report.healthy, resource.report.unhealthy)
+        assert report_of.by_numa_node == resource.report.by_numa_node
+        assert rebuilt.ledger.in_use(name) == node.ledger.in_use(name)
+    holders = {(one.key, one.resource): one.numa_nodes for one in node.ledger if one.numa_nodes}
+    assert {(one.key, one.resource): one.numa_nodes for one in rebuilt.ledger if one.numa_nodes} == holders

@@ -1,0 +1,147 @@
+"""`devicecore kubelet` as a process, while its directory of manifests holds hostile files."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.world import Json, Kubelet
+
+from tests.adapters.peers import environment
+from tests.hostile_documents import HOSTILE
+from tests.reliability.scale import PATIENCE, scale
+
+MANIFESTS = scale(200, 10_000)
+LARGE_PODS = scale(8, 100)
+
+
+def manifest(name: str) -> str:
+    spec = {"containers": [{"name": "main"}]}
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "uid": name}, "spec": spec})
+
+
+def running(state: Json) -> set[str]:
+    return {pod["name"] for pod in state["pods"] if pod["phase"] == "Running"}
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    directory = Path(tempfile.mkdtemp(prefix="dc", dir="/tmp"))
+    (directory / "pods").mkdir()
+    (directory / "root").mkdir()
+    yield directory
+    shutil.rmtree(directory)
+
+
+def start(directory: Path) -> Kubelet:
+    arguments = ("--root", str(directory / "root"), "--manifests", str(directory / "pods"))
+    return Kubelet(*arguments, log=directory / "log")
+
+
+def memory(process: int, name: str) -> int:
+    """Bytes that a process has (`VmRSS`) or had at most (`VmHWM`)."""
+    (kilobytes,) = re.findall(rf"{name}:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
+    return int(kilobytes) * 1024
+
+
+def test_hostile_manifests_neither_end_the_process_nor_delay_another_pod(directory: Path) -> None:
+    (directory / "pods" / "z.json").write_text(manifest("first"))
+    kubelet = start(directory)
+    try:
+        kubelet.wait_for(lambda state: running(state) == {"first"}, PATIENCE)
+        before = memory(kubelet.process.pid, "VmHWM")
+        for number, text in enumerate(HOSTILE.values()):
+            (directory / "pods" / f"{number:02}.yaml").write_text(text)
+        (directory / "pods" / "\x1b[31mred.yaml").write_text("\x1b[31m")
+        os.mkfifo(directory / "pods" / "pipe.yaml")
+        (directory / "pods" / "z2.json").write_text(manifest("second"))
+        state = kubelet.wait_for(
+            lambda state: running(state) == {"first", "second"} and len(state["problems"]) == len(HOSTILE) + 2, PATIENCE
+        )
+        assert memory(kubelet.process.pid, "VmHWM") - before < 60_000_000
+        assert all(problem[part].isprintable() for problem in state["problems"] for part in ("file", "problem"))
+        shown = (directory / "log").read_text() + (directory / "root" / "state.json").read_text()
+        assert "\x1b" not in shown
+    finally:
+        status = kubelet.end(signal.SIGTERM)
+    assert status == 0
+    again = start(directory)  # a copy of the manifests is in pods.json, and does not prevent the start
+    try:
+        again.wait_for(lambda state: running(state) == {"first", "second"}, PATIENCE)
+    finally:
+        assert again.end(signal.SIGTERM) == 0
+
+
+def test_many_large_pods_do_not_delay_a_small_one(directory: Path) -> None:
+    (directory / "pods" / "first.json").write_text(manifest("first"))
+    kubelet = start(directory)
+    try:
+        kubelet.wait_for(lambda state: running(state) == {"first"}, PATIENCE)
+        names = {f"large{number:02}" for number in range(LARGE_PODS)}
+        containers = [{"name": f"c{number}", "image": "x" * 150} for number in range(900)]
+        kubelet.process.send_signal(signal.SIGSTOP)  # so that it finds them all at once
+        for name in sorted(names):
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers}}
+            (directory / "pods" / f"{name}.json").write_text(json.dumps(pod))
+        (directory / "pods" / "small.json").write_text(manifest("small"))
+        kubelet.process.send_signal(signal.SIGCONT)
+        kubelet.wait_for(lambda state: running(state) == {"first", "small", *names}, PATIENCE)
+    finally:
+        assert kubelet.end(signal.SIGTERM) == 0
+    admitted = re.findall(r"pod default/(\w+): Running", (directory / "log").read_text())
+    assert admitted.index("small") < LARGE_PODS // 2
+
+
+def test_many_manifests_are_admitted_and_the_process_ends_when_asked(directory: Path) -> None:
+    for number in range(MANIFESTS):
+        (directory / "pods" / f"{number:05}.json").write_text(manifest(f"p{number}"))
+    began = time.monotonic()
+    kubelet = start(directory)
+    try:
+        kubelet.wait_for(lambda state: len(running(state)) == MANIFESTS, PATIENCE)
+        took = time.monotonic() - began
+    finally:
+        began = time.monotonic()
+        assert kubelet.end(signal.SIGTERM) == 0
+    ended = time.monotonic() - began
+    sys.stderr.write(f"{MANIFESTS} manifests: all run after {took:.1f} s, ended after {ended:.1f} s\n")
+    assert len(json.loads((directory / "root" / "pods.json").read_text().splitlines()[0])["files"]) == MANIFESTS
+
+
+READ_EACH = """
+import json, os, resource, sys, time
+from devicecore.adapters.manifests import ManifestError, read_pods
+from tests.hostile_documents import HOSTILE
+
+for name, text in HOSTILE.items():
+    if child := os.fork():
+        os.waitpid(child, 0)
+        continue
+    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    try:
+        read_pods(text, "x.yaml")
+    except ManifestError as error:
+        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        print(json.dumps([name, time.process_time() - began, used * 1024, str(error)]), flush=True)
+    os._exit(0)
+"""
+
+
+def test_a_hostile_manifest_takes_little_time_and_memory() -> None:
+    """Each in a process of its own, because the most memory that a process had is never forgotten."""
+    command = [sys.executable, "-c", READ_EACH]
+    ran = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=PATIENCE, env=environment())
+    results = {name: rest for name, *rest in map(json.loads, ran.stdout.splitlines())}
+    assert results.keys() == HOSTILE.keys()
+    for name, (seconds, used, message) in results.items():
+        assert seconds < scale(4, 1), name  # of processor time, which other processes can double
+        assert used < 50_000_000, name
+        assert message.startswith("x.yaml:")

@@ -1,0 +1,110 @@
+"""Another user of the machine, beside a kubelet of root, who tries to register, to plant files, and to read secrets."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.e2e.world import Kubelet, Plugin
+
+NOBODY = 65534
+GPU = "example.com/gpu"
+
+
+@pytest.fixture
+def node() -> Iterator[Path]:
+    """A directory that every user may enter."""
+    directory = Path(tempfile.mkdtemp(prefix="dc", dir="/tmp"))
+    directory.chmod(0o755)
+    for name in ("root", "pods"):
+        (directory / name).mkdir(0o755)
+    yield directory
+    shutil.rmtree(directory)
+
+
+def bind(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(path))
+
+
+def connect(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+
+
+def attempts(root: Path) -> dict[str, Callable[[], object]]:
+    """What the other user tries, by name. Each attempt raises PermissionError if it is refused."""
+    found: dict[str, Callable[[], object]] = {}
+    for directory in (root, root / "device-plugins", root / "plugins_registry", root / "pod-resources"):
+        name, planted = directory.name, directory / "planted"
+        found[f"a file in {name}"] = planted.touch
+        found[f"a link in {name}"] = partial(planted.symlink_to, "/etc/passwd")
+        found[f"a directory in {name}"] = planted.mkdir
+        found[f"a socket in {name}"] = partial(bind, planted)
+        found[f"another name for {name}"] = partial(directory.rename, directory.with_name("away"))
+    for path in (root / "device-plugins" / "kubelet.sock", root / "pod-resources" / "kubelet.sock"):
+        found[f"a connection to {path}"] = partial(connect, path)
+    for path in (root / "pods.json", root / "device-plugins" / "kubelet_internal_checkpoint"):
+        found[f"the content of {path.name}"] = path.read_bytes
+    for path in (root / "state.json", root / "node.json", root / "device-plugins" / ".devicecore.lock"):
+        found[f"writing to {path.name}"] = partial(path.open, "ab")
+        found[f"deleting {path.name}"] = path.unlink
+    return found
+
+
+def succeeded_as(user: int, tried: dict[str, Callable[[], object]]) -> list[str]:
+    """The attempts that succeed in a process of another user."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        succeeded = []
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+        for name, attempt in tried.items():
+            try:
+                attempt()
+            except PermissionError:
+                continue
+            except OSError as error:
+                succeeded.append(f"{name}: {error}")
+            else:
+                succeeded.append(name)
+        os.write(writer, json.dumps(succeeded).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as answer:
+        told = answer.read()
+    os.waitpid(child, 0)
+    found: list[str] = json.loads(told)
+    return found
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_can_neither_register_nor_plant_nor_read_secrets(node: Path) -> None:
+    limits = {"resources": {"limits": {GPU: 1}}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "a"},
+        "spec": {"containers": [{"name": "c", **limits}]},
+    }
+    (node / "pods" / "a.json").write_text(json.dumps(pod))
+    root = node / "root"
+    kubelet = Kubelet("--root", str(root), "--manifests", str(node / "pods"), log=node / "log")
+    plugin = Plugin(
+        "simulated", "--resource", GPU, "--count", "1", "--socket-dir", str(root / "device-plugins"), log=node / "log"
+    )
+    try:
+        kubelet.wait_for(lambda state: state["pods"] and state["pods"][0]["phase"] == "Running")
+        assert succeeded_as(NOBODY, attempts(root)) == []
+        assert succeeded_as(0, {"deleting state.json": (root / "state.json").unlink}) == ["deleting state.json"]
+    finally:
+        plugin.kill()
+        assert kubelet.end(signal.SIGTERM) == 0

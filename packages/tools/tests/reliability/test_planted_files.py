@@ -1,0 +1,83 @@
+"""Links, pipes, sockets, devices and directories in the places of the files of `devicecore kubelet`."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.world import Kubelet
+
+from tests.adapters.peers import environment
+from tests.reliability.scale import PATIENCE, STORM
+
+FILES = ("state.json", "pods.json", "node.json", "dra_manager_state", "device-plugins/kubelet_internal_checkpoint")
+
+
+def bound_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(path))
+
+
+PLANT: dict[str, Callable[[Path], object]] = {
+    "a link": lambda path: path.symlink_to(path.parents[1 if path.parent.name == "root" else 2] / "foreign"),
+    "a pipe": os.mkfifo,
+    "a link to itself": lambda path: path.symlink_to(path.name),
+    "an endless device": lambda path: path.symlink_to("/dev/zero"),
+    "a full device": lambda path: os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 7)),
+    "a socket": bound_socket,
+}
+
+
+@pytest.fixture
+def node() -> Iterator[Path]:
+    directory = Path(tempfile.mkdtemp(prefix="dc", dir="/tmp"))
+    (directory / "pods").mkdir()
+    (directory / "root" / "device-plugins").mkdir(0o750, parents=True)
+    (directory / "foreign").write_text("theirs")
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a device")
+@pytest.mark.parametrize("kind", PLANT if STORM else ["a link", "a pipe", "a full device"])
+def test_a_planted_file_neither_ends_the_kubelet_nor_is_written_through(node: Path, kind: str) -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}}
+    (node / "pods" / "a.json").write_text(json.dumps(pod))
+    for name in FILES:
+        PLANT[kind](node / "root" / name)
+    kubelet = Kubelet("--root", str(node / "root"), "--manifests", str(node / "pods"), log=node / "log")
+    try:
+        kubelet.wait_for(lambda state: [pod["phase"] for pod in state["pods"]] == ["Running"])
+    finally:
+        status = kubelet.end(signal.SIGTERM)
+    assert status == 0
+    assert (node / "foreign").read_text() == "theirs"
+    assert "Traceback" not in (node / "log").read_text()
+
+
+def test_a_directory_in_place_of_the_checkpoint_is_refused_in_a_sentence(node: Path) -> None:
+    (node / "root" / FILES[-1]).mkdir()
+    command = [
+        sys.executable,
+        "-m",
+        "devicecore_tools",
+        "kubelet",
+        "--root",
+        str(node / "root"),
+        "--once",
+        "--wait",
+        "0",
+    ]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, env=environment(), timeout=PATIENCE)
+    assert ran.returncode == 2
+    assert "kubelet_internal_checkpoint" in ran.stderr
+    assert "directory" in ran.stderr
+    assert "Traceback" not in ran.stderr

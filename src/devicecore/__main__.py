@@ -1,8 +1,0 @@
-"""`python -m devicecore` is the command `devicecore`."""
-
-import sys
-
-from devicecore.cli.main import main
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,1 +1,0 @@
-"""Programs that the guides use as examples. They are installed with devicecore, so that readers can run them."""
