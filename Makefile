@@ -51,7 +51,7 @@ imports: $(VENV)/.dev ## layers: import-linter
 	@$(BIN)/lint-imports --no-logo
 
 # These must be covered each on its own, because an average would hide a part that is not.
-FULLY_TESTED := domain ports manager dra_manager
+FULLY_TESTED := domain ports runtime manager dra_manager
 
 # Some tests start processes and wait for them, and share the processor with five other tests. A test that fails there
 # and passes alone shows that it expects too much of the time it is given. That is a defect, so it is printed, but nobody

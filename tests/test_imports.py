@@ -56,8 +56,9 @@ LAYERS = {
     "devicecore.domain.checkpoint": Layer(PURE | names("attrs fnv_hash_fast orjson")),
     "devicecore.domain.dra": Layer(PURE | names("attrs datetime zlib .domain")),  # dates in a file, and its CRC
     "devicecore.ports": Layer(PURE | names("attrs .domain")),
-    "devicecore.manager": Layer(PURE | names("attrs logging os queue sys threading time weakref .domain .ports")),
-    "devicecore.dra_manager": Layer(PURE | names("attrs concurrent logging os threading time .domain .ports")),
+    "devicecore.runtime": Layer(PURE | names("attrs logging os queue sys threading time weakref .domain .ports")),
+    "devicecore.manager": Layer(PURE | names("attrs logging threading time weakref .domain .ports .runtime")),
+    "devicecore.dra_manager": Layer(PURE | names("attrs concurrent logging os threading time .domain .ports .runtime")),
     "devicecore.plugins": Layer(ANY | names("attrs .domain .ports .system.background")),
     # A driver keeps files that must survive a power cut, and shares them with its next instance.
     "devicecore.plugins.cdi_driver": Layer(ANY | names("attrs .domain .ports .system")),
@@ -169,7 +170,7 @@ def test_a_module_imports_only_what_its_layer_may() -> None:
         ("devicecore.manager", "from devicecore import wire"),
         ("devicecore.manager", "from devicecore.dra_manager import DraManager"),
         ("devicecore.dra_manager", "from devicecore.manager import DeviceManager"),
-        ("devicecore.dra_manager.turns", "from devicecore.adapters.memory_dra import MemoryClaims"),
+        ("devicecore.dra_manager.release", "from devicecore.adapters.memory_dra import MemoryClaims"),
         ("devicecore.domain.dra.claims", "import time"),
         ("devicecore.domain.node_state", "from devicecore.dra_manager import DraManager"),
         ("devicecore.adapters.file", "from devicecore.adapters import memory"),

@@ -39,6 +39,7 @@ from devicecore.domain.errors import (
     ForkedError,
     ManagerNotStartedError,
     ManagerStoppedError,
+    SinkError,
 )
 from devicecore.domain.notifications import Allocated, Notification
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
@@ -318,6 +319,31 @@ def test_a_stop_inside_a_publication_over_grpc_is_an_error(directory: Path) -> N
             sink.action = nothing
 
 
+def test_a_stop_inside_a_publication_of_a_tick_does_not_wait_for_an_event(directory: Path) -> None:
+    """The event of a plugin waits for the publication, and a stop would wait for the event."""
+    sink, plugin, errors = Sink(), gpus(), list[DeviceCoreError]()
+    manager = DeviceManager(GrpcUnixTransport(directory), FileStore(directory / "checkpoint"), sink)
+
+    def fail() -> None:
+        sink.action = stop_when_an_event_waits
+        raise SinkError("the API server", "connection refused")
+
+    def stop_when_an_event_waits() -> None:
+        sink.action = nothing
+        plugin.set_health("gpu-0", Health.UNHEALTHY)
+        manager.wait_for(lambda state: state.inventory.status().allocatable == {GPU: 3}, LIMIT)
+        caught(manager.stop, errors)()
+
+    with manager:
+        sink.action = fail
+        with serve_plugin(plugin, directory):
+            manager.wait_for(lambda state: state.inventory.current_report(GPU), LIMIT)
+            while sink.action == fail:
+                time.sleep(0.001)  # no event says that the sink has failed
+            assert in_thread(manager.tick).result(LIMIT).capacity == {GPU: 4}
+    assert [type(error) for error in errors] == [CalledFromInsideError]
+
+
 @pytest.mark.parametrize("same", [True, False])
 def test_an_observer_that_admits_a_pod(same: bool) -> None:
     """Its own pod would wait for itself, which is an error that is logged; another pod is admitted."""
@@ -334,7 +360,7 @@ def test_an_observer_that_admits_a_pod(same: bool) -> None:
         transport.connect(gpus())
         assert isinstance(in_thread(manager.admit, pod("p")).result(LIMIT), Admitted)
         assert [str(error).partition(" and ")[0] for error in errors] == [
-            'admitting pod "p" was called from inside the admission of the same pod'
+            "admit was called from inside the admission of the same pod"
         ] * same
         assert list(manager.state.ledger.allocations) == ["p"] + ["other"] * (not same)
 

@@ -25,14 +25,15 @@ from devicecore.domain.node_state import NodeState
 from devicecore.domain.selection import AskPlugin, Chosen, Decision, ResourceRequest
 from devicecore.manager.active_pods import ActivePods
 from devicecore.manager.admissions import Admissions
-from devicecore.manager.current_state import CurrentState
-from devicecore.manager.open_call import OpenCall
 from devicecore.manager.publisher import Publisher
-from devicecore.manager.run import Run
-from devicecore.manager.saver import Saver
-from devicecore.manager.turns import Turn, Turns
+from devicecore.manager.turns import AdmissionTurns
 from devicecore.ports.sink import NodeStatusSink
 from devicecore.ports.store import CheckpointStore
+from devicecore.runtime.current_state import CurrentState
+from devicecore.runtime.open_call import OpenCall
+from devicecore.runtime.run import Run
+from devicecore.runtime.saved_state import SavedState
+from devicecore.runtime.turns import Turn
 from devicecore.testing.faults import Fails
 from tests.simulation import test_races as races
 from tests.simulation.run import Simulation
@@ -124,7 +125,7 @@ def a_failed_admission_releases_nothing(patch: Patch) -> None:
 def a_failed_admission_keeps_its_first_container(patch: Patch) -> None:
     """kubernetes#130145."""
 
-    class KeepsTheFirst(Turns):
+    class KeepsTheFirst(AdmissionTurns):
         def give_back(self, pod: PodUid) -> None:
             reserved = [held for held in self._state.value.ledger.reservations if held.key.pod == pod]
             for held in reserved[1:]:
@@ -167,7 +168,7 @@ def devices_of_sidecars_are_reusable(patch: Patch) -> None:
 
 @breaks("an_admitted_pod_keeps_what_it_had", seed=17)
 def a_pod_in_admission_loses_its_devices(patch: Patch) -> None:
-    class SeesNone(Turns):
+    class SeesNone(AdmissionTurns):
         def admitting(self) -> frozenset[PodUid]:
             return frozenset()
 
@@ -193,7 +194,7 @@ def an_answer_after_the_deadline_is_taken(patch: Patch) -> None:
 def memory_is_changed_before_the_file(patch: Patch) -> None:
     """kubernetes#140929."""
 
-    class Confirming(Saver):
+    class Confirming(SavedState[NodeState]):
         def _save(self, value: NodeState) -> None:
             self._state.replace(lambda _: value)
             super()._save(value)
@@ -203,7 +204,7 @@ def memory_is_changed_before_the_file(patch: Patch) -> None:
 
 @breaks("an_answered_admission_is_never_lost", seed=21)
 def a_failed_save_is_ignored(patch: Patch) -> None:
-    class IgnoresErrors(Saver):
+    class IgnoresErrors(SavedState[NodeState]):
         def _save(self, value: NodeState) -> None:
             with suppress(StoreError):
                 super()._save(value)
@@ -215,7 +216,7 @@ def a_failed_save_is_ignored(patch: Patch) -> None:
 def evictions_are_not_saved(patch: Patch) -> None:
     """kubernetes#137010."""
 
-    class Idle(Saver):
+    class Idle(SavedState[NodeState]):
         def request(self, *, wait: bool = True) -> None:
             pass
 
@@ -407,21 +408,20 @@ def test_the_simulation_finds_the_missing_protection(mutation: Mutation, monkeyp
 
 
 def admissions_of_one_pod_run_side_by_side(patch: Patch) -> None:
-    class NoTurns(Turns):
-        def begin(self, pod: PodUid, call: OpenCall, patience: float) -> Turn:
-            del patience
-            return Turn(pod, call)
+    class NoTurns(AdmissionTurns):
+        def begin(self, keys: tuple[PodUid, ...], call: OpenCall, *_: Untyped) -> Turn[PodUid]:
+            return Turn(keys, call)
 
-        def end(self, turn: Turn) -> None:
-            self.give_back(turn.pod)
+        def end(self, turn: Turn[PodUid]) -> None:
+            self.give_back(turn.keys[0])
 
     patch.setattr(DeviceManager, "_turns_type", NoTurns)
 
 
 def saves_run_side_by_side(patch: Patch) -> None:
-    class Unlocked(Saver):
-        def __init__(self, store: CheckpointStore, state: CurrentState) -> None:
-            super().__init__(store, state)
+    class Unlocked(SavedState[NodeState]):
+        def __init__(self, *parts: Untyped) -> None:
+            super().__init__(*parts)
             self._lock: Untyped = nullcontext()
 
     patch.setattr(DeviceManager, "_saver_type", Unlocked)
@@ -429,7 +429,7 @@ def saves_run_side_by_side(patch: Patch) -> None:
 
 def publications_run_side_by_side(patch: Patch) -> None:
     class Unlocked(Publisher):
-        def __init__(self, sink: NodeStatusSink, state: CurrentState) -> None:
+        def __init__(self, sink: NodeStatusSink, state: CurrentState[NodeState]) -> None:
             super().__init__(sink, state)
             self._lock: Untyped = nullcontext()
 
@@ -453,18 +453,16 @@ def holders_are_listed_after_active_pods(patch: Patch) -> None:
 def runs_of_a_manager_are_not_distinguished(patch: Patch) -> None:
     """An earlier version of the manager did this."""
 
-    class AnyRun(CurrentState):
-        def replace(
-            self, change: Callable[[NodeState], NodeState], *, run: Run | None = None
-        ) -> tuple[NodeState, NodeState]:
+    class AnyRun(CurrentState[NodeState]):
+        def take(self, change: Untyped, *, run: Run | None = None) -> Untyped:
             del run
-            return super().replace(change)
+            return super().take(change)
 
-    class SavesInAnyRun(Saver):
-        def commit(self, run: Run, change: Callable[[NodeState], NodeState]) -> NodeState:
+    class SavesInAnyRun(SavedState[NodeState]):
+        def commit(self, run: Run, change: Untyped) -> Untyped:
             del run
-            self._save(change(self._state.value))
-            return self._state.replace(change)[1]
+            self._save(change(self._state.value)[0])
+            return self._state.take(change)
 
     class AlwaysAlive(Admissions):
         def _check_alive(self, admission: Untyped) -> None:
@@ -476,7 +474,7 @@ def runs_of_a_manager_are_not_distinguished(patch: Patch) -> None:
 
 
 def a_stop_does_not_wait_for_a_save(patch: Patch) -> None:
-    class DoesNotWait(Saver):
+    class DoesNotWait(SavedState[NodeState]):
         def end(self, *runs: Run | None) -> None:
             self._state.end(*runs)
 
@@ -486,9 +484,9 @@ def a_stop_does_not_wait_for_a_save(patch: Patch) -> None:
 def the_file_is_read_before_the_directory_is_claimed(patch: Patch) -> None:
     """A kubelet does this, and an earlier version of the manager did."""
 
-    class ReadsFirst(Saver):
-        def __init__(self, store: CheckpointStore, state: CurrentState) -> None:
-            super().__init__(store, state)
+    class ReadsFirst(SavedState[NodeState]):
+        def __init__(self, store: CheckpointStore, *parts: Untyped) -> None:
+            super().__init__(store, *parts)
             self._found = store.load()
 
         def load(self) -> bytes | None:

@@ -8,21 +8,28 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from devicecore.domain.model import Container, ContainerKey, Pod, PodUid
-from devicecore.domain.notifications import Released
-from devicecore.manager.current_state import CurrentState
-from devicecore.manager.notifier import Notifier
-from devicecore.manager.turns import Turns
+from devicecore.domain.node_state import NodeState
+from devicecore.domain.notifications import Notification, Released
+from devicecore.manager.turns import AdmissionTurns
 from devicecore.ports.pods import PodSource
+from devicecore.runtime.current_state import CurrentState
+from devicecore.runtime.observers import Observers
 
 
 class ActivePods:
     """Owns the pod source, and the containers that were running when the run began."""
 
-    def __init__(self, pods: PodSource | None, state: CurrentState, turns: Turns, notifier: Notifier) -> None:
+    def __init__(
+        self,
+        pods: PodSource | None,
+        state: CurrentState[NodeState],
+        turns: AdmissionTurns,
+        observers: Observers[Notification],
+    ) -> None:
         self._pods = pods
         self._state = state
         self._turns = turns
-        self._notifier = notifier
+        self._observers = observers
         self._running: frozenset[ContainerKey] = frozenset()
 
     def begin(self) -> None:
@@ -71,11 +78,11 @@ class ActivePods:
         """Free the devices of pods. Observers are notified first, so before another pod can get the devices."""
         ledger = self._state.value.ledger
         known = [allocation for pod in gone for allocation in ledger.of_pod(pod)]
-        self._notifier.notify(Released(allocation.key.pod, allocation) for allocation in known)
+        self._observers.notify(Released(allocation.key.pod, allocation) for allocation in known)
         before, _ = self._state.replace(lambda value: value.evict(gone))
         self._turns.forget(gone)
-        if not self._notifier:
+        if not self._observers:
             return
         freed = [allocation for pod in gone for allocation in before.ledger.of_pod(pod)]
         late = [allocation for allocation in freed if allocation not in known]
-        self._notifier.notify(Released(allocation.key.pod, allocation) for allocation in late)
+        self._observers.notify(Released(allocation.key.pod, allocation) for allocation in late)

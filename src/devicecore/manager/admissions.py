@@ -4,6 +4,7 @@ Law: an admission that fails leaves everything as it was, and one that succeeds 
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from attrs import define, field
 
@@ -22,17 +23,17 @@ from devicecore.domain.inventory import Phase
 from devicecore.domain.ledger import Reservation
 from devicecore.domain.model import Container, DeviceId, Pod, Receipt, ResourceName
 from devicecore.domain.node_state import NodeState
-from devicecore.domain.notifications import Allocated, Released
+from devicecore.domain.notifications import Allocated, Notification, Released
 from devicecore.domain.selection import AskPlugin, Chosen, Decision, ResourceRequest
 from devicecore.manager.active_pods import ActivePods
 from devicecore.manager.affinities import Affinities
-from devicecore.manager.current_state import CurrentState
-from devicecore.manager.notifier import Notifier
-from devicecore.manager.open_call import OpenCall
 from devicecore.manager.plugins import Plugins
-from devicecore.manager.run import Run
-from devicecore.manager.saver import Saver
-from devicecore.manager.turns import Affinity, Turns
+from devicecore.manager.turns import AdmissionTurns, Affinity
+from devicecore.runtime.current_state import CurrentState
+from devicecore.runtime.observers import Observers
+from devicecore.runtime.open_call import OpenCall
+from devicecore.runtime.run import Run
+from devicecore.runtime.saved_state import SavedState
 
 
 @define(eq=False)
@@ -58,13 +59,13 @@ class Admissions:
     `budget` is the number of seconds for one admission, and `clock` gives monotonic seconds.
     """
 
-    _state: CurrentState
-    _turns: Turns
+    _state: CurrentState[NodeState]
+    _turns: AdmissionTurns
     _plugins: Plugins
-    _saver: Saver
+    _saver: SavedState[NodeState]
     _pods: ActivePods
     _affinities: Affinities
-    _notifier: Notifier
+    _observers: Observers[Notification]
     _budget: float
     _clock: Callable[[], float]
 
@@ -74,10 +75,9 @@ class Admissions:
         Raises:
             CalledFromInsideError: it is called from inside an admission of the same pod, or from inside the store.
         """
-        try:
-            turn = self._turns.begin(pod.uid, OpenCall(), self._budget)
-        except AdmissionTimeoutError as error:
-            return Refused(error)
+        turn = self._turns.begin((pod.uid,), OpenCall(), self._budget, "admit")
+        if turn is None:
+            return Refused(AdmissionTimeoutError(pod.uid, self._budget))
         try:
             return self._admit(pod, containers, affinity)
         finally:
@@ -127,23 +127,11 @@ class Admissions:
     def _reserve(self, admission: _Admission, request: ResourceRequest) -> DeviceSet:
         """Choose devices and reserve them in one step. If the plugin is asked, choose again after its answer."""
         preferred: Sequence[DeviceId] | None = None
-        decision: Decision
-        reservation: Reservation
-
-        def reserved(state: NodeState) -> NodeState:
-            nonlocal decision, reservation
-            decision = state.devices_to_allocate(admission.pod, request)
-            if isinstance(decision, AskPlugin) and preferred is not None:
-                decision = decision.answer(preferred)
-            if isinstance(decision, Chosen) and decision.devices:
-                state = state.reserve(admission.pod, request, decision.devices)
-                reservation = state.ledger.reservations[-1]
-            return state
-
         while True:
-            self._state.replace(reserved, run=admission.run)
+            reserve = partial(_reserved, admission.pod, request, preferred)
+            decision, reservation = self._state.take(reserve, run=admission.run)
             if isinstance(decision, Chosen):
-                if decision.devices:
+                if reservation is not None:
                     admission.reserved.append(reservation)
                 return decision.devices
             preferred = self._plugins.preferred(request.resource, decision, self._time_left(admission))
@@ -152,14 +140,9 @@ class Admissions:
         """Turn the reservations into allocations: first in the store, then in the state."""
         self._time_left(admission)  # refuse the pod if the last answer came too late
 
-        def confirmed(state: NodeState) -> NodeState:
-            for reservation, receipt in zip(admission.reserved, admission.receipts, strict=True):
-                state = _confirmed(state, reservation, receipt)
-            return state
-
         assert admission.run is not None, "it was checked before the first reservation"  # noqa: S101 - for mypy
-        after = self._saver.commit(admission.run, confirmed)
-        if self._notifier:
+        after = self._saver.commit(admission.run, partial(_confirmed, admission.reserved, admission.receipts))
+        if self._observers:
             self._notify(admission, after)
 
     def _notify(self, admission: _Admission, after: NodeState) -> None:
@@ -170,10 +153,10 @@ class Admissions:
             for allocation in after.ledger.allocations[pod]
             if (allocation.key, allocation.resource) in requested
         ]
-        self._notifier.notify(Allocated(pod, allocation) for allocation in allocations)
+        self._observers.notify(Allocated(pod, allocation) for allocation in allocations)
         # If the pod was evicted meanwhile, `Released` may have come before `Allocated`, so it is repeated.
         left = self._state.value.ledger.of_pod(pod)
-        self._notifier.notify(Released(pod, allocation) for allocation in allocations if allocation not in left)
+        self._observers.notify(Released(pod, allocation) for allocation in allocations if allocation not in left)
 
     def _verdict(self, error: DeviceCoreError, at: Container | None) -> Refused | NotReady:
         container = at.name if at else None
@@ -195,15 +178,32 @@ class Admissions:
         return left
 
 
-def _confirmed(state: NodeState, reservation: Reservation, receipt: Receipt) -> NodeState:
-    """The state with an allocation in place of `reservation`; the same state if it has the allocation already.
+def _reserved(
+    pod: Pod, request: ResourceRequest, preferred: Sequence[DeviceId] | None, state: NodeState
+) -> tuple[NodeState, tuple[Decision, Reservation | None]]:
+    """Choose devices. Return the state with their reservation, the decision, and the reservation if there is one."""
+    decision = state.devices_to_allocate(pod, request)
+    if isinstance(decision, AskPlugin) and preferred is not None:
+        decision = decision.answer(preferred)
+    if not isinstance(decision, Chosen) or not decision.devices:
+        return state, (decision, None)
+    state = state.reserve(pod, request, decision.devices)
+    return state, (decision, state.ledger.reservations[-1])
+
+
+def _confirmed(
+    reserved: Sequence[Reservation], receipts: Sequence[Receipt], state: NodeState
+) -> tuple[NodeState, NodeState]:
+    """Return, twice, the state with allocations in place of reservations; allocations that it has already stay.
 
     Raises:
-        KeyError: the reservation was given back, because an interrupt has ended its admission.
+        KeyError: a reservation was given back, because an interrupt has ended its admission.
     """
-    key, resource = reservation.key, reservation.resource
-    if reservation in state.ledger.reservations:
-        return state.confirm(key, resource, receipt)
-    if state.ledger.allocation(key, resource) is None:
-        raise KeyError(key, resource)
-    return state  # another call has saved it, and was interrupted before it could say so
+    for reservation, receipt in zip(reserved, receipts, strict=True):
+        key, resource = reservation.key, reservation.resource
+        if reservation in state.ledger.reservations:
+            state = state.confirm(key, resource, receipt)
+        elif state.ledger.allocation(key, resource) is None:
+            raise KeyError(key, resource)
+        # else another call has saved it, and was interrupted before it could say so
+    return state, state

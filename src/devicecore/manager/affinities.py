@@ -7,17 +7,22 @@ from collections.abc import Callable, Sequence
 
 from devicecore.domain.errors import TopologyAffinityError
 from devicecore.domain.model import Container, Pod
+from devicecore.domain.node_state import NodeState
 from devicecore.domain.topology import Hints, Policy, Scope, Topology, container_hints, merge, pod_hints
-from devicecore.manager.current_state import CurrentState
-from devicecore.manager.turns import Affinity, Turns
+from devicecore.manager.turns import AdmissionTurns, Affinity
 from devicecore.ports.hints import HintProvider
+from devicecore.runtime.current_state import CurrentState
 
 
 class Affinities:
     """Owns the topology and the hint providers."""
 
     def __init__(
-        self, topology: Topology, providers: Sequence[HintProvider], state: CurrentState, turns: Turns
+        self,
+        topology: Topology,
+        providers: Sequence[HintProvider],
+        state: CurrentState[NodeState],
+        turns: AdmissionTurns,
     ) -> None:
         self._topology = topology
         self._providers = tuple(providers)

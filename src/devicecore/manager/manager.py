@@ -4,7 +4,6 @@ Law: an event or a call that belongs to a run which is over changes nothing.
 """
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -13,27 +12,23 @@ from typing import ClassVar
 from devicecore.domain import container_options
 from devicecore.domain.admission import Admitted, Verdict
 from devicecore.domain.capacity import NodeStatus
+from devicecore.domain.checkpoint import CheckpointWriter
 from devicecore.domain.container_options import ContainerOptions
-from devicecore.domain.errors import CalledFromInsideError, ManagerNotStartedError, ManagerStoppedError
+from devicecore.domain.errors import ManagerNotStartedError, ManagerStoppedError
 from devicecore.domain.events import DevicesReported, Event, PluginRegistered, RegistrationRequested
 from devicecore.domain.health import changed_health
 from devicecore.domain.model import Pod, PodUid, ResourceName
 from devicecore.domain.node_state import NodeState
-from devicecore.domain.notifications import Allocated
+from devicecore.domain.notifications import Allocated, Notification
 from devicecore.domain.text import counted
 from devicecore.domain.topology import Hints, Topology
 from devicecore.manager.active_pods import ActivePods
 from devicecore.manager.admissions import Admissions
 from devicecore.manager.affinities import Affinities
-from devicecore.manager.current_state import CurrentState
-from devicecore.manager.notifier import Notifier
-from devicecore.manager.open_call import OpenCall
 from devicecore.manager.plugins import Plugins
 from devicecore.manager.publisher import Publisher
 from devicecore.manager.restoring import Restored, restored
-from devicecore.manager.run import Run
-from devicecore.manager.saver import Saver
-from devicecore.manager.turns import Affinity, Turns
+from devicecore.manager.turns import AdmissionTurns, Affinity
 from devicecore.ports.context import Runs
 from devicecore.ports.hints import HintProvider
 from devicecore.ports.metrics import Metrics
@@ -42,6 +37,12 @@ from devicecore.ports.pods import PodSource
 from devicecore.ports.sink import NodeStatusSink
 from devicecore.ports.store import CheckpointStore
 from devicecore.ports.transport import PluginTransport
+from devicecore.runtime.current_state import CurrentState
+from devicecore.runtime.observers import Observers
+from devicecore.runtime.open_call import OpenCall
+from devicecore.runtime.run import Run
+from devicecore.runtime.saved_state import SavedState
+from devicecore.runtime.start_stop import StartStop
 
 _log = logging.getLogger(__name__)
 
@@ -65,10 +66,10 @@ class DeviceManager(Runs):
     """
 
     # The classes of the parts that own a lock or an order of effects. Tests replace one to show what depends on it.
-    _state_type: ClassVar[type[CurrentState]] = CurrentState
-    _saver_type: ClassVar[type[Saver]] = Saver
+    _state_type: ClassVar[type[CurrentState[NodeState]]] = CurrentState
+    _saver_type: ClassVar[type[SavedState[NodeState]]] = SavedState
     _publisher_type: ClassVar[type[Publisher]] = Publisher
-    _turns_type: ClassVar[type[Turns]] = Turns
+    _turns_type: ClassVar[type[AdmissionTurns]] = AdmissionTurns
     _pods_type: ClassVar[type[ActivePods]] = ActivePods
     _admissions_type: ClassVar[type[Admissions]] = Admissions
 
@@ -89,21 +90,18 @@ class DeviceManager(Runs):
         self._transport = transport
         self._metrics = metrics
         self._clock = clock
-        self._state = state = self._state_type()
-        self._notifier = Notifier(observers)
-        self._saver = self._saver_type(store, state)
+        self._state = state = self._state_type(NodeState())
+        self._observers = Observers[Notification](observers)
+        self._writer = CheckpointWriter()
+        self._saver = self._saver_type(store, state, self._writer.file)
         self._publisher = self._publisher_type(sink, state)
         self._turns = self._turns_type(state)
         self._plugins = Plugins(transport, state, metrics, clock)
-        self._pods = self._pods_type(pods, state, self._turns, self._notifier)
+        self._pods = self._pods_type(pods, state, self._turns, self._observers)
         self._affinities = Affinities(topology, hint_providers, state, self._turns)
-        parts = (state, self._turns, self._plugins, self._saver, self._pods, self._affinities, self._notifier)
+        parts = (state, self._turns, self._plugins, self._saver, self._pods, self._affinities, self._observers)
         self._admissions = self._admissions_type(*parts, admission_budget, clock)
-        self._starting = threading.Lock()  # held by a start, so that another one waits for it
-        self._moving = threading.Lock()  # held while the transport is started or stopped
-        self._start: OpenCall | None = None
-        self._run: Run | None = None  # the last one, from the very beginning of its start
-        self._events: dict[int, OpenCall] = {}  # under way, by thread
+        self._starts = StartStop(transport, self._begin, self._saver.end, ManagerStoppedError, ManagerNotStartedError)
         self.restored: Restored = Restored()
         """What was found in the store at the last start."""
 
@@ -131,38 +129,19 @@ class DeviceManager(Runs):
             CalledFromInsideError: it is called from inside a start.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        method = "start"
-        self._check_process()
-        if self._start is not None and self._start.encloses_caller:
-            raise CalledFromInsideError(method, method)
-        with self._starting:
-            if self._state.run is not None:
-                return
-            self._start = OpenCall()
-            run = self._run = Run()
-            try:
-                self._begin(run)
-            except BaseException:
-                run.is_restored.set()
-                self._end(run)
-                raise
-            finally:
-                self._start = None
-            run.is_restored.set()
-        self._publisher.publish()
+        if self._starts.start():
+            self._publisher.publish()
 
     def _begin(self, run: Run) -> None:
         # Start the transport first: it claims the directory, and only the owner may read the checkpoint. Events wait
         # until the checkpoint is restored.
-        with self._moving:
-            if run.is_stopped:
-                raise ManagerStoppedError
-            self._transport.start(partial(self._on_event, run))
+        self._starts.start_transport(run, lambda: self._transport.start(partial(self._on_event, run)))
         self._pods.begin()
         state, found = restored(run, self._saver, self._plugins, self._clock())
-        self._saver.begin(run, state, found.extra)
+        self._writer.extra = found.extra
+        self._saver.begin(run, state)
         self.restored = found
-        self._notifier.notify(Allocated(allocation.key.pod, allocation) for allocation in state.ledger)
+        self._observers.notify(Allocated(allocation.key.pod, allocation) for allocation in state.ledger)
 
     def stop(self) -> None:
         """Disconnect all plugins. Every answered admission is saved already. A second stop is no error.
@@ -171,40 +150,12 @@ class DeviceManager(Runs):
         is saved: the store may soon belong to another manager.
 
         Raises:
-            CalledFromInsideError: it is called from inside the store, or from inside an event of the transport, and
-                would wait for itself.
+            CalledFromInsideError: it is called from inside the store, the sink or an event of the transport, and would
+                wait for itself.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        self._check_process()
-        method = "stop"
-        if (event := self._events.get(threading.get_ident())) is not None and event.encloses_caller:
-            raise CalledFromInsideError(method, "an event of the PluginTransport")
-        self._end(self._run)
-
-    def _end(self, run: Run | None) -> None:
-        self._saver.end(run)
-        with self._moving:
-            self._transport.stop()
-
-    def _check_process(self) -> None:
-        if self._run is not None:
-            self._run.check_process()
-
-    def _check_started(self) -> None:
-        """Refuse calls that need a run.
-
-        Raises:
-            ManagerNotStartedError: there never was a start.
-            ForkedError: this process is a fork of the one in which the manager was started.
-        """
-        if self._run is None:
-            raise ManagerNotStartedError
-        self._run.check_process()
-
-    def _check_running(self) -> None:
-        self._check_started()
-        if self._state.run is None:
-            raise ManagerStoppedError
+        self._publisher.check_call("stop")
+        self._starts.stop()
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
@@ -227,7 +178,7 @@ class DeviceManager(Runs):
             TimeoutError: the condition was not met within `timeout` seconds.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        self._check_process()
+        self._starts.check_process()
         return self._state.wait_for(condition, timeout)
 
     def options(self, pod: Pod, container: str) -> ContainerOptions | None:
@@ -271,7 +222,7 @@ class DeviceManager(Runs):
             CalledFromInsideError: it is called from inside an admission of the same pod, or from inside the store.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        self._check_started()
+        self._starts.check_started()
         began = self._clock()
         verdict = self._admissions.admit(pod, pod.in_start_order, affinity)
         if self._metrics:
@@ -290,7 +241,7 @@ class DeviceManager(Runs):
             CalledFromInsideError: it is called from inside an admission of the same pod, or from inside the store.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        self._check_started()
+        self._starts.check_started()
         return self._admissions.admit(pod, (pod.container(container),), affinity)
 
     def start_container(self, pod: Pod, container: str) -> ContainerOptions | None:
@@ -309,7 +260,7 @@ class DeviceManager(Runs):
             ManagerNotStartedError: the manager was never started.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        self._check_started()
+        self._starts.check_started()
         wanted = pod.container(container)
         key = pod.key(wanted)
         requests = [resource for resource, size in self.state.requests(pod, wanted) if size]
@@ -338,7 +289,7 @@ class DeviceManager(Runs):
             ForkedError: this process is a fork of the one in which the manager was started.
         """
         uids = _uids(pods)
-        self._check_running()
+        self._starts.check_running()
         self._turns.end_abandoned()
         self._pods.forget(uids)
         self._saver.save()
@@ -349,7 +300,7 @@ class DeviceManager(Runs):
         Raises:
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        self._check_process()
+        self._starts.check_process()
         self._turns.end_abandoned()
         if self._pods.sweep():
             self._saver.save()
@@ -363,7 +314,7 @@ class DeviceManager(Runs):
         Raises:
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        self._check_process()
+        self._starts.check_process()
         self._turns.end_abandoned()
         now = self._clock()
         before, _ = self._state.replace(lambda state: state.expire(now)[1])
@@ -380,16 +331,8 @@ class DeviceManager(Runs):
                 self._metrics.device_plugin_registration(event.resource)
             return
         run.is_restored.wait()
-        thread = threading.get_ident()
-        outer = self._events.get(thread)
-        self._events[thread] = OpenCall()
-        try:
+        with self._starts.inside("an event of the PluginTransport", OpenCall()):
             self._apply(run, event)
-        finally:
-            if outer is None:
-                del self._events[thread]
-            else:
-                self._events[thread] = outer
 
     def _apply(self, run: Run, event: Event) -> None:
         now = self._clock()
@@ -397,9 +340,9 @@ class DeviceManager(Runs):
         if not isinstance(event, PluginRegistered):  # registering alone changes nothing that is saved
             self._saver.request()
         self._publisher.publish()
-        if self._notifier and isinstance(event, DevicesReported):
+        if self._observers and isinstance(event, DevicesReported):
             old, new = (state.inventory.last_report(event.plugin.resource) for state in (before, after))
-            self._notifier.notify(changed_health(event.plugin.resource, old, new, after.ledger))
+            self._observers.notify(changed_health(event.plugin.resource, old, new, after.ledger))
 
 
 def _uids(pods: Iterable[object]) -> tuple[PodUid, ...]:

@@ -10,17 +10,19 @@ from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.errors import EndpointNotFoundError, NoDevicesAllocatedError, PluginCallError, PluginStoppedError
 from devicecore.domain.inventory import Plugin
 from devicecore.domain.model import ContainerKey, DeviceId, Receipt, ResourceName
+from devicecore.domain.node_state import NodeState
 from devicecore.domain.selection import AskPlugin
-from devicecore.manager.current_state import CurrentState
 from devicecore.ports.metrics import Metrics
 from devicecore.ports.transport import PluginTransport
+from devicecore.runtime.current_state import CurrentState
+from devicecore.runtime.measuring import Clock, measured
 
 
 class Plugins:
     """The plugins of one manager, by resource."""
 
     def __init__(
-        self, transport: PluginTransport, state: CurrentState, metrics: Metrics | None, clock: Callable[[], float]
+        self, transport: PluginTransport, state: CurrentState[NodeState], metrics: Metrics | None, clock: Clock
     ) -> None:
         self._transport = transport
         self._state = state
@@ -33,12 +35,11 @@ class Plugins:
         Raises:
             PluginError: there is no plugin, or its call failed.
         """
-        began = self._clock()
-        try:
+        metrics = self._metrics
+        if metrics is None:
             return self._transport.allocate(self._instance(resource).id, devices, timeout=time_left())
-        finally:
-            if self._metrics:
-                self._metrics.device_plugin_alloc_duration(resource, self._clock() - began)
+        with measured(self._clock, lambda seconds, _: metrics.device_plugin_alloc_duration(resource, seconds)):
+            return self._transport.allocate(self._instance(resource).id, devices, timeout=time_left())
 
     def preferred(self, resource: ResourceName, question: AskPlugin, timeout: float) -> Sequence[DeviceId]:
         """The devices that the plugin prefers.

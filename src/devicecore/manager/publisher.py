@@ -13,9 +13,10 @@ from attrs import evolve
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import CalledFromInsideError, SinkError
 from devicecore.domain.model import ResourceName
-from devicecore.manager.current_state import CurrentState
-from devicecore.manager.open_call import OpenCall
+from devicecore.domain.node_state import NodeState
 from devicecore.ports.sink import NodeStatusSink
+from devicecore.runtime.current_state import CurrentState
+from devicecore.runtime.open_call import OpenCall
 
 _log = logging.getLogger(__name__)
 
@@ -23,7 +24,7 @@ _log = logging.getLogger(__name__)
 class Publisher:
     """Owns the sink and the status published last. The lock is held while the sink is called."""
 
-    def __init__(self, sink: NodeStatusSink, state: CurrentState) -> None:
+    def __init__(self, sink: NodeStatusSink, state: CurrentState[NodeState]) -> None:
         self._sink = sink
         self._state = state
         self._lock = threading.Lock()
@@ -37,9 +38,7 @@ class Publisher:
         Raises:
             CalledFromInsideError: the sink calls this while it publishes.
         """
-        if self._call is not None and self._call.encloses_caller:
-            method = "publishing"
-            raise CalledFromInsideError(method, "NodeStatusSink.publish")
+        self.check_call("publishing")
         with self._lock:
             status = self._state.value.inventory.status()
             status = evolve(status, removed=tuple(sorted({*self._removed, *removed} - status.capacity.keys())))
@@ -57,3 +56,12 @@ class Publisher:
             finally:
                 self._call = None
             return status
+
+    def check_call(self, method: str) -> None:
+        """Check that `method` is not called from inside the sink: it would wait for events that wait to publish.
+
+        Raises:
+            CalledFromInsideError: it is.
+        """
+        if self._call is not None and self._call.encloses_caller:
+            raise CalledFromInsideError(method, "NodeStatusSink.publish")

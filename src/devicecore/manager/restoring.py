@@ -12,8 +12,8 @@ from devicecore.domain.errors import CheckpointError, DeviceCoreError, StoreErro
 from devicecore.domain.model import Receipt
 from devicecore.domain.node_state import NodeState
 from devicecore.manager.plugins import Plugins
-from devicecore.manager.run import Run
-from devicecore.manager.saver import Saver
+from devicecore.runtime.run import Run
+from devicecore.runtime.saved_state import SavedState
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class Restored:
     extra: ExtraFields = field(factory=ExtraFields)
 
 
-def restored(run: Run, saver: Saver, plugins: Plugins, now: float) -> tuple[NodeState, Restored]:
+def restored(run: Run, saver: SavedState[NodeState], plugins: Plugins, now: float) -> tuple[NodeState, Restored]:
     """The restored state, and the report on what was found. `now` is monotonic seconds.
 
     Raises:
@@ -66,7 +66,7 @@ def restored(run: Run, saver: Saver, plugins: Plugins, now: float) -> tuple[Node
     return state, Restored(format_, len(entries), tuple(skipped), extra=data.extra)
 
 
-def _set_aside(run: Run, saver: Saver, problem: DeviceCoreError) -> str | None:
+def _set_aside(run: Run, saver: SavedState[NodeState], problem: DeviceCoreError) -> str | None:
     try:
         return saver.set_aside(run)
     except StoreError as error:

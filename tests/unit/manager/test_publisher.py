@@ -8,9 +8,9 @@ from devicecore import NodeState, NodeStatus, ResourceName
 from devicecore.adapters.memory import MemorySink
 from devicecore.domain.errors import CalledFromInsideError, SinkError
 from devicecore.domain.inventory import Inventory
-from devicecore.manager.current_state import CurrentState
 from devicecore.manager.publisher import Publisher
-from devicecore.manager.run import Run
+from devicecore.runtime.current_state import CurrentState
+from devicecore.runtime.run import Run
 
 GPU = ResourceName("example.com/gpu")
 
@@ -28,7 +28,7 @@ class Sink(MemorySink):
 class Bench:
     def __init__(self) -> None:
         self.sink = Sink()
-        self.state = CurrentState()
+        self.state = CurrentState(NodeState())
         self.publisher = Publisher(self.sink, self.state)
         self.state.begin(Run(), NodeState())
         self.state.replace(lambda state: evolve(state, inventory=Inventory().expect([GPU], 0.0)))

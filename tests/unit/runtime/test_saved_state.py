@@ -6,13 +6,13 @@ import pytest
 from attrs import evolve
 
 from devicecore import NodeState, ResourceName
-from devicecore.domain.checkpoint import ExtraFields
+from devicecore.domain.checkpoint import CheckpointWriter
 from devicecore.domain.errors import CalledFromInsideError, ManagerStoppedError, StoreError
 from devicecore.domain.inventory import Inventory
-from devicecore.manager.current_state import CurrentState
-from devicecore.manager.run import Run
-from devicecore.manager.saver import PATIENCE, Saver
-from tests.unit.manager.stores import Store
+from devicecore.runtime.current_state import CurrentState
+from devicecore.runtime.run import Run
+from devicecore.runtime.saved_state import PATIENCE, SavedState
+from tests.unit.runtime.stores import Store
 
 NAMES = [ResourceName(f"example.com/{name}") for name in ("gpu", "nic")]
 
@@ -20,13 +20,17 @@ NAMES = [ResourceName(f"example.com/{name}") for name in ("gpu", "nic")]
 class Bench:
     def __init__(self) -> None:
         self.store = Store()
-        self.state = CurrentState()
-        self.saver = Saver(self.store, self.state)
+        self.state = CurrentState(NodeState())
+        self.saver = SavedState(self.store, self.state, CheckpointWriter().file)
         self.run = Run()
-        self.saver.begin(self.run, NodeState(), ExtraFields())
+        self.saver.begin(self.run, NodeState())
 
     def know(self, number: int = 1) -> None:
         self.state.replace(knowing(number))
+
+
+def step(number: int) -> Callable[[NodeState], tuple[NodeState, NodeState]]:
+    return lambda state: (after := knowing(number)(state), after)
 
 
 def knowing(number: int) -> Callable[[NodeState], NodeState]:
@@ -62,14 +66,14 @@ def test_a_store_that_hangs_holds_a_request_for_a_second_and_the_next_ones_not_a
 
 def test_an_eviction_waits_for_no_thread_that_is_about_to_call_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the first eviction that meets a store that hangs waits for it, not all that come in the same moment."""
-    monkeypatch.setattr("devicecore.manager.saver.PATIENCE", 0.01)
+    monkeypatch.setattr("devicecore.runtime.saved_state.PATIENCE", 0.01)
     bench = Bench()
     begun, go_on = threading.Event(), threading.Event()
 
-    def slow(state: NodeState) -> NodeState:
+    def slow(state: NodeState) -> tuple[NodeState, None]:
         begun.set()
         assert go_on.wait(60)
-        return state
+        return state, None
 
     commit = threading.Thread(target=bench.saver.commit, args=(bench.run, slow), daemon=True)
     commit.start()
@@ -177,7 +181,7 @@ def test_after_the_end_of_a_run_nothing_is_saved() -> None:
     bench.know()
     bench.saver.request()
     with pytest.raises(ManagerStoppedError):
-        bench.saver.commit(bench.run, lambda state: state)
+        bench.saver.commit(bench.run, lambda state: (state, state))
     with pytest.raises(ManagerStoppedError):
         bench.saver.set_aside(bench.run)
     assert bench.store.saves == 0
@@ -187,7 +191,7 @@ def test_a_commit_saves_first_and_then_replaces_the_state() -> None:
     bench = Bench()
     seen: list[bool] = []
     bench.store.before = lambda: seen.append(bench.state.value.knows(NAMES[0]))
-    after = bench.saver.commit(bench.run, knowing(1))
+    after = bench.saver.commit(bench.run, step(1))
     assert seen == [False]
     assert bench.state.value is after
     assert bench.store.resources() == {"example.com/gpu"}
@@ -200,8 +204,8 @@ def test_a_commit_keeps_what_changed_during_its_save() -> None:
     bench = Bench()
     bench.store.before = lambda: bench.know(2)
 
-    def unchanged(state: NodeState) -> NodeState:
-        return evolve(state)
+    def unchanged(state: NodeState) -> tuple[NodeState, NodeState]:
+        return (after := evolve(state)), after
 
     assert bench.saver.commit(bench.run, unchanged).knows(NAMES[1])
     assert bench.saver.is_behind
@@ -219,7 +223,7 @@ def test_a_store_that_calls_back_while_it_saves_does_not_wait_for_itself(call: s
         bench.store.before = lambda: None
         calls: dict[str, Callable[[], object]] = {
             "end": bench.saver.end,
-            "commit": lambda: bench.saver.commit(bench.run, lambda state: state),
+            "commit": lambda: bench.saver.commit(bench.run, lambda state: (state, state)),
             "request": bench.saver.request,
             "save": bench.saver.save,
         }
@@ -229,7 +233,7 @@ def test_a_store_that_calls_back_while_it_saves_does_not_wait_for_itself(call: s
             errors.append(str(error))
 
     bench.store.before = call_back
-    thread = threading.Thread(target=bench.saver.commit, args=(bench.run, knowing(1)), daemon=True)
+    thread = threading.Thread(target=bench.saver.commit, args=(bench.run, step(1)), daemon=True)
     thread.start()
     thread.join(60)
     assert not thread.is_alive()

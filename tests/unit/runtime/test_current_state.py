@@ -6,8 +6,8 @@ from attrs import evolve
 from devicecore import NodeState, ResourceName
 from devicecore.domain.errors import ManagerStoppedError
 from devicecore.domain.inventory import Inventory
-from devicecore.manager.current_state import CurrentState
-from devicecore.manager.run import Run
+from devicecore.runtime.current_state import CurrentState
+from devicecore.runtime.run import Run
 
 GPU = ResourceName("example.com/gpu")
 
@@ -17,7 +17,7 @@ def knowing_gpus(state: NodeState) -> NodeState:
 
 
 def test_a_change_replaces_the_state() -> None:
-    state = CurrentState()
+    state = CurrentState(NodeState())
     before, after = state.replace(knowing_gpus)
     assert not before.knows(GPU)
     assert state.value is after
@@ -28,7 +28,7 @@ def test_a_change_that_raises_changes_nothing_and_frees_the_lock() -> None:
     def failing(_: NodeState) -> NodeState:
         raise ZeroDivisionError
 
-    state = CurrentState()
+    state = CurrentState(NodeState())
     before = state.value
     with pytest.raises(ZeroDivisionError):
         state.replace(failing)
@@ -37,7 +37,7 @@ def test_a_change_that_raises_changes_nothing_and_frees_the_lock() -> None:
 
 
 def test_a_change_that_belongs_to_a_former_run_is_refused() -> None:
-    state, first, second = CurrentState(), Run(), Run()
+    state, first, second = CurrentState(NodeState()), Run(), Run()
     state.begin(first, NodeState())
     state.end()
     state.begin(second, NodeState())
@@ -47,7 +47,7 @@ def test_a_change_that_belongs_to_a_former_run_is_refused() -> None:
 
 
 def test_a_run_that_was_stopped_before_it_began_does_not_begin() -> None:
-    state, run = CurrentState(), Run()
+    state, run = CurrentState(NodeState()), Run()
     state.end(run)
     with pytest.raises(ManagerStoppedError):
         state.begin(run, NodeState())
@@ -56,7 +56,7 @@ def test_a_run_that_was_stopped_before_it_began_does_not_begin() -> None:
 
 def test_a_condition_may_use_the_state_that_it_waits_for() -> None:
     """It is called without the lock, so it may even change the state."""
-    state = CurrentState()
+    state = CurrentState(NodeState())
     thread = threading.Thread(
         target=state.wait_for, args=(lambda _: state.replace(knowing_gpus)[0].knows(GPU), 60), daemon=True
     )
@@ -66,7 +66,7 @@ def test_a_condition_may_use_the_state_that_it_waits_for() -> None:
 
 
 def test_a_waiting_thread_notices_a_change_of_another() -> None:
-    state = CurrentState()
+    state = CurrentState(NodeState())
     seen: list[NodeState] = []
     thread = threading.Thread(target=lambda: seen.append(state.wait_for(lambda now: now.knows(GPU), 60)), daemon=True)
     thread.start()
@@ -77,4 +77,4 @@ def test_a_waiting_thread_notices_a_change_of_another() -> None:
 
 def test_a_condition_that_is_not_met_is_a_timeout() -> None:
     with pytest.raises(TimeoutError, match=r"^condition not met within 0\.01 s$"):
-        CurrentState().wait_for(lambda _: False, 0.01)
+        CurrentState(NodeState()).wait_for(lambda _: False, 0.01)

@@ -3,11 +3,11 @@ from typing import Any
 import pytest
 
 from devicecore import Notification
-from devicecore.manager.notifier import Notifier
+from devicecore.runtime.observers import Observers
 
 
 class Something:
-    """Stands for a notification: the notifier does not look at it."""
+    """Stands for a notification: the observers does not look at it."""
 
 
 def test_an_observer_that_raises_is_logged_and_the_others_are_notified(caplog: pytest.LogCaptureFixture) -> None:
@@ -16,7 +16,7 @@ def test_an_observer_that_raises_is_logged_and_the_others_are_notified(caplog: p
 
     heard: list[Any] = []
     notification: Any = Something()
-    Notifier([broken, heard.append]).notify([notification])
+    Observers([broken, heard.append]).notify([notification])
     assert heard == [notification]
     assert "failed on Something" in caplog.text
 
@@ -25,6 +25,6 @@ def test_without_observers_no_notification_is_made() -> None:
     def made() -> Any:  # noqa: ANN401 - as above
         raise AssertionError
 
-    notifier = Notifier(())
-    assert not notifier
-    notifier.notify(made() for _ in range(1))
+    observers = Observers[Notification](())
+    assert not observers
+    observers.notify(made() for _ in range(1))

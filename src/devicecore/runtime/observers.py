@@ -4,18 +4,18 @@ Law: an observer that raises changes nothing: the error is logged, and the other
 """
 
 import logging
-from collections.abc import Iterable
-
-from devicecore.domain.notifications import Notification
-from devicecore.ports.observer import Observer
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
 
 _log = logging.getLogger(__name__)
 
+Notification = TypeVar("Notification")
 
-class Notifier:
+
+class Observers(Generic[Notification]):
     """The observers of one manager. Its callers hold no lock."""
 
-    def __init__(self, observers: Iterable[Observer]) -> None:
+    def __init__(self, observers: Iterable[Callable[[Notification], None]]) -> None:
         self._observers = tuple(observers)
 
     def __bool__(self) -> bool:

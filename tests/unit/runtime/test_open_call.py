@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from devicecore.manager.open_call import OpenCall
+from devicecore.runtime.open_call import OpenCall
 
 
 def test_a_call_is_open_until_it_returns() -> None:

@@ -4,52 +4,53 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
 import pytest
 from attrs import evolve
 
 from devicecore import NodeState, ResourceName
-from devicecore.domain.checkpoint import ExtraFields
+from devicecore.domain.checkpoint import CheckpointWriter
 from devicecore.domain.errors import ManagerStoppedError, StoreError, UnencodableCheckpointError
-from devicecore.manager.current_state import CurrentState
-from devicecore.manager.run import Run
-from devicecore.manager.saver import Change, Saver
-from tests.unit.manager.stores import Store
+from devicecore.runtime.current_state import CurrentState
+from devicecore.runtime.run import Run
+from devicecore.runtime.saved_state import SavedState
+from tests.unit.runtime.stores import Store
 
 NAMES = [ResourceName(f"example.com/r{number}") for number in range(8)]
+Result = TypeVar("Result")
 UNENCODABLE = ResourceName("example.com/\ud800")
 
 
-class Interrupted(CurrentState):
+class Interrupted(CurrentState[NodeState]):
     """A state whose replacement is interrupted as soon as it is made, the `interrupts`-th from now; 0 for none."""
 
     interrupts = 0
 
-    def replace(self, change: Change, *, run: Run | None = None) -> tuple[NodeState, NodeState]:
-        replaced = super().replace(change, run=run)
+    def take(self, change: Callable[[NodeState], tuple[NodeState, Result]], *, run: Run | None = None) -> Result:
+        taken = super().take(change, run=run)
         if self.interrupts:
             self.interrupts -= 1
             if not self.interrupts:
                 raise KeyboardInterrupt
-        return replaced
+        return taken
 
 
-def adding(name: ResourceName) -> Change:
-    return lambda state: evolve(state, inventory=state.inventory.expect([name], 0.0))
+def adding(name: ResourceName) -> Callable[[NodeState], tuple[NodeState, ResourceName]]:
+    return lambda state: (evolve(state, inventory=state.inventory.expect([name], 0.0)), name)
 
 
 class Bench:
     def __init__(self) -> None:
         self.store = Store()
-        self.state = Interrupted()
-        self.saver = Saver(self.store, self.state)
+        self.state = Interrupted(NodeState())
+        self.saver = SavedState(self.store, self.state, CheckpointWriter().file)
         self.run = Run()
-        self.saver.begin(self.run, NodeState(), ExtraFields())
+        self.saver.begin(self.run, NodeState())
 
     def commit(self, name: ResourceName) -> bool:
         """Commit a change; whether it was in the store when the commit was answered."""
-        self.saver.commit(self.run, adding(name))
-        return name in self.store.resources()
+        return self.saver.commit(self.run, adding(name)) in self.store.resources()
 
     def wait_together(self, names: Sequence[ResourceName], then: Callable[[], object]) -> list[Future[bool]]:
         """Have all `names` committed by threads that wait until one more save has ended; call `then` before its end."""

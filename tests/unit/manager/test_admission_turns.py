@@ -1,83 +1,41 @@
 import threading
 
-import pytest
-
 from devicecore import NodeState, NumaNode, PodUid
 from devicecore.domain.device_set import DeviceSet
-from devicecore.domain.errors import AdmissionTimeoutError, CalledFromInsideError
 from devicecore.domain.ledger import Ledger
 from devicecore.domain.model import ContainerKey, DeviceId, ResourceName
-from devicecore.manager.current_state import CurrentState
-from devicecore.manager.open_call import OpenCall
-from devicecore.manager.run import Run
-from devicecore.manager.turns import Affinity, Turn, Turns
+from devicecore.manager.turns import AdmissionTurns, Affinity
+from devicecore.runtime.current_state import CurrentState
+from devicecore.runtime.open_call import OpenCall
+from devicecore.runtime.run import Run
+from devicecore.runtime.turns import Turn
 
 A, B = PodUid("a"), PodUid("b")
 GPU = ResourceName("example.com/gpu")
 
 
-def abandon(turns: Turns, pod: PodUid = A) -> Turn:
+def begin(turns: AdmissionTurns, pod: PodUid, call: OpenCall) -> Turn[PodUid]:
+    turn = turns.begin((pod,), call, 60, "a test")
+    assert turn is not None
+    return turn
+
+
+def abandon(turns: AdmissionTurns, pod: PodUid = A) -> Turn[PodUid]:
     """Begin a turn and return without ending it, as a call does that is interrupted at the wrong moment."""
-    return turns.begin(pod, OpenCall(), 60)
+    return begin(turns, pod, OpenCall())
 
 
-def with_a_reservation() -> CurrentState:
-    state = CurrentState()
+def with_a_reservation() -> CurrentState[NodeState]:
+    state = CurrentState(NodeState())
     ledger = Ledger().reserve(ContainerKey(A, "main"), GPU, DeviceSet.of([DeviceId("gpu-0")]))
     state.begin(Run(), NodeState(ledger=ledger))
     return state
 
 
-def test_pods_do_not_wait_for_each_other() -> None:
-    turns = Turns(CurrentState())
-    turns.begin(A, OpenCall(), 0)
-    turns.begin(B, OpenCall(), 0)
-
-
-def test_a_second_turn_of_a_pod_waits_for_the_end_of_the_first() -> None:
-    turns = Turns(CurrentState())
-    first = turns.begin(A, OpenCall(), 0)
-    begun = threading.Event()
-
-    def second() -> None:
-        turns.begin(A, OpenCall(), 60)
-        begun.set()
-
-    thread = threading.Thread(target=second, daemon=True)
-    thread.start()
-    assert not begun.wait(0.05)
-    turns.end(first)
-    assert begun.wait(60)
-
-
-def test_a_turn_that_does_not_end_in_time_is_a_timeout() -> None:
-    turns = Turns(CurrentState())
-    turns.begin(A, OpenCall(), 0)
-    errors: list[AdmissionTimeoutError] = []
-
-    def second() -> None:
-        try:
-            turns.begin(A, OpenCall(), 0.01)
-        except AdmissionTimeoutError as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=second, daemon=True)
-    thread.start()
-    thread.join(60)
-    assert [(error.pod, error.budget) for error in errors] == [("a", 0.01)]
-
-
-def test_a_turn_inside_a_turn_of_the_same_pod_is_an_error_of_the_caller() -> None:
-    turns = Turns(CurrentState())
-    turns.begin(A, OpenCall(), 60)
-    with pytest.raises(CalledFromInsideError, match='admitting pod "a" was called from inside the admission of'):
-        turns.begin(A, OpenCall(), 60)
-
-
 def test_the_end_of_a_turn_gives_back_what_was_reserved() -> None:
     state = with_a_reservation()
-    turns = Turns(state)
-    turn = turns.begin(A, OpenCall(), 0)
+    turns = AdmissionTurns(state)
+    turn = begin(turns, A, OpenCall())
     turns.end(turn)
     turns.end(turn)
     assert not state.value.ledger.in_use(GPU)
@@ -85,58 +43,58 @@ def test_the_end_of_a_turn_gives_back_what_was_reserved() -> None:
 
 def test_an_abandoned_turn_is_ended_by_the_next_admission_in_its_thread() -> None:
     state = with_a_reservation()
-    turns = Turns(state)
+    turns = AdmissionTurns(state)
     abandon(turns)
-    turns.begin(B, OpenCall(), 0)
+    begin(turns, B, OpenCall())
     assert not state.value.ledger.reservations
 
 
 def test_an_abandoned_turn_is_ended_by_an_admission_that_waits_for_it() -> None:
     state = with_a_reservation()
-    turns = Turns(state)
+    turns = AdmissionTurns(state)
     thread = threading.Thread(target=abandon, args=(turns,))
     thread.start()
     thread.join()
-    turns.begin(A, OpenCall(), 60)
+    begin(turns, A, OpenCall())
     assert not state.value.ledger.reservations
 
 
 def test_an_abandoned_turn_of_any_thread_is_ended_on_request() -> None:
     state = with_a_reservation()
-    turns = Turns(state)
+    turns = AdmissionTurns(state)
     thread = threading.Thread(target=abandon, args=(turns,))
     thread.start()
     thread.join()
-    open_turn = turns.begin(B, OpenCall(), 0)
+    begin(turns, B, OpenCall())
     turns.end_abandoned()
     assert not state.value.ledger.reservations
-    assert turns.admitting() == {open_turn.pod}
+    assert turns.admitting() == {B}
 
 
 def test_a_pod_whose_admission_begins_and_ends_meanwhile_is_seen() -> None:
-    turns = Turns(CurrentState())
+    turns = AdmissionTurns(CurrentState(NodeState()))
     admitting = turns.admitting()
-    turns.end(turns.begin(A, OpenCall(), 0))
+    turns.end(begin(turns, A, OpenCall()))
     assert admitting == {A}
 
 
 def test_an_affinity_is_chosen_once_and_forgotten_with_its_pod() -> None:
     """The pod holds no device, so it is gone when its turn ends."""
-    turns = Turns(CurrentState())
+    turns = AdmissionTurns(CurrentState(NodeState()))
     first, second = [NumaNode(0)], [NumaNode(1)]
-    turn = turns.begin(A, OpenCall(), 0)
+    turn = begin(turns, A, OpenCall())
     assert turns.affinity(A, lambda: first, anew=False) is first
     assert turns.affinity(A, lambda: second, anew=False) is first
     turns.forget([A])
     assert turns.affinity(A, lambda: second, anew=False) is first
     assert turns.affinity(A, lambda: second, anew=True) is second
     turns.end(turn)
-    turns.begin(A, OpenCall(), 0)
+    begin(turns, A, OpenCall())
     assert turns.affinity(A, lambda: first, anew=False) is first
 
 
 def test_an_affinity_is_chosen_without_the_lock_and_written_under_it() -> None:
-    turns = Turns(CurrentState())
+    turns = AdmissionTurns(CurrentState(NodeState()))
     lock = turns._lock  # noqa: SLF001 - the test is about this lock
 
     class Guarded(dict[PodUid, Affinity]):

@@ -1,0 +1,122 @@
+"""The current value of something that a manager knows, and the run that it belongs to.
+
+Law: the value is immutable and is replaced as a whole, so a reader needs no lock. No port, no plugin and no function of
+a caller is called while the lock is held.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar
+
+from devicecore.domain.errors import DeviceCoreError, ManagerStoppedError
+from devicecore.runtime.run import Run
+
+Value = TypeVar("Value")
+Result = TypeVar("Result")
+
+# Seconds after which a waiting caller reads the value again, because an interrupt may lose its wake-up.
+_LOOK_AGAIN = 1.0
+
+
+class CurrentState(Generic[Value]):
+    """The value, the run it belongs to, and the callers that wait for another value.
+
+    `stopped` makes the error for a call of a run that is over. Every lock and queue here is implemented in C, because
+    an interrupt cannot leave such an object half acquired.
+    """
+
+    def __init__(self, value: Value, stopped: Callable[[], DeviceCoreError] = ManagerStoppedError) -> None:
+        self._lock = threading.Lock()
+        self._waiting: set[SimpleQueue[None]] = set()
+        self.stopped: Callable[[], DeviceCoreError] = stopped
+        self.value: Value = value
+        """The current value. Only `begin`, `replace` and `take` write it."""
+        self.run: Run | None = None
+        """The current run, None if there is none. Only `begin` and `end` write it."""
+
+    def begin(self, run: Run, value: Value) -> None:
+        """Begin `run` with `value`.
+
+        Raises:
+            DeviceCoreError: the run was stopped before it began.
+        """
+        with self._lock:
+            if run.is_stopped:
+                raise self.stopped()
+            self.run, self.value = run, value
+        self._wake()
+
+    def end(self, *runs: Run | None) -> None:
+        """End the current run, and `runs` that have not begun yet. The value can still be read."""
+        with self._lock:
+            for run in (*runs, self.run):
+                if run is not None:
+                    run.is_stopped = True
+            self.run = None
+
+    def current_run(self) -> Run:
+        """Return the current run.
+
+        Raises:
+            DeviceCoreError: there is none.
+        """
+        if (run := self.run) is None:
+            raise self.stopped()
+        return run
+
+    def replace(self, change: Callable[[Value], Value], *, run: Run | None = None) -> tuple[Value, Value]:
+        """Replace the value by the result of `change`. Return the value before and the value after.
+
+        If `change` raises an error, the value stays and the caller gets the error.
+
+        Raises:
+            DeviceCoreError: `run` is given and is not the current run.
+        """
+        with self._lock:
+            if run is not None and run is not self.run:
+                raise self.stopped()
+            before = self.value
+            after = self.value = change(before)
+        if self._waiting:
+            self._wake()
+        return before, after
+
+    def take(self, change: Callable[[Value], tuple[Value, Result]], *, run: Run | None = None) -> Result:
+        """Make a step: `change` returns the next value, and what this returns. Otherwise like `replace`."""
+        with self._lock:
+            if run is not None and run is not self.run:
+                raise self.stopped()
+            self.value, result = change(self.value)
+        if self._waiting:
+            self._wake()
+        return result
+
+    def wait_for(self, condition: Callable[[Value], object], timeout: float) -> Value:
+        """Return the first value for which `condition` is met. It is called in the caller's thread, without the lock.
+
+        Raises:
+            TimeoutError: the condition was not met within `timeout` seconds.
+        """
+        until = time.monotonic() + timeout
+        changed = SimpleQueue[None]()
+        self._waiting.add(changed)
+        try:
+            while not condition(value := self.value):
+                while self.value is value:
+                    left = until - time.monotonic()
+                    if left <= 0:
+                        message = f"condition not met within {timeout:g} s"
+                        raise TimeoutError(message)
+                    try:
+                        changed.get(timeout=min(left, _LOOK_AGAIN))
+                    except Empty:
+                        continue
+            return value
+        finally:
+            self._waiting.discard(changed)
+
+    def _wake(self) -> None:
+        for changed in tuple(self._waiting):
+            changed.put(None)

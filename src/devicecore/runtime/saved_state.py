@@ -1,0 +1,283 @@
+"""A state that is saved: first it is in the store, then it is so.
+
+Law: a committed change is in the store before anybody sees it and before its call returns. No older value is saved
+after a newer one. After the end of a run nothing is saved, because the store may belong to the next owner.
+
+Why it is built like this:
+
+* There are two locks. The lock of the state (`CurrentState`) is held for a moment, while the value is replaced. The
+  lock of saving is held while the store is called, which may take for ever if a disk hangs. It may be held when the
+  lock of the state is taken, never the other way round. So a disk that hangs delays only calls that need it: readers
+  take no lock, and events replace the value without the lock of saving.
+* A change is a function from a value to the next value and a result. It is not the next value itself, because the
+  value may change while the store is called: then the change is applied again, to the newer value. So it may be applied
+  twice, and possibly to a value that has it already. The result is that of the last time.
+* Several commits may wait for the lock of saving. The first one that gets it does all of them with one write. If that
+  fails, each is saved alone, so that nobody fails because of the change of another one. A call that is interrupted
+  here leaves the others undone, so each call does its own commit unless it is done.
+* The order is: save, then replace. `is_behind` is true from before the save until the state is what was saved, because
+  an interrupt may come in between. What is behind is saved by the next commit, the next request or the end of the run.
+* A save that fails may leave the old or the new content in the store. So `_saved` is None until the next save succeeds.
+* Changes that nobody waits for are saved by a thread, which begins and ends with the run. The call that makes such a
+  change waits a second at most.
+* The end of a run takes the lock of saving. So it waits for the save that is under way, and what comes after it finds
+  the run stopped.
+* The store may call back in the thread that saves. Such a call would wait for itself, and gets an error.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from operator import is_
+from typing import Generic
+from weakref import WeakMethod
+
+from attrs import define
+
+from devicecore.domain.errors import CalledFromInsideError, DeviceCoreError
+from devicecore.ports.store import CheckpointStore
+from devicecore.runtime.current_state import CurrentState, Result, Value
+from devicecore.runtime.open_call import OpenCall
+from devicecore.runtime.run import Run
+from devicecore.runtime.saver_thread import SaverThread
+
+_log = logging.getLogger(__name__)
+
+PATIENCE = 1.0
+"""Seconds for which a call waits until what it requested is saved."""
+
+
+@define(eq=False)
+class _Commit(Generic[Value]):
+    """A change that a call wants to have saved. When it is done, it has its result, or the error that it failed with.
+
+    `result` is a tuple of one item, so that None is a result too.
+    """
+
+    run: Run
+    change: Callable[[Value], tuple[Value, object]]
+    result: tuple[object] | None = None
+    error: Exception | None = None
+
+
+class SavedState(Generic[Value]):
+    """Owns the store and the value saved last. The lock is held while the store is called.
+
+    `encode` makes the content of the store. `alike` says whether two values have the same content, so that nothing has
+    to be saved. `requests` is false if only commits are saved: then no thread is needed.
+    """
+
+    in_background = True
+    """If False, requests are saved in the thread that makes them, so that a test with one thread is repeatable."""
+
+    def __init__(
+        self,
+        store: CheckpointStore,
+        state: CurrentState[Value],
+        encode: Callable[[Value], bytes],
+        alike: Callable[[Value, Value], bool] = is_,
+        *,
+        requests: bool = True,
+    ) -> None:
+        self._store = store
+        self._state = state
+        self._encode = encode
+        self._alike = alike
+        self._requests = requests
+        self._lock = threading.Lock()
+        self._call: OpenCall | None = None  # to the store
+        self._called_at = 0.0
+        self._saved: Value | None = None
+        self._waiting: list[_Commit[Value]] = []  # for the lock; replaced by the one who takes them
+        self._thread: SaverThread | None = None  # of the run now
+        self.is_behind: bool = False
+        """Whether the state has changes that are not saved yet."""
+
+    def begin(self, run: Run, value: Value) -> None:
+        """Begin `run` with the restored value.
+
+        Raises:
+            DeviceCoreError: the run was stopped before it began.
+        """
+        with self._lock:
+            self._state.begin(run, value)
+            self._saved, self.is_behind = None, False
+            if self._requests and self.in_background:
+                self._thread = SaverThread(WeakMethod(self._save_now))
+
+    def end(self, *runs: Run | None) -> None:
+        """Wait for the save that is under way, save what is not saved yet, then end the current run and `runs`.
+
+        Raises:
+            CalledFromInsideError: the store calls this while it saves.
+        """
+        self.check_call("stop")
+        with self._lock:
+            if self.is_behind and self._state.run is not None:
+                self._save_or_log()
+            self._state.end(*runs)
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.end()
+
+    def load(self) -> bytes | None:
+        """Return the content of the store.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        return self._store.load()
+
+    def set_aside(self, run: Run) -> str | None:
+        """Ask the store to set its content aside. Return the new place.
+
+        Raises:
+            StoreError: it cannot be moved.
+            DeviceCoreError: `run` was stopped, so the store may be another manager's.
+        """
+        with self._lock:
+            if run.is_stopped:
+                raise self._state.stopped()
+            return self._store.set_aside()
+
+    def commit(self, run: Run, change: Callable[[Value], tuple[Value, Result]]) -> Result:
+        """Save the value after `change`, then make it the current one. Return the result of `change`.
+
+        Raises:
+            StoreError: it cannot be saved. The state is as before.
+            DeviceCoreError: `run` is not the current run, or the value cannot be encoded. The state is as before.
+            CalledFromInsideError: the store calls this while it saves.
+        """
+        if self._call is not None:
+            self.check_call("a call that has to save")
+        own = _Commit(run, change)
+        self._waiting.append(own)
+        with self._lock:
+            if own.result is None and own.error is None:  # no other call has done it
+                self._commit_waiting(own)
+        if own.result is None:
+            assert own.error is not None, "a commit that is done has one of both"  # noqa: S101 - for mypy
+            raise own.error
+        return own.result[0]  # type: ignore[return-value]  # `result` is that of `change`, whose type is known here only
+
+    def _commit_waiting(self, own: _Commit[Value]) -> None:
+        """Do `own` and all commits of its run that wait. The caller holds the lock."""
+        waiting, self._waiting = self._waiting, []
+        if self._state.run is not own.run:
+            raise self._state.stopped()
+        group = [own]
+        if len(waiting) > 1:
+            group += [commit for commit in waiting if commit.run is own.run and commit is not own]
+        error = self._commit_together(group)
+        if error is None:
+            return
+        if len(group) == 1:
+            own.error = error
+            return
+        for commit in group:  # each alone, because nobody may fail because of another one
+            commit.error = self._commit_together([commit])
+
+    def _commit_together(self, group: Sequence[_Commit[Value]]) -> Exception | None:
+        """Save the changes of `group` with one write. Return the error if that fails."""
+        try:
+            before = self._state.value
+            saved = _applied(group, before)
+            self.is_behind = True
+            self._save(saved[0])
+            now, results = self._state.take(
+                lambda value: (saved[0], saved) if value is before else _with_itself(_applied(group, value))
+            )
+            self.is_behind = now is not saved[0]
+        except Exception as error:  # noqa: BLE001 - the calls that wait raise it
+            return error
+        for commit, result in zip(group, results, strict=True):
+            commit.result = (result,)
+        return None
+
+    def save(self) -> None:
+        """Save the current value in the caller's thread. While another thread saves, do what `request` does.
+
+        A failed save is logged, and the next save includes its changes.
+        """
+        if self._lock.locked():  # not `_call`, because that thread may be about to call the store
+            self.request()
+            return
+        self.is_behind = True
+        self._save_now()
+
+    def request(self, *, wait: bool = True) -> None:
+        """Ask the saver's thread to save the current value.
+
+        This returns when the save has succeeded or failed, or when the store has been busy with one save for `PATIENCE`
+        seconds. With `wait=False`, or inside that save, it returns at once. A failed save is logged, and the next save
+        includes its changes.
+        """
+        self.is_behind = True
+        if self._state.run is None:
+            return
+        if not self.in_background:
+            self._save_now()
+            return
+        if (thread := self._thread) is None:
+            return
+        call = self._call
+        busy = time.monotonic() - self._called_at if call is not None else 0.0
+        if call is not None and call.encloses_caller:
+            wait = False
+        if not thread.request(max(0.0, PATIENCE - busy) if wait else None):
+            _log.warning("the store has been busy for %g s: the newest state is saved when it has finished", PATIENCE)
+
+    def check_call(self, method: str) -> None:
+        """Check that `method` is not called from inside the store.
+
+        Raises:
+            CalledFromInsideError: it is, and would wait for itself.
+        """
+        if self._call is not None and self._call.encloses_caller:
+            raise CalledFromInsideError(method, "CheckpointStore.save")
+
+    def _save_now(self) -> None:
+        """Save the current value, if a run has it."""
+        with self._lock:
+            if self._state.run is not None:
+                self._save_or_log()
+
+    def _save_or_log(self) -> None:
+        value = self._state.value
+        try:
+            self._save(value)
+        except DeviceCoreError as error:
+            _log.error("%s", error)
+        except Exception:  # noqa: BLE001 - a mistake of the store; there is no caller to raise it to
+            _log.exception("saving failed")
+        else:
+            # Not before the save, because an interrupt may end it. A newer value has its own request.
+            self.is_behind = self._state.value is not value
+
+    def _save(self, value: Value) -> None:
+        """Make `value` durable. The caller holds the lock."""
+        if self._saved is not None and self._alike(value, self._saved):
+            return
+        self._saved = None
+        content = self._encode(value)
+        self._called_at = time.monotonic()
+        self._call = OpenCall()
+        try:
+            self._store.save(content)
+        finally:
+            self._call = None
+        self._saved = value
+
+
+def _applied(group: Sequence[_Commit[Value]], value: Value) -> tuple[Value, list[object]]:
+    """Return the value after the changes of `group`, and their results."""
+    results = []
+    for commit in group:
+        value, result = commit.change(value)
+        results.append(result)
+    return value, results
+
+
+def _with_itself(step: tuple[Value, list[object]]) -> tuple[Value, tuple[Value, list[object]]]:
+    return step[0], step

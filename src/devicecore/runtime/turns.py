@@ -1,0 +1,161 @@
+"""Turns by key: one call at a time for a pod, or for a claim.
+
+Law: a turn ends with the call that began it. If an interrupt keeps that call from ending its turn, the next call that
+needs the turn ends it.
+
+Why it is built like this:
+
+* An interrupt (Ctrl-C, or an exception that another thread sends) may come between any two steps of a call: after a key
+  was taken and before anybody knows, or in the middle of giving keys back. No `finally` can exclude that, because the
+  interrupt may come before the `try` is entered, or inside the `finally`. So a key does not say that it is taken. It
+  names the turn, and the turn names the call: the frame of a function (`OpenCall`). If that function has returned or
+  raised, the turn is over, whatever was left undone. Giving back is repeatable: it removes only what still names this
+  turn, so a second attempt does what the first one left.
+* A thread gets all keys of a turn or none of them. It waits only while it holds no key of this turn. So two turns with
+  several keys cannot each hold what the other one needs. A call may begin a turn inside another one (a pod's, then its
+  claims'). This cannot deadlock as long as all calls nest the two kinds in this order.
+* Turns are given in the order in which calls ask for them, as far as they need the same keys. So a call that needs two
+  claims is not overtaken for ever by calls that need one of them.
+* A call that is made inside a turn of its own thread would wait for itself. It gets an error instead. Only turns whose
+  call is still under way count: a thread that was interrupted, and goes on, is not inside anything.
+* Waiting has an end, because what a turn waits for may be a driver that never answers. A waiting call also looks again
+  each second: an interrupt may have kept the call before it from waking it.
+* The lock and the queues are implemented in C, because an interrupt cannot leave such an object half acquired. The lock
+  is held for dictionary work only. `threading.Condition` is not used: it is written in Python, and an interrupt inside
+  it loses its lock or its waiters.
+"""
+
+import threading
+import time
+from collections.abc import Iterable
+from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar
+
+from attrs import define
+
+from devicecore.domain.errors import CalledFromInsideError
+from devicecore.runtime.open_call import OpenCall
+
+Key = TypeVar("Key")
+
+_LOOK_AGAIN = 1.0  # seconds after which a waiting call checks whether the turn before it was abandoned
+
+
+@define(eq=False)
+class Turn(Generic[Key]):
+    """The turn of one or several keys, from its beginning to its end. `ended` wakes its call while it waits."""
+
+    keys: tuple[Key, ...]
+    call: OpenCall
+    ended: SimpleQueue[None] | None = None
+
+
+class Turns(Generic[Key]):
+    """Owns the turns. The lock is held while they are looked up or written, and never while a port is called.
+
+    `call` names the calls that have turns, for errors.
+    """
+
+    def __init__(self, call: str) -> None:
+        self._call = call
+        self._lock = threading.Lock()
+        self._open: dict[Turn[Key], None] = {}
+        self._taken: dict[Key, Turn[Key]] = {}
+        self._waiting: dict[Turn[Key], None] = {}  # in the order in which they came
+
+    def begin(self, keys: tuple[Key, ...], call: OpenCall, patience: float, method: str) -> Turn[Key] | None:
+        """Begin the turn of `keys` that ends with `call`, as soon as no other turn has one of them.
+
+        Return None if that took longer than `patience` seconds of real time. `method` is for the error.
+
+        Raises:
+            CalledFromInsideError: this call is made inside a turn of one of these keys, so it would wait for itself.
+        """
+        turn = Turn(keys, call)
+        if self._open:
+            self._end_abandoned(of_thread=call.thread)
+        if self._obstacle(turn) is None:
+            return turn
+        until = time.monotonic() + patience
+        turn.ended = SimpleQueue()
+        self._waiting[turn] = None
+        try:
+            while (obstacle := self._obstacle(turn)) is not None:
+                if obstacle.call.encloses_caller:
+                    raise CalledFromInsideError(method, self._call)
+                left = until - time.monotonic()
+                if left <= 0:
+                    return None
+                try:
+                    turn.ended.get(timeout=min(left, _LOOK_AGAIN))
+                except Empty:
+                    self.end_abandoned()
+            return turn
+        finally:
+            self._waiting.pop(turn, None)
+
+    def begin_now(self, keys: Iterable[Key], call: OpenCall) -> Turn[Key]:
+        """Begin a turn of those of `keys` that are free, perhaps of none of them. This does not wait."""
+        self.end_abandoned()
+        turn = Turn[Key]((), call)
+        with self._lock:
+            wanted = {key for other in self._waiting for key in other.keys}
+            turn.keys = tuple(key for key in keys if key not in self._taken and key not in wanted)
+            self._take(turn)
+        return turn
+
+    def end(self, turn: Turn[Key]) -> None:
+        """End a turn, so that the next one can begin. A second call does nothing."""
+        with self._lock:
+            if turn not in self._open:
+                return
+            self._ending(turn)
+            for key in turn.keys:
+                if self._taken.get(key) is turn:
+                    del self._taken[key]
+            del self._open[turn]
+        turn.call.end()
+        if self._waiting:
+            for other in tuple(self._waiting):
+                if other.ended is not None:
+                    other.ended.put(None)
+
+    def end_abandoned(self) -> None:
+        """End every turn whose call was interrupted so early or so late that it could not end it."""
+        if self._open or self._waiting:
+            self._end_abandoned()
+
+    def _begun(self, turn: Turn[Key]) -> None:
+        """Called when a turn begins. The lock is held."""
+
+    def _ending(self, turn: Turn[Key]) -> None:
+        """Called before the keys of a turn are free. The lock is held. An interrupted call is followed by another."""
+
+    def _obstacle(self, turn: Turn[Key]) -> Turn[Key] | None:
+        """Begin `turn`, or return another turn that has to end or begin before."""
+        with self._lock:
+            taken = self._taken
+            for key in turn.keys:
+                if key in taken:
+                    return taken[key]
+            for other in self._waiting:
+                if other is turn:
+                    break
+                if not other.call.has_ended and not set(turn.keys).isdisjoint(other.keys):
+                    return other
+            self._take(turn)
+            return None
+
+    def _take(self, turn: Turn[Key]) -> None:
+        self._open[turn] = None
+        for key in turn.keys:
+            self._taken[key] = turn
+        self._begun(turn)
+
+    def _end_abandoned(self, of_thread: int | None = None) -> None:
+        for turn in tuple(self._open):
+            if of_thread in {None, turn.call.thread} and turn.call.has_ended:
+                self.end(turn)
+        for turn in tuple(self._waiting):
+            if turn.call.has_ended:
+                self._waiting.pop(turn, None)
