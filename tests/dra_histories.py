@@ -11,10 +11,11 @@ from devicecore.domain.dra.devices import DynamicResource
 from devicecore.domain.dra.errors import DraError, DriverCallError
 from devicecore.domain.dra.health import SECOND, ClaimHealth, ClaimHealthChanged, DraHealth, ReportedHealth
 from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid, DriverName, PreparedDevice, ResourceClaim
-from devicecore.domain.dra.objects import pod_of, resource_claim_of
+from devicecore.domain.dra.objects import resource_claim_of
 from devicecore.domain.dra.state_file import decode
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.model import Pod, PodUid
+from devicecore.domain.objects import pod_of
 from devicecore.dra_manager import DraManager
 from devicecore.ports.dra_driver import DraDriver
 

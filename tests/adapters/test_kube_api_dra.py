@@ -81,7 +81,7 @@ class TestClaims:
             ({**CLAIM, "metadata": {**UID, "name": "other"}}, "expected ResourceClaim default/claim"),
             (
                 {**CLAIM, "metadata": {**UID, "name": "claim"}, "status": {"reservedFor": 7}},
-                "reservedFor: expected a list, got a number",
+                "reservedFor: expected a list, got 7",
             ),
             ([], "."),
             ("not JSON", "."),

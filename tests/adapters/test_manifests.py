@@ -11,9 +11,10 @@ import pytest
 
 from devicecore.adapters.manifests import Changes, ManifestError, ManifestPods, read_pods
 from devicecore.adapters.manifests.directory import MAX_BYTES_AT_ONCE
+from devicecore.domain.documents import described
 from devicecore.domain.errors import DirectoryError
 from devicecore.domain.model import Container, ContainerKey, Pod, PodUid
-from devicecore.system.documents import MAX_DOCUMENT_SIZE, described, read_documents
+from devicecore.system.documents import MAX_DOCUMENT_SIZE, read_documents
 from tests.hostile_documents import HOSTILE
 
 GPU = "acme.io/gpu"
@@ -83,6 +84,7 @@ def test_a_pod_is_read_as_the_device_manager_needs_it() -> None:
                     GPU: 2,
                     "acme.io/many": 3,
                 },
+                requests={GPU: 7},
             ),
             Container("idle"),
         ),
@@ -202,8 +204,8 @@ def test_a_uid_is_taken_or_made_of_the_file_and_all_the_pod_says() -> None:
         ),
         pytest.param(
             POD.replace("name: idle", "name: main"),
-            7,
-            "spec",
+            26,
+            "spec.containers[1].name",
             "two containers have the name 'main'",
             id="two of a name",
         ),
@@ -665,7 +667,7 @@ def test_scalars_mean_what_they_mean_to_kubernetes(written: str, value: object) 
 def test_the_first_source_of_a_merge_and_the_own_keys_have_precedence() -> None:
     text = "a: &a {x: 1, y: 1}\nb: &b {x: 2, y: 2, z: 2}\nc: {<<: [*a, *b], x: 3, '<<': 4}"
     (document,) = read_documents(text, "x")
-    assert document.data["c"] == {"x": 3, "y": 1, "z": 2, "<<": 4}
+    assert document["c"].data == {"x": 3, "y": 1, "z": 2, "<<": 4}
 
 
 # --- many manifests ---------------------------------------------------------------------------------------------------

@@ -23,8 +23,8 @@ from devicecore.domain.dra.claims import ClaimInfo
 from devicecore.domain.dra.errors import DraError, UnprepareError
 from devicecore.domain.dra.lookup import claim_keys
 from devicecore.domain.dra.model import ClaimKey, ClaimUid, DriverName, PreparedDevice
-from devicecore.domain.dra.objects import pod_of
 from devicecore.domain.model import PodUid
+from devicecore.domain.objects import pod_of
 from tests import recorded
 from tests.dra_histories import Replay
 

@@ -8,6 +8,7 @@ the built-in error that Python programmers expect (`TypeError`, `ValueError`, `K
 long raises a `TimeoutError`. Each docstring names the errors of its function. Any other error is a bug in this library.
 """
 
+import attrs
 from attrs import fields_dict, frozen, has
 
 from devicecore.domain.text import foreign_text
@@ -402,6 +403,23 @@ class DeviceRefusedError(PluginError):
 
 
 # --- the file --------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class DocumentError(DeviceCoreError, ValueError):
+    """A document that cannot be used: a manifest, an API object, a kubeconfig.
+
+    `line` counts from 1, and is None if it is not known. `field` is the path to the value, empty for the whole.
+    """
+
+    file: str = attrs.field(converter=foreign_text)
+    line: int | None
+    field: str = attrs.field(converter=foreign_text)
+    problem: str = attrs.field(converter=foreign_text)
+
+    def __str__(self) -> str:
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{where}: {self.field}: {self.problem}" if self.field else f"{where}: {self.problem}"
 
 
 class CheckpointError(DeviceCoreError):

@@ -4,7 +4,6 @@ Law: text from outside is parsed once, by a function of this module. After that,
 health is a `Health`.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import NewType, TypeVar
@@ -12,6 +11,7 @@ from typing import NewType, TypeVar
 from attrs import field, frozen
 
 from devicecore.domain.errors import ContainerNotFoundError, InvalidLimitError, InvalidResourceNameError
+from devicecore.domain.names import is_qualified_name
 from devicecore.domain.text import foreign_text
 
 DeviceId = NewType("DeviceId", str)
@@ -36,11 +36,6 @@ MAX_DEVICE_ID_LENGTH = 63
 """Characters of a device id. A comment in the device plugin API requires this limit; no kubelet checks it."""
 
 _QUOTA_PREFIX = "requests."
-_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_PREFIX = re.compile(rf"{_LABEL}(\.{_LABEL})*")
-_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
-_MAX_PREFIX_LENGTH = 253  # bytes, a DNS subdomain
-_MAX_NAME_LENGTH = 63  # bytes, a DNS label
 _STANDARD = frozenset({"cpu", "ephemeral-storage", "memory"})
 _HUGE_PAGES = "hugepages-"
 _NATIVE = "kubernetes.io/"
@@ -48,41 +43,27 @@ _ONLY_INTS = frozenset({int})
 
 
 def resource_name(text: str) -> ResourceName:
-    """Parse an extended resource name (kubelet: `IsExtendedResourceName`, kubelet.md 2.7).
+    """Parse an extended resource name.
 
     Raises:
         InvalidResourceNameError: `text` is not `domain/name`, is native to Kubernetes, or is too long.
     """
-    if "/" not in text or _NATIVE in text or text.startswith(_QUOTA_PREFIX) or not _is_qualified(_QUOTA_PREFIX + text):
+    if not is_extended_resource(text):
         raise InvalidResourceNameError(text)
     return ResourceName(text)
 
 
 def is_extended_resource(text: str) -> bool:
-    """Whether `resource_name` accepts `text`."""
-    try:
-        resource_name(text)
-    except InvalidResourceNameError:
-        return False
-    return True
+    """Whether `resource_name` accepts `text` (kubelet: `IsExtendedResourceName`, kubelet.md 2.7)."""
+    is_native = "/" not in text or _NATIVE in text or text.startswith(_QUOTA_PREFIX)
+    return not is_native and is_qualified_name(_QUOTA_PREFIX + text)
 
 
 def is_container_resource(text: str) -> bool:
     """Whether a container can have a limit of `text` (Kubernetes: `validateContainerResourceName`)."""
     if text in _STANDARD or is_extended_resource(text):
         return True
-    return (text.startswith(_HUGE_PAGES) or _NATIVE in text) and _is_qualified(text)
-
-
-def _is_qualified(text: str) -> bool:
-    """Whether it is `name` or `domain/name` (Kubernetes: `IsQualifiedName`)."""
-    prefix, slash, name = text.rpartition("/")
-    return (
-        len(prefix) <= _MAX_PREFIX_LENGTH
-        and len(name) <= _MAX_NAME_LENGTH
-        and (not slash or _PREFIX.fullmatch(prefix) is not None)
-        and _NAME.fullmatch(name) is not None
-    )
+    return (text.startswith(_HUGE_PAGES) or _NATIVE in text) and is_qualified_name(text)
 
 
 class Health(Enum):

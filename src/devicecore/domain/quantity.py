@@ -6,6 +6,7 @@ device counts as one device.
 
 import re
 from decimal import ROUND_CEILING, Context, Decimal
+from functools import lru_cache
 
 from devicecore.domain.errors import InvalidQuantityError
 
@@ -21,6 +22,7 @@ _TWOS = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _EXACT = Context(prec=MAX_QUANTITY_LENGTH + 20)  # digits: as many as can be written, and those of 2**60
 
 
+@lru_cache(maxsize=1024)  # the pods of a node have the same few quantities
 def whole_quantity(text: str) -> int:
     """Parse a quantity and round it away from zero to a whole number (Go: `Quantity.Value`).
 

@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 import attrs
 import yaml
 
-from devicecore.domain.errors import DeviceCoreError
-from devicecore.domain.text import foreign_text
+from devicecore.domain.documents import Document, Value, described
+from devicecore.domain.errors import DocumentError
 
 MAX_DOCUMENT_SIZE = 1024 * 1024
 """Bytes of a text. An API server accepts objects of 1.5 MiB; a large pod has some 20 KiB."""
@@ -45,139 +45,6 @@ _WORDS: dict[str, bool | None] = {
 Data = Any  # what JSON can hold: dict, list, str, int, float, bool or None
 
 
-@attrs.frozen
-class DocumentError(DeviceCoreError, ValueError):
-    """A file that cannot be used. `line` counts from 1; `field` is the path to the value, empty for the whole file."""
-
-    file: str = attrs.field(converter=foreign_text)
-    line: int | None
-    field: str = attrs.field(converter=foreign_text)
-    problem: str = attrs.field(converter=foreign_text)
-
-    def __str__(self) -> str:
-        where = self.file if self.line is None else f"{self.file}:{self.line}"
-        return f"{where}: {self.field}: {self.problem}" if self.field else f"{where}: {self.problem}"
-
-
-class Value:
-    """A value in a document, with its place for errors. It may be missing: then `data` is None.
-
-    Args:
-        data: what the document holds there.
-        file: the name of the document's file.
-        field: the path to the value, such as `spec.containers[0].name`.
-        line: the line of the value, or of what it is missing in; None if it is not known, as in JSON.
-        error: the type of error that `refuse` raises.
-    """
-
-    def __init__(
-        self,
-        data: Data,
-        file: str,
-        field: str = "",
-        line: int | None = None,
-        *,
-        error: type[DocumentError] = DocumentError,
-    ) -> None:
-        self.data = data
-        self.file = file
-        self._field = field
-        self._line = line
-        self._error = error
-
-    def refuse(self, problem: str, cause: Exception | None = None) -> NoReturn:
-        """Raise the document's error for this value."""
-        raise self._error(self.file, self._line, self._field, problem) from cause
-
-    def __getitem__(self, key: str) -> "Value":
-        if self.data is not None and not isinstance(self.data, dict):
-            self.refuse(f"expected an object, got {described(self.data)}")
-        return self._child(key) if self.data else self._at(f".{key}", None, self._line)
-
-    def mapping(self) -> "dict[str, Value]":
-        """The values of an object by key; empty if the value is missing.
-
-        Raises:
-            DocumentError: it is not an object.
-        """
-        if self.data is None:
-            return {}
-        if not isinstance(self.data, dict):
-            self.refuse(f"expected an object, got {described(self.data)}")
-        return {key: self._child(key) for key in self.data}
-
-    def sequence(self) -> "list[Value]":
-        """The items of a list; empty if the value is missing.
-
-        Raises:
-            DocumentError: it is not a list.
-        """
-        if self.data is None:
-            return []
-        if not isinstance(self.data, list):
-            self.refuse(f"expected a list, got {described(self.data)}")
-        lines = getattr(self.data, "lines", [self._line] * len(self.data))
-        return [
-            self._at(f"[{number}]", item, line)
-            for number, (item, line) in enumerate(zip(self.data, lines, strict=True))
-        ]
-
-    def text(self, default: str | None = None) -> str:
-        """The text; `default` if it is missing.
-
-        Raises:
-            DocumentError: it is not a text, or it is missing or empty and there is no default.
-        """
-        value = default if self.data is None else self.data
-        if value is None:
-            self.refuse("it is missing")
-        if not isinstance(value, str) or (value == "" and default is None):
-            self.refuse(f"expected a text, got {described(value)}{_how_to_make_a_text(value)}")
-        return value or default or ""
-
-    def boolean(self) -> bool:
-        """Whether it is true; False if it is missing.
-
-        Raises:
-            DocumentError: it is neither true nor false.
-        """
-        if not isinstance(self.data, bool | None):
-            self.refuse(f"expected true or false, got {described(self.data)}")
-        return bool(self.data)
-
-    def _child(self, key: str) -> "Value":
-        step = f"[{key}]" if "/" in key else f".{key}"
-        return self._at(step, self.data.get(key), getattr(self.data, "lines", {}).get(key, self._line))
-
-    def _at(self, step: str, data: Data, line: int | None) -> "Value":
-        return Value(data, self.file, (self._field + step).removeprefix("."), line, error=self._error)
-
-
-def described(data: Data) -> str:
-    """What a value is, for errors."""
-    match data:
-        case dict():
-            return "an object"
-        case list():
-            return "a list"
-        case "":
-            return "an empty text"
-        case None:
-            return "nothing"
-        case bool():
-            return "true" if data else "false"
-        case _:
-            return foreign_text(repr(data), 100)
-
-
-def _how_to_make_a_text(data: Data) -> str:
-    """What to do if a value was meant as a text."""
-    if isinstance(data, bool):
-        words = "y, yes and on" if data else "n, no and off"
-        return f", as YAML reads {words}: put it in quotes"
-    return ": put it in quotes" if isinstance(data, int | float) else ""
-
-
 def read_documents(text: str, file: str, *, error: type[DocumentError] = DocumentError) -> list[Value]:
     """Read the documents of a text, which is YAML, or JSON values one after the other.
 
@@ -192,7 +59,7 @@ def read_documents(text: str, file: str, *, error: type[DocumentError] = Documen
     Raises:
         DocumentError: the text is not YAML, or too large.
     """
-    whole = Value(None, file, error=error)
+    whole = Value(None, Document(file, error=error))
     if len(text) > MAX_DOCUMENT_SIZE:
         whole.refuse(f"expected at most {MAX_DOCUMENT_SIZE} bytes, got {len(text)}")
     try:
@@ -205,7 +72,7 @@ def read_documents(text: str, file: str, *, error: type[DocumentError] = Documen
         raise error(file, line, "", refused.problem or "it is not YAML") from refused
     except yaml.YAMLError as refused:  # a character that YAML does not allow
         raise error(file, None, "", " ".join(str(refused).split())) from refused
-    return [Value(data, file, line=line, error=error) for line, data in found if data is not None]
+    return [Value(data, Document(file, line, error)) for line, data in found if data is not None]
 
 
 class _RefusedError(Exception):

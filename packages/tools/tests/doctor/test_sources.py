@@ -39,13 +39,14 @@ from devicecore.adapters.memory import MemoryStore, MemoryTransport
 from devicecore.adapters.pod_resources import PodResourcesServer, Snapshot
 from devicecore.domain.checkpoint import CheckpointData, FileVerdict, PodDevicesEntry, encode
 from devicecore.domain.container_options import ContainerAllocateResponse
+from devicecore.domain.documents import Value
 from devicecore.domain.dra.model import PreparedDevice
 from devicecore.domain.dra.state_file import ClaimEntry
 from devicecore.domain.dra.state_file import encode as encode_claims
+from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Container, Pod, PodUid
 from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
-from devicecore.system.documents import DocumentError, Value
 from devicecore.wire import podresources
 from devicecore.wire.conversion import write_receipt
 from tests.adapters.peers import flood_of_pings
@@ -140,7 +141,10 @@ POD = {
     },
     "status": {
         "phase": "Running",
-        "extendedResourceClaimStatus": {"requestMappings": [{"containerName": "main", "resourceName": GPU}]},
+        "extendedResourceClaimStatus": {
+            "resourceClaimName": "train-extended-resources-x",
+            "requestMappings": [{"containerName": "main", "resourceName": GPU, "requestName": "container-0-request-0"}],
+        },
     },
 }
 
@@ -152,7 +156,7 @@ def test_pods_are_read_from_what_kubelets_and_kubectl_print(tmp_path: Path, kind
     (seen,) = read_pods(str(path)).value or ()
     assert (seen.pod.uid, seen.pod.name, seen.pod.namespace, seen.phase) == ("u-1", "train", "ml", "Running")
     assert (seen.pod.containers, seen.pod.init_containers) == (
-        (Container("main", {GPU: 2}),),
+        (Container("main", {GPU: 2, "cpu": 1, "memory": 2**30}),),
         (Container("load", {}, restartable=True),),
     )
     assert seen.other_uids == ("h",)
@@ -187,7 +191,7 @@ def test_a_list_that_is_not_one_is_refused_with_the_place(document: str, problem
     assert str(refused.value).startswith(problem)
 
 
-@pytest.mark.parametrize("limit", ["x", -1, True, 1.5, [], "1" * 300])
+@pytest.mark.parametrize("limit", ["x", -1, True, "1.5x", [], "1" * 300])
 def test_a_limit_that_is_no_count_is_refused(limit: object) -> None:
     pod = {**POD, "spec": {"containers": [{"name": "main", "resources": {"limits": {GPU: limit}}}]}}
     with pytest.raises(DocumentError, match=r"items\[0\].spec.containers\[0\].resources.limits\[example.com/gpu\]"):

@@ -16,9 +16,10 @@ from urllib.request import getproxies, proxy_bypass
 import httpx2
 from attrs import field, frozen
 
-from devicecore.domain.errors import DeviceCoreError, SetUpError
+from devicecore.domain.documents import Value
+from devicecore.domain.errors import DeviceCoreError, DocumentError, SetUpError
 from devicecore.domain.text import foreign_text
-from devicecore.system.documents import MAX_DOCUMENT_SIZE, DocumentError, Value, read_documents
+from devicecore.system.documents import MAX_DOCUMENT_SIZE, read_documents
 from devicecore.system.files import read_file
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -181,7 +182,7 @@ class _Kubeconfig:
             name = name or document["current-context"].text("")
         if not name:
             first["current-context"].refuse("it is missing; name a context, or set one: kubectl config use-context")
-        return self._named("contexts", "context", Value(name, first.file, "current-context"))
+        return self._named("contexts", "context", Value(name, first, "current-context"))
 
     def _named(self, section: str, kind: str, name: Value) -> Value:
         for document in self._documents:

@@ -18,10 +18,11 @@ from lightkube.core.resource import ApiInfo, GlobalResource, NamespacedResource,
 
 from devicecore.adapters.kube_api.access import Access, ApiServer, NodeNameError, Problem, refusal
 from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT
-from devicecore.adapters.kube_api.sink import NODE_NAME
-from devicecore.domain.dra.errors import ClaimSourceError, InvalidObjectError, SliceError
+from devicecore.domain.dra.errors import ClaimSourceError, SliceError
 from devicecore.domain.dra.model import ClaimKey, DriverName, ResourceClaim
 from devicecore.domain.dra.objects import resource_claim_of
+from devicecore.domain.errors import DocumentError
+from devicecore.domain.names import is_dns_subdomain
 from devicecore.domain.text import foreign_text
 from devicecore.ports.context import ClosesAtExit
 
@@ -31,7 +32,6 @@ MAX_IDLE = 8
 """Connections that are kept for later calls."""
 
 _GROUP, _VERSION = "resource.k8s.io", "v1"
-_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 class _ResourceClaim(NamespacedResource, dict[str, Any]):
@@ -146,7 +146,7 @@ class KubeApiClaims(_ApiServers):
             ClaimSourceError: there is no such claim, or it cannot be read.
         """
         for part in key:
-            if not _OBJECT_NAME.fullmatch(part):  # else it could lead to another object
+            if not is_dns_subdomain(part):  # else it could lead to another object
                 cause = f"expected a name of a-z, 0-9, '-' and '.', got {foreign_text(part)!r}"
                 raise ClaimSourceError(cause)
         try:
@@ -159,8 +159,8 @@ class KubeApiClaims(_ApiServers):
             raise ClaimSourceError(answer.message)
         try:
             claim = resource_claim_of(answer)
-        except InvalidObjectError as error:
-            raise ClaimSourceError(foreign_text(str(error))) from error
+        except DocumentError as error:
+            raise ClaimSourceError(str(error)) from error
         if claim.key != key:
             cause = f"expected ResourceClaim {key}, got {foreign_text(str(claim.key))}"
             raise ClaimSourceError(cause)
@@ -193,7 +193,7 @@ class KubeApiSlices(_ApiServers):
         program_timeout: float = 30.0,
         service_account: str | os.PathLike[str] = SERVICE_ACCOUNT,
     ) -> None:
-        if not NODE_NAME.fullmatch(node):
+        if not is_dns_subdomain(node):
             raise NodeNameError(node)
         super().__init__(node, Access(kubeconfig, context, service_account, timeout, program_timeout))
 

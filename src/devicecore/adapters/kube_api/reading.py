@@ -13,7 +13,7 @@ from lightkube.core.resource import ApiInfo, GlobalResource, NamespacedResourceG
 from devicecore.adapters.kube_api.access import Access, ApiServer, NodeNameError, Problem
 from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT
 from devicecore.adapters.kube_api.patches import Json
-from devicecore.adapters.kube_api.sink import NODE_NAME
+from devicecore.domain.names import is_dns_subdomain
 
 _SECONDS = 30.0  # for a request, and for a program that gives credentials
 _PODS_AT_ONCE = 100  # so that no answer comes near the limit of one
@@ -76,7 +76,7 @@ def read_objects(node: str, kubeconfig: str | PathLike[str] | None) -> tuple[Jso
     Raises:
         NodeNameError: no node can have this name.
     """
-    if not NODE_NAME.fullmatch(node):
+    if not is_dns_subdomain(node):
         raise NodeNameError(node)
     reader = NodeReader(node, Access(kubeconfig, None, SERVICE_ACCOUNT, _SECONDS, _SECONDS), "devicecore")
     unreachable = ""

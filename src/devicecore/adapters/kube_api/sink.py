@@ -21,12 +21,12 @@ from devicecore.adapters.kube_api.patches import NodeObject, PatchStrategy, Want
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import SinkError
 from devicecore.domain.model import ResourceName
+from devicecore.domain.names import is_dns_subdomain
 from devicecore.ports.context import ClosesAtExit
 from devicecore.system.background import SupervisedThread
 
 _log = logging.getLogger(__name__)
 
-NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _MAX_PATCHES = 4  # in one attempt: others write to the node too, and usually the second patch is accepted
 
 _PASSWORD = re.compile(r"//[^/?#]*@")  # and the name before it, in a URL; logs must not have them
@@ -123,7 +123,7 @@ class KubeApiSink(ClosesAtExit):
         service_account: str | PathLike[str] = SERVICE_ACCOUNT,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if not NODE_NAME.fullmatch(node):
+        if not is_dns_subdomain(node):
             raise NodeNameError(node)
         access = Access(kubeconfig, context, service_account, timeout, program_timeout)
         server = access.connection().server  # files are read now, so that errors are raised

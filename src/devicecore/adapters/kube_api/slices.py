@@ -20,11 +20,12 @@ from lightkube.core.resource import ApiInfo, ResourceDef
 
 from devicecore.adapters.kube_api.access import Access, ApiServer, NodeNameError, Problem, Watched
 from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT
-from devicecore.adapters.kube_api.sink import NODE_NAME, Backoff
+from devicecore.adapters.kube_api.sink import Backoff
 from devicecore.domain.dra.errors import SlicePublishError
 from devicecore.domain.dra.model import DriverName
 from devicecore.domain.dra.objects import slice_of
 from devicecore.domain.dra.slices import DevicePool, PublishedDevice, SliceChanges, StoredSlice, canonical, changes
+from devicecore.domain.names import is_dns_subdomain
 from devicecore.domain.text import foreign_text
 from devicecore.ports.context import ClosesAtExit
 from devicecore.system.background import SupervisedThread, bounded_backoff
@@ -94,7 +95,7 @@ class KubeApiSlicePublisher(ClosesAtExit):
         resync: float = 300.0,
         service_account: str | PathLike[str] = SERVICE_ACCOUNT,
     ) -> None:
-        if not NODE_NAME.fullmatch(node):
+        if not is_dns_subdomain(node):
             raise NodeNameError(node)
         self._empty = DevicePool(DriverName(driver), node, node if pool is None else pool, ())
         access = Access(kubeconfig, context, service_account, timeout, program_timeout)

@@ -9,22 +9,21 @@ or a pod with claims.
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from attrs import frozen
 
-from devicecore.domain.errors import InvalidQuantityError
-from devicecore.domain.model import Container, Pod, PodUid, is_container_resource, is_extended_resource
-from devicecore.domain.quantity import is_integer, whole_quantity
-from devicecore.system.documents import DocumentError, Value, described, read_documents
+from devicecore.domain.documents import Value, described
+from devicecore.domain.errors import DocumentError
+from devicecore.domain.model import Pod, PodUid, is_container_resource, is_extended_resource
+from devicecore.domain.names import is_dns_label, is_dns_subdomain
+from devicecore.domain.objects import pod_of
+from devicecore.system.documents import read_documents
 
 if TYPE_CHECKING:
     from devicecore.adapters.manifests.claims import ManifestClaim
 
-# As Kubernetes validates them. Names reach logs and terminals, so nothing else may be in them.
-_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
-_NAME = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*", re.ASCII)
 _UID = re.compile(r"[!-~]{1,253}", re.ASCII)
 
 
@@ -121,96 +120,71 @@ def _objects_in(document: Value, *, default: tuple[str, str] | None = None) -> I
 
 def _pod(document: Value) -> Pod:
     """The pod of a document."""
+    _check_names(document)
     spec = document["spec"]
-    name, namespace = _names(document)
-    count = len(spec["initContainers"].sequence()) + len(spec["containers"].sequence())
+    init_containers, containers = spec["initContainers"].sequence(), spec["containers"].sequence()
+    count = len(init_containers) + len(containers)
     if count > MAX_CONTAINERS:
         spec.refuse(f"expected at most {MAX_CONTAINERS} containers, got {count}")
-    init_containers, containers = _containers(spec["initContainers"]), _containers(spec["containers"])
     if not containers:
         spec["containers"].refuse("expected at least one container, got none")
-    seen: set[str] = set()
+    claims = _different([entry["name"] for entry in spec["resourceClaims"].sequence()], "entries")
     for container in (*init_containers, *containers):
-        if container.name in seen:
-            spec.refuse(f"two containers have the name {container.name!r}")
-        seen.add(container.name)
-    uid = PodUid(_checked_uid(document, default=_uid(document)))
-    pod = Pod(uid, name=name, namespace=namespace, containers=containers, init_containers=init_containers)
-    if not _names_claims(document):
-        return pod
-    from devicecore.adapters.manifests.claims import read_dra_pod  # noqa: PLC0415  # only claims load it
-
-    return read_dra_pod(document, uid)
+        _check_container(container, claims)
+    _different([container["name"] for container in (*init_containers, *containers)], "containers")
+    return pod_of(document, uid=PodUid(_checked_uid(document, default=_uid(document))))
 
 
-def _names_claims(document: Value) -> bool:
-    """Whether a pod has anything to do with dynamic resource allocation."""
-    spec = document["spec"]
-    if spec["resourceClaims"].data or document["status"]["extendedResourceClaimStatus"].data:
-        return True
-    containers = (*spec["initContainers"].sequence(), *spec["containers"].sequence())
-    return any(container["resources"]["claims"].data for container in containers)
+def _different(names: list[Value], what: str) -> frozenset[str]:
+    """The names, of which no two may be equal."""
+    seen: set[str] = set()
+    for name in names:
+        if name.text() in seen:
+            name.refuse(f"two {what} have the name {name.text()!r}")
+        seen.add(name.text())
+    return frozenset(seen)
+
+
+def _check_container(container: Value, claims: frozenset[str]) -> None:
+    """Check what an API server would check: it requires whole numbers of devices, and rounds nothing."""
+    _check_name(container["name"], is_dns_label, "main")
+    resources = container["resources"]
+    for resource, limit in resources["limits"].mapping().items():
+        if not is_container_resource(resource):
+            limit.refuse(f"expected a container resource such as cpu or example.com/gpu, got {described(resource)}")
+        limit.quantity(whole=is_extended_resource(resource))
+    for claim in resources["claims"].sequence():
+        if claim["name"].text() not in claims:
+            claim["name"].refuse("expected the name of an entry of spec.resourceClaims")
 
 
 def _claim(document: Value) -> "ManifestClaim":
     from devicecore.adapters.manifests.claims import default_uid, read_claim  # noqa: PLC0415  # only claims load it
 
-    name, namespace = _names(document)
-    uid = _checked_uid(document, default=default_uid(document, name, namespace))
-    return read_claim(document, name, namespace, uid)
+    _check_names(document)
+    return read_claim(document, _checked_uid(document, default=default_uid(document)))
 
 
-def _names(document: Value) -> tuple[str, str]:
-    """The name and the namespace of an object."""
+def _check_names(document: Value) -> None:
+    """Check the name and the namespace of an object."""
     metadata = document["metadata"]
-    name = _matching(_NAME, metadata["name"], "a DNS name such as train-1")
-    return name, _matching(_NAME, metadata["namespace"], "a DNS name such as default", default="default")
+    _check_name(metadata["name"], is_dns_subdomain, "train-1")
+    if metadata["namespace"].data is not None:
+        _check_name(metadata["namespace"], is_dns_label, "default")
+
+
+def _check_name(value: Value, is_name: Callable[[str], bool], example: str) -> None:
+    """Check a name as Kubernetes does. Names reach logs and terminals, so nothing else may be in them."""
+    if not is_name(value.text()):
+        value.refuse(f"expected a DNS name such as {example}, got {described(value.data)}")
 
 
 def _checked_uid(document: Value, *, default: str) -> str:
-    return _matching(_UID, document["metadata"]["uid"], "printable characters without spaces", default=default)
-
-
-def _matching(pattern: re.Pattern[str], value: Value, expected: str, *, default: str | None = None) -> str:
-    text = value.text(default)
-    if not pattern.fullmatch(text):
-        value.refuse(f"expected {expected}, got {described(text)}")
-    return text
-
-
-def _containers(value: Value) -> tuple[Container, ...]:
-    containers = []
-    for container in value.sequence():
-        name = _matching(_NAME, container["name"], "a DNS name such as main")
-        restartable = container["restartPolicy"].text("") == "Always"
-        containers.append(Container(name, _limits(container["resources"]["limits"]), restartable))
-    return tuple(containers)
-
-
-def _limits(value: Value) -> dict[str, int]:
-    """Limits as an API server accepts them: it requires whole numbers of devices, and rounds nothing."""
-    limits = {}
-    for resource, limit in value.mapping().items():
-        if not is_container_resource(resource):
-            limit.refuse(f"expected a container resource such as cpu or example.com/gpu, got {described(resource)}")
-        limits[resource] = _quantity(limit, integer=is_extended_resource(resource))
-    return limits
-
-
-def _quantity(value: Value, *, integer: bool) -> int:
-    """The quantity, rounded up; with `integer`, a fraction is refused."""
-    if isinstance(value.data, bool) or not isinstance(value.data, str | int | float):
-        value.refuse(f"expected a quantity such as 2, 500m or 1.5Gi, got {described(value.data)}")
-    text = str(value.data)
-    try:
-        count = whole_quantity(text)
-        if integer and not is_integer(text):
-            value.refuse(f"expected an integer, got {text}")
-    except InvalidQuantityError as error:
-        value.refuse(str(error), error)
-    if count < 0:
-        value.refuse(f"expected 0 or more, got {text}")
-    return count
+    value = document["metadata"]["uid"]
+    uid = value.text(default)
+    if not _UID.fullmatch(uid):
+        value.refuse(f"expected printable characters without spaces, got {described(uid)}")
+    return uid
 
 
 def _uid(document: Value) -> str:

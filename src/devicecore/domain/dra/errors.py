@@ -37,18 +37,6 @@ class UnprepareError(DraError):
 
 
 @frozen
-class InvalidObjectError(DraError, ValueError):
-    """An API object with a field of the wrong type. `field` is its path, such as `status.reservedFor[0].uid`."""
-
-    kind: str
-    field: str
-    problem: str
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.field}: {self.problem}"
-
-
-@frozen
 class ClaimNotCreatedError(DraError):
     """The claim of a template is not in the pod's status yet."""
 

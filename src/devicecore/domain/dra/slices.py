@@ -16,6 +16,7 @@ from attrs import evolve, field, frozen
 from devicecore.domain.dra.errors import InvalidPoolError
 from devicecore.domain.dra.model import DriverName
 from devicecore.domain.errors import InvalidQuantityError
+from devicecore.domain.names import MAX_SUBDOMAIN, is_dns_label, is_dns_subdomain
 from devicecore.domain.quantity import whole_quantity
 from devicecore.domain.text import foreign_text
 
@@ -29,11 +30,9 @@ NUMA_NODE = "resource.kubernetes.io/numaNode"
 
 _MAX_ATTRIBUTES = 32  # together with capacities
 _MAX_TEXT = 64  # bytes
-_MAX_DRIVER, _MAX_NAME, _MAX_DOMAIN = 63, 253, 63
+_MAX_DRIVER, _MAX_DOMAIN = 63, 63
 _NODE_PART = 160  # characters of a node's name in the name of a slice, which has at most 253
 
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
 _SEMVER = re.compile(
     r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?"
@@ -68,14 +67,13 @@ class PublishedDevice:
 
     def __attrs_post_init__(self) -> None:
         """Check the device."""
-        if not _LABEL.fullmatch(self.name):
+        if not is_dns_label(self.name):
             self.refuse(f"expected a name of 1 to 63 characters a-z, 0-9 and '-', got {foreign_text(self.name)!r}")
         if len(self.attributes) + len(self.capacity) > _MAX_ATTRIBUTES:
             self.refuse(f"expected at most {_MAX_ATTRIBUTES} attributes and capacities")
         for name in (*self.attributes, *self.capacity):
             domain, slash, last = name.rpartition("/")
-            has_domain = len(domain) <= _MAX_DOMAIN and _SUBDOMAIN.fullmatch(domain)
-            if not _IDENTIFIER.fullmatch(last) or (slash and not has_domain):
+            if not _IDENTIFIER.fullmatch(last) or (slash and not is_dns_subdomain(domain, _MAX_DOMAIN)):
                 self.refuse(f"expected attributes called `name` or `domain/name`, got {foreign_text(name)!r}")
         for name, value in self.attributes.items():
             self._check_value(name, value)
@@ -148,11 +146,11 @@ class DevicePool:
         """Check the names."""
         checks = (
             ("driver", self.driver, _MAX_DRIVER, (self.driver,)),
-            ("node", self.node, _MAX_NAME, (self.node,)),
-            ("pool", self.name, _MAX_NAME, self.name.split("/")),
+            ("node", self.node, MAX_SUBDOMAIN, (self.node,)),
+            ("pool", self.name, MAX_SUBDOMAIN, self.name.split("/")),
         )
         for what, name, limit, parts in checks:
-            if len(name) > limit or not all(map(_SUBDOMAIN.fullmatch, parts)):
+            if len(name) > limit or not all(map(is_dns_subdomain, parts)):
                 problem = f"expected a DNS name of at most {limit} characters in lower case, got {foreign_text(name)!r}"
                 raise InvalidPoolError(what, problem)
         seen: set[str] = set()

@@ -184,11 +184,12 @@ def _objects(path: Path) -> list[Mapping[str, Any]]:
 
     found = []
     for document in read_documents(path.read_text(encoding="utf-8"), str(path)):
-        document["kind"].text()
+        plural = f"{document['kind'].text().lower()}s"
         document["spec"].mapping()
         document["status"].mapping()
-        for problem in wrong_types(f"{document['kind'].text().lower()}s", document.data):
+        body: Any = document.data
+        for problem in wrong_types(plural, body):
             message = f"--claims {path}: {problem}"
             raise click.UsageError(message)
-        found.append(document.data)
+        found.append(body)
     return found

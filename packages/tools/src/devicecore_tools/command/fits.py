@@ -17,7 +17,7 @@ from devicecore_tools.command.trial_options import TopologyOptions, node_for_tri
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from devicecore.system.documents import Value
+    from devicecore.domain.documents import Value
     from devicecore_tools.doctor import Look, PodSeen, Reading
     from devicecore_tools.doctor.trial import Fit, TrialNode
 
@@ -141,7 +141,7 @@ def _problem(look: "Look") -> str:
 
 def _description(path: Path) -> "Value | None":
     """The description in a file; None if the file is something else."""
-    from devicecore.system.documents import DocumentError
+    from devicecore.domain.errors import DocumentError
     from devicecore_tools.doctor.sources.large_documents import read_document_file
 
     try:

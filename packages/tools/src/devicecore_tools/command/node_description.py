@@ -22,7 +22,7 @@ from devicecore.domain.topology import Policy, Scope, Topology
 from devicecore_tools.doctor.trial import TrialNode
 
 if TYPE_CHECKING:
-    from devicecore.system.documents import Value
+    from devicecore.domain.documents import Value
     from devicecore_tools.command.trial_options import TopologyOptions
 
 Choice = TypeVar("Choice", Policy, Scope)
@@ -81,9 +81,9 @@ def _device(row: "Value") -> Device:
 
 
 def _numa_nodes(value: "Value") -> tuple[NumaNode, ...]:
-    found = [one.data for one in value.sequence()]
-    if any(isinstance(one, bool) or not isinstance(one, int) or one < 0 for one in found):
-        value.refuse("expected a list of numbers of at least 0")
+    found = [one.integer() for one in value.sequence()]
+    if min(found, default=0) < 0:
+        value.refuse("expected numbers of at least 0")
     return tuple(map(NumaNode, dict.fromkeys(found)))
 
 

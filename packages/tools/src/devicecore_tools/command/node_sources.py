@@ -255,7 +255,7 @@ class NodeSources:
         return pods, node, slices
 
     def _read_api(self) -> "_Objects":
-        from devicecore.system.documents import Value
+        from devicecore.domain.documents import Value
         from devicecore_tools.doctor import Reading
         from devicecore_tools.doctor.sources.claims import slices_in
         from devicecore_tools.doctor.sources.objects import node_in, pods_in
@@ -316,7 +316,7 @@ def given_pods(place: str) -> "Reading[tuple[PodSeen, ...]]":
 
 def _read_as(place: str, answer: object, read: Callable[[], R]) -> "Reading[R]":
     """What `read` makes of an answer, unless that is a sentence that says why there is none."""
-    from devicecore.system.documents import DocumentError
+    from devicecore.domain.errors import DocumentError
     from devicecore_tools.doctor import Reading
 
     if isinstance(answer, str):

@@ -17,8 +17,8 @@ from devicecore_tools.command.output import complain, json_option, print_json, p
 from devicecore_tools.command.trial_options import TopologyOptions, node_for_trial, pod_in_file, topology_options
 
 if TYPE_CHECKING:
+    from devicecore.domain.documents import Value
     from devicecore.domain.model import Pod
-    from devicecore.system.documents import Value
     from devicecore_tools.doctor import Facts
     from devicecore_tools.doctor.explanation import Explanation, ResourceNow
     from devicecore_tools.doctor.trial import Fit
@@ -164,7 +164,7 @@ def _messages(document: "Value") -> Iterator[str]:
 
 
 def _pod_of(document: "Value") -> "Pod":
-    from devicecore.system.documents import Value
+    from devicecore.domain.documents import Value
     from devicecore_tools.doctor.sources.objects import pods_in
 
     return pods_in(Value({"kind": "PodList", "items": [document.data]}, document.file))[0].pod

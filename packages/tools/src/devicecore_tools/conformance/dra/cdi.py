@@ -14,7 +14,8 @@ from typing import Any
 from attrs import field, frozen
 
 from devicecore.domain.dra.answers import is_cdi_name
-from devicecore.system.documents import DocumentError, read_documents
+from devicecore.domain.errors import DocumentError
+from devicecore.system.documents import read_documents
 from devicecore.system.files import read_file
 from devicecore.system.json_values import from_json, to_json
 

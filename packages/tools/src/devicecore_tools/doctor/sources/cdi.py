@@ -10,8 +10,8 @@ from pathlib import Path
 
 from attrs import define
 
+from devicecore.domain.errors import DocumentError
 from devicecore.domain.text import counted
-from devicecore.system.documents import DocumentError
 from devicecore.system.files import read_file
 from devicecore_tools.doctor import CdiSeen, CdiSpec, Reading
 from devicecore_tools.doctor.sources.large_documents import parse_document

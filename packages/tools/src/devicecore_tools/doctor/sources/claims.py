@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from devicecore.domain.checkpoint import FileVerdict
+from devicecore.domain.documents import Value, described
 from devicecore.domain.dra.state_file import ClaimEntry, entries_of
 from devicecore.domain.dra.state_verdict import judge
 from devicecore.domain.errors import MalformedCheckpointError
-from devicecore.system.documents import Value, described
 from devicecore.system.files import read_file
 from devicecore_tools.doctor import ClaimsSeen, PreparedDeviceSeen, PublishedDeviceSeen, Reading
 from devicecore_tools.doctor.sources.large_documents import read_document_file

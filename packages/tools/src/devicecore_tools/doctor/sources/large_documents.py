@@ -7,7 +7,9 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 
-from devicecore.system.documents import Data, DocumentError, Value, described, read_documents
+from devicecore.domain.documents import Value, described
+from devicecore.domain.errors import DocumentError
+from devicecore.system.documents import Data, read_documents
 from devicecore.system.files import read_file
 
 MAX_BYTES = 64 * 1024 * 1024

@@ -6,10 +6,10 @@ Law: a list of pods is read whole or not at all, because a pod that is left out 
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from devicecore.domain.errors import InvalidQuantityError
-from devicecore.domain.model import Container, ExtendedClaim, Pod, PodUid, RequestMapping, is_extended_resource
-from devicecore.domain.quantity import whole_quantity
-from devicecore.system.documents import Data, DocumentError, Value, described
+from devicecore.domain.documents import Value, described
+from devicecore.domain.errors import DocumentError
+from devicecore.domain.model import is_extended_resource
+from devicecore.domain.objects import pod_of
 from devicecore_tools.doctor import NodeSeen, PodSeen, Reading
 from devicecore_tools.doctor.sources.large_documents import parse_document, read_document_file
 
@@ -80,63 +80,20 @@ def node_in(document: Value) -> NodeSeen:
     return NodeSeen(
         document["metadata"]["name"].text(""),
         status["nodeInfo"]["kubeletVersion"].text(""),
-        dict(_counts(status["capacity"])),
-        dict(_counts(status["allocatable"])),
+        _counts(status["capacity"]),
+        _counts(status["allocatable"]),
     )
 
 
 def _pod(item: Value) -> PodSeen:
     if (kind := item["kind"].text("Pod")) != "Pod":
         item["kind"].refuse(f"expected a Pod, got {described(kind)}")
-    metadata, spec, status = item["metadata"], item["spec"], item["status"]
-    annotations = metadata["annotations"]
+    pod, annotations = pod_of(item), item["metadata"]["annotations"]
     known = (annotations[key].data for key in _STATIC_UIDS)
-    pod = Pod(
-        PodUid(metadata["uid"].text()),
-        name=metadata["name"].text(),
-        namespace=metadata["namespace"].text("default"),
-        containers=[_container(one) for one in spec["containers"].sequence()],
-        init_containers=[_container(one) for one in spec["initContainers"].sequence()],
-        extended_claim=_extended_claim(status["extendedResourceClaimStatus"]),
-    )
     others = tuple(dict.fromkeys(uid for uid in known if isinstance(uid, str) and uid and uid != pod.uid))
-    return PodSeen(pod, status["phase"].text(""), others)
+    return PodSeen(pod, item["status"]["phase"].text(""), others)
 
 
-def _container(value: Value) -> Container:
-    limits = dict(_counts(value["resources"]["limits"]))
-    return Container(value["name"].text(), limits, value["restartPolicy"].text("") == "Always")
-
-
-def _extended_claim(status: Value) -> ExtendedClaim | None:
-    if status.data is None:
-        return None
-    return ExtendedClaim(
-        status["resourceClaimName"].text(""),
-        [
-            RequestMapping(one["containerName"].text(""), one["resourceName"].text(""))
-            for one in status["requestMappings"].sequence()
-        ],
-    )
-
-
-def _counts(section: Value) -> Iterator[tuple[str, int]]:
+def _counts(section: Value) -> dict[str, int]:
     """The extended resources of a section, and their counts."""
-    if section.data is not None and not isinstance(section.data, dict):
-        section.refuse(f"expected an object, got {described(section.data)}")
-    for resource in section.data or ():
-        if is_extended_resource(resource):
-            yield resource, _count(section[resource])
-
-
-def _count(value: Value) -> int:
-    data: Data = value.data
-    if isinstance(data, bool) or not isinstance(data, str | int):
-        value.refuse(f"expected a quantity such as 2, got {described(data)}")
-    try:
-        count = whole_quantity(str(data))
-    except InvalidQuantityError as error:
-        value.refuse(str(error), error)
-    if count < 0:
-        value.refuse(f"expected 0 or more, got {count}")
-    return count
+    return {name: one.quantity() for name, one in section.mapping().items() if is_extended_resource(name)}

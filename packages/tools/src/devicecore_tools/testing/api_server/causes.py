@@ -9,11 +9,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from devicecore.domain.errors import InvalidQuantityError
+from devicecore.domain.names import is_dns_label, is_dns_subdomain
 from devicecore.domain.quantity import whole_quantity
 from devicecore_tools.testing.api_server.status import Cause, Json
 
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _C_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LABEL_SENTENCE = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
@@ -39,12 +38,12 @@ MAX_ENTRIES = 32
 
 def is_label(text: object) -> bool:
     """Whether it is an RFC 1123 label."""
-    return isinstance(text, str) and _LABEL.fullmatch(text) is not None
+    return isinstance(text, str) and is_dns_label(text)
 
 
 def is_subdomain(text: object) -> bool:
     """Whether it is an RFC 1123 subdomain."""
-    return isinstance(text, str) and len(text) <= _MAX_NAME and _SUBDOMAIN.fullmatch(text) is not None
+    return isinstance(text, str) and is_dns_subdomain(text)
 
 
 # --- causes ----------------------------------------------------------------------------------------------------------

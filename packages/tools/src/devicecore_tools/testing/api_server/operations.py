@@ -296,7 +296,8 @@ def _shallow(value: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def _yaml(body: bytes) -> Any:  # noqa: ANN401 - JSON
-    from devicecore.system.documents import DocumentError, read_documents  # YAML needs the extra `testing`
+    from devicecore.domain.errors import DocumentError
+    from devicecore.system.documents import read_documents  # YAML needs the extra `testing`
 
     try:
         documents = read_documents(body.decode(), "the body")

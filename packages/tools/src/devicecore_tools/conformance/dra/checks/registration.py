@@ -4,7 +4,6 @@ Law: a check here fails only for something that keeps a kubelet from calling the
 """
 
 import os
-import re
 import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from devicecore.adapters.grpc_unix.dra import calls
 from devicecore.adapters.grpc_unix.watcher import GET_INFO_TIMEOUT
+from devicecore.domain.names import is_dns_subdomain
 from devicecore.domain.text import counted
 from devicecore.system.sockets import MAX_SOCKET_PATH
 from devicecore.wire import pluginregistration
@@ -28,7 +28,6 @@ MUST, SHOULD = Severity.MUST, Severity.SHOULD
 MAX_NAME = 63
 """Characters of a driver's name (ResourceSlice, spec.driver)."""
 
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _REPEATS, _AT_ONCE = 50, 8
 
 
@@ -46,7 +45,7 @@ def answered(instance: DriverInstance) -> pluginregistration.PluginInfo:
 
 def is_valid_name(name: str) -> bool:
     """Whether a driver can have this name."""
-    return len(name) <= MAX_NAME and _SUBDOMAIN.fullmatch(name.lower()) is not None
+    return is_dns_subdomain(name.lower(), MAX_NAME)
 
 
 # --- at the first start -----------------------------------------------------------------------------------------------

@@ -1,0 +1,194 @@
+"""What documents from outside hold: API objects, manifests, kubeconfigs, once JSON or YAML is parsed.
+
+Law: a value is read as the type that is expected, or refused with an error that names the file, the line if it is
+known, and the path of the field. A null is a missing field, and unknown fields are ignored.
+"""
+
+from collections.abc import Mapping
+from typing import NoReturn
+
+from attrs import frozen
+
+from devicecore.domain.errors import DocumentError, InvalidQuantityError
+from devicecore.domain.quantity import is_integer, whole_quantity
+from devicecore.domain.text import foreign_text
+
+
+@frozen
+class Document:
+    """A document, as errors name it: its file, its first line if that is known, and the type of error to raise."""
+
+    file: str
+    line: int | None = None
+    error: type[DocumentError] = DocumentError
+    field: str = ""
+
+
+class Value:
+    """A value in a document, with its place for errors. It may be missing: then `data` is None.
+
+    Args:
+        data: what the document holds there, as parsed JSON. A list or object may have an attribute `lines` with the
+            line of each value by index or key.
+        place: the value that it is in; for a whole document, that or its file's name.
+        step: its key or index in `place`.
+    """
+
+    __slots__ = ("data", "place", "step")  # a list of 5,000 pods has 200,000 of them
+
+    def __init__(self, data: object, place: "Value | Document | str", step: str | int = "") -> None:
+        self.data = data
+        self.place: Value | Document = Document(place) if isinstance(place, str) else place
+        self.step = step
+
+    @classmethod
+    def of(cls, data: object, file: str) -> "Value":
+        """Return parsed JSON as a value. A value is returned as it is."""
+        return data if isinstance(data, Value) else cls(data, file)
+
+    # The place is computed when there is an error, because nearly all documents have none.
+
+    @property
+    def file(self) -> str:
+        """The name of the document's file."""
+        return self.place.file
+
+    @property
+    def field(self) -> str:
+        """The path to the value, such as `spec.containers[0].name`."""
+        if isinstance(self.place, Document):
+            return self.place.field
+        is_in_brackets = isinstance(self.step, int) or "/" in self.step
+        return f"{self.place.field}{f'[{self.step}]' if is_in_brackets else f'.{self.step}'}".removeprefix(".")
+
+    @property
+    def line(self) -> int | None:
+        """The line of the value, or of what it is missing in; None if it is not known, as in JSON."""
+        lines: Mapping[str | int, int] = getattr(self.place.data, "lines", {}) if isinstance(self.place, Value) else {}
+        try:
+            return lines[self.step]
+        except LookupError:
+            return self.place.line
+
+    @property
+    def error(self) -> type[DocumentError]:
+        """The type of error that `refuse` raises."""
+        return self.place.error
+
+    def refuse(self, problem: str, cause: Exception | None = None) -> NoReturn:
+        """Raise the document's error for this value."""
+        raise self.error(self.file, self.line, self.field, problem) from cause
+
+    def __getitem__(self, key: str) -> "Value":
+        data = self.data
+        if isinstance(data, dict):
+            return Value(data.get(key), self, key)
+        if data is not None:
+            self.refuse(f"expected an object, got {described(data)}")
+        return Value(None, self, key)
+
+    def mapping(self) -> "dict[str, Value]":
+        """The values of an object by key; empty if the value is missing.
+
+        Raises:
+            DocumentError: it is not an object.
+        """
+        if self.data is None:
+            return {}
+        if not isinstance(self.data, dict):
+            self.refuse(f"expected an object, got {described(self.data)}")
+        return {key: Value(data, self, key) for key, data in self.data.items()}
+
+    def sequence(self) -> "list[Value]":
+        """The items of a list; empty if the value is missing.
+
+        Raises:
+            DocumentError: it is not a list.
+        """
+        if self.data is None:
+            return []
+        if not isinstance(self.data, list):
+            self.refuse(f"expected a list, got {described(self.data)}")
+        return [Value(data, self, number) for number, data in enumerate(self.data)]
+
+    def text(self, default: str | None = None) -> str:
+        """The text; `default` if it is missing or empty.
+
+        Raises:
+            DocumentError: it is not a text, or it is missing or empty and there is no default.
+        """
+        if isinstance(self.data, str) and self.data:
+            return self.data
+        if default is not None and (self.data is None or self.data == ""):
+            return default
+        if self.data is None:
+            self.refuse("it is missing")
+        return self.refuse(f"expected a text, got {described(self.data)}{_how_to_make_a_text(self.data)}")
+
+    def boolean(self) -> bool:
+        """Whether it is true; False if it is missing.
+
+        Raises:
+            DocumentError: it is neither true nor false.
+        """
+        if not isinstance(self.data, bool | None):
+            self.refuse(f"expected true or false, got {described(self.data)}")
+        return bool(self.data)
+
+    def integer(self, default: int | None = None) -> int:
+        """The whole number; `default` if it is missing.
+
+        Raises:
+            DocumentError: it is not a whole number, or it is missing and there is no default.
+        """
+        value = default if self.data is None else self.data
+        if isinstance(value, bool) or not isinstance(value, int):
+            self.refuse(f"expected a whole number, got {described(value)}")
+        return value
+
+    def quantity(self, *, whole: bool = False) -> int:
+        """The quantity, rounded up to a whole number.
+
+        Args:
+            whole: refuse a fraction instead of rounding it.
+
+        Raises:
+            DocumentError: it is no quantity, or below 0.
+        """
+        if isinstance(self.data, bool) or not isinstance(self.data, str | int | float):
+            self.refuse(f"expected a quantity such as 2, 500m or 1.5Gi, got {described(self.data)}")
+        text = str(self.data)
+        try:
+            count = whole_quantity(text)
+            if whole and not is_integer(text):
+                self.refuse(f"expected an integer, got {text}")
+        except InvalidQuantityError as error:
+            self.refuse(str(error), error)
+        if count < 0:
+            self.refuse(f"expected 0 or more, got {text}")
+        return count
+
+
+def described(data: object) -> str:
+    """Return what a value is, for errors."""
+    match data:
+        case dict():
+            return "an object"
+        case list():
+            return "a list"
+        case "":
+            return "an empty text"
+        case None:
+            return "nothing"
+        case bool():
+            return "true" if data else "false"
+        case _:
+            return foreign_text(repr(data), 100)
+
+
+def _how_to_make_a_text(data: object) -> str:
+    """What to do if a value was meant as a text."""
+    if isinstance(data, bool):
+        words = "y, yes and on" if data else "n, no and off"
+        return f", as YAML reads {words}: put it in quotes"
+    return ": put it in quotes" if isinstance(data, int | float) else ""

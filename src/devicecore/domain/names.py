@@ -1,0 +1,34 @@
+"""Names as the API server accepts them, and the names of resources.
+
+Law: only these functions decide what a name is. A name that one of them accepts is ASCII without spaces, so it can be
+part of a path, a selector or a line of a log.
+"""
+
+import re
+
+MAX_LABEL = 63
+"""Characters of a DNS label."""
+
+MAX_SUBDOMAIN = 253
+"""Characters of a DNS subdomain."""
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_SUBDOMAIN = re.compile(rf"{_LABEL.pattern}(\.{_LABEL.pattern})*")
+_QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+
+
+def is_dns_label(text: str) -> bool:
+    """Whether it can be the name of a container, a namespace or a device (Kubernetes: `IsDNS1123Label`)."""
+    return len(text) <= MAX_LABEL and _LABEL.fullmatch(text) is not None
+
+
+def is_dns_subdomain(text: str, limit: int = MAX_SUBDOMAIN) -> bool:
+    """Whether it can be the name of a pod, a node or a driver (Kubernetes: `IsDNS1123Subdomain`)."""
+    return len(text) <= limit and _SUBDOMAIN.fullmatch(text) is not None
+
+
+def is_qualified_name(text: str) -> bool:
+    """Whether it is `name` or `domain/name` (Kubernetes: `IsQualifiedName`)."""
+    prefix, slash, name = text.rpartition("/")
+    is_name = len(name) <= MAX_LABEL and _QUALIFIED.fullmatch(name) is not None
+    return is_name and (not slash or is_dns_subdomain(prefix))

@@ -1,0 +1,74 @@
+"""Pods of API objects, from wherever they come: the API server, a kubelet, a manifest.
+
+Law: any parsed JSON gives a pod, or an error that names the field. Every source of pods uses this function, so one
+object is the same pod wherever it was read.
+"""
+
+from devicecore.domain.documents import Value
+from devicecore.domain.model import (
+    Container,
+    ContainerClaim,
+    ExtendedClaim,
+    Pod,
+    PodClaim,
+    PodUid,
+    RequestMapping,
+)
+
+
+def pod_of(manifest: object, *, uid: PodUid | None = None) -> Pod:
+    """Return a pod of API version v1.
+
+    Args:
+        manifest: parsed JSON, or a `Value` of a document.
+        uid: the UID if it is not that of the manifest, which need not have one then.
+
+    Raises:
+        DocumentError: a field has the wrong type, or a name or UID is missing.
+    """
+    pod = Value.of(manifest, "Pod")
+    metadata, spec, status = pod["metadata"], pod["spec"], pod["status"]
+    return Pod(
+        uid or PodUid(metadata["uid"].text()),
+        name=metadata["name"].text(),
+        namespace=metadata["namespace"].text("default"),
+        containers=[_container(one) for one in spec["containers"].sequence()],
+        init_containers=[_container(one) for one in spec["initContainers"].sequence()],
+        claims=[
+            PodClaim(
+                entry["name"].text(),
+                entry["resourceClaimName"].text("") or None,
+                entry["resourceClaimTemplateName"].text("") or None,
+            )
+            for entry in spec["resourceClaims"].sequence()
+        ],
+        generated_claims={
+            entry["name"].text(): entry["resourceClaimName"].text("") or None
+            for entry in status["resourceClaimStatuses"].sequence()
+        },
+        extended_claim=_extended_claim(status["extendedResourceClaimStatus"]),
+    )
+
+
+def _container(container: Value) -> Container:
+    resources = container["resources"]
+    limits = {name: amount.quantity() for name, amount in resources["limits"].mapping().items()}
+    # Only a name with a slash can be a resource that a claim serves.
+    requests = {name: amount.quantity() for name, amount in resources["requests"].mapping().items() if "/" in name}
+    return Container(
+        container["name"].text(),
+        limits,
+        container["restartPolicy"].text("") == "Always",
+        claims=[ContainerClaim(one["name"].text(), one["request"].text("")) for one in resources["claims"].sequence()],
+        requests={name: count for name, count in requests.items() if count != limits.get(name)},
+    )
+
+
+def _extended_claim(status: Value) -> ExtendedClaim | None:
+    if status.data is None:
+        return None
+    mappings = [
+        RequestMapping(row["containerName"].text(), row["resourceName"].text(), row["requestName"].text(""))
+        for row in status["requestMappings"].sequence()
+    ]
+    return ExtendedClaim(status["resourceClaimName"].text(), mappings)
