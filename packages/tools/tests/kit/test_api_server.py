@@ -8,6 +8,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
+from datetime import UTC, datetime
 from queue import Queue
 from typing import Any
 
@@ -346,6 +347,40 @@ def test_what_a_manager_no_longer_applies_is_deleted(server: LocalApiServer) -> 
     assert ask(server, "PATCH", path, body, APPLY).body["metadata"]["labels"] == {"a": "1"}
 
 
+def test_a_driver_that_applies_one_device_less_has_it_removed(server: LocalApiServer) -> None:
+    server.create(a_claim() | {"status": allocated()})
+    status = {"devices": [{"driver": DRIVER, "pool": "node-1", "device": "gpu-0", "data": {"a": 1}}]}
+    body = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "claim"}}
+    for sent in (status, {}):
+        path = f"{CLAIMS}/claim/status?fieldManager=driver&force=true"
+        assert ask(server, "PATCH", path, body | {"status": sent}, APPLY).code == 200
+    assert server.get("ResourceClaim", "claim")["status"].get("devices") is None
+
+
+def test_a_dry_run_is_judged_and_answered_but_leaves_nothing(
+    server: LocalApiServer, watch: Callable[[str], Watcher]
+) -> None:
+    server.create({"kind": "ResourceSlice", **a_slice("kept")})
+    before = server.store.version
+    assert ask(server, "POST", f"{SLICES}?dryRun=All", a_slice("made")).code == 201
+    assert ask(server, "POST", f"{SLICES}?dryRun=All", a_slice("kept")).code == 409
+    assert ask(server, "DELETE", f"{SLICES}/kept", {"dryRun": ["All"]}).code == 200
+    assert ask(server, "PATCH", f"{SLICES}/kept?dryRun=All", {"metadata": {"labels": {"a": "b"}}}, MERGE).code == 200
+    watcher = watch(f"{SLICES}?watch=true&resourceVersion={before}")
+    server.create({"kind": "ResourceSlice", **a_slice("last")})
+    assert watcher.next()[1]["metadata"]["name"] == "last"
+    assert [one["metadata"]["name"] for one in server.objects("ResourceSlice")] == ["kept", "last"]
+
+
+def test_an_entry_of_managed_fields_has_the_time_of_its_last_change() -> None:
+    times = [datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC) for second in range(60)]
+    server = LocalApiServer(clock=iter(times).__next__)
+    server.create({"kind": "ResourceSlice", **a_slice()}, manager="first")
+    server.change("ResourceSlice", "s", lambda one: one["metadata"].update(labels={"a": "b"}), manager="second")
+    stamps = {one["manager"]: one["time"] for one in server.get("ResourceSlice", "s")["metadata"]["managedFields"]}
+    assert stamps["first"] < stamps["second"]
+
+
 def test_a_json_patch_is_carried_out_whole_or_not_at_all(server: LocalApiServer) -> None:
     ask(server, "POST", SLICES, a_slice())
     operations = [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}, {"op": "remove", "path": "/nowhere"}]
@@ -542,8 +577,8 @@ def test_a_delay_ends_when_the_server_stops(server: LocalApiServer) -> None:
         ("GET", f"{SLICES}?resourceVersion=99999", None, "application/json", 504),
         ("GET", f"{SLICES}?limit=x", None, "application/json", 422),
         ("GET", f"{SLICES}?limit=1&continue=x", None, "application/json", 400),
-        ("POST", f"{SLICES}?dryRun=All", b'{"metadata": {"name": "s"}}', "application/json", 400),
-        ("DELETE", f"{SLICES}/s", b'{"dryRun": ["All"]}', "application/json", 400),
+        ("POST", f"{SLICES}?dryRun=Some", b'{"metadata": {"name": "s"}}', "application/json", 422),
+        ("DELETE", f"{SLICES}/s", b'{"dryRun": 1}', "application/json", 422),
     ],
 )
 def test_a_bad_request_is_refused_with_a_status(

@@ -3,6 +3,7 @@
 Law: a fault changes only the requests that the test names.
 """
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -11,7 +12,11 @@ from attrs import field, frozen
 
 @frozen
 class Request:
-    """What a client asked. `verb` and `resource` are those of RBAC, such as `patch` and `nodes/status`."""
+    """What a client asked.
+
+    `verb` and `resource` are those of RBAC, such as `patch` and `nodes/status`. `at` is when the request was read, in
+    seconds of `time.monotonic`.
+    """
 
     method: str
     path: str
@@ -20,6 +25,7 @@ class Request:
     body: Any = None
     verb: str = ""
     resource: str = ""
+    at: float = field(factory=time.monotonic, eq=False)
 
 
 @frozen

@@ -8,7 +8,7 @@ Law: a field belongs to the managers that wrote it last. Nothing here changes it
 
 import copy
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from devicecore.domain.text import foreign_text
@@ -181,25 +181,32 @@ def updated_owners(
     return kept | {path: {(manager, "Update")} for path in new if path not in old or old[path] != new[path]}
 
 
-def managed_fields(owners: Mapping[FieldPath, set[Owner]], api_version: str) -> list[Json]:
-    """`metadata.managedFields`. What lies in the status is an entry of its own."""
+def managed_fields(
+    owners: Mapping[FieldPath, set[Owner]], api_version: str, earlier: Sequence[Json], now: str
+) -> list[Json]:
+    """Return `metadata.managedFields`. What lies in the status is an entry of its own.
+
+    An entry that is among the `earlier` ones keeps its time; the others get the time `now`.
+    """
     entries: dict[tuple[str, str, str], Json] = {}
     for path, holders in sorted(owners.items()):
         subresource = "status" if path[0] == "status" else ""
         for manager, operation in holders:
             fields = entries.setdefault((manager, operation, subresource), {})
             _set(fields, tuple(part if part.startswith(_KEY) else f"f:{part}" for part in path), {})
-    return [
+    listed: list[Json] = [
         {
             "manager": manager,
             "operation": operation,
             "apiVersion": api_version,
+            "time": now,
             "fieldsType": "FieldsV1",
             "fieldsV1": fields,
             **({"subresource": subresource} if subresource else {}),
         }
         for (manager, operation, subresource), fields in sorted(entries.items())
     ]
+    return [next((one for one in earlier if {**one, "time": now} == entry), entry) for entry in listed]
 
 
 def _set(document: Json, path: FieldPath, value: Any) -> None:  # noqa: ANN401 - JSON
@@ -213,7 +220,9 @@ def _set(document: Json, path: FieldPath, value: Any) -> None:  # noqa: ANN401 -
 
 
 def _delete(document: Json, path: FieldPath) -> None:
-    *above, last = path
-    for part in above:
-        document = document.get(part) or {}
-    document.pop(last, None)
+    """Delete a field, and what has no fields afterwards, such as an item of a list."""
+    first, *below = path
+    if below and isinstance(document.get(first), dict):
+        _delete(document[first], tuple(below))
+    if not below or document.get(first) == {}:
+        document.pop(first, None)

@@ -4,6 +4,7 @@ Law: a path or a field selector that this table does not name is refused.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from attrs import field, frozen
 
@@ -188,6 +189,15 @@ class Kinds:
         # A request may be looking through the former ones.
         self._served = {**self._served, kind.resource: tuple(one["name"] for one in served)}
         self._kinds = {**self._kinds, kind.resource: kind}
+
+    @contextmanager
+    def rehearsal(self) -> Iterator[None]:
+        """Undo what this block defines or forgets."""
+        before = self._served, self._kinds
+        try:
+            yield
+        finally:
+            self._served, self._kinds = before
 
     def forget(self, definition: Json) -> None:
         """Serve a defined kind no longer."""

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 from urllib.parse import unquote
 
@@ -124,10 +125,15 @@ def carry_out(store: ObjectStore, request: Request, target: Target) -> tuple[int
         message = "the server does not allow this method on the requested resource"
         raise ApiError(405, "MethodNotAllowed", message)
     options = request.body if request.verb.startswith("delete") and isinstance(request.body, dict) else {}
-    if request.query.get("dryRun") or options.get("dryRun"):
-        message = "dryRun is not supported by this API server for tests: send the request without it"
-        raise status.bad_request(message)
-    return operations[request.verb](store, request, target)
+    dry = options.get("dryRun") or ([request.query["dryRun"]] if request.query.get("dryRun") else [])
+    if dry not in ([], ["All"]):
+        names = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
+        detail = f"{foreign_text(json.dumps(dry), 50)}: supported values: \"All\""
+        raise status.invalid_options(
+            options=names.get(request.verb, "DeleteOptions"), field="dryRun", kind="Unsupported value", detail=detail
+        )
+    with store.rehearsal() if dry else nullcontext():
+        return operations[request.verb](store, request, target)
 
 
 def _list(store: ObjectStore, request: Request, target: Target) -> tuple[int, Json]:

@@ -40,6 +40,8 @@ _VALUE_BYTES = 500  # of memory for each value in an object, with its path and i
 
 _ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 
+_STATE = ("_objects", "_owners", "_weights", "_weight", "_events", "_event_weights", "_history", "_version", "_forgotten")
+
 Key = tuple[str, str]
 """Namespace, empty for kinds without one, and name."""
 
@@ -313,6 +315,19 @@ class ObjectStore:
         with self._changed:
             yield
 
+    @contextmanager
+    def rehearsal(self) -> Iterator[None]:
+        """Undo all writes of this block at its end, as those of a dry run. No watch sees them."""
+        with self._changed:
+            before = {name: copy.copy(getattr(self, name)) for name in _STATE}
+            self._objects = defaultdict(dict, {plural: dict(found) for plural, found in self._objects.items()})
+            try:
+                with self._kinds.rehearsal():
+                    yield
+            finally:
+                for name, value in before.items():
+                    setattr(self, name, value)
+
     def _existing(self, kind: Kind, key: Key) -> Json:
         found = self._objects[kind.resource].get(key)
         if found is None:
@@ -355,7 +370,8 @@ class ObjectStore:
     def _write(self, kind: Kind, key: Key, value: Json, owners: Mapping[fields.FieldPath, set[fields.Owner]]) -> Json:
         before = self._objects[kind.resource].get(key)
         value = {**value, "metadata": dict(value["metadata"])}
-        managed = fields.managed_fields(owners, kind.api_version)
+        earlier = before["metadata"]["managedFields"] if before is not None else ()
+        managed = fields.managed_fields(owners, kind.api_version, earlier, self._timestamp())
         value["metadata"]["managedFields"] = managed
         if before is not None and _without_version(before) == _without_version(value):
             return copy.deepcopy(before)
@@ -405,11 +421,11 @@ class ObjectStore:
     def _apply_defaults(self, kind: Kind, value: Json) -> None:
         """Set the defaults of kube-apiserver."""
         for exact in _requests(kind, value):
-            mode = exact.setdefault("allocationMode", "ExactCount")
-            if mode == "ExactCount":
-                exact.setdefault("count", 1)
+            exact["allocationMode"] = exact.get("allocationMode") or "ExactCount"
+            if exact["allocationMode"] == "ExactCount":
+                exact["count"] = exact.get("count") or 1  # protobuf sends 0 for a field that is not set
             for toleration in exact.get("tolerations") or []:
-                toleration.setdefault("operator", "Equal")
+                toleration["operator"] = toleration.get("operator") or "Equal"
         devices = (value.get("spec") or {}).get("devices") if kind.plural == "resourceslices" else None
         for device in devices if isinstance(devices, list) else []:
             for taint in device.get("taints") or []:
