@@ -26,6 +26,7 @@ from devicecore_tools.testing.api_server.status import ApiError, Cause, Json
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_PREFIX = 58
 """How much of `generateName` is in a name, which then has 63 characters."""
+_LABELS = ("labels", "annotations")
 _SERVER_FIELDS = ("uid", "creationTimestamp", "selfLink", "generation", "managedFields", "deletionTimestamp")
 MAX_EVENTS = 10_000
 """How many events are kept for watchers; a watcher that is further behind must list again."""
@@ -272,10 +273,11 @@ class ObjectStore:
             applied, changed = fields.applied(
                 fields.keyed(_owned(before)), fields.keyed(sent), owners, manager, force=force
             )
+            kept = {key: value for key, value in before["metadata"].items() if key not in _LABELS}
             after = {
-                **before,
+                **{key: before[key] for key in ("apiVersion", "kind")},
                 **fields.unkeyed(applied),
-                "metadata": {**before["metadata"], **applied.get("metadata", {})},
+                "metadata": {**kept, **applied.get("metadata", {})},
             }
             return self._replace(kind, (namespace, name), before, after, changed)
 
@@ -508,7 +510,7 @@ def _drop_stale_device_statuses(before: Json, after: Json) -> None:
 
 def _owned(value: Json) -> Json:
     """The part of an object whose fields have owners."""
-    metadata = {name: part for name, part in (value.get("metadata") or {}).items() if name in ("labels", "annotations")}
+    metadata = {name: part for name, part in (value.get("metadata") or {}).items() if name in _LABELS}
     rest = {name: part for name, part in value.items() if name not in ("apiVersion", "kind", "metadata")}
     return {**rest, **({"metadata": metadata} if metadata else {})}
 
