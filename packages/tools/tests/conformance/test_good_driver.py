@@ -3,9 +3,23 @@
 from pathlib import Path
 
 import pytest
-from devicecore_tools.conformance.dra import CHECKS, CORE
-from tests.conformance.faults.habits import SharesCapacity, WorksThroughTheRuntime
-from tests.conformance.harness import QUICK, Fault, assert_all_pass, faults_of, run_on
+from attrs import evolve
+from devicecore_tools.conformance import Check
+from devicecore_tools.conformance.dra import CHECKS, CORE, DriverUnderTest
+from devicecore_tools.conformance.dra.environment import DEVICE_CLASS
+from devicecore_tools.conformance.dra.run import RENEWED
+from tests.conformance.faults.habits import (
+    PANIC,
+    KeepsADamagedFile,
+    LosesItsOnlyDevice,
+    NeedsAllItsDevices,
+    PanicsWhenItIsRefused,
+    SharesCapacity,
+    SwingsInOpenFiles,
+    WorksThroughTheRuntime,
+)
+from tests.conformance.faults.slices import PublishesOnce
+from tests.conformance.harness import BY_NAME, QUICK, Fault, assert_all_pass, faults_of, run_on
 
 GROUPS = sorted(path.stem for path in Path(__file__).with_name("faults").glob("*.py"))
 INFO = {"keeps-its-slices-at-sigterm"}
@@ -53,7 +67,60 @@ def test_a_good_driver_with_generated_stubs_passes_the_default_run(dra_stubs: Pa
 def test_a_habit_of_real_drivers_is_no_fault(habit: Fault, skipped: set[str]) -> None:
     report = run_on(habit, [check for check in CHECKS if check.name in AROUND_HABITS], None, QUICK)
     assert_all_pass(report, *skipped)
-    assert not report.facts["exits"]
+    assert not report.exits
+
+
+def checks_of(*names: str) -> list[Check[DriverUnderTest]]:
+    return [BY_NAME[name] for name in names]
+
+
+def test_damaged_files_are_put_back_before_the_next_check() -> None:
+    names = "survives-a-corrupt-checkpoint", "survives-a-kill-at-any-moment"
+    assert_all_pass(run_on(KeepsADamagedFile, checks_of(*names), None, QUICK))
+
+
+def test_a_number_of_open_files_that_swings_is_no_leak() -> None:
+    assert_all_pass(run_on(SwingsInOpenFiles, checks_of("closes-its-files"), None, QUICK))
+
+
+def test_a_claim_of_the_user_for_all_devices_is_that_of_each_check() -> None:
+    exactly = {"deviceClassName": DEVICE_CLASS, "allocationMode": "All"}
+    claim = {"kind": "ResourceClaim", "spec": {"devices": {"requests": [{"name": "all", "exactly": exactly}]}}}
+    names = "prepares-a-claim", "prepare-is-idempotent", "prepares-each-device", "frees-the-device"
+    assert_all_pass(run_on(NeedsAllItsDevices, checks_of(*names), None, evolve(QUICK, objects=[claim])))
+
+
+def test_a_driver_that_refuses_claims_of_one_device_is_told_so() -> None:
+    report = run_on(NeedsAllItsDevices, checks_of("prepares-a-claim", "frees-the-device"), None, QUICK)
+    assert report.result("prepares-a-claim").failed
+    assert "no claims of one device: " in report.result("frees-the-device").actual
+
+
+def test_a_device_that_stays_in_use_hides_no_other_check() -> None:
+    names = "prepares-a-claim-with-a-long-name", "prepares-with-a-slow-api-server", "frees-the-device"
+    report = run_on(LosesItsOnlyDevice, checks_of(*names), None, QUICK)
+    assert_all_pass(report)
+    assert RENEWED in report.result("prepares-a-claim-with-a-long-name").actual
+
+
+def test_a_panic_is_blamed_on_its_check_although_the_driver_is_started_again() -> None:
+    names = "survives-a-refused-registration", "answers-get-info-again"
+    report = run_on(PanicsWhenItIsRefused, checks_of(*names), None, QUICK)
+    assert [one.name for one in report.failures] == ["survives-a-refused-registration"]
+    assert "exited early with status 2: panic: assignment to entry in nil map" in report.failures[0].actual
+    assert [(one.during, one.output) for one in report.exits] == [("survives-a-refused-registration", PANIC)]
+
+
+def test_a_check_that_does_not_apply_needs_no_time() -> None:
+    names = "shares-its-claims-between-instances", "prepares-a-claim"
+    report = run_on(None, checks_of(*names), None, evolve(QUICK, budget=0.0))
+    assert [result.name for result in report.out_of_time] == ["prepares-a-claim"]
+
+
+def test_slices_that_were_gone_before_are_not_said_to_be_deleted() -> None:
+    names = "publishes-again-after-a-wipe", "keeps-its-slices-at-sigterm"
+    report = run_on(PublishesOnce, checks_of(*names), None, evolve(QUICK, republishing=5.0, race=0.0))
+    assert "there were no slices before its end" in report.result("keeps-its-slices-at-sigterm").actual
 
 
 def test_every_check_has_a_fault_that_it_finds() -> None:

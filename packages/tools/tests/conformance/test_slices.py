@@ -1,7 +1,10 @@
 """A driver with a fault in its slices fails the check for it, and no other check."""
 
 import pytest
-from tests.conformance.harness import Fault, Findings, faults_to_try
+from attrs import evolve
+from devicecore_tools.conformance import Verdict
+from tests.conformance.faults.slices import PublishesThroughTheHelper
+from tests.conformance.harness import BY_NAME, QUICK, Fault, Findings, faults_to_try, run_on
 
 FAULTS = faults_to_try("slices")
 
@@ -9,3 +12,12 @@ FAULTS = faults_to_try("slices")
 @pytest.mark.parametrize("fault", FAULTS, ids=[fault.__name__ for fault in FAULTS])
 def test_a_fault_is_found(fault: Fault, findings: Findings) -> None:
     findings.assert_found(fault)
+
+
+@pytest.mark.parametrize(("waits", "verdict"), [(False, Verdict.SKIPPED), (True, Verdict.PASSED)])
+def test_a_wipe_right_after_an_update_blames_no_driver(waits: bool, verdict: Verdict) -> None:
+    settings = evolve(QUICK, race=2.5, republishing=6.0, waits_for_calm=waits)
+    report = run_on(PublishesThroughTheHelper, [BY_NAME["publishes-again-after-a-wipe"]], None, settings)
+    result = report.result("publishes-again-after-a-wipe")
+    assert result.verdict is verdict, result
+    assert waits or "Kubernetes' helper" in result.actual

@@ -63,6 +63,10 @@ def time_is_over(budget: float) -> OutOfTime:
     return OutOfTime(f"the {budget:.0f} seconds of the run are over; --only makes the check alone, --budget gives more")
 
 
+def applies_always(_: object) -> None:
+    """Do nothing, as what a check needs that applies to every subject."""
+
+
 @frozen
 class Check(Generic[Subject]):
     """One expectation.
@@ -77,6 +81,7 @@ class Check(Generic[Subject]):
         group: what it is about, in a word or two; empty in a suite without groups.
         is_core: whether it is made by default; the others are made in a full run.
         found: known faults of real software that the check finds, such as `owner/repository#12`.
+        needs: raises `Skip` if the check does not apply to the subject, without waiting for anything.
     """
 
     name: str
@@ -88,16 +93,41 @@ class Check(Generic[Subject]):
     group: str = ""
     is_core: bool = True
     found: tuple[str, ...] = ()
+    needs: Callable[[Subject], object] = applies_always
 
 
-def check(severity: Severity, *, expected: str, clause: str) -> Callable[[Callable[[Subject], str]], Check[Subject]]:
+def check(
+    severity: Severity, *, expected: str, clause: str, needs: Callable[[Subject], object] = applies_always
+) -> Callable[[Callable[[Subject], str]], Check[Subject]]:
     """Return a decorator that makes a `Check` of a function: its name is the check's name, its docstring is `done`."""
 
     def make(look: Callable[[Subject], str]) -> Check[Subject]:
         name = look.__name__.replace("_", "-")
-        return Check(name, severity, look.__doc__ or name, expected, clause, look)
+        return Check(name, severity, look.__doc__ or name, expected, clause, look, needs=needs)
 
     return make
+
+
+@frozen
+class Exit:
+    """An end of the subject that nobody asked for.
+
+    Attributes:
+        pid: the id of the process.
+        how: what happened in one line, with the exit status or the signal.
+        output: what the process printed then: from the beginning of a crash on, otherwise the last lines.
+        is_crash: whether it crashed: a signal, or a panic of a program in Go.
+        during: the name of the check during which it came; empty if none was under way.
+    """
+
+    pid: int
+    how: str
+    output: str
+    is_crash: bool
+    during: str = ""
+
+    def __str__(self) -> str:
+        return self.how
 
 
 @frozen
@@ -143,6 +173,7 @@ class Report:
         cannot_run: whether the subject could not be run at all, so that the results say nothing about it.
         seconds: the duration of the run.
         output: the end of what the subject printed.
+        exits: each time that the subject ended by itself.
     """
 
     kind: str = "device plugin"
@@ -155,6 +186,7 @@ class Report:
     cannot_run: bool = False
     seconds: float
     output: str = ""
+    exits: tuple[Exit, ...] = ()
 
     @property
     def passed(self) -> bool:

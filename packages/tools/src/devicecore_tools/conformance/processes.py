@@ -13,6 +13,16 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from devicecore.domain.text import foreign_text
+from devicecore_tools.conformance.model import Exit
+from devicecore_tools.testing.process import PluginProcess
+
+GO_CRASH = 2
+"""The exit status of a program in Go that has crashed."""
+
+MAX_SENTENCE = 250
+"""Characters of the sentence about an exit."""
+
 _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 36, 37  # of prctl(2)
 _WITHIN = 10.0  # seconds for a killed process to end
 
@@ -69,6 +79,18 @@ def own_age() -> float:
     """Return how long this process has been running, in seconds."""
     started = int(Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
+
+
+def exit_of(process: PluginProcess) -> Exit | None:
+    """Return how a process has ended that nobody has ended; None if it has not."""
+    failure, crash = process.failure, process.crash
+    if failure is None:
+        return None
+    lines = [line.strip() for line in failure.output.splitlines() if line.strip()]
+    said = next(iter(lines if crash and not crash.startswith("Traceback") else lines[::-1]), "it printed nothing")
+    how = foreign_text(f"it {failure.how}: {said}", MAX_SENTENCE)
+    is_crash = failure.status < 0 or (failure.status == GO_CRASH and crash.startswith(("panic:", "fatal error:")))
+    return Exit(process.pid, how, failure.output, is_crash=is_crash)
 
 
 def open_files(variable: str) -> int:

@@ -73,7 +73,7 @@ def _as_document(result: Result) -> dict[str, object]:
 def check_document(check: Check[Any]) -> dict[str, object]:
     """Return a check as values that JSON can hold."""
     document: dict[str, object] = _CONVERTER.unstructure(check)
-    del document["look"]
+    del document["look"], document["needs"]
     return document
 
 

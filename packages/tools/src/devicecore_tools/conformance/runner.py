@@ -52,6 +52,7 @@ def run_checks(
             continue
         began, is_late = time.monotonic(), False
         try:
+            check.needs(subject)
             verdict, actual = Verdict.PASSED, check.look(subject)
         except Skip as skip:
             verdict, actual, is_late = Verdict.SKIPPED, str(skip), isinstance(skip, OutOfTime)

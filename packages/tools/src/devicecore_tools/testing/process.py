@@ -4,6 +4,7 @@ Law: the output of the process is kept, and after `stop` no process, thread or p
 """
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -31,6 +32,9 @@ DRIVER_VARIABLES: Mapping[str, str] = {
 }
 """Environment variables of a DRA driver; the last three are those of the Go drivers that follow the example driver."""
 
+_TRACEBACK = "Traceback (most recent call last):"
+_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+_CRASH = re.compile(rf"panic:|fatal error:|SIG[A-Z]+: |F[01]\d[0-3]\d |{re.escape(_TRACEBACK)}")
 _LINES_KEPT = 1000
 _MAX_KEPT = 1_000_000  # characters of all lines that are kept
 _LINES_SHOWN = 15
@@ -63,14 +67,16 @@ class ExitedEarlyError(PluginProcessError):
     status: int
     output: str
 
+    @property
+    def how(self) -> str:
+        """The way in which it ended: `exited early with status 1`, or `was ended by SIGSEGV`."""
+        if self.status < 0:
+            return f"was ended by {_signal_name(-self.status)}"
+        return f"exited early with status {self.status}"
+
     def __str__(self) -> str:
-        how = (
-            f"was ended by {_signal_name(-self.status)}"
-            if self.status < 0
-            else f"exited early with status {self.status}"
-        )
         last = f"last output: {self.output}" if self.output else "it printed nothing"
-        return f"`{shlex.join(self.command)}` {how}, {last}"
+        return f"`{shlex.join(self.command)}` {self.how}, {last}"
 
 
 @frozen
@@ -188,11 +194,23 @@ class PluginProcess(StopsAtExit):
             return "\n".join(tuple(self._lines)[-_LINES_SHOWN:])[-_MAX_SHOWN:]
 
     @property
+    def crash(self) -> str:
+        """What the process printed of a crash: from its first line on, such as `panic: ...`; empty if there is none."""
+        with self._changes:
+            lines = tuple(self._lines)
+        beginnings = [number for number, line in enumerate(lines) if _CRASH.match(line)]
+        chained = {number + 3 for number, line in enumerate(lines) if line.startswith(_CHAINED)}
+        first = next((one for one in beginnings if not lines[one].startswith(_TRACEBACK)), None)
+        if first is None:  # a program in Python may print tracebacks of exceptions that it has caught
+            first = next((one for one in reversed(beginnings) if one not in chained), None)
+        return "" if first is None else "\n".join(lines[first:])[:_MAX_SHOWN]
+
+    @property
     def failure(self) -> ExitedEarlyError | None:
         """The error to raise if the process has ended and no method of this class ended it; otherwise None."""
         if self._expected_to_end or self.status is None or not self._ended.is_set():
             return None
-        return ExitedEarlyError(self.command, self.status, self.last_output)
+        return ExitedEarlyError(self.command, self.status, self.crash or self.last_output)
 
     @property
     def cpu_seconds(self) -> float:

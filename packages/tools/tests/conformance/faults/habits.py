@@ -1,14 +1,18 @@
 """Drivers with habits of real ones, in which nothing is wrong."""
 
+import itertools
+import json
 import os
 import socket
 import struct
 import sys
 import threading
+from pathlib import Path
 
 import grpc
 from tests.conformance.good_driver import ClaimError, GoodDriver, Json, Message
 
+PANIC = "panic: assignment to entry in nil map\n\ngoroutine 1 [running]:\nmain.main()"
 _PROCESSORS = 8
 
 
@@ -75,3 +79,80 @@ class SharesCapacity(GoodDriver):
         amounts = [one["consumedCapacity"]["chip.example.org/cpu"] for many in (results, *held) for one in many]
         if sum(map(int, amounts)) > _PROCESSORS:
             raise ClaimError("there are too few processors")
+
+
+class KeepsADamagedFile(GoodDriver):
+    """It starts with a damaged file, and finds the damage when it starts again."""
+
+    def load(self) -> None:
+        marker = self.directory / "damaged"
+        try:
+            json.loads(self.state_file.read_text(encoding="utf-8"))
+        except ValueError:
+            if marker.exists():
+                print("panic: page 3: invalid page type", flush=True)
+                os._exit(2)
+            marker.write_text("once", encoding="utf-8")
+            self.claims = {}
+            return
+        except FileNotFoundError:
+            pass
+        super().load()
+
+    def save(self) -> None:
+        if not (self.directory / "damaged").exists():
+            super().save()
+
+
+class SwingsInOpenFiles(GoodDriver):
+    """It opens and closes many files all the time."""
+
+    def serve(self) -> None:
+        super().serve()
+        threading.Thread(target=self.swing, daemon=True).start()
+
+    def swing(self) -> None:
+        for seconds in itertools.cycle((0.3, 0.6)):
+            files = [Path(os.devnull).open("rb") for _ in range(80 if seconds > 0.5 else 0)]  # noqa: SIM115 - the longer time; they stay open
+            self.over.wait(seconds)
+            for file in files:
+                file.close()
+
+
+class NeedsAllItsDevices(GoodDriver):
+    """As drivers of accelerators whose devices work only together: it refuses claims of fewer."""
+
+    def slices(self) -> list[Json]:
+        spec = super().slices()[0]
+        return [spec | {"pool": {**spec["pool"], "resourceSliceCount": 1}}]
+
+    def check_free(self, uid: str, results: list[Json]) -> None:
+        if len(results) != len(self.slices()[0]["devices"]):
+            raise ClaimError("a claim has to have all devices")
+        super().check_free(uid, results)
+
+
+class HasOneDevice(GoodDriver):
+    """As most nodes with a network card."""
+
+    def slices(self) -> list[Json]:
+        spec = super().slices()[0]
+        return [spec | {"pool": {**spec["pool"], "resourceSliceCount": 1}, "devices": spec["devices"][:1]}]
+
+
+class LosesItsOnlyDevice(HasOneDevice):
+    """It keeps the device of a claim with a very long name."""
+
+    def unprepare_claim(self, claim: Message) -> None:
+        if len(claim.name) < 200:
+            super().unprepare_claim(claim)
+
+
+class PanicsWhenItIsRefused(GoodDriver):
+    """It crashes, and its supervisor starts it again."""
+
+    def notify(self, status: Message, context: grpc.ServicerContext) -> Message:
+        if not status.plugin_registered:
+            print(f"before\n{PANIC}", flush=True)
+            os._exit(2)
+        return super().notify(status, context)

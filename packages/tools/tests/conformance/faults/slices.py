@@ -1,6 +1,7 @@
 """Drivers with one fault in what they publish."""
 
 import http.client
+import time
 
 from tests.conformance.good_driver import SLICES, GoodDriver, Json, fails
 
@@ -116,13 +117,58 @@ class PublishesOnce(GoodDriver):
     """It publishes when it starts, and only then."""
 
     also = ("replaces-stale-sockets",)  # a process that has not written just now has no excuse
-    settings = {"republishing": 10.0, "settled": 0.0}
+    settings = {"republishing": 10.0, "race": 0.0}
     has_published = False
 
     def reconcile(self, items: list[Json]) -> None:
         if not self.has_published:
             super().reconcile(items)
         self.has_published = True
+
+
+@fails("notices-a-wipe-right-after-an-update")
+class PublishesThroughTheHelper(GoodDriver):
+    """As drivers in Go: nothing is wrong with it, but what it has updated just now it takes for what is there.
+
+    It updates its slices right after its start. It looks at them some seconds after a change of others, and then never
+    again.
+    """
+
+    settings = {"race": 2.5, "waits_for_calm": True}
+    delay, remembered = 2.0, 4.0  # seconds; those of the helper are 30 and 60
+    has_updated = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.updated: dict[str, tuple[float, Json]] = {}
+
+    def publish_and_watch(self) -> None:
+        if not self.has_updated:
+            for _ in range(2):
+                self.node_uid = self.call("GET", f"/api/v1/nodes/{self.node}")[1]["metadata"]["uid"]
+                items = self.call("GET", SLICES)[1]["items"]
+                self.reconcile([item for item in items if item["spec"]["driver"] == self.name])
+            self.has_updated = True
+        super().publish_and_watch()
+        self.over.wait(self.delay)
+
+    def differs(self, before: Json, wanted: Json) -> bool:
+        return super().differs(before, wanted) or not self.has_updated
+
+    def reconcile(self, items: list[Json]) -> None:
+        known, now = {item["metadata"]["name"] for item in items}, time.monotonic()
+        cached = [
+            {"metadata": {"name": name, "resourceVersion": "1"}, "spec": spec}
+            for name, (at, spec) in self.updated.items()
+            if name not in known and now - at < self.remembered
+        ]
+        super().reconcile([*items, *cached])
+
+    def call(self, method: str, path: str, body: Json | None = None) -> tuple[int, Json]:
+        answer = super().call(method, path, body)
+        if method == "PUT" and body is not None:
+            self.updated[body["metadata"]["name"]] = time.monotonic(), body["spec"]
+        return answer
 
 
 @fails("writes-no-slices-without-a-change")

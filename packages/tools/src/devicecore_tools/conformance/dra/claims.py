@@ -1,6 +1,7 @@
-"""A driver and the ResourceClaims that checks make for its devices.
+"""The ResourceClaims that checks make for the devices of a driver.
 
-Law: a claim belongs to the check that made it.
+Laws: a claim belongs to the check that made it. If the user's claim asks for all devices, each claim does, and one
+device stands for all of them.
 """
 
 import itertools
@@ -8,7 +9,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from attrs import define
+from attrs import define, field
 
 from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid
 from devicecore.domain.quantity import whole_quantity
@@ -22,8 +23,9 @@ from devicecore_tools.conformance.dra.allocator import (
     matches,
 )
 from devicecore_tools.conformance.dra.environment import CLAIM_KINDS, DEVICE_CLASS, Environment
-from devicecore_tools.conformance.dra.publishing import PublishingDriver
+from devicecore_tools.conformance.dra.registration import DriverRegistration
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
+from devicecore_tools.conformance.dra.slices import PublishedSlices
 from devicecore_tools.conformance.dra.steps import DevicesInUse
 from devicecore_tools.conformance.model import Skip
 from devicecore_tools.testing.api_server import ApiError, Json
@@ -57,25 +59,28 @@ class Claim:
         return ClaimRef(ClaimKey(self.namespace, self.name), ClaimUid(self.uid))
 
 
-class DriverWithClaims(PublishingDriver):
-    """A driver with published devices, and the claims to which they are allocated.
+@define(eq=False)
+class Claims:
+    """The claims of the checks, and the devices to which they can be allocated.
 
-    The arguments are those of `RunningDriver`.
+    Attributes:
+        held: the keys of devices of claims that the driver did not unprepare, so that no other claim gets them.
     """
 
-    def __init__(self, environment: Environment, command: Sequence[str], settings: DriverTestSettings) -> None:
-        super().__init__(environment, command, settings)
-        self._claims: list[Claim] = []
-        self._all_claims: list[Claim] = []
-        self._numbers = itertools.count(1)
-        self._allocator: Allocator | None = None
-        self._held: set[tuple[str, str]] = set()
-        """The keys of devices of claims that the driver did not unprepare, so that no other claim gets them."""
+    environment: Environment
+    registration: DriverRegistration
+    slices: PublishedSlices
+    settings: DriverTestSettings
+    held: set[tuple[str, str]] = field(factory=set)
+    _own: list[Claim] = field(factory=list)  # of the present check
+    _all: list[Claim] = field(factory=list)
+    _numbers: Iterator[int] = field(factory=lambda: itertools.count(1))
+    _allocator: Allocator | None = None
 
     # --- devices for claims -------------------------------------------------------------------------------------------
 
     @property
-    def usable_devices(self) -> tuple[SliceDevice, ...]:
+    def usable(self) -> tuple[SliceDevice, ...]:
         """The published devices that the scheduler may allocate to the claims of the checks.
 
         Raises:
@@ -85,33 +90,33 @@ class DriverWithClaims(PublishingDriver):
         try:
             found = tuple(
                 device
-                for device in self.devices
-                if device.key not in self._held
+                for device in self.slices.devices
+                if device.key not in self.held
                 and not is_repelling(device, ())
                 and not device.body.get("bindingConditions")
-                and all(matches(text, self.name, device) for text in expressions)
+                and all(matches(text, self.registration.name, device) for text in expressions)
             )
         except UndecidableError as error:
             raise Skip(str(error)) from None
         if not found:
             reason = (
                 "the driver has unprepared none of the claims that have its devices"
-                if self._held
+                if self.held
                 else "the scheduler would allocate none of the published devices: taints or the DeviceClass forbid it"
             )
             raise Skip(reason)
-        return found
+        return found[:1] if self._takes_all else found
 
     @property
-    def allocatable_devices(self) -> tuple[SliceDevice, ...]:
+    def allocatable(self) -> tuple[SliceDevice, ...]:
         """Published devices that can all be allocated at the same time.
 
         Raises:
             Skip: there are none.
         """
-        slices = self._slices
+        slices = self._published
         found: list[SliceDevice] = []
-        for device in self.usable_devices:
+        for device in self.usable:
             if not device.body.get("consumesCounters") or fits_counters([*found, device], slices):
                 found.append(device)
         return tuple(found)
@@ -129,7 +134,7 @@ class DriverWithClaims(PublishingDriver):
         taken = {device.key for device in (*self._taken, *([other_than] if other_than else []))}
         found = [
             device
-            for device in self._prepare_allocation().oldest_first(self.allocatable_devices)
+            for device in self._prepare_allocation().oldest_first(self.allocatable)
             if device.key not in taken and shared in (None, bool(device.body.get("allowMultipleAllocations")))
         ]
         if not found:
@@ -147,13 +152,19 @@ class DriverWithClaims(PublishingDriver):
     @contextmanager
     def owning(self, claims: list[Claim]) -> Iterator[None]:
         """Let the claims that are made in this context belong to this list, which `clean_up` empties."""
-        before, self._claims = self._claims, claims
+        before, self._own = self._own, claims
         try:
             yield
         finally:
-            self._claims = before
+            self._own = before
 
-    def claim(
+    def take(self) -> list[Claim]:
+        """Return the claims of the present check, which has none afterwards."""
+        taken = list(self._own)
+        self._own.clear()
+        return taken
+
+    def new(
         self,
         count: int | None = None,
         *,
@@ -172,25 +183,26 @@ class DriverWithClaims(PublishingDriver):
         Raises:
             Skip: the published devices do not allow it.
         """
-        published = [device for device in self.devices if device.key not in self._held]
+        published = [device for device in self.slices.devices if device.key not in self.held]
         if spec is None:
             spec = self._spec(count if devices is None else len(devices))
-        return self.create_claim(spec, self._allocate(spec, devices or published, self._taken), name=name)
+        chosen = published if self._takes_all else devices or published
+        return self.create(spec, self._allocate(spec, chosen, self._taken), name=name)
 
-    def create_claim(self, spec: Json, allocation: Json | None, *, name: str = "") -> Claim:
+    def create(self, spec: Json, allocation: Json | None, *, name: str = "") -> Claim:
         """Create a ResourceClaim with this status.allocation, or without any."""
         name = name or f"conformance-{next(self._numbers)}"
         body: Json = {"kind": "ResourceClaim", "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
         if allocation is not None:
-            pod = self.api.create(self._pod(name))["metadata"]
+            pod = self.slices.api.create(self._pod(name))["metadata"]
             reserved = [{"resource": "pods", "name": pod["name"], "uid": pod["uid"]}]
             body["status"] = {"allocation": allocation, "reservedFor": reserved}
-        created = self.api.create(body)
+        created = self.slices.api.create(body)
         results = (allocation or {}).get("devices", {}).get("results") or ()
         shares = tuple(one["shareID"] for one in results if "shareID" in one)
         claim = Claim(NAMESPACE, name, created["metadata"]["uid"], self._devices_of(allocation), shares)
-        self._claims.append(claim)
-        self._all_claims.append(claim)
+        self._own.append(claim)
+        self._all.append(claim)
         return claim
 
     def _pod(self, claim: str) -> Json:
@@ -208,34 +220,35 @@ class DriverWithClaims(PublishingDriver):
         Raises:
             Skip: that needs CEL.
         """
-        return self._allocate(self.request(1), [device], ())
+        published = self.slices.devices if self._takes_all else ()
+        return self._allocate(self.request(1), published if device in published else [device], ())
 
     def _allocate(self, spec: Json, devices: Sequence[SliceDevice], taken: Sequence[SliceDevice]) -> Json:
         try:
-            return self._prepare_allocation().allocate(spec, devices, self._slices, taken)
+            return self._prepare_allocation().allocate(spec, devices, self._published, taken)
         except AllocationError as error:
             reason = f"no claim can be allocated: {error}"
             raise (DevicesInUse(reason) if taken else Skip(reason)) from None
 
     @property
-    def _slices(self) -> list[Slice]:
+    def _published(self) -> list[Slice]:
         """The slices of the catalogue."""
-        return [one for pool in self.catalogue for one in pool.slices]
+        return [one for pool in self.slices.catalogue for one in pool.slices]
 
     @property
-    def prepared_claims(self) -> tuple[Claim, ...]:
+    def prepared(self) -> tuple[Claim, ...]:
         """The claims of checks that the driver has prepared."""
-        return tuple(claim for claim in self._all_claims if claim.is_prepared)
+        return tuple(claim for claim in self._all if claim.is_prepared)
 
     @property
     def _taken(self) -> list[SliceDevice]:
         """The devices that claims of checks have now."""
-        return [device for claim in self._all_claims for device in claim.devices]
+        return [device for claim in self._all for device in claim.devices]
 
     def reallocate(self, claim: Claim, device: SliceDevice) -> None:
         """Allocate another device to a claim, as after its deallocation: it keeps its UID."""
         allocation = self.allocation_of(device)
-        reserved = self.api.get("ResourceClaim", claim.name, claim.namespace)["status"]["reservedFor"]
+        reserved = self.slices.api.get("ResourceClaim", claim.name, claim.namespace)["status"]["reservedFor"]
 
         def deallocate(body: Json) -> None:
             body["status"].pop("reservedFor")
@@ -244,8 +257,8 @@ class DriverWithClaims(PublishingDriver):
         def allocate(body: Json) -> None:
             body["status"] = {"allocation": allocation, "reservedFor": reserved}
 
-        self.api.change("ResourceClaim", claim.name, deallocate, claim.namespace)
-        self.api.change("ResourceClaim", claim.name, allocate, claim.namespace)
+        self.slices.api.change("ResourceClaim", claim.name, deallocate, claim.namespace)
+        self.slices.api.change("ResourceClaim", claim.name, allocate, claim.namespace)
         claim.devices = (device,)
 
     def stranger(self, claim: Claim, uid: str | None = None) -> Claim:
@@ -255,20 +268,21 @@ class DriverWithClaims(PublishingDriver):
     def forget(self, claim: Claim) -> None:
         """Delete a claim without unpreparing it, so that its devices can be allocated to other claims."""
         self.delete_object(claim)
-        self._claims.remove(claim)
-        self._all_claims.remove(claim)
+        if claim in self._own:
+            self._own.remove(claim)
+        self._all.remove(claim)
 
     def label_namespace(self, label: str, value: str) -> None:
         """Label the namespace of the claims."""
-        self.api.change(
+        self.slices.api.change(
             "Namespace", NAMESPACE, lambda body: body["metadata"].setdefault("labels", {}).update({label: value})
         )
 
     def delete_object(self, claim: Claim) -> None:
         """Delete the claim's object from the API server, if it is there."""
         with suppress(ApiError):
-            if self.api.get("ResourceClaim", claim.name, claim.namespace)["metadata"]["uid"] == claim.uid:
-                self.api.delete("ResourceClaim", claim.name, claim.namespace)
+            if self.slices.api.get("ResourceClaim", claim.name, claim.namespace)["metadata"]["uid"] == claim.uid:
+                self.slices.api.delete("ResourceClaim", claim.name, claim.namespace)
 
     def class_of(self, name: str) -> Json:
         """Return a DeviceClass.
@@ -277,7 +291,7 @@ class DriverWithClaims(PublishingDriver):
             AllocationError: it does not exist.
         """
         try:
-            return self.api.get("DeviceClass", name)
+            return self.slices.api.get("DeviceClass", name)
         except ApiError:
             message = f"there is no DeviceClass {foreign_text(name)}"
             raise AllocationError(message) from None
@@ -290,10 +304,10 @@ class DriverWithClaims(PublishingDriver):
 
     def _prepare_allocation(self) -> Allocator:
         if self._allocator is None:
-            selector = {"cel": {"expression": f'device.driver == "{self.name}"'}}
+            selector = {"cel": {"expression": f'device.driver == "{self.registration.name}"'}}
             body = {"kind": "DeviceClass", "metadata": {"name": DEVICE_CLASS}, "spec": {"selectors": [selector]}}
-            self.api.create(body)
-            self._allocator = Allocator(self.name, self.class_of)
+            self.slices.api.create(body)
+            self._allocator = Allocator(self.registration.name, self.class_of)
         return self._allocator
 
     def _own_spec(self) -> Json | None:
@@ -308,11 +322,16 @@ class DriverWithClaims(PublishingDriver):
         requests = (self._own_spec() or {}).get("devices", {}).get("requests") or [{}]
         return dict(requests[0].get("exactly", requests[0]))
 
+    @property
+    def _takes_all(self) -> bool:
+        """Whether the user's claim asks for all devices, as drivers need it whose devices work only together."""
+        return self._own_request().get("allocationMode") == "All"
+
     def _share_of_capacity(self) -> Json | None:
         """An eighth of each capacity, if all devices may be allocated several times and none has a default amount."""
-        capacities = [device.body.get("capacity") or {} for device in self.usable_devices]
+        capacities = [device.body.get("capacity") or {} for device in self.usable]
         names = set(capacities[0]).intersection(*capacities)
-        shared = all(device.body.get("allowMultipleAllocations") for device in self.usable_devices)
+        shared = all(device.body.get("allowMultipleAllocations") for device in self.usable)
         if not shared or not names or any("requestPolicy" in one[name] for one in capacities for name in names):
             return None
         smallest = {name: min(whole_quantity(str(one[name]["value"])) for one in capacities) for name in sorted(names)}
@@ -329,15 +348,14 @@ class DriverWithClaims(PublishingDriver):
         exactly: Json = {"deviceClassName": self.device_class}
         if capacity := self._own_request().get("capacity") or self._share_of_capacity():
             exactly["capacity"] = capacity
-        requests = [
-            {"name": f"r{number}", "exactly": {**exactly, "count": count}} for number, count in enumerate(counts)
-        ]
+        numbers: list[Json] = [{"allocationMode": "All"} if self._takes_all else {"count": count} for count in counts]
+        requests = [{"name": f"r{index}", "exactly": {**exactly, **number}} for index, number in enumerate(numbers)]
         entries = (self._own_spec() or {}).get("devices", {}).get("config") or ()
         config = [{"opaque": entry["opaque"]} for entry in entries if "opaque" in entry]
         return {"devices": {"requests": requests} | ({"config": config} if config else {})}
 
     def _devices_of(self, allocation: Json | None) -> tuple[SliceDevice, ...]:
         results = (allocation or {}).get("devices", {}).get("results") or ()
-        known = {device.key: device for pool in self._catalogue for device in pool.devices}
-        keys = [(one["pool"], one["device"]) for one in results if one["driver"] == self.name]
+        known = {device.key: device for pool in self.slices.catalogue for device in pool.devices}
+        keys = [(one["pool"], one["device"]) for one in results if one["driver"] == self.registration.name]
         return tuple(known[key] for key in keys if key in known)

@@ -124,9 +124,16 @@ class Environment:
 
     def reboot(self) -> None:
         """Empty the directories that do not survive a reboot, and change the boot id."""
-        for directory in (self.cdi, self.run):
-            _empty(directory, keep=self._kept.get(directory, frozenset()))
+        self._empty(self.cdi, self.run)
         self._write_boot_id()
+
+    def clear(self) -> None:
+        """Empty all directories that a driver writes to, apart from what was there before the run."""
+        self._empty(self.cdi, self.run, self.plugins)
+
+    def _empty(self, *directories: Path) -> None:
+        for directory in directories:
+            _empty(directory, keep=self._kept.get(directory, frozenset()))
 
     @property
     def knows_boot_id(self) -> bool:

@@ -1,132 +1,136 @@
 """What happens to a driver between the two parts of a check.
 
-Law: after each event the driver is registered again, or `DriverUnderTest.returns` says why not.
+Law: after each event the driver is registered again, or `DriverRegistration.returns` says why not.
 """
 
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
-from attrs import evolve
-
-from devicecore_tools.conformance.dra.driver import DriverUnderTest
+from devicecore_tools.conformance.dra.driver import DriverUnderTest, Ending, Wipe
 from devicecore_tools.conformance.dra.kubelet import identity_of
 from devicecore_tools.conformance.dra.steps import Occurrence
-from devicecore_tools.testing.process import StillRunningError
 
 _SETTLING = 10.0  # seconds for a driver that was started to publish
 _SETTLED = 1.0  # seconds without a request about slices
+_STEADY = 45.0  # seconds of waiting after which a driver is believed to write all the time
 
 
 def _kill(driver: DriverUnderTest) -> None:
-    driver.restart("killed")
+    driver.registration.restart("killed")
 
 
 def _reboot(driver: DriverUnderTest) -> None:
-    driver.restart("rebooted", driver.environment.reboot)
+    driver.registration.restart("rebooted", driver.environment.reboot)
 
 
 def _lose(driver: DriverUnderTest) -> None:
-    driver.restart("lost", driver.environment.delete_state_files)
+    driver.registration.restart("lost", driver.environment.delete_state_files)
 
 
 def _corrupt(driver: DriverUnderTest) -> None:
-    """Kill the driver, damage its state files, and start it. If it does not come back, restore the files."""
-    before = driver.environment.state_files()
-    driver.intact = before, driver.prepared_claims
+    """End the driver, damage its state files, and start it. If it does not come back, restore the files."""
+    claims = driver.claims.prepared
 
-    def damage() -> None:
-        for path, data in before.items():
+    def damage() -> None:  # the files are read now, because a process that runs may be writing them
+        files = driver.environment.state_files()
+        driver.seen.intact = files, claims
+        for path, data in files.items():
             path.write_bytes(data[: len(data) // 2])
 
-    exits = len(driver.exits)
-    driver.restart("corrupted", damage)
-    if driver.returns["corrupted"].problem or len(driver.exits) > exits:
-        driver.kill()
-        _write(before)
+    if driver.registration.restart("corrupted", damage).problem:
+        restore(driver, driver.seen.intact[0])
 
 
 def _mend(driver: DriverUnderTest) -> None:
-    """Give the driver its state files back if it cannot work with damaged ones, because other checks follow."""
-    files, claims = driver.intact
-    if not files or driver.works():
-        return
-    restore(driver, files)
-    driver.unprepare_later(claims)
+    """Give the driver its state files back, because a damaged file may show only in a later check."""
+    files, claims = driver.seen.intact
+    if files:
+        restore(driver, files)
+        driver.calls.unprepare_later(claims)
 
 
 def restore(driver: DriverUnderTest, files: Mapping[Path, bytes]) -> None:
-    """Start the driver again with its former state files."""
-    driver.kill()
-    _write(files)
-    driver.start()
-
-
-def _write(files: Mapping[Path, bytes]) -> None:
+    """Start the driver again with its former state files, and no others."""
+    driver.process.kill()
+    driver.environment.delete_state_files()
     for path, data in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
+    began = time.monotonic()
+    driver.process.start()
+    driver.registration.wait(began)
 
 
 def _terminate(driver: DriverUnderTest) -> None:
-    """End the driver with SIGTERM, look at what it left, start it, and note in `returns` how it came back."""
-    instance, process = driver.instance, driver.process
+    """End the driver with SIGTERM, look at what it left, start it, and note how it came back."""
+    instance, process = driver.registration.instance, driver.process.running
     if process is None:
         return
+    had_slices = bool(driver.slices.now())
+    status, seconds = driver.process.terminate()
+    left = sorted(path for path in {instance.path, instance.endpoint} if identity_of(path) is not None)
+    crash = process.crash if status is not None else ""
+    driver.seen.ending = Ending(status, seconds, crash, tuple(left), had_slices, bool(driver.slices.now()))
     began = time.monotonic()
-    process.terminate()
-    with suppress(StillRunningError):
-        process.wait(driver.settings.grace)
-    status, took = process.status, time.monotonic() - began
-    left = tuple(path for path in {instance.path, instance.endpoint} if identity_of(path) is not None)
-    kept = bool(driver.slices())
-    began = time.monotonic()
-    driver.start()
-    found = driver.wait_registered(began)
-    driver.returns["terminated"] = evolve(
-        found, status=status, ended_after=took, left=tuple(sorted(left)), kept_slices=kept
-    )
+    driver.process.start()
+    driver.registration.returns["terminated"] = driver.registration.wait(began)
 
 
 def _restart_kubelet(driver: DriverUnderTest) -> None:
     """Restart the kubelet: it forgets all drivers, and deletes the node's slices."""
-    _ = driver.instance
-    _settle(driver)
-    driver.refresh()
+    _ = driver.registration.instance
+    settle(driver)
+    if driver.settings.waits_for_calm:
+        driver.process.wait(lambda: time.monotonic() - driver.slices.last_write > driver.settings.race, _STEADY)
+    driver.slices.refresh()
     driver.kubelet.stop()
-    driver.wiped_at = time.monotonic()
-    driver.wrote_before_wipe = driver.slice_age < min(
-        driver.settings.settled, driver.wiped_at - driver.started_at + 1.0
-    )
-    driver.wipe()
+    wipe(driver)
     began = time.monotonic()
     driver.kubelet.start()
-    driver.returns["kubelet"] = driver.wait_registered(began)
+    driver.registration.returns["kubelet"] = driver.registration.wait(began)
 
 
-def _settle(driver: DriverUnderTest) -> None:
+def wipe(driver: DriverUnderTest) -> None:
+    """Delete the slices, as a kubelet does, and note when."""
+    now, process = time.monotonic(), driver.process.running
+    driver.seen.wipe = Wipe(now, 0 if process is None else process.pid, now - driver.slices.last_write)
+    driver.slices.wipe()
+
+
+def settle(driver: DriverUnderTest) -> None:
     """Let a driver that was started just now publish, so that it is not taken for one that publishes again."""
     asked, since = -1, 0.0
     deadline = time.monotonic() + _SETTLING
     while time.monotonic() < deadline:
-        made = [one for one in driver.api.requests[driver.asked_before :] if one.resource == "resourceslices"]
+        made = [one for one in driver.api.requests[driver.process.asked_before :] if one.resource == "resourceslices"]
         if len(made) != asked:
             asked, since = len(made), time.monotonic()
         elif made and time.monotonic() - since > _SETTLED:
             return
-        driver.wait(lambda: None, 0.1)
+        driver.process.pause(0.1)
+
+
+def wait_republished(driver: DriverUnderTest, limit: float) -> None:
+    """Wait at most `limit` seconds after a wipe until the pools are complete again.
+
+    A driver that another check has started again meanwhile has published at its start, so the slices are wiped again.
+    """
+    running = driver.process.running
+    if driver.seen.wipe.republished_after is None and running is not None and running.pid != driver.seen.wipe.process:
+        settle(driver)
+        wipe(driver)
+    left = driver.seen.wipe.at + limit - time.monotonic()
+    if driver.process.wait(driver.slices.is_complete, max(left, 0.0)):
+        driver.seen.wipe.republished_after = time.monotonic() - driver.seen.wipe.at
 
 
 def _wait_republished(driver: DriverUnderTest) -> None:
-    """Wait until the pools are complete again after a wipe."""
-    left = driver.wiped_at + driver.settings.republishing - time.monotonic()
-    if driver.wait(driver.is_complete, max(left, 0.0)):
-        driver.republished_after = time.monotonic() - driver.wiped_at
+    wait_republished(driver, driver.settings.republishing)
 
 
 def _be_quiet(driver: DriverUnderTest) -> None:
-    driver.wait(lambda: None, driver.settings.quiet)
+    driver.process.pause(driver.settings.quiet)
 
 
 KILL = Occurrence("the driver is killed and started again", _kill)

@@ -5,6 +5,7 @@ Law: after a run, no process, socket, mount or file of it is left.
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 from attrs import evolve, frozen
 
@@ -14,10 +15,15 @@ from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.environment import Environment
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
 from devicecore_tools.conformance.dra.steps import IMPOSSIBLE, Occurrence, TwoParts
-from devicecore_tools.conformance.model import Check, Failure, Report, Result, impossible
+from devicecore_tools.conformance.model import Check, Failure, Report, Result, Skip, impossible, require, some
 from devicecore_tools.conformance.processes import orphans_come_here
 from devicecore_tools.conformance.runner import run_checks
 from devicecore_tools.testing.api_server.versions import RESOURCE_VERSIONS, version_of
+
+RENEWED = "; afterwards its devices could not be prepared for another claim, so the driver got fresh directories"
+"""What is added to the sentence of a check that has passed, if the driver did not give back its devices."""
+
+_MAX_TRIED = 4  # claims whose devices are tried after a check
 
 
 def run(
@@ -51,35 +57,58 @@ def run(
         driver = DriverUnderTest(environment, command, settings, looks)
         try:
             driver.kubelet.start()
-            driver.start()
-            with driver.in_time():
+            driver.process.start()
+            with driver.process.in_time():
                 results, not_made = run_checks(ordered, driver, on_result=on_result)
         finally:
-            driver.stop()
+            driver.process.stop()
         return _report(driver, results, not_made, time.monotonic() - began)
 
 
 @frozen(eq=False)
 class _Guarded:
-    """The `look` of a check, with the events that begin before it, and with the end of its claims after it."""
+    """The `look` of a check, with the events that begin before it, and with the end of its claims after it.
 
-    look: Callable[[DriverUnderTest], str]
+    A crash of the driver fails the check during which it came. If the driver does not prepare another claim for the
+    devices of a check after it, it gets fresh directories. A driver with slow calls is asked that after failures only.
+    """
+
+    check: Check[DriverUnderTest]
     events: tuple[Occurrence, ...]
 
     def __call__(self, driver: DriverUnderTest) -> str:
-        for event in self.events:
-            driver.steps.begin(event)
+        exits = len(driver.process.exits)
+        driver.calls.used.clear()
         try:
-            driver.notice_exit()
-            driver.require_time()
-            return self.look(driver)
+            for event in self.events:
+                driver.steps.begin(event)
+            driver.process.notice_exit()
+            driver.process.require_time()
+            driver.calls.catch_up()
+            sentence = self.check.look(driver)
+            driver.process.notice_exit()
+            crashes = [str(one) for one in driver.process.exits[exits:] if one.is_crash]
+            require(not crashes, f"{sentence}; but meanwhile the driver crashed: {some(crashes)}")
+            return sentence + (RENEWED if driver.calls.are_quick and _restore(driver) else "")
         except Failure:
-            driver.require_time()  # otherwise it may have failed because the run has ended its calls
+            driver.process.require_time()  # otherwise it may have failed because the run has ended its calls
+            _restore(driver)
             raise
         except IMPOSSIBLE as error:
             raise impossible(error) from error
         finally:
-            driver.clean_up()
+            driver.calls.clean_up()
+            driver.process.blame(self.check.name, exits)
+
+
+def _restore(driver: DriverUnderTest) -> bool:
+    """See to it that the next checks can use the devices of this one; return whether fresh directories were needed."""
+    driver.calls.clean_up()
+    used = {tuple(one.key for one in claim.devices): claim for claim in driver.calls.used if claim.devices}
+    with suppress(Skip):  # no time is left, or the driver is not registered, which the next check says
+        if driver.claims.held or not all(driver.calls.works(claim) for claim in list(used.values())[-_MAX_TRIED:]):
+            return driver.renew()
+    return False
 
 
 def _in_order(checks: Iterable[Check[DriverUnderTest]]) -> list[Check[DriverUnderTest]]:
@@ -91,14 +120,14 @@ def _in_order(checks: Iterable[Check[DriverUnderTest]]) -> list[Check[DriverUnde
         if isinstance(item, Occurrence):
             events.append(item)
         elif item.name in wanted:
-            ordered.append(evolve(item, look=_Guarded(item.look, tuple(events))))
+            ordered.append(evolve(item, look=_Guarded(item, tuple(events))))
             events = []
     return ordered
 
 
 def _report(driver: DriverUnderTest, results: tuple[Result, ...], not_made: str, seconds: float) -> Report:
-    name = foreign_text(driver.known_name)
-    devices = driver.device_count
+    name, exits = foreign_text(driver.registration.known_name), tuple(driver.process.exits)
+    devices = driver.slices.device_count
     asked = {version_of(one) for one in driver.api.requests if one.resource}
     versions = [version for version in RESOURCE_VERSIONS if version in asked]
     notes = []
@@ -109,16 +138,17 @@ def _report(driver: DriverUnderTest, results: tuple[Result, ...], not_made: str,
         )
     if name and not devices:
         notes.append("it has published no devices, so most checks could not be made")
-    if driver.exits:
-        notes.append(f"the driver ended by itself {counted(len(driver.exits), 'time')}")
+    if exits:
+        notes.append(f"the driver ended by itself {counted(len(exits), 'time')}")
     return Report(
         kind="DRA driver",
         subject=f"{name}, {counted(devices, 'device')}" if name else "no driver",
-        facts={"driver": name, "devices": devices, "resource_versions": versions, "exits": driver.exits},
+        facts={"driver": name, "devices": devices, "resource_versions": versions},
         notes=tuple(notes),
         results=results,
         not_made=not_made,
-        cannot_run=bool(driver.exits) and not driver.was_seen,
+        cannot_run=bool(exits) and not driver.registration.was_seen,
         seconds=seconds,
-        output=driver.output,
+        output=driver.process.output,
+        exits=exits,
     )

@@ -30,7 +30,9 @@ class DriverTestSettings:
         call: for NodePrepareResources and NodeUnprepareResources. A kubelet waits 45 seconds.
         call_again: for these calls, once one of them has not been answered in time.
         republishing: for complete pools after the slices were deleted.
-        settled: after which a publisher notices that others have deleted what it wrote (client-go's mutation cache).
+        race: after a write of a slice, for which Kubernetes' helper for publishing may not notice that the slice was
+            deleted.
+        waits_for_calm: whether slices are deleted only when the driver has written none for this time.
         grace: for ending after SIGTERM. A pod has 30 seconds.
         quiet: how long the driver is left alone, to see what it does then.
         kills: how often the driver is killed during a prepare.
@@ -54,7 +56,8 @@ class DriverTestSettings:
     call: float = 45.0
     call_again: float = 5.0
     republishing: float = 37.0
-    settled: float = 60.0
+    race: float = 32.0
+    waits_for_calm: bool = False
     grace: float = 30.0
     quiet: float = 5.0
     kills: int = 2
@@ -63,5 +66,7 @@ class DriverTestSettings:
     budget: float = 55.0
 
 
-FULL: DriverTestSettings = DriverTestSettings(republishing=120.0, quiet=30.0, kills=10, budget=290.0)
+FULL: DriverTestSettings = DriverTestSettings(
+    republishing=120.0, waits_for_calm=True, quiet=30.0, kills=10, budget=290.0
+)
 """The settings of a full run."""

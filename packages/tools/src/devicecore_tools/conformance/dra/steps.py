@@ -8,10 +8,10 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from devicecore_tools.conformance.dra.allocator import AllocationError
-from devicecore_tools.conformance.model import Check, Failure, Severity, Skip, impossible
+from devicecore_tools.conformance.model import Check, Failure, Severity, Skip, applies_always, impossible
 from devicecore_tools.testing.api_server import ApiError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Steps:
             parts = look.parts(self.driver)
             claims: list[Claim] = []
             problem: Exception | None = None
-            with self.driver.owning(claims):
+            with self.driver.claims.owning(claims):
                 try:
                     next(parts)
                 except (Failure, Skip) as error:
@@ -127,7 +127,7 @@ class Steps:
             if look.event.name not in self._problems:
                 look.event.end(self.driver)
         begun = self._begun[look]
-        with self.driver.owning(begun.claims):
+        with self.driver.claims.owning(begun.claims):
             try:
                 if begun.ended is not None:
                     raise begun.ended
@@ -138,7 +138,7 @@ class Steps:
                 return str(end.value)
             finally:
                 begun.parts.close()
-                self.driver.clean_up()
+                self.driver.calls.clean_up()
         message = "a check in two parts yields once"
         raise AssertionError(message)
 
@@ -148,12 +148,18 @@ class Steps:
 
 
 def check(
-    severity: Severity, *, expected: str, clause: str, core: bool = False, found: Iterable[str] = ()
+    severity: Severity,
+    *,
+    expected: str,
+    clause: str,
+    core: bool = False,
+    found: Iterable[str] = (),
+    needs: "Callable[[DriverUnderTest], object]" = applies_always,
 ) -> "Callable[[Callable[[DriverUnderTest], str]], Check[DriverUnderTest]]":
     """Return a decorator that makes a check of a function, as `model.check` does; its module's name is the group."""
 
     def make(look: "Callable[[DriverUnderTest], str]") -> "Check[DriverUnderTest]":
-        return _check(look, look, severity, expected, clause, core, found)
+        return evolve(_check(look, look, severity, expected, clause, core, found), needs=needs)
 
     return make
 

@@ -128,7 +128,7 @@ def carry_out(store: ObjectStore, request: Request, target: Target) -> tuple[int
     dry = options.get("dryRun") or ([request.query["dryRun"]] if request.query.get("dryRun") else [])
     if dry not in ([], ["All"]):
         names = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
-        detail = f"{foreign_text(json.dumps(dry), 50)}: supported values: \"All\""
+        detail = f'{foreign_text(json.dumps(dry), 50)}: supported values: "All"'
         raise status.invalid_options(
             options=names.get(request.verb, "DeleteOptions"), field="dryRun", kind="Unsupported value", detail=detail
         )

@@ -41,7 +41,7 @@ _VALUE_BYTES = 500  # of memory for each value in an object, with its path and i
 
 _ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 
-_STATE = ("_objects", "_owners", "_weights", "_weight", "_events", "_event_weights", "_history", "_version", "_forgotten")
+_STATE = ("_objects", "_owners", "_weights", "_weight", "_events", "_event_weights", "_history", "_version")
 
 Key = tuple[str, str]
 """Namespace, empty for kinds without one, and name."""
@@ -321,7 +321,7 @@ class ObjectStore:
     def rehearsal(self) -> Iterator[None]:
         """Undo all writes of this block at its end, as those of a dry run. No watch sees them."""
         with self._changed:
-            before = {name: copy.copy(getattr(self, name)) for name in _STATE}
+            before = {name: copy.copy(getattr(self, name)) for name in (*_STATE, "_forgotten")}
             self._objects = defaultdict(dict, {plural: dict(found) for plural, found in self._objects.items()})
             try:
                 with self._kinds.rehearsal():

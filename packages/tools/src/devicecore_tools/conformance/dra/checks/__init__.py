@@ -20,9 +20,9 @@ from devicecore_tools.conformance.dra.events import KUBELET_RESTART
 from devicecore_tools.conformance.dra.steps import Occurrence
 from devicecore_tools.conformance.model import Check
 
-# First what the driver says at its start; then what needs restarts. The kubelet's restart comes after them, because a
-# publisher may not notice the loss of slices that it wrote less than a minute ago, and the checks without restarts
-# pass the time until the slices are back.
+# First what the driver says at its start; then what needs restarts; then a quiet time. The kubelet's restart comes
+# after it, because a publisher may not notice the loss of slices that it wrote just now, and the checks without
+# restarts pass the time until the slices are back.
 ORDER: tuple[Check[DriverUnderTest] | Occurrence, ...] = (
     *registration.AT_START,
     *slices.AT_START,
@@ -38,6 +38,9 @@ ORDER: tuple[Check[DriverUnderTest] | Occurrence, ...] = (
     *state.ACROSS_A_CORRUPTION,
     *unprepare.ACROSS_A_LOSS,
     *state.KILLS,
+    *slices.WHILE_QUIET,
+    *health.WHILE_QUIET,
+    *process.WHILE_QUIET,
     KUBELET_RESTART,
     *registration.CALM,
     *prepare.CALM,
@@ -48,13 +51,11 @@ ORDER: tuple[Check[DriverUnderTest] | Occurrence, ...] = (
     *rolling_update.CALM,
     *registration.AFTER_A_KUBELET_RESTART,
     *slices.AFTER_A_WIPE,
-    *slices.WHILE_QUIET,
-    *health.WHILE_QUIET,
-    *process.WHILE_QUIET,
     *slices.AT_THE_END,
     *registration.AT_THE_END,
     *process.AT_THE_END,
     *rolling_update.AT_THE_END,
+    *slices.LAST,
 )
 
 CHECKS: tuple[Check[DriverUnderTest], ...] = tuple(item for item in ORDER if isinstance(item, Check))

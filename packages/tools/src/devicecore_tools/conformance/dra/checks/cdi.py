@@ -54,9 +54,9 @@ def prepare(driver: DriverUnderTest, count: int | None = None, **arguments: obje
     Raises:
         Skip: the driver did not prepare it, which other checks report, or its answer has no CDI names.
     """
-    claim = driver.claim(count, **arguments)  # type: ignore[arg-type]  # they are handed on
+    claim = driver.claims.new(count, **arguments)  # type: ignore[arg-type]  # they are handed on
     with needed("a prepared claim"):
-        devices = driver.prepared(claim)
+        devices = driver.calls.prepared(claim)
     rows = tuple((frozenset(device.request_names), frozenset(device.cdi_device_ids)) for device in devices)
     prepared = Prepared(claim, rows)
     if not prepared.names:
@@ -95,10 +95,10 @@ def unprepare(driver: DriverUnderTest, prepared: Prepared) -> None:
         Skip: the driver did not unprepare it, which other checks report.
     """
     try:
-        driver.unprepared(prepared.claim)
+        driver.calls.unprepared(prepared.claim)
     except Failure as failure:
         raise Skip(str(failure)) from None
-    driver.forget(prepared.claim)
+    driver.claims.forget(prepared.claim)
 
 
 # --- one claim --------------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def answers_resolvable_cdi_names(driver: DriverUnderTest) -> str:
 )
 def writes_valid_cdi_files(driver: DriverUnderTest) -> str:
     """Up to four claims are prepared, and each CDI file of the driver is compared with the CDI specification."""
-    for _ in range(min(_SEVERAL, len(driver.devices))):  # UIDs begin with a letter or a digit, which may matter
+    for _ in range(min(_SEVERAL, len(driver.slices.devices))):  # UIDs begin with a letter or a digit, which may matter
         prepare(driver)
     files = own_files(driver)
     for path in files:
@@ -340,7 +340,7 @@ def gives_new_claims_new_cdi_devices(driver: DriverUnderTest) -> str:
 )
 def separates_cdi_devices_by_request(driver: DriverUnderTest) -> str:
     """A claim with two requests is prepared, and the edits of each are compared with claims of one device each."""
-    both = prepare(driver, spec=driver.request(1, 1))
+    both = prepare(driver, spec=driver.claims.request(1, 1))
     if {requests for requests, _ in both.devices} != {frozenset({"r0"}), frozenset({"r1"})}:
         reason = "the answer does not have a device for each request"
         raise Skip(reason)
@@ -381,7 +381,7 @@ def leaves_cdi_files_of_others_alone(driver: DriverUnderTest) -> Parts:
     path.write_text(text, encoding="utf-8")
     try:
         yield
-        _ = driver.instance
+        _ = driver.registration.instance
         with suppress(Skip):  # the restart alone shows enough
             unprepare(driver, prepare(driver))
         require(path.exists(), f"{path.name} was removed")

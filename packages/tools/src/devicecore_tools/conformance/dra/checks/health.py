@@ -38,7 +38,7 @@ def watching(driver: DriverUnderTest) -> Iterator[HealthWatch]:
     Raises:
         Skip: it serves no health, or sends no report, which another check reports.
     """
-    with HealthWatch(driver.reachable) as watch:
+    with HealthWatch(driver.registration.reachable) as watch:
         watch.wait(lambda: watch.reports, FIRST)
         require_service(watch)
         if not watch.reports:
@@ -71,9 +71,9 @@ def require_service(watch: HealthWatch) -> None:
 )
 def survives_being_asked_for_health(driver: DriverUnderTest) -> str:
     """If the driver does not serve NodeWatchResources, it is called ten times, and then a claim is prepared."""
-    process, codes = driver.process, []
+    process, codes = driver.process.running, []
     for _ in range(_CALLS):
-        with HealthWatch(driver.reachable) as watch:
+        with HealthWatch(driver.registration.reachable) as watch:
             watch.wait(lambda: watch.reports, FIRST)
             if watch.is_served and (watch.reports or not watch.code):
                 reason = "the driver serves it"
@@ -83,7 +83,7 @@ def survives_being_asked_for_health(driver: DriverUnderTest) -> str:
     require(not wrong, f"NodeWatchResources ended with {some(wrong)}")
     require(process is None or process.status is None, "the driver has ended")
     with in_context("afterwards"):
-        driver.reachable.prepare((), FIRST)
+        driver.registration.reachable.prepare((), FIRST)
     return f"{counted(_CALLS, 'call')} ended with UNIMPLEMENTED"
 
 
@@ -95,8 +95,8 @@ def survives_being_asked_for_health(driver: DriverUnderTest) -> str:
 )
 def reports_the_health_of_each_device(driver: DriverUnderTest) -> str:
     """NodeWatchResources is called, and the first reports are compared with the published devices."""
-    wanted = {device.key for device in driver.devices}
-    with HealthWatch(driver.reachable) as watch:
+    wanted = {device.key for device in driver.slices.devices}
+    with HealthWatch(driver.registration.reachable) as watch:
         watch.wait(lambda: wanted <= _named(watch), FIRST)
         require_service(watch)
         missing = sorted(f"{pool}/{device}" for pool, device in wanted - _named(watch))
@@ -113,7 +113,7 @@ def reports_the_health_of_each_device(driver: DriverUnderTest) -> str:
 )
 def reports_the_health_of_published_devices(driver: DriverUnderTest) -> str:
     """The pools and devices in the first report are compared with the published ones."""
-    known = {device.key for device in driver.devices}
+    known = {device.key for device in driver.slices.devices}
     with watching(driver) as watch:
         strange = sorted(f"{pool!r}/{device!r}" for pool, device in watch.reports[0].keys - known)
         require(not strange, f"no slice has {some(strange)}")
@@ -193,7 +193,7 @@ def repeats_its_reports_of_health(driver: DriverUnderTest) -> Parts:
         limits = [float(one.health_check_timeout_seconds) for one in first.devices]
         limit = min((one if one > 0 else DEFAULT_LIMIT for one in limits), default=DEFAULT_LIMIT)
         deadline = first.at + limit + _MARGIN
-        if deadline - time.monotonic() > driver.time_left:
+        if deadline - time.monotonic() > driver.process.time_left:
             reason = f"the limit is {limit:g} seconds, which is more than is left of the run"
             raise Skip(reason)
         watch.wait(
@@ -217,12 +217,12 @@ def serves_health_again_and_again(driver: DriverUnderTest) -> str:
     with watching(driver):
         before = open_files(driver.environment.marker)
     for number in range(_RECONNECTS):
-        instance = driver.reachable
+        instance = driver.registration.reachable
         with HealthWatch(instance) as one, HealthWatch(instance) as other:
             for watch in (one, other):
                 got = watch.wait(lambda: watch.reports, FIRST)  # noqa: B023 - it is called before the loop goes on
                 require(got, f"call {2 * number + 1} or {2 * number + 2} got no report {watch.code}".rstrip())
-    driver.wait(lambda: open_files(driver.environment.marker) <= before + _MORE, FIRST)
+    driver.process.wait(lambda: open_files(driver.environment.marker) <= before + _MORE, FIRST)
     more = open_files(driver.environment.marker) - before
     require(more <= _MORE, f"afterwards {counted(more, 'file')} more than before are open")
     return f"{counted(2 * _RECONNECTS, 'call')} got a report each"

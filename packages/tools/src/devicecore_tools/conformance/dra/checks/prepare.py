@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 from devicecore.adapters.grpc_unix.dra import calls
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.conformance.connection import CallFailedError
+from devicecore_tools.conformance.dra.calls import devices_in
 from devicecore_tools.conformance.dra.claims import Claim
-from devicecore_tools.conformance.dra.driver import DriverUnderTest, devices_in
+from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.events import KILL, REBOOT
 from devicecore_tools.conformance.dra.steps import Parts, across, check
 from devicecore_tools.conformance.model import Failure, Severity, Skip, in_context, needed, require, some
@@ -93,7 +94,7 @@ def error_for(driver: DriverUnderTest, claim: Claim) -> str:
         Failure: the driver prepared it, or did not answer.
     """
     try:
-        answer = driver.prepare(claim)
+        answer = driver.calls.prepare(claim)
     except CallFailedError as error:
         if error.code in {"DEADLINE_EXCEEDED", "UNAVAILABLE"}:
             raise
@@ -107,7 +108,7 @@ def error_for(driver: DriverUnderTest, claim: Claim) -> str:
 
 def refused_alive(driver: DriverUnderTest, claim: Claim) -> str:
     """Check that a driver refuses a claim and goes on; return a sentence with its error."""
-    exits = len(driver.exits)
+    exits = len(driver.process.exits)
     error = error_for(driver, claim)
     require_alive(driver, exits)
     return f"the error is: {error}"
@@ -115,9 +116,9 @@ def refused_alive(driver: DriverUnderTest, claim: Claim) -> str:
 
 def require_alive(driver: DriverUnderTest, exits: int) -> None:
     """Check that the driver's process has not ended since it had ended `exits` times."""
-    driver.wait(lambda: driver.has_exited, 0.2)
-    driver.wait(lambda: not driver.has_exited, 1.0)  # it is started again
-    ended = list(dict.fromkeys(driver.exits[exits:]))
+    driver.process.wait(lambda: driver.process.has_exited, 0.2)
+    driver.process.wait(lambda: not driver.process.has_exited, 1.0)  # it is started again
+    ended = driver.process.exits_since(exits)
     require(not ended, f"the driver ended: {some(ended)}")
 
 
@@ -137,9 +138,9 @@ def delayed_reads(driver: DriverUnderTest, seconds: float, times: int | None = N
 )
 def prepares_a_claim(driver: DriverUnderTest) -> str:
     """A claim is allocated to published devices, and prepared."""
-    claim, before = driver.claim(), driver.environment.cdi_names()
+    claim, before = driver.claims.new(), driver.environment.cdi_names()
     try:
-        answer = driver.prepare(claim)
+        answer = driver.calls.prepare(claim)
     except CallFailedError as error:
         if error.code != "UNIMPLEMENTED":
             raise
@@ -160,16 +161,16 @@ def prepares_a_claim(driver: DriverUnderTest) -> str:
 )
 def prepares_each_device(driver: DriverUnderTest) -> str:
     """Each published device, up to 32 of them, is prepared for a claim of its own, and unprepared."""
-    devices = driver.usable_devices[:_SAMPLE]
+    devices = driver.claims.usable[:_SAMPLE]
     problems = []
     for device in devices:
-        claim = driver.claim(devices=[device])
+        claim = driver.claims.new(devices=[device])
         try:
-            driver.prepared(claim)
-            driver.unprepared(claim)
+            driver.calls.prepared(claim)
+            driver.calls.unprepared(claim)
         except Failure as failure:
             problems.append(f"{device}: {failure}")
-        driver.clean_up()
+        driver.calls.clean_up()
     require(not problems, some(problems))
     return f"{counted(len(devices), 'device')} prepared and unprepared"
 
@@ -185,17 +186,17 @@ def prepares_each_device(driver: DriverUnderTest) -> str:
 def answers_for_each_prepared_claim(driver: DriverUnderTest) -> str:
     """One, two, and up to eight claims are prepared with one request."""
     count = 0
-    for count in sorted({1, min(2, len(driver.allocatable_devices)), min(_MANY, len(driver.allocatable_devices))}):
-        claims = [driver.claim(1) for _ in range(count)]
+    for count in sorted({1, min(2, len(driver.claims.allocatable)), min(_MANY, len(driver.claims.allocatable))}):
+        claims = [driver.claims.new(1) for _ in range(count)]
         require_keys(answer_to(driver, claims), claims)
-        driver.clean_up()
+        driver.calls.clean_up()
     return f"requests with up to {counted(count, 'claim')} had one entry for each"
 
 
 def answer_to(driver: DriverUnderTest, claims: Sequence[Claim]) -> Mapping[str, Any]:
     """Prepare claims for a check of the form of the answer."""
     with needed("an answer"):
-        return driver.prepare(*claims)
+        return driver.calls.prepare(*claims)
 
 
 def require_keys(answer: Mapping[str, Any], claims: Sequence[Claim]) -> None:
@@ -217,8 +218,8 @@ def require_keys(answer: Mapping[str, Any], claims: Sequence[Claim]) -> None:
 )
 def answers_with_pool_and_device_names(driver: DriverUnderTest) -> str:
     """Pools and names of the prepared devices are compared with the claim's allocation."""
-    claim = driver.claim()
-    devices = ready_devices(driver, claim)
+    claim = driver.claims.new()
+    devices = driver.calls.ready_devices(claim)
     nameless = [one for one in devices if not one.pool_name or not one.device_name]
     shown = [f"pool {one.pool_name!r}, device {one.device_name!r}" for one in nameless]
     require(not nameless, f"devices without pool or name: {some(shown)}")
@@ -226,12 +227,6 @@ def answers_with_pool_and_device_names(driver: DriverUnderTest) -> str:
     other = [f"{pool}/{name}" for pool, name in names(devices) if (pool, name) not in allocated]
     require(not other, f"{some(other)} is not allocated to the claim; {some(list(map(str, claim.devices)))} is")
     return f"{counted(len(devices), 'device')} with pool and name"
-
-
-def ready_devices(driver: DriverUnderTest, claim: Claim) -> tuple[Any, ...]:
-    """Prepare a claim for a check of something else, and return the devices of the answer."""
-    with needed("a prepared claim"):
-        return driver.prepared(claim)
 
 
 @check(
@@ -242,8 +237,8 @@ def ready_devices(driver: DriverUnderTest, claim: Claim) -> tuple[Any, ...]:
 )
 def answers_with_all_allocated_devices(driver: DriverUnderTest) -> str:
     """A claim for two devices is prepared, or for one if there is only one."""
-    claim = driver.claim(min(2, len(driver.allocatable_devices)))
-    found = set(names(ready_devices(driver, claim)))
+    claim = driver.claims.new(min(2, len(driver.claims.allocatable)))
+    found = set(names(driver.calls.ready_devices(claim)))
     if not found:
         reason = "the answer has no devices, so the driver does not work through CDI devices"
         raise Skip(reason)
@@ -260,7 +255,7 @@ def require_two_devices(driver: DriverUnderTest) -> None:
     Raises:
         Skip: fewer than two devices can be allocated.
     """
-    if len(driver.allocatable_devices) < 2:  # noqa: PLR2004 - as its name says
+    if len(driver.claims.allocatable) < 2:  # noqa: PLR2004 - as its name says
         reason = "it needs two devices"
         raise Skip(reason)
 
@@ -268,8 +263,8 @@ def require_two_devices(driver: DriverUnderTest) -> None:
 def two_requests(driver: DriverUnderTest) -> tuple[Claim, tuple[Any, ...]]:
     """Prepare a claim with the requests r0 and r1 for one device each."""
     require_two_devices(driver)
-    claim = driver.claim(spec=driver.request(1, 1))
-    return claim, ready_devices(driver, claim)
+    claim = driver.claims.new(spec=driver.claims.request(1, 1))
+    return claim, driver.calls.ready_devices(claim)
 
 
 @check(
@@ -299,9 +294,9 @@ def answers_with_the_requests_of_each_device(driver: DriverUnderTest) -> str:
 )
 def answers_with_requests_without_alternatives(driver: DriverUnderTest) -> str:
     """A claim with alternatives (firstAvailable) is prepared."""
-    alternative = {"name": "first", "deviceClassName": driver.device_class, "count": 1}
-    claim = driver.claim(spec={"devices": {"requests": [{"name": "r0", "firstAvailable": [alternative]}]}})
-    found = {name for one in ready_devices(driver, claim) for name in one.request_names}
+    alternative = {"name": "first", "deviceClassName": driver.claims.device_class, "count": 1}
+    claim = driver.claims.new(spec={"devices": {"requests": [{"name": "r0", "firstAvailable": [alternative]}]}})
+    found = {name for one in driver.calls.ready_devices(claim) for name in one.request_names}
     require(found <= {"r0"}, f"the requests in the answer are {some(sorted(found))}, expected r0")
     return "the request is r0"
 
@@ -314,13 +309,13 @@ def answers_with_requests_without_alternatives(driver: DriverUnderTest) -> str:
 )
 def ignores_devices_of_other_drivers(driver: DriverUnderTest) -> str:
     """A claim is prepared that is allocated a device of this driver and one of another."""
-    driver.require_preparing()
-    spec = driver.request(1, 1)
-    own = driver.allocation_of(driver.free_device())
+    driver.calls.require_preparing()
+    spec = driver.claims.request(1, 1)
+    own = driver.claims.allocation_of(driver.claims.free_device())
     foreign = {"request": "r1", "driver": OTHER_DRIVER, "pool": "elsewhere", "device": "device-of-others"}
     own["devices"]["results"].append(foreign)
-    claim = driver.create_claim(spec, own)
-    found = names(driver.prepared(claim))
+    claim = driver.claims.create(spec, own)
+    found = names(driver.calls.prepared(claim))
     require(("elsewhere", "device-of-others") not in found, "the answer has the device of the other driver")
     return f"{counted(len(found), 'device')} of its own"
 
@@ -334,10 +329,10 @@ def ignores_devices_of_other_drivers(driver: DriverUnderTest) -> str:
 )
 def prepare_is_idempotent(driver: DriverUnderTest) -> str:
     """A claim is prepared twice, and the answers and the CDI files are compared."""
-    claim = driver.claim()
-    before = rows(ready_devices(driver, claim))
+    claim = driver.claims.new()
+    before = rows(driver.calls.ready_devices(claim))
     files = driver.environment.cdi_files()
-    after = rows(driver.prepared(claim))
+    after = rows(driver.calls.prepared(claim))
     require(before == after, f"the second answer differs: {difference(before, after)}")
     changed = [path.name for path, data in files.items() if driver.environment.cdi_files().get(path) != data]
     require(not changed, f"the second call has changed {some(changed)}")
@@ -363,10 +358,10 @@ def difference(before: Rows, after: Rows) -> str:
 )
 def prepares_the_same_after_a_restart(driver: DriverUnderTest) -> Parts:
     """A claim is prepared, the driver is killed and started again, and the claim is prepared once more."""
-    claim = driver.claim()
-    before = rows(ready_devices(driver, claim))
+    claim = driver.claims.new()
+    before = rows(driver.calls.ready_devices(claim))
     yield
-    after = rows(driver.prepared(claim))
+    after = rows(driver.calls.prepared(claim))
     require(before == after, f"the answer after the restart differs: {difference(before, after)}")
     return "both answers are the same"
 
@@ -387,8 +382,8 @@ def prepares_the_same_after_a_restart(driver: DriverUnderTest) -> Parts:
 )
 def restores_cdi_devices_after_a_reboot(driver: DriverUnderTest) -> Parts:
     """A claim is prepared, the node reboots, which empties the CDI directory, and the claim is prepared again."""
-    claim = driver.claim()
-    before = {name for one in ready_devices(driver, claim) for name in one.cdi_device_ids}
+    claim = driver.claims.new()
+    before = {name for one in driver.calls.ready_devices(claim) for name in one.cdi_device_ids}
     known = before & driver.environment.cdi_names()
     if not known:
         reason = "its CDI devices are not in the CDI directory of the checks" if before else "it answers no CDI devices"
@@ -397,10 +392,12 @@ def restores_cdi_devices_after_a_reboot(driver: DriverUnderTest) -> Parts:
         reason = "the driver compares the boot id of this machine, which the checks cannot change"
         raise Skip(reason)
     yield
-    after = {name for one in driver.prepared(claim) for name in one.cdi_device_ids}
-    missing = sorted(((after - (before - known)) or known) - driver.environment.cdi_names())
+    after = {name for one in driver.calls.prepared(claim) for name in one.cdi_device_ids}
+    there = driver.environment.cdi_names()
+    wanted = (after - (before - known)) or known
+    missing = sorted(wanted - there)
     require(not missing, f"it answered that the claim is prepared, but no CDI file has {some(missing)}")
-    return f"{counted(len(after), 'CDI device')} there again"
+    return f"{counted(len(wanted), 'CDI device')} there again"
 
 
 # --- claims that cannot be prepared -----------------------------------------------------------------------------------
@@ -409,27 +406,27 @@ def restores_cdi_devices_after_a_reboot(driver: DriverUnderTest) -> Parts:
 @check(MUST, expected="an error for the claim", clause=CLAIM_IS_READ)
 def refuses_a_replaced_claim(driver: DriverUnderTest) -> str:
     """A claim is deleted and created again under the same name, and the former one is prepared."""
-    driver.require_preparing()
-    former = driver.claim(1)
-    driver.delete_object(former)
-    driver.claim(1, name=former.name)
+    driver.calls.require_preparing()
+    former = driver.claims.new(1)
+    driver.claims.delete_object(former)
+    driver.claims.new(1, name=former.name)
     return f"the error is: {error_for(driver, former)}"
 
 
 @check(MUST, expected="an error in time, and a driver that goes on", clause=CLAIM_IS_READ)
 def refuses_a_missing_claim(driver: DriverUnderTest) -> str:
     """A claim is prepared that was deleted."""
-    driver.require_preparing()
-    claim = driver.claim(1)
-    driver.delete_object(claim)
+    driver.calls.require_preparing()
+    claim = driver.claims.new(1)
+    driver.claims.delete_object(claim)
     return refused_alive(driver, claim)
 
 
 @check(MUST, expected="an error for the claim, and a driver that goes on", clause=CLAIM_IS_READ)
 def refuses_a_claim_that_is_not_allocated(driver: DriverUnderTest) -> str:
     """A claim without an allocation is prepared."""
-    driver.require_preparing()
-    return refused_alive(driver, driver.create_claim(driver.request(1), None))
+    driver.calls.require_preparing()
+    return refused_alive(driver, driver.claims.create(driver.claims.request(1), None))
 
 
 @check(
@@ -440,19 +437,19 @@ def refuses_a_claim_that_is_not_allocated(driver: DriverUnderTest) -> str:
 )
 def refuses_an_unknown_device(driver: DriverUnderTest) -> str:
     """A claim is prepared that is allocated a device which was never published."""
-    driver.require_preparing()
-    device = SliceDevice(driver.free_device().pool, "no-such-device", {})
-    return refused_alive(driver, driver.create_claim(driver.request(1), driver.allocation_of(device)))
+    driver.calls.require_preparing()
+    device = SliceDevice(driver.claims.free_device().pool, "no-such-device", {})
+    return refused_alive(driver, driver.claims.create(driver.claims.request(1), driver.claims.allocation_of(device)))
 
 
 def configured(driver: DriverUnderTest, owner: str, parameters: Json, requests: Sequence[str] = ()) -> Claim:
     """Create a claim with an opaque configuration for a driver."""
-    spec, allocation = driver.request(1), driver.allocation_of(driver.free_device())
+    spec, allocation = driver.claims.request(1), driver.claims.allocation_of(driver.claims.free_device())
     entry: Json = {"opaque": {"driver": owner, "parameters": parameters}}
     entry |= {"requests": list(requests)} if requests else {}
     spec["devices"]["config"] = [entry]
     allocation["devices"]["config"] = [{"source": "FromClaim", **entry}]
-    return driver.create_claim(spec, allocation)
+    return driver.claims.create(spec, allocation)
 
 
 @check(
@@ -463,10 +460,10 @@ def configured(driver: DriverUnderTest, owner: str, parameters: Json, requests: 
 )
 def survives_an_unknown_configuration(driver: DriverUnderTest) -> str:
     """A claim is prepared with parameters that no driver knows, then a claim without them."""
-    driver.require_preparing()
-    exits = len(driver.exits)
+    driver.calls.require_preparing()
+    exits = len(driver.process.exits)
     parameters: Json = {"apiVersion": "conformance.example/v9", "kind": "NoSuchKind", "size": [{"much": -1}]}
-    claim = configured(driver, driver.name, parameters)
+    claim = configured(driver, driver.registration.name, parameters)
     try:
         outcome = f"the error is: {error_for(driver, claim)}"
     except CallFailedError:
@@ -474,7 +471,7 @@ def survives_an_unknown_configuration(driver: DriverUnderTest) -> str:
     except Failure as failure:
         outcome = str(failure)
     require_alive(driver, exits)
-    driver.prepared(driver.claim(1))
+    driver.calls.prepared(driver.claims.new(1))
     return f"{outcome}; then a valid claim was prepared"
 
 
@@ -486,8 +483,8 @@ def survives_an_unknown_configuration(driver: DriverUnderTest) -> str:
 )
 def ignores_the_configuration_of_other_drivers(driver: DriverUnderTest) -> str:
     """A claim is prepared that has parameters for another driver."""
-    driver.require_preparing()
-    driver.prepared(configured(driver, OTHER_DRIVER, {"kind": "ForAnotherDriver"}))
+    driver.calls.require_preparing()
+    driver.calls.prepared(configured(driver, OTHER_DRIVER, {"kind": "ForAnotherDriver"}))
     return "it was prepared"
 
 
@@ -498,11 +495,11 @@ def ignores_the_configuration_of_other_drivers(driver: DriverUnderTest) -> str:
 )
 def separates_good_claims_from_bad_ones(driver: DriverUnderTest) -> str:
     """A claim and one that was deleted are prepared with one request."""
-    driver.require_repeating()
-    good, bad = driver.ready(), driver.claim(1)
-    driver.delete_object(bad)
+    driver.calls.require_repeating()
+    good, bad = driver.calls.ready(), driver.claims.new(1)
+    driver.claims.delete_object(bad)
     try:
-        answer = driver.prepare(good, bad)
+        answer = driver.calls.prepare(good, bad)
     except CallFailedError as error:
         return f"the call failed as a whole: {error}"
     require(bad.uid not in answer or answer[bad.uid].error, "the deleted claim was prepared")
@@ -517,13 +514,13 @@ def separates_good_claims_from_bad_ones(driver: DriverUnderTest) -> str:
 )
 def prepares_after_an_error_of_the_api_server(driver: DriverUnderTest) -> str:
     """The API server answers reads of claims with an error for a while, and a claim is prepared then and afterwards."""
-    driver.require_preparing()
-    claim = driver.claim(1)
+    driver.calls.require_preparing()
+    claim = driver.claims.new(1)
     error = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "InternalError", "code": 500}
     fails = driver.faults(Answer(500, error), verb="get", resource="resourceclaims", times=None)
     with fails, suppress(Failure):  # a driver may need to read the claim, or not
-        driver.prepared(claim)
-    driver.prepared(claim)
+        driver.calls.prepared(claim)
+    driver.calls.prepared(claim)
     return "it was prepared when the API server answered"
 
 
@@ -534,14 +531,14 @@ def prepares_after_an_error_of_the_api_server(driver: DriverUnderTest) -> str:
 )
 def prepares_after_the_api_server_was_away(driver: DriverUnderTest) -> str:
     """A claim is prepared while the API server is away, and once more when it is back."""
-    driver.require_preparing()
-    claim = driver.claim(1)
+    driver.calls.require_preparing()
+    claim = driver.claims.new(1)
     with driver.without_api_server():
         try:
-            driver.prepare(claim)
+            driver.calls.prepare(claim)
         except CallFailedError as error:
             require(error.code != "DEADLINE_EXCEEDED", f"while the API server was away, {error}")
-    driver.prepared(claim)
+    driver.calls.prepared(claim)
     return "it was prepared when the API server was back"
 
 
@@ -552,10 +549,10 @@ def prepares_after_the_api_server_was_away(driver: DriverUnderTest) -> str:
 )
 def prepares_with_a_slow_api_server(driver: DriverUnderTest) -> str:
     """A claim is prepared while each answer of the API server takes five seconds."""
-    driver.require_preparing()
-    claim, began = driver.claim(1), time.monotonic()
+    driver.calls.require_preparing()
+    claim, began = driver.claims.new(1), time.monotonic()
     with delayed_reads(driver, _SLOW):
-        driver.prepared(claim)
+        driver.calls.prepared(claim)
     return f"it took {time.monotonic() - began:.1f} seconds"
 
 
@@ -572,12 +569,12 @@ def prepares_with_a_slow_api_server(driver: DriverUnderTest) -> str:
 )
 def refuses_a_device_in_use(driver: DriverUnderTest) -> str:
     """A device is prepared for one claim, and then for a second one."""
-    device = driver.free_device(shared=False)
-    first = driver.ready(devices=[device])
-    second = driver.create_claim(driver.request(1), driver.allocation_of(device))
+    device = driver.claims.free_device(shared=False)
+    first = driver.calls.ready(devices=[device])
+    second = driver.claims.create(driver.claims.request(1), driver.claims.allocation_of(device))
     error = error_for(driver, second)
-    driver.unprepare(second)
-    driver.unprepare(first)
+    driver.calls.unprepare(second)
+    driver.calls.unprepare(first)
     return f"the error is: {error}"
 
 
@@ -592,12 +589,12 @@ def refuses_a_device_in_use(driver: DriverUnderTest) -> str:
 def prepares_what_is_allocated_now(driver: DriverUnderTest) -> str:
     """A claim is prepared and unprepared, allocated another device, and prepared again."""
     require_two_devices(driver)
-    first = driver.free_device()
-    claim = driver.ready(devices=[first])
+    first = driver.claims.free_device()
+    claim = driver.calls.ready(devices=[first])
     with needed("an unprepared claim"):
-        driver.unprepared(claim)
-    driver.reallocate(claim, driver.free_device(other_than=first))
-    found = names(driver.prepared(claim))
+        driver.calls.unprepared(claim)
+    driver.claims.reallocate(claim, driver.claims.free_device(other_than=first))
+    found = names(driver.calls.prepared(claim))
     wrong = [f"{pool}/{name}" for pool, name in found if (pool, name) == first.key]
     require(not wrong, f"it answered {some(wrong)}, and {claim.devices[0]} is allocated now")
     return f"it answered {claim.devices[0]}"
@@ -611,21 +608,22 @@ def prepares_what_is_allocated_now(driver: DriverUnderTest) -> str:
 )
 def allows_admin_access_to_a_device_in_use(driver: DriverUnderTest) -> str:
     """A device that is in use is prepared for a claim with adminAccess, which is then unprepared."""
-    driver.require_repeating()
-    device = driver.free_device(shared=False)
-    owner = driver.claim(devices=[device])
-    before = rows(ready_devices(driver, owner))
-    driver.label_namespace("resource.kubernetes.io/admin-access", "true")
-    spec, allocation = driver.request(1), driver.allocation_of(device)
+    driver.calls.require_repeating()
+    device = driver.claims.free_device(shared=False)
+    owner = driver.claims.new(devices=[device])
+    before = rows(driver.calls.ready_devices(owner))
+    driver.claims.label_namespace("resource.kubernetes.io/admin-access", "true")
+    spec, allocation = driver.claims.request(1), driver.claims.allocation_of(device)
     spec["devices"]["requests"][0]["exactly"]["adminAccess"] = True
-    allocation["devices"]["results"][0]["adminAccess"] = True
-    admin = driver.create_claim(spec, allocation)
-    driver.prepared(admin)
+    for result in allocation["devices"]["results"]:
+        result["adminAccess"] = True
+    admin = driver.claims.create(spec, allocation)
+    driver.calls.prepared(admin)
     kept = {name for row in before for name in row.cdi} & driver.environment.cdi_names()
-    driver.unprepared(admin)
+    driver.calls.unprepared(admin)
     gone = sorted(kept - driver.environment.cdi_names())
     require(not gone, f"{some(gone)} of the other claim is gone")
-    after = rows(driver.prepared(owner))
+    after = rows(driver.calls.prepared(owner))
     require(before == after, f"the other claim has changed: {difference(before, after)}")
     return "the other claim stayed as it was"
 
@@ -637,19 +635,19 @@ def allows_admin_access_to_a_device_in_use(driver: DriverUnderTest) -> str:
 )
 def separates_shares_of_a_device(driver: DriverUnderTest) -> str:
     """Two claims are prepared that share a device, if one may be allocated several times, and one is unprepared."""
-    if driver.reachable.service not in SERVICES_WITH_SHARES:
-        reason = f"{driver.instance.service} has no shares"
+    if driver.registration.reachable.service not in SERVICES_WITH_SHARES:
+        reason = f"{driver.registration.instance.service} has no shares"
         raise Skip(reason)
-    device = driver.free_device(shared=True)
-    claims = [driver.claim(devices=[device]) for _ in range(2)]
-    answers = [ready_devices(driver, claims[0]), driver.prepared(claims[1])]
+    device = driver.claims.free_device(shared=True)
+    claims = [driver.claims.new(devices=[device]) for _ in range(2)]
+    answers = [driver.calls.ready_devices(claims[0]), driver.calls.prepared(claims[1])]
     for claim, devices in zip(claims, answers, strict=True):
         wrong = [share(one) for one in devices if share(one) not in {*claim.shares, ""}]
         missing = [one.device_name for one in devices if not share(one)]
         require(not wrong and not missing, f"the share in the answer is {some(wrong) or 'missing'}")
     second = {name for one in answers[1] for name in one.cdi_device_ids}  # both may have one that is always there
     kept = second & driver.environment.cdi_names()
-    driver.unprepared(claims[0])
+    driver.calls.unprepared(claims[0])
     gone = sorted(kept - driver.environment.cdi_names())
     require(not gone, f"{some(gone)} of the other claim is gone")
     return "each claim has its share"
@@ -662,10 +660,10 @@ def separates_shares_of_a_device(driver: DriverUnderTest) -> str:
 )
 def prepares_many_devices_in_one_claim(driver: DriverUnderTest) -> str:
     """A claim for all devices, up to 32, is prepared."""
-    count = min(_SAMPLE, len(driver.allocatable_devices))
-    driver.require_preparing()
-    claim, began = driver.claim(devices=driver.allocatable_devices[:count]), time.monotonic()
-    driver.prepared(claim)
+    count = min(_SAMPLE, len(driver.claims.allocatable))
+    driver.calls.require_preparing()
+    claim, began = driver.claims.new(devices=driver.claims.allocatable[:count]), time.monotonic()
+    driver.calls.prepared(claim)
     took = time.monotonic() - began
     require(took < 10, f"it took {took:.1f} seconds")  # noqa: PLR2004 - as the sentence above says
     return f"{counted(count, 'device')} in {took:.1f} seconds"
@@ -679,12 +677,14 @@ def prepares_many_devices_in_one_claim(driver: DriverUnderTest) -> str:
 )
 def prepares_a_claim_with_a_long_name(driver: DriverUnderTest) -> str:
     """A claim with a name of 253 characters and a request with a name of 63 is prepared and unprepared."""
-    driver.require_preparing()
-    spec, allocation = driver.request(1), driver.allocation_of(driver.free_device())
-    spec["devices"]["requests"][0]["name"] = allocation["devices"]["results"][0]["request"] = "r" * 63
-    claim = driver.create_claim(spec, allocation, name=f"{'c' * 60}.{'c' * 63}.{'c' * 63}.{'c' * 64}"[:253])
-    driver.prepared(claim)
-    driver.unprepared(claim)
+    driver.calls.require_preparing()
+    spec, allocation = driver.claims.request(1), driver.claims.allocation_of(driver.claims.free_device())
+    spec["devices"]["requests"][0]["name"] = "r" * 63
+    for result in allocation["devices"]["results"]:
+        result["request"] = "r" * 63
+    claim = driver.claims.create(spec, allocation, name=f"{'c' * 60}.{'c' * 63}.{'c' * 63}.{'c' * 64}"[:253])
+    driver.calls.prepared(claim)
+    driver.calls.unprepared(claim)
     return "it was prepared"
 
 
@@ -698,10 +698,10 @@ def prepares_a_claim_with_a_long_name(driver: DriverUnderTest) -> str:
 )
 def prepares_a_claim_that_is_there_twice(driver: DriverUnderTest) -> str:
     """A request has the same claim twice."""
-    driver.require_repeating()
-    claim, exits = driver.claim(), len(driver.exits)
-    before = rows(ready_devices(driver, claim))
-    answer = driver.prepare(claim, claim)
+    driver.calls.require_repeating()
+    claim, exits = driver.claims.new(), len(driver.process.exits)
+    before = rows(driver.calls.ready_devices(claim))
+    answer = driver.calls.prepare(claim, claim)
     require_alive(driver, exits)
     require_keys(answer, [claim])
     found = set(rows(devices_in(answer, claim)))
@@ -718,11 +718,11 @@ def at_once(driver: DriverUnderTest, claims: Sequence[Claim]) -> list[Mapping[st
 
     def call(claim: Claim) -> Mapping[str, Any] | Failure:
         try:
-            return driver.prepare(claim)
+            return driver.calls.prepare(claim)
         except (Failure, Skip) as error:  # the latter if the driver has ended meanwhile
             return Failure(str(error))
 
-    _ = driver.reachable
+    _ = driver.registration.reachable
     with ThreadPoolExecutor(len(claims)) as pool:
         return list(pool.map(call, claims))
 
@@ -734,8 +734,8 @@ def at_once(driver: DriverUnderTest, claims: Sequence[Claim]) -> list[Mapping[st
 )
 def prepares_claims_at_the_same_time(driver: DriverUnderTest) -> str:
     """Up to sixteen claims are prepared by as many calls at once, and unprepared."""
-    driver.require_preparing()
-    claims = [driver.claim(1) for _ in range(min(_AT_ONCE, len(driver.allocatable_devices)))]
+    driver.calls.require_preparing()
+    claims = [driver.claims.new(1) for _ in range(min(_AT_ONCE, len(driver.claims.allocatable)))]
     problems = []
     for claim, answer in zip(claims, at_once(driver, claims), strict=True):
         try:
@@ -758,8 +758,8 @@ def prepares_claims_at_the_same_time(driver: DriverUnderTest) -> str:
 )
 def prepares_one_claim_in_several_calls_at_once(driver: DriverUnderTest) -> str:
     """The same claim is prepared by four calls at once."""
-    driver.require_preparing()
-    claim = driver.claim()
+    driver.calls.require_preparing()
+    claim = driver.claims.new()
     found = []
     for answer in at_once(driver, [claim] * 4):
         if isinstance(answer, Failure):
@@ -777,16 +777,16 @@ def prepares_one_claim_in_several_calls_at_once(driver: DriverUnderTest) -> str:
 )
 def prepares_after_cancelled_calls(driver: DriverUnderTest) -> str:
     """A claim is prepared by twenty calls that are cancelled after 50 ms each, and then by a call that is not."""
-    driver.require_repeating()
-    claim = driver.claim(1)
+    driver.calls.require_repeating()
+    claim = driver.claims.new(1)
     with delayed_reads(driver, 0.1, times=_CANCELLED):
         for _number in range(_CANCELLED):
             try:
-                driver.prepare(claim, timeout=0.05)
+                driver.calls.prepare(claim, timeout=0.05)
             except CallFailedError:
                 continue  # most of them have to end like this
-    driver.prepared(claim)
-    driver.unprepared(claim)
+    driver.calls.prepared(claim)
+    driver.calls.unprepared(claim)
     return "it was prepared"
 
 
@@ -804,27 +804,27 @@ def prepares_after_cancelled_calls(driver: DriverUnderTest) -> str:
 )
 def late_prepare_leaves_nothing(driver: DriverUnderTest) -> str:
     """The API server is slow; a prepare is given up, the claim is unprepared, and then the API server answers."""
-    driver.require_preparing()
-    device = driver.free_device()
+    driver.calls.require_preparing()
+    device = driver.claims.free_device()
     before = driver.environment.cdi_files()
-    claim = driver.claim(devices=[device])
+    claim = driver.claims.new(devices=[device])
     asked = len(driver.api.requests)
     with delayed_reads(driver, _LATE):
         with suppress(CallFailedError):  # the kubelet gives it up, or the driver does, which knows the deadline
-            driver.prepare(claim, timeout=_GIVES_UP)
+            driver.calls.prepare(claim, timeout=_GIVES_UP)
         reads = [one for one in driver.api.requests[asked:] if one.resource == "resourceclaims"]
-        driver.unprepared(claim)
+        driver.calls.unprepared(claim)
         # the delayed answer, and what the driver does with it
-        driver.wait(lambda: None, _LATE + 1.0)
+        driver.process.pause(_LATE + 1.0)
     left = sorted(path.name for path in driver.environment.cdi_files() if path not in before)
     require(not left, f"after the unprepare, the late prepare has left {some(left)}")
-    driver.forget(claim)
-    other = driver.claim(devices=[device])
+    driver.claims.forget(claim)
+    other = driver.claims.new(devices=[device])
     try:
         with in_context(f"the late prepare holds {device}"):
-            driver.prepared(other)
+            driver.calls.prepared(other)
     finally:
-        driver.unprepare(claim)  # for the checks that follow
+        driver.calls.unprepare(claim)  # for the checks that follow
     return "nothing is left" if reads else "the driver did not read the claim in this call; nothing is left"
 
 
@@ -838,14 +838,14 @@ def late_prepare_leaves_nothing(driver: DriverUnderTest) -> str:
 )
 def ignores_unknown_fields(driver: DriverUnderTest) -> str:
     """A request with fields that no version of the API has is sent."""
-    driver.require_repeating()
-    claim = driver.ready()
-    method = calls.PREPARE_METHODS[driver.instance.service]
+    driver.calls.require_repeating()
+    claim = driver.calls.ready()
+    method = calls.PREPARE_METHODS[driver.registration.instance.service]
     row = {"namespace": claim.namespace, "uid": claim.uid, "name": claim.name}
     request = method.request(claims=[row])
     extra = b"\xf2\x3f\x03new"  # field 1022, a text
     request.MergeFromString(extra)
-    answer = driver.timed(lambda seconds: driver.reachable.connection.call(method, request, seconds))
+    answer = driver.calls.timed(lambda seconds: driver.registration.reachable.connection.call(method, request, seconds))
     devices_in(dict(answer.claims), claim)
     return "it was prepared"
 
@@ -857,19 +857,19 @@ def ignores_unknown_fields(driver: DriverUnderTest) -> str:
 )
 def refuses_senseless_names(driver: DriverUnderTest) -> str:
     """Claims with an empty UID, and with a UID that is a path, are prepared and unprepared."""
-    driver.require_preparing()
-    exits = len(driver.exits)
+    driver.calls.require_preparing()
+    exits = len(driver.process.exits)
     before = driver.environment.files()
     accepted = []
     for uid in ("", "../../conformance-escape"):
-        stranger = driver.stranger(driver.claim(1), uid)
+        stranger = driver.claims.stranger(driver.claims.new(1), uid)
         try:
             error_for(driver, stranger)
         except CallFailedError:
             raise
         except Failure as failure:
             accepted.append(f"for the UID {uid!r}: {failure}")
-            driver.unprepare_later([stranger])  # or its device stays in use
+            driver.calls.unprepare_later([stranger])  # or its device stays in use
     require_alive(driver, exits)
     new = [str(path) for path in driver.environment.files() - before if "escape" in path.name]
     require(not new, f"it has made {some(new)}")
@@ -884,15 +884,18 @@ def refuses_senseless_names(driver: DriverUnderTest) -> str:
 )
 def answers_the_same_through_v1beta1(driver: DriverUnderTest) -> str:
     """A claim is prepared through v1.DRAPlugin and through v1beta1.DRAPlugin, if both are announced."""
-    info = driver.instance.info
+    instance = driver.registration.instance
+    info = instance.info
     announced = [] if info is None else list(info.supported_versions)
     if not set(calls.PREPARE_METHODS) <= set(announced):
         reason = "the driver does not announce both"
         raise Skip(reason)
-    driver.require_repeating()
-    claim = driver.claim()
-    before = rows(ready_devices(driver, claim))
-    answer = driver.timed(lambda seconds: driver.instance.prepare([claim.ref], seconds, "v1beta1.DRAPlugin"))
+    driver.calls.require_repeating()
+    claim = driver.claims.new()
+    before = rows(driver.calls.ready_devices(claim))
+    answer = driver.calls.timed(
+        lambda seconds: driver.registration.instance.prepare([claim.ref], seconds, "v1beta1.DRAPlugin")
+    )
     after = rows(devices_in(answer, claim))
     without_shares = Counter(row._replace(share="") for row in before.elements())
     require(without_shares == after, f"v1beta1 differs: {difference(without_shares, after)}")

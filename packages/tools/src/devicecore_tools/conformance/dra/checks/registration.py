@@ -61,18 +61,18 @@ def is_valid_name(name: str) -> bool:
 )
 def makes_a_registration_socket(driver: DriverUnderTest) -> str:
     """The driver is started, and its registration socket is waited for."""
-    first = driver.wait_for_first()
+    first = driver.registration.wait_for_first()
     if first is None:
-        seconds = counted(round(time.monotonic() - driver.started_at), "second")
+        seconds = counted(round(time.monotonic() - driver.process.started_at), "second")
         registry = driver.environment.registry
-        others = no_sockets_in(registry)
-        parts = [f"there was no socket in {registry} for {seconds}", *filter(None, [others]), *driver.exits[-1:]]
-        if not others and not driver.exits:
+        others, exits = no_sockets_in(registry), driver.process.exits_since(0)
+        parts = [f"there was no socket in {registry} for {seconds}", *filter(None, [others]), *exits[-1:]]
+        if not others and not exits:
             parts.append("is the driver configured to use that directory, as {registry} or by --registry-dir?")
         raise Abort("; ".join(parts))
     if first.stage == "dial":
         raise Abort(first.problem)
-    return f"{first.path} was there after {first.found_at - driver.started_at:.1f} seconds"
+    return f"{first.path} was there after {first.found_at - driver.process.started_at:.1f} seconds"
 
 
 @check(
@@ -84,7 +84,7 @@ def makes_a_registration_socket(driver: DriverUnderTest) -> str:
 )
 def answers_get_info(driver: DriverUnderTest) -> str:
     """GetInfo is called as soon as the socket is there."""
-    first = driver.first
+    first = driver.registration.first
     require(first.info is not None, first.problem)
     return f"it answered after {first.info_seconds:.2f} seconds"
 
@@ -97,7 +97,7 @@ def answers_get_info(driver: DriverUnderTest) -> str:
 )
 def says_that_it_is_a_dra_plugin(driver: DriverUnderTest) -> str:
     """The type in the answer to GetInfo is read."""
-    kind = answered(driver.first).type
+    kind = answered(driver.registration.first).type
     require(kind == calls.PLUGIN_TYPE, f"the type is {kind!r}")
     return f"the type is {kind}"
 
@@ -111,7 +111,7 @@ def says_that_it_is_a_dra_plugin(driver: DriverUnderTest) -> str:
 )
 def has_a_valid_name(driver: DriverUnderTest) -> str:
     """The name in the answer to GetInfo is read."""
-    name = answered(driver.first).name
+    name = answered(driver.registration.first).name
     require(is_valid_name(name), f"the name is {name!r}, which has {counted(len(name), 'character')}")
     return f"the name is {name}"
 
@@ -123,7 +123,7 @@ def has_a_valid_name(driver: DriverUnderTest) -> str:
 )
 def has_a_name_in_lower_case(driver: DriverUnderTest) -> str:
     """The name in the answer to GetInfo is read."""
-    name = answered(driver.first).name
+    name = answered(driver.registration.first).name
     require(name == name.lower(), f"the name is {name!r}")
     return f"the name is {name}"
 
@@ -137,13 +137,13 @@ def has_a_name_in_lower_case(driver: DriverUnderTest) -> str:
 )
 def has_a_usable_endpoint(driver: DriverUnderTest) -> str:
     """The endpoint in the answer to GetInfo is read, and the socket there is looked for."""
-    endpoint = answered(driver.first).endpoint
+    endpoint = answered(driver.registration.first).endpoint
     if not endpoint:
         return "the service is on the registration socket"
     require(endpoint.startswith("/"), f"the endpoint {endpoint!r} is no absolute path")
     length = len(os.fsencode(endpoint))
     require(length <= MAX_SOCKET_PATH, f"the endpoint {endpoint} has {counted(length, 'byte')}")
-    found = driver.wait(lambda: identity_of(endpoint), 5.0)
+    found = driver.process.wait(lambda: identity_of(endpoint), 5.0)
     require(found, f"there is no unix socket at {endpoint}")
     return f"the endpoint is {endpoint}"
 
@@ -158,7 +158,7 @@ def has_a_usable_endpoint(driver: DriverUnderTest) -> str:
 )
 def announces_known_versions(driver: DriverUnderTest) -> str:
     """The supported versions in the answer to GetInfo are read."""
-    versions = list(answered(driver.first).supported_versions)
+    versions = list(answered(driver.registration.first).supported_versions)
     shown = some([repr(version) for version in versions]) or "none"
     require(set(versions) & set(calls.PREPARE_METHODS), f"the supported versions are: {shown}")
     return f"the supported versions are: {', '.join(versions)}"
@@ -171,7 +171,7 @@ def announces_known_versions(driver: DriverUnderTest) -> str:
 )
 def announces_v1_first(driver: DriverUnderTest) -> str:
     """The order of the supported versions is read."""
-    known = [one for one in answered(driver.first).supported_versions if one in calls.PREPARE_METHODS]
+    known = [one for one in answered(driver.registration.first).supported_versions if one in calls.PREPARE_METHODS]
     if len(set(known)) < 2:  # noqa: PLR2004 - an order needs two
         reason = "the driver announces only one of them"
         raise Skip(reason)
@@ -189,9 +189,9 @@ def announces_v1_first(driver: DriverUnderTest) -> str:
 )
 def serves_what_it_announces(driver: DriverUnderTest) -> str:
     """Both methods of each announced service are called without a claim."""
-    instance = driver.instance
+    instance = driver.registration.instance
     instance.is_unreachable = False  # a check that only skipped may have found it so; this one gives the full time
-    if problem := driver.unreachable_because(instance):
+    if problem := driver.registration.unreachable_because(instance):
         if identity_of(instance.endpoint) is None:
             raise Skip(problem)  # the check of the endpoint says so
         raise Failure(problem)
@@ -219,8 +219,8 @@ def serves_what_it_announces(driver: DriverUnderTest) -> str:
 )
 def accepts_its_registration(driver: DriverUnderTest) -> str:
     """NotifyRegistrationStatus is called to say that the driver is registered."""
-    first = driver.first
-    seconds = counted(round(time.monotonic() - driver.started_at), "second")
+    first = driver.registration.first
+    seconds = counted(round(time.monotonic() - driver.process.started_at), "second")
     require(first.registered_at or first.problem, f"the registration was not over {seconds} after the start")
     if first.stage in {"info", "type", "versions"}:
         reason = f"a kubelet does not get this far: {first.problem}"
@@ -239,7 +239,7 @@ def accepts_its_registration(driver: DriverUnderTest) -> str:
 )
 def answers_get_info_again(driver: DriverUnderTest) -> str:
     """GetInfo is called fifty times, eight calls at once."""
-    instance = driver.instance
+    instance = driver.registration.instance
     expected = answered(instance)
 
     def ask(_: int) -> pluginregistration.PluginInfo:
@@ -259,17 +259,17 @@ def answers_get_info_again(driver: DriverUnderTest) -> str:
 )
 def survives_a_refused_registration(driver: DriverUnderTest) -> str:
     """NotifyRegistrationStatus is called with an error, then GetInfo, and then it is called to say that all is well."""
-    driver.require_answering()
-    exits = len(driver.exits)
+    driver.calls.require_answering()
+    exits = len(driver.process.exits)
     with suppress(CallFailedError):  # a kubelet ignores this error
-        driver.instance.notify("the conformance checks refuse this registration once")
-    driver.wait(lambda: len(driver.exits) > exits, 1.0)
-    instance = driver.instance
+        driver.registration.instance.notify("the conformance checks refuse this registration once")
+    driver.process.wait(lambda: len(driver.process.exits) > exits, 1.0)
+    instance = driver.registration.instance
     with in_context("after the refusal"):
         instance.get_info()
         instance.notify()
         instance.prepare((), 10.0)
-    return "it ended, and was usable after its restart" if len(driver.exits) > exits else "it went on"
+    return "it ended, and was usable after its restart" if len(driver.process.exits) > exits else "it went on"
 
 
 @check(
@@ -279,7 +279,7 @@ def survives_a_refused_registration(driver: DriverUnderTest) -> str:
 )
 def protects_its_sockets(driver: DriverUnderTest) -> str:
     """The modes of both sockets are read."""
-    instance = driver.reachable
+    instance = driver.registration.reachable
     paths = list(dict.fromkeys([instance.path, instance.endpoint]))
     modes = {path: Path(path).stat().st_mode for path in paths}
     open_ = [f"{path} ({stat.filemode(mode)})" for path, mode in modes.items() if mode & stat.S_IWOTH]
@@ -294,7 +294,7 @@ def protects_its_sockets(driver: DriverUnderTest) -> str:
 )
 def serves_any_authority(driver: DriverUnderTest) -> str:
     """The service is called with other values of the header `:authority`."""
-    instance = driver.reachable
+    instance = driver.registration.reachable
     method = calls.PREPARE_METHODS[instance.service]
     with needed("a service that answers"):
         instance.prepare((), 10.0)
@@ -319,9 +319,9 @@ def serves_any_authority(driver: DriverUnderTest) -> str:
 )
 def replaces_stale_sockets(driver: DriverUnderTest) -> Parts:
     """The driver is killed, so that its sockets stay, and started again."""
-    _ = driver.instance
+    _ = driver.registration.instance
     yield
-    back = driver.returns["killed"]
+    back = driver.registration.returns["killed"]
     require(not back.problem, back.problem)
     return f"it was registered again after {back.seconds:.1f} seconds"
 
@@ -336,9 +336,9 @@ def replaces_stale_sockets(driver: DriverUnderTest) -> Parts:
 )
 def keeps_its_socket_names(driver: DriverUnderTest) -> Parts:
     """The paths of the sockets before and after the driver was killed are compared."""
-    before = driver.instance
+    before = driver.registration.instance
     yield
-    after = driver.instance
+    after = driver.registration.instance
     left = sorted(path for path in {before.path, before.endpoint} - {after.path, after.endpoint} if identity_of(path))
     require(not left, f"{some(left)} is still there, beside {after.path}")
     return f"the registration socket is {after.path}"
@@ -354,9 +354,9 @@ def keeps_its_socket_names(driver: DriverUnderTest) -> Parts:
 )
 def registers_with_a_restarted_kubelet(driver: DriverUnderTest) -> Parts:
     """The kubelet is stopped and started again, and finds the sockets that lie there."""
-    _ = driver.instance
+    _ = driver.registration.instance
     yield
-    back = driver.returns["kubelet"]
+    back = driver.registration.returns["kubelet"]
     require(not back.exits, f"it ended: {some(back.exits)}")
     require(not back.problem, back.problem)
     return f"it was registered again after {back.seconds:.1f} seconds"
@@ -370,17 +370,17 @@ def registers_with_a_restarted_kubelet(driver: DriverUnderTest) -> Parts:
 )
 def waits_for_a_late_kubelet(driver: DriverUnderTest) -> str:
     """The driver is started while there is no kubelet, which comes three seconds later."""
-    _ = driver.instance
+    _ = driver.registration.instance
     driver.kubelet.stop()
     try:
-        driver.start()
-        exits = len(driver.exits)
-        driver.wait(lambda: None, 3.0)
-        ended = driver.exits[exits:]
+        driver.process.start()
+        exits = len(driver.process.exits)
+        driver.process.pause(3.0)
+        ended = driver.process.exits_since(exits)
     finally:
         began = time.monotonic()
         driver.kubelet.start()
-    back = driver.wait_registered(began)
+    back = driver.registration.wait(began)
     require(not ended, f"it ended while there was no kubelet: {some(ended)}")
     require(not back.problem, back.problem)
     return f"it was registered {back.seconds:.1f} seconds after the kubelet came"
@@ -396,9 +396,9 @@ def waits_for_a_late_kubelet(driver: DriverUnderTest) -> str:
 )
 def removes_its_sockets(driver: DriverUnderTest) -> Parts:
     """The driver is ended with SIGTERM, and its sockets are looked for."""
-    _ = driver.instance
+    _ = driver.registration.instance
     yield
-    after = driver.returns["terminated"]
+    after = driver.seen.ending
     if after.status is None:
         reason = "the driver did not end"
         raise Skip(reason)
@@ -417,7 +417,7 @@ def removes_its_sockets(driver: DriverUnderTest) -> Parts:
 )
 def serves_before_it_registers(driver: DriverUnderTest) -> str:
     """At each start of the driver, the kubelet connects to the service right after the answer to GetInfo."""
-    _ = driver.reachable
+    _ = driver.registration.reachable
     seen = [one for one in driver.kubelet.history if one.info is not None]
     problems = [one.ready_problem for one in seen if one.ready_problem]
     require(not problems, some(problems))

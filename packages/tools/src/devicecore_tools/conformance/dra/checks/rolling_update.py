@@ -13,11 +13,12 @@ from attrs import frozen
 
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.connection import CallFailedError
+from devicecore_tools.conformance.dra.calls import devices_in, require_unprepared
 from devicecore_tools.conformance.dra.cdi import UnresolvableError, resolve
 from devicecore_tools.conformance.dra.checks.cdi import directories
 from devicecore_tools.conformance.dra.checks.process import own_process
 from devicecore_tools.conformance.dra.claims import Claim
-from devicecore_tools.conformance.dra.driver import DriverUnderTest, devices_in, require_unprepared
+from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.kubelet import DriverInstance
 from devicecore_tools.conformance.dra.steps import check
 from devicecore_tools.conformance.model import Failure, Severity, Skip, in_context, require
@@ -45,6 +46,17 @@ class Two:
     process: PluginProcess
 
 
+def require_instances(driver: DriverUnderTest) -> None:
+    """Do nothing if two instances of the driver can run at once.
+
+    Raises:
+        Skip: they would use the same sockets.
+    """
+    if not driver.process.has_instances:
+        reason = "the command and the environment do not name {pod_uid}, so the driver has no rolling update"
+        raise Skip(reason)
+
+
 @contextmanager
 def two_instances(driver: DriverUnderTest) -> Iterator[Two]:
     """Run a newer instance beside the driver, and end it.
@@ -64,15 +76,12 @@ def two_instances(driver: DriverUnderTest) -> Iterator[Two]:
 def _newer_instance(
     driver: DriverUnderTest,
 ) -> Iterator[tuple[DriverInstance, PluginProcess, Callable[[], DriverInstance | None]]]:
-    if not driver.has_instances:
-        reason = "the command and the environment do not name {pod_uid}, so the driver has no rolling update"
-        raise Skip(reason)
-    old = driver.reachable
-    process = driver.spawn(NEWER_POD)
+    old = driver.registration.reachable
+    process = driver.process.spawn(NEWER_POD)
     paths = {old.path, old.endpoint}
 
     def find() -> DriverInstance | None:
-        return driver.wait(
+        return driver.process.wait(
             lambda: next((one for one in driver.kubelet.registered if one.path not in paths), None),
             driver.settings.returning,
         )
@@ -85,7 +94,7 @@ def _newer_instance(
             for path in {one.path, one.endpoint} - paths:
                 if driver.environment.contains(path):
                     Path(path).unlink(missing_ok=True)
-        driver.wait(lambda: all(one.path in paths for one in driver.kubelet.registered), _ANSWER)
+        driver.process.wait(lambda: all(one.path in paths for one in driver.kubelet.registered), _ANSWER)
 
 
 def prepare(instance: DriverInstance, claim: Claim) -> tuple[str, ...]:
@@ -116,6 +125,7 @@ def unprepare(instance: DriverInstance, claim: Claim) -> None:
     expected="both are registered with sockets of their own, and answer",
     clause=INSTANCES,
     found=("kubernetes-sigs/dra-example-driver#107", "kubernetes-sigs/dra-example-driver#113"),
+    needs=require_instances,
 )
 def runs_beside_a_newer_instance(driver: DriverUnderTest) -> str:
     """A second instance is started, with another {pod_uid}, and both are called without claims."""
@@ -137,17 +147,18 @@ def runs_beside_a_newer_instance(driver: DriverUnderTest) -> str:
     expected="what one instance has prepared, the other can unprepare, and the other way round",
     clause=f"{INSTANCES} So a claim may be unprepared by another instance than the one that has prepared it.",
     found=("kubernetes-sigs/dra-example-driver#107",),
+    needs=require_instances,
 )
 def shares_its_claims_between_instances(driver: DriverUnderTest) -> str:
     """A claim is prepared at one instance and unprepared at the other; then another claim gets its device."""
     with two_instances(driver) as two:
         for first, second in ((two.old, two.new), (two.new, two.old)):
-            claim = driver.claim(1)
+            claim = driver.claims.new(1)
             prepare(first, claim)
             unprepare(second, claim)
             devices = claim.devices
-            driver.forget(claim)
-            other = driver.claim(devices=devices)
+            driver.claims.forget(claim)
+            other = driver.claims.new(devices=devices)
             try:
                 prepare(first, other)
             except CallFailedError:
@@ -156,7 +167,7 @@ def shares_its_claims_between_instances(driver: DriverUnderTest) -> str:
                 message = f"the first instance did not notice that the other has unprepared a claim: {failure}"
                 raise Failure(message) from None
             unprepare(first, other)
-            driver.forget(other)
+            driver.claims.forget(other)
     return "both know what the other does"
 
 
@@ -164,11 +175,12 @@ def shares_its_claims_between_instances(driver: DriverUnderTest) -> str:
     MUST,
     expected="no call fails, and in the end only what was unprepared last is gone",
     clause=f"{INSTANCES} Pods that were begun with the older instance may be ended by the newer at the same time.",
+    needs=require_instances,
 )
 def serializes_the_calls_of_two_instances(driver: DriverUnderTest) -> str:
     """Claims are prepared and unprepared at both instances at once, several times."""
     with two_instances(driver) as two:
-        claims = [driver.claim(1) for _ in range(min(_CLAIMS, len(driver.devices)))]
+        claims = [driver.claims.new(1) for _ in range(min(_CLAIMS, len(driver.slices.devices)))]
 
         def work(number: int) -> None:
             claim = claims[number % len(claims)]
@@ -199,6 +211,7 @@ def serializes_the_calls_of_two_instances(driver: DriverUnderTest) -> str:
     expected="the newer instance is still registered and answers, and the slices are complete",
     clause=f"{INSTANCES} The older instance of a rolling update is ended when the newer one is ready.",
     found=("kubernetes/kubernetes#129832",),
+    needs=require_instances,
 )
 def leaves_a_newer_instance_alone_when_it_ends(driver: DriverUnderTest) -> str:
     """The older of two instances is ended with SIGTERM, and the newer one is called."""
@@ -208,15 +221,15 @@ def leaves_a_newer_instance_alone_when_it_ends(driver: DriverUnderTest) -> str:
             process.terminate()
             with suppress(StillRunningError):
                 process.wait(driver.settings.grace)
-            driver.wait(lambda: not two.new.is_registered, 0.5)
+            driver.process.wait(lambda: not two.new.is_registered, 0.5)
             require(two.new.is_registered, "the socket of the newer instance is gone")
             with in_context("the newer instance does not answer"):
                 two.new.prepare((), _ANSWER)
-            complete = driver.wait(driver.is_complete, driver.settings.republishing)
+            complete = driver.process.wait(driver.slices.is_complete, driver.settings.republishing)
             require(complete, "the pools are not complete afterwards")
         finally:
             two.process.stop(grace=2.0)
-            driver.start()
+            driver.process.start()
     return "the newer one goes on"
 
 
@@ -224,18 +237,22 @@ def leaves_a_newer_instance_alone_when_it_ends(driver: DriverUnderTest) -> str:
     SHOULD,
     expected="the older instance answers, and the slices are complete",
     clause=f"{INSTANCES} If an update fails, only the older one is left.",
+    needs=require_instances,
 )
 def survives_the_crash_of_a_newer_instance(driver: DriverUnderTest) -> str:
     """The newer of two instances is killed, and the older one is asked to prepare a claim."""
     process = own_process(driver)
     with two_instances(driver) as two:
         two.process.kill()
-        driver.wait(lambda: process.status is not None, 0.5)
+        driver.process.wait(lambda: process.status is not None, 0.5)
         require(process.status is None, f"the older instance ended with status {process.status}")
-        claim = driver.claim(1)
+        claim = driver.claims.new(1)
         prepare(two.old, claim)
         unprepare(two.old, claim)
-        require(driver.wait(driver.is_complete, driver.settings.republishing), "the pools are not complete afterwards")
+        require(
+            driver.process.wait(driver.slices.is_complete, driver.settings.republishing),
+            "the pools are not complete afterwards",
+        )
     return "the older one goes on"
 
 
@@ -243,12 +260,13 @@ def survives_the_crash_of_a_newer_instance(driver: DriverUnderTest) -> str:
     MUST,
     expected=f"at most {MAX_WRITES} writes of slices",
     clause="Both instances publish the same pool. Each write reaches all schedulers and drivers that watch slices.",
+    needs=require_instances,
 )
 def does_not_fight_over_slices(driver: DriverUnderTest) -> str:
     """Two instances run for some seconds, and the writes of slices are counted."""
     with two_instances(driver):
         before = len(driver.api.requests)
-        driver.wait(lambda: None, _OVERLAP)
+        driver.process.pause(_OVERLAP)
         made = [one for one in driver.api.requests[before:] if one.resource == "resourceslices" and one.method != "GET"]
     text = f"{counted(len(made), 'write')} in {counted(_OVERLAP, 'second')}"
     require(len(made) <= MAX_WRITES, text)
@@ -264,23 +282,23 @@ def does_not_fight_over_slices(driver: DriverUnderTest) -> str:
 def survives_a_second_start(driver: DriverUnderTest) -> str:
     """The driver is started a second time with the same {pod_uid}, and called when the second process has settled."""
     own_process(driver)
-    driver.require_answering()
+    driver.calls.require_answering()
     sockets = {one.identity for one in driver.kubelet.registered}
-    second = driver.spawn()
+    second = driver.process.spawn()
     try:
-        driver.wait(
+        driver.process.wait(
             lambda: second.status is not None or {one.identity for one in driver.kubelet.registered} - sockets,
             min(driver.settings.returning, _ANSWER),
         )
         ended = "" if second.status is None else f", which ended with status {second.status}"
-        found = driver.wait(lambda: driver.kubelet.newest, _ANSWER)
+        found = driver.process.wait(lambda: driver.kubelet.newest, _ANSWER)
         require(found is not None, f"no instance is registered after the second start{ended}")
         assert found is not None  # noqa: S101 - for mypy
         with in_context(f"after the second start{ended}"):
             found.prepare((), _ANSWER)
     finally:
         second.stop(grace=2.0)
-        driver.start()
+        driver.process.start()
     return f"the first goes on{ended.replace(', which', ', and the second has')}" if ended else "a call is answered"
 
 

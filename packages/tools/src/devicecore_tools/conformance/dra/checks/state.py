@@ -9,11 +9,11 @@ from contextlib import suppress
 
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.connection import CallFailedError
-from devicecore_tools.conformance.dra.checks.prepare import error_for, ready_devices
+from devicecore_tools.conformance.dra.checks.prepare import error_for
 from devicecore_tools.conformance.dra.checks.unprepare import own_cdi_names, require_undone
 from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
-from devicecore_tools.conformance.dra.events import CORRUPTION, restore
+from devicecore_tools.conformance.dra.events import CORRUPTION
 from devicecore_tools.conformance.dra.steps import Parts, across, check
 from devicecore_tools.conformance.model import Failure, Severity, Skip, in_context, require
 
@@ -31,18 +31,18 @@ MUST, SHOULD = Severity.MUST, Severity.SHOULD
 def survives_a_kill_at_any_moment(driver: DriverUnderTest) -> str:
     """The driver is killed at several moments of a prepare, started again, and asked to go on."""
     began = time.monotonic()
-    _ = driver.ready(1)
+    _ = driver.calls.ready(1)
     took = time.monotonic() - began
-    driver.clean_up()
+    driver.calls.clean_up()
     for number in range(driver.settings.kills):
         before = driver.environment.cdi_names()
-        claim = driver.claim(1)
+        claim = driver.claims.new(1)
         kill_during_prepare(driver, claim, took * (number + 0.5) / driver.settings.kills)
         with in_context(f"after kill {number + 1}"):
-            driver.prepared(claim)
-            driver.unprepared(claim)
+            driver.calls.prepared(claim)
+            driver.calls.unprepared(claim)
         require_undone(driver, driver.environment.cdi_names() - before)
-        driver.clean_up()
+        driver.calls.clean_up()
     return f"{counted(driver.settings.kills, 'kill')} survived"
 
 
@@ -53,8 +53,8 @@ def kill_during_prepare(driver: DriverUnderTest, claim: Claim, seconds: float) -
         Failure: it ends at each start now, although it came back after a kill at rest.
         Skip: it did not come back for another reason.
     """
-    instance, claim.was_sent = driver.reachable, True
-    files, exits = driver.environment.state_files(), len(driver.exits)
+    instance, claim.was_sent = driver.registration.reachable, True
+    exits = len(driver.process.exits)
 
     def call() -> None:
         with suppress(CallFailedError):  # the driver is killed
@@ -62,14 +62,14 @@ def kill_during_prepare(driver: DriverUnderTest, claim: Claim, seconds: float) -
 
     caller = threading.Thread(target=call, name="conformance-prepare")
     caller.start()
-    driver.wait(lambda: None, seconds)
-    driver.restart("killed at any moment")
+    driver.process.pause(seconds)
+    back = driver.registration.restart("killed at any moment")
     caller.join()
-    if problem := driver.returns["killed at any moment"].problem:
-        reason = f"the driver did not come back: {problem}"
-        at_rest = driver.returns.get("killed")
-        ends_now = len(driver.exits) > exits and not (at_rest and at_rest.problem)
-        restore(driver, files)  # other checks follow
+    if back.problem:
+        reason = f"the driver did not come back: {back.problem}"
+        at_rest = driver.registration.returns.get("killed")
+        ends_now = len(driver.process.exits) > exits and not (at_rest and at_rest.problem)
+        driver.renew()  # other checks follow
         require(not ends_now, reason)
         raise Skip(reason)
 
@@ -85,16 +85,16 @@ def kill_during_prepare(driver: DriverUnderTest, claim: Claim, seconds: float) -
 )
 def survives_a_corrupt_checkpoint(driver: DriverUnderTest) -> Parts:
     """A claim is prepared, the driver is killed, its state files are cut in half, and it is started again."""
-    claim = driver.claim()
-    ready_devices(driver, claim)
+    claim = driver.claims.new()
+    driver.calls.ready_devices(claim)
     files = driver.environment.state_files()
     if not files:
         reason = f"the driver keeps no files in {driver.environment.plugins}"
         raise Skip(reason)
     yield
-    back = driver.returns["corrupted"]
+    back = driver.registration.returns["corrupted"]
     require(not back.problem, f"with {counted(len(files), 'file')} cut in half, {back.problem}")
-    driver.unprepared(claim)
+    driver.calls.unprepared(claim)
     return f"it went on with {counted(len(files), 'file')} cut in half"
 
 
@@ -106,20 +106,20 @@ def survives_a_corrupt_checkpoint(driver: DriverUnderTest) -> Parts:
 )
 def gives_no_device_twice_after_a_corruption(driver: DriverUnderTest) -> Parts:
     """A claim is prepared, the state files are cut in half, and its device is prepared for another claim."""
-    if not driver.refuses_devices_in_use:
+    if not driver.calls.refuses_devices_in_use:
         reason = "the driver does not refuse a device in use"
         raise Skip(reason)
-    device = driver.free_device(shared=False)
-    claim = driver.claim(devices=[device])
+    device = driver.claims.free_device(shared=False)
+    claim = driver.claims.new(devices=[device])
     names = own_cdi_names(driver, claim)
     if not names or not driver.environment.state_files():
         reason = "the driver keeps no files, or its CDI devices are not those of a claim"
         raise Skip(reason)
     yield
-    if driver.returns["corrupted"].problem:
+    if driver.registration.returns["corrupted"].problem:
         reason = "the driver did not start with damaged files"
         raise Skip(reason)
-    other = driver.create_claim(driver.request(1), driver.allocation_of(device))
+    other = driver.claims.create(driver.claims.request(1), driver.claims.allocation_of(device))
     try:
         return f"the error is: {error_for(driver, other)}"
     except CallFailedError:

@@ -15,7 +15,6 @@ from devicecore_tools.conformance.dra.checks.prepare import (
     answer_to,
     delayed_reads,
     difference,
-    ready_devices,
     require_alive,
     require_keys,
     rows,
@@ -48,13 +47,13 @@ _OVERLAPS = 25  # prepares and unprepares of one claim that overlap
 def require_undone(driver: DriverUnderTest, cdi: Iterable[str]) -> None:
     """Check that none of these CDI devices of a claim is left, unless the driver leaves those of every claim."""
     left = sorted(set(cdi) & driver.environment.cdi_names())
-    require(not left or not driver.removes_cdi_devices, f"the CDI device {some(left)} is still there")
+    require(not left or not driver.calls.removes_cdi_devices, f"the CDI device {some(left)} is still there")
 
 
 def own_cdi_names(driver: DriverUnderTest, claim: Claim) -> list[str]:
     """Prepare a claim, and return the names of the CDI devices that were not there before."""
     before = driver.environment.cdi_names()
-    ready_devices(driver, claim)
+    driver.calls.ready_devices(claim)
     return sorted(driver.environment.cdi_names() - before)
 
 
@@ -64,8 +63,8 @@ def own_cdi_names(driver: DriverUnderTest, claim: Claim) -> list[str]:
 @check(MUST, core=True, expected="an entry for the claim, without an error", clause=CONTRACT)
 def unprepares_a_claim(driver: DriverUnderTest) -> str:
     """A claim is prepared and unprepared."""
-    claim = driver.ready()
-    answer = driver.unprepare(claim)
+    claim = driver.calls.ready()
+    answer = driver.calls.unprepare(claim)
     if claim.uid not in answer:
         reason = "the answer has no entry for the claim"
         raise Skip(reason)
@@ -84,30 +83,30 @@ def unprepares_a_claim(driver: DriverUnderTest) -> str:
 def answers_for_each_unprepared_claim(driver: DriverUnderTest) -> str:
     """One, two, and up to eight claims are unprepared with one request."""
     count = 0
-    for count in sorted({1, min(2, len(driver.allocatable_devices)), min(_MANY, len(driver.allocatable_devices))}):
-        claims = [driver.claim(1) for _ in range(count)]
+    for count in sorted({1, min(2, len(driver.claims.allocatable)), min(_MANY, len(driver.claims.allocatable))}):
+        claims = [driver.claims.new(1) for _ in range(count)]
         answer_to(driver, claims)
         with needed("an answer"):
-            answer = driver.unprepare(*claims)
+            answer = driver.calls.unprepare(*claims)
         require_keys(answer, claims)
-        driver.clean_up()
+        driver.calls.clean_up()
     return f"requests with up to {counted(count, 'claim')} had one entry for each"
 
 
 @check(MUST, expected="success, twice", clause=UNKNOWN, found=("kubernetes-sigs/dra-driver-cpu#169",))
 def unprepare_is_idempotent(driver: DriverUnderTest) -> str:
     """A claim is prepared, and unprepared twice."""
-    claim = driver.ready()
+    claim = driver.calls.ready()
     with needed("an unprepared claim"):
-        driver.unprepared(claim)
-    driver.unprepared(claim)
+        driver.calls.unprepared(claim)
+    driver.calls.unprepared(claim)
     return "the second call succeeded, too"
 
 
 @check(MUST, core=True, expected="success", clause=UNKNOWN, found=("NVIDIA/k8s-dra-driver-gpu#1162",))
 def unprepares_an_unknown_claim(driver: DriverUnderTest) -> str:
     """A claim is unprepared that was never prepared."""
-    driver.unprepared(driver.claim(1))
+    driver.calls.unprepared(driver.claims.new(1))
     return "it succeeded"
 
 
@@ -120,10 +119,10 @@ def unprepares_an_unknown_claim(driver: DriverUnderTest) -> str:
 )
 def unprepares_a_deleted_claim(driver: DriverUnderTest) -> str:
     """A claim is prepared, deleted from the API server, and unprepared."""
-    claim = driver.claim()
+    claim = driver.claims.new()
     names = own_cdi_names(driver, claim)
-    driver.delete_object(claim)
-    driver.unprepared(claim)
+    driver.claims.delete_object(claim)
+    driver.calls.unprepared(claim)
     require_undone(driver, names)
     return "it was unprepared"
 
@@ -131,9 +130,9 @@ def unprepares_a_deleted_claim(driver: DriverUnderTest) -> str:
 @check(SHOULD, expected="success", clause=GONE, found=("NVIDIA/k8s-dra-driver-gpu#340",))
 def unprepares_without_the_api_server(driver: DriverUnderTest) -> str:
     """A claim is unprepared while the API server is away."""
-    claim = driver.ready()
+    claim = driver.calls.ready()
     with driver.without_api_server():
-        driver.unprepared(claim)
+        driver.calls.unprepared(claim)
     return "it was unprepared"
 
 
@@ -145,13 +144,13 @@ def unprepares_without_the_api_server(driver: DriverUnderTest) -> str:
 )
 def unprepares_by_uid(driver: DriverUnderTest) -> str:
     """A claim is prepared, and one of the same name with another UID is unprepared."""
-    claim = driver.claim()
-    before = rows(ready_devices(driver, claim))
+    claim = driver.claims.new()
+    before = rows(driver.calls.ready_devices(claim))
     files = driver.environment.cdi_files()
-    driver.unprepared(driver.stranger(claim))
+    driver.calls.unprepared(driver.claims.stranger(claim))
     gone = [path.name for path in files if path not in driver.environment.cdi_files()]
     require(not gone, f"the CDI files of the prepared claim are gone: {some(gone)}")
-    after = rows(ready_devices(driver, claim))
+    after = rows(driver.calls.ready_devices(claim))
     require(before == after, f"the prepared claim has changed: {difference(before, after)}")
     return "the prepared claim stayed"
 
@@ -165,12 +164,12 @@ def unprepares_by_uid(driver: DriverUnderTest) -> str:
 )
 def frees_the_device(driver: DriverUnderTest) -> str:
     """A device is prepared for a claim, which is unprepared; then the device is prepared for another claim."""
-    device = driver.free_device()
-    first = driver.ready(devices=[device])
+    device = driver.claims.free_device()
+    first = driver.calls.ready(devices=[device])
     with needed("an unprepared claim"):
-        driver.unprepared(first)
-    driver.forget(first)
-    driver.prepared(driver.claim(devices=[device]))
+        driver.calls.unprepared(first)
+    driver.claims.forget(first)
+    driver.calls.prepared(driver.claims.new(devices=[device]))
     return f"{device} was prepared for another claim"
 
 
@@ -183,18 +182,18 @@ def frees_the_device(driver: DriverUnderTest) -> str:
 )
 def unprepares_after_a_failed_prepare(driver: DriverUnderTest) -> str:
     """The preparation of a claim fails, because its allocation is not complete; then it is unprepared."""
-    device = driver.free_device()
-    driver.ready(devices=[device])
-    driver.clean_up()
-    allocation = driver.allocation_of(device)
+    device = driver.claims.free_device()
+    driver.calls.ready(devices=[device])
+    driver.calls.clean_up()
+    allocation = driver.claims.allocation_of(device)
     ghost = dict(allocation["devices"]["results"][0], device="no-such-device", request="r1")
     allocation["devices"]["results"].append(ghost)
-    claim = driver.create_claim(driver.request(1, 1), allocation)
+    claim = driver.claims.create(driver.claims.request(1, 1), allocation)
     with suppress(CallFailedError):  # another check looks at how it fails
-        driver.prepare(claim)
-    driver.unprepared(claim)
-    driver.forget(claim)
-    driver.prepared(driver.claim(devices=[device]))
+        driver.calls.prepare(claim)
+    driver.calls.unprepared(claim)
+    driver.claims.forget(claim)
+    driver.calls.prepared(driver.claims.new(devices=[device]))
     return "it was unprepared"
 
 
@@ -206,12 +205,12 @@ def unprepares_after_a_failed_prepare(driver: DriverUnderTest) -> str:
 )
 def unprepares_a_claim_of_several_drivers(driver: DriverUnderTest) -> str:
     """A claim is unprepared that is allocated a device of this driver and one of another."""
-    allocation = driver.allocation_of(driver.free_device())
+    allocation = driver.claims.allocation_of(driver.claims.free_device())
     foreign = {"request": "r1", "driver": OTHER_DRIVER, "pool": "elsewhere", "device": "device-of-others"}
     allocation["devices"]["results"].append(foreign)
-    claim = driver.create_claim(driver.request(1, 1), allocation)
-    ready_devices(driver, claim)
-    driver.unprepared(claim)
+    claim = driver.claims.create(driver.claims.request(1, 1), allocation)
+    driver.calls.ready_devices(claim)
+    driver.calls.unprepared(claim)
     return "it was unprepared"
 
 
@@ -225,11 +224,11 @@ def unprepares_a_claim_of_several_drivers(driver: DriverUnderTest) -> str:
 )
 def unprepares_at_the_same_time(driver: DriverUnderTest) -> str:
     """Up to sixteen claims are unprepared by as many calls at once."""
-    claims = [driver.ready(1) for _ in range(min(_AT_ONCE, len(driver.allocatable_devices)))]
+    claims = [driver.calls.ready(1) for _ in range(min(_AT_ONCE, len(driver.claims.allocatable)))]
 
     def call(claim: Claim) -> str:
         try:
-            driver.unprepared(claim)
+            driver.calls.unprepared(claim)
         except (Failure, Skip) as error:
             return str(error)
         return ""
@@ -249,10 +248,10 @@ def unprepares_at_the_same_time(driver: DriverUnderTest) -> str:
 )
 def survives_prepare_and_unprepare_at_the_same_time(driver: DriverUnderTest) -> str:
     """A claim is prepared and unprepared by calls that overlap, twenty-five times, and then unprepared."""
-    driver.require_preparing()
-    exits = len(driver.exits)
+    driver.calls.require_preparing()
+    exits = len(driver.process.exits)
     before = driver.environment.cdi_names()
-    claim = driver.claim(1)
+    claim = driver.claims.new(1)
 
     def call(act: Any) -> None:  # noqa: ANN401 - one of two methods
         with suppress(CallFailedError, Skip):  # any answer will do while the calls overlap
@@ -260,10 +259,10 @@ def survives_prepare_and_unprepare_at_the_same_time(driver: DriverUnderTest) -> 
 
     with ThreadPoolExecutor(2) as pool:
         for _number in range(_OVERLAPS):
-            list(pool.map(call, (driver.prepare, driver.unprepare)))
+            list(pool.map(call, (driver.calls.prepare, driver.calls.unprepare)))
     require_alive(driver, exits)
-    driver.prepared(claim)
-    driver.unprepared(claim)
+    driver.calls.prepared(claim)
+    driver.calls.unprepared(claim)
     require_undone(driver, driver.environment.cdi_names() - before)
     return "nothing is left"
 
@@ -276,10 +275,10 @@ def survives_prepare_and_unprepare_at_the_same_time(driver: DriverUnderTest) -> 
 )
 def unprepares_with_a_slow_api_server(driver: DriverUnderTest) -> str:
     """A claim is unprepared while each answer of the API server takes 15 seconds."""
-    claim = driver.ready()
+    claim = driver.calls.ready()
     with delayed_reads(driver, 15.0):
         try:
-            answer = driver.unprepare(claim, timeout=10.0)
+            answer = driver.calls.unprepare(claim, timeout=10.0)
         except CallFailedError as error:
             require(error.code != "DEADLINE_EXCEEDED", "there was no answer within 10 seconds")
             reason = f"it needs an answer: {error}"
@@ -302,10 +301,10 @@ def unprepares_with_a_slow_api_server(driver: DriverUnderTest) -> str:
 )
 def unprepares_after_a_restart(driver: DriverUnderTest) -> Parts:
     """A claim is prepared, the driver is killed and started again, and the claim is unprepared."""
-    claim = driver.claim()
+    claim = driver.claims.new()
     names = own_cdi_names(driver, claim)
     yield
-    driver.unprepared(claim)
+    driver.calls.unprepared(claim)
     require_undone(driver, names)
     return "it was unprepared"
 
@@ -320,13 +319,13 @@ def unprepares_after_a_restart(driver: DriverUnderTest) -> Parts:
 )
 def unprepares_a_claim_that_was_deleted_meanwhile(driver: DriverUnderTest) -> Parts:
     """A claim is prepared, the driver is killed, the claim is deleted, the driver is started, and unprepares it."""
-    device = driver.free_device()
-    claim = driver.ready(devices=[device])
-    driver.delete_object(claim)
+    device = driver.claims.free_device()
+    claim = driver.calls.ready(devices=[device])
+    driver.claims.delete_object(claim)
     yield
-    driver.unprepared(claim)
-    driver.forget(claim)
-    driver.prepared(driver.claim(devices=[device]))
+    driver.calls.unprepared(claim)
+    driver.claims.forget(claim)
+    driver.calls.prepared(driver.claims.new(devices=[device]))
     return f"{device} was prepared for another claim"
 
 
@@ -340,9 +339,9 @@ def unprepares_a_claim_that_was_deleted_meanwhile(driver: DriverUnderTest) -> Pa
 )
 def unprepares_after_a_reboot(driver: DriverUnderTest) -> Parts:
     """A claim is prepared, the node reboots, which empties the CDI directory, and the claim is unprepared."""
-    claim = driver.ready()
+    claim = driver.calls.ready()
     yield
-    driver.unprepared(claim)
+    driver.calls.unprepared(claim)
     return "it was unprepared"
 
 
@@ -355,10 +354,10 @@ def unprepares_after_a_reboot(driver: DriverUnderTest) -> Parts:
 )
 def unprepares_after_its_state_was_lost(driver: DriverUnderTest) -> Parts:
     """A claim is prepared, the driver is started without its state files, and the claim is unprepared."""
-    claim = driver.claim()
+    claim = driver.claims.new()
     names = own_cdi_names(driver, claim)
     yield
-    driver.unprepared(claim)
+    driver.calls.unprepared(claim)
     require_undone(driver, names)
     return "it was unprepared"
 

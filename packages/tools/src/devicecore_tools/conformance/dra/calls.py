@@ -1,0 +1,378 @@
+"""The calls of a kubelet to prepare and unprepare claims, and what they have shown of the driver.
+
+Laws: the claims of a check are unprepared and deleted after it. A call takes at most the time that is left for the run.
+A driver that has once done what a plain call asks for is not said to be unable to do it.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from attrs import define, field
+
+from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.conformance.connection import CallFailedError
+from devicecore_tools.conformance.dra.claims import Claim, Claims
+from devicecore_tools.conformance.dra.environment import Environment
+from devicecore_tools.conformance.dra.kubelet import DriverInstance
+from devicecore_tools.conformance.dra.process import CUT_GRACE, DriverProcess
+from devicecore_tools.conformance.dra.registration import DriverRegistration
+from devicecore_tools.conformance.dra.settings import DriverTestSettings
+from devicecore_tools.conformance.model import Failure, Skip, needed
+
+T = TypeVar("T")
+
+_ANSWER = 10.0  # seconds for a call without claims
+_CLEAN_UP = 5.0  # seconds for the calls after a check
+_QUICK = 0.5  # seconds to prepare and unprepare a claim
+_CONVINCING = 10.0  # seconds without an answer that are a failure, even if less time than usual was left
+
+
+@define
+class Habits:
+    """What calls have shown of the driver; None is not known yet.
+
+    Attributes:
+        prepares: whether it has prepared a claim.
+        why_not: the error for a plain claim, if it has prepared none.
+        unprepares: whether it has unprepared a claim.
+        repeats: whether it prepares a claim a second time.
+        removes_cdi: whether the CDI devices of a claim are gone when it is unprepared.
+        refuses_used: whether a device is refused that another claim has.
+        silence: seconds for which a call was not answered, once that has happened.
+    """
+
+    prepares: bool | None = None
+    why_not: str = ""
+    unprepares: bool | None = None
+    repeats: bool | None = None
+    removes_cdi: bool | None = None
+    refuses_used: bool | None = None
+    silence: int = 0
+
+
+@define(eq=False)
+class Calls:
+    """The calls to the driver.
+
+    Attributes:
+        habits: what they have shown.
+        used: the claims of the present check that were sent to the driver and deleted.
+        are_quick: whether a claim is prepared and unprepared within half a second, as far as is known.
+        renew: starts the driver with fresh directories if a plain claim cannot be prepared; returns whether it did.
+    """
+
+    environment: Environment
+    registration: DriverRegistration
+    process: DriverProcess
+    claims: Claims
+    settings: DriverTestSettings
+    renew: Callable[[], bool]
+    habits: Habits = field(factory=Habits)
+    used: list[Claim] = field(factory=list)
+    are_quick: bool = True
+    _left: list[Claim] = field(factory=list)
+
+    # --- the end of a check -------------------------------------------------------------------------------------------
+
+    def clean_up(self) -> None:
+        """Unprepare and delete the claims of the present check."""
+        claims = self.claims.take()
+        self.used += (claim for claim in claims if claim.was_sent)
+        self._unprepare_all([*self._left, *(claim for claim in claims if claim.was_sent)])
+        for claim in claims:
+            self.claims.forget(claim)
+
+    def unprepare_later(self, claims: Sequence[Claim]) -> None:
+        """Unprepare claims before the next check."""
+        self._left = [*self._left, *claims]
+
+    def catch_up(self) -> None:
+        """Unprepare what was left for later."""
+        self._unprepare_all(self._left)
+
+    def drop(self) -> None:
+        """Forget which claims are prepared, because the driver has lost all its files."""
+        self._left = []
+        self.claims.held.clear()
+        for claim in self.claims.prepared:
+            claim.is_prepared = claim.was_sent = False
+
+    def _unprepare_all(self, claims: Sequence[Claim]) -> None:
+        """Unprepare claims. If the driver cannot be reached, that is done before the next check."""
+        instance, self._left = self.registration.kubelet.newest, list(claims)
+        if not claims or instance is None:
+            return
+        try:
+            answer = instance.unprepare([claim.ref for claim in claims], min(_CLEAN_UP, self._call_timeout()))
+        except CallFailedError as error:  # what it says of such calls is the subject of other checks
+            if error.code == "UNAVAILABLE":
+                return
+        else:
+            for claim in claims:
+                if claim.is_prepared and claim.uid in answer and answer[claim.uid].error:
+                    self.claims.held.update(device.key for device in claim.devices)
+        self._left = []
+
+    # --- what is known of its habits ----------------------------------------------------------------------------------
+
+    def require_preparing(self) -> None:
+        """Do nothing if the driver prepares plain claims.
+
+        Raises:
+            Skip: it does not, which another check reports.
+        """
+        if self.habits.prepares is None:
+            self._learn()
+        if not self.habits.prepares:
+            raise self._prepares_none()
+
+    def _prepares_none(self) -> Skip:
+        return Skip(f"the driver prepares no claims of one device: {self.habits.why_not}")
+
+    def _learn(self) -> None:
+        """Find out whether the driver prepares and unprepares a plain claim at all."""
+        _ = self.registration.reachable, self.claims.allocatable  # without which this cannot be found out
+        habits = self.habits
+        with self.claims.owning([]):
+            before = self.environment.cdi_names()
+            claim = self.claims.new(1)
+            try:
+                devices_in(self.prepare(claim), claim)
+            except Failure as failure:
+                habits.prepares, habits.why_not = bool(habits.prepares), str(failure)
+            try:
+                require_unprepared(self.unprepare(claim), claim)
+            except Failure as failure:
+                is_served = not isinstance(failure, CallFailedError) or failure.code != "UNIMPLEMENTED"
+                habits.unprepares = bool(habits.unprepares) or (is_served and not habits.prepares)
+            habits.removes_cdi = self.environment.cdi_names() <= before
+            self.clean_up()
+
+    def works(self, claim: Claim | None = None) -> bool:
+        """Whether the driver prepares and unprepares a plain claim now, or one on the devices of another claim.
+
+        True if that cannot be found out, and if the driver has never done it.
+        """
+        if not self.habits.prepares or not self.habits.unprepares:
+            return True
+        began = time.monotonic()
+        with self.claims.owning([]), suppress(Skip):
+            try:
+                trial = self.claims.new(1) if claim is None else self.claims.new(devices=claim.devices)
+                devices_in(self.prepare(trial), trial)
+                require_unprepared(self.unprepare(trial), trial)
+            except Failure:
+                return False
+            finally:
+                self.clean_up()
+        self.are_quick = time.monotonic() - began < _QUICK
+        return True
+
+    def require_repeating(self) -> None:
+        """Do nothing if the driver prepares a claim a second time.
+
+        Raises:
+            Skip: it does not, which another check reports.
+        """
+        if self.habits.repeats is None:
+            with self.claims.owning([]):
+                claim = self.ready(1)
+                self.habits.repeats = self._is_prepared(claim)
+                self.clean_up()
+        if not self.habits.repeats:
+            reason = "the driver prepares no claim twice"
+            raise Skip(reason)
+
+    def require_answering(self) -> DriverInstance:
+        """Return the instance that a kubelet calls, which answers a call without claims.
+
+        Raises:
+            Skip: it does not, which another check reports.
+        """
+        found = self.registration.reachable
+        try:
+            self.timed(lambda seconds: found.prepare((), seconds), _ANSWER)
+        except CallFailedError as error:
+            reason = f"a call without claims is not answered: {error}"
+            raise Skip(reason) from None
+        return found
+
+    @property
+    def removes_cdi_devices(self) -> bool:
+        """Whether the CDI devices of a claim are gone when it is unprepared; found out at the first use."""
+        if self.habits.removes_cdi is None:
+            self._learn()
+        return bool(self.habits.removes_cdi)
+
+    @property
+    def refuses_devices_in_use(self) -> bool:
+        """Whether a device is refused that another claim has; found out at the first use."""
+        if self.habits.refuses_used is None:
+            with self.claims.owning([]):
+                device = self.claims.free_device(shared=False)
+                self.ready(devices=[device])
+                second = self.claims.create(self.claims.request(1), self.claims.allocation_of(device))
+                self.habits.refuses_used = not self._is_prepared(second)
+                self.clean_up()
+        return self.habits.refuses_used
+
+    def _is_prepared(self, claim: Claim) -> bool:
+        try:
+            self.prepared(claim)
+        except Failure:
+            return False
+        return True
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def prepare(self, *claims: Claim, timeout: float | None = None) -> Mapping[str, Any]:
+        """Call NodePrepareResources once for these claims; the answers by UID, as messages.
+
+        Raises:
+            CallFailedError: the call failed as a whole.
+        """
+        for claim in claims:
+            claim.was_sent = True
+        refs = [claim.ref for claim in claims]
+        answer = self.timed(lambda seconds: self.registration.reachable.prepare(refs, seconds), timeout)
+        for claim in claims:
+            claim.is_prepared |= claim.uid in answer and not answer[claim.uid].error
+        if any(claim.is_prepared for claim in claims):
+            self.habits.prepares = True
+        return answer
+
+    def unprepare(self, *claims: Claim, timeout: float | None = None) -> Mapping[str, Any]:
+        """Call NodeUnprepareResources once for these claims; the answers by UID, as messages.
+
+        Raises:
+            CallFailedError: the call failed as a whole.
+        """
+        refs = [claim.ref for claim in claims]
+        answer = self.timed(lambda seconds: self.registration.reachable.unprepare(refs, seconds), timeout)
+        undone = [claim for claim in claims if claim.uid in answer and not answer[claim.uid].error]
+        if any(claim.is_prepared for claim in undone):
+            self.habits.unprepares = True
+        for claim in undone:
+            claim.is_prepared = False
+        return answer
+
+    def prepared(self, claim: Claim) -> tuple[Any, ...]:
+        """Prepare one claim; the devices in the answer, as messages.
+
+        Raises:
+            Failure: the driver did not prepare it.
+            Skip: the driver prepares no claim at all, which another check reports.
+        """
+        try:
+            return devices_in(self.prepare(claim), claim)
+        except Failure:
+            if self.habits.prepares is None:
+                with suppress(Skip):  # no other device is free
+                    self._learn()
+            if self.habits.prepares is not False:
+                raise
+            raise self._prepares_none() from None
+
+    def unprepared(self, claim: Claim) -> None:
+        """Unprepare one claim.
+
+        Raises:
+            Failure: the driver did not unprepare it.
+            Skip: the driver unprepares no claim at all, which another check reports.
+        """
+        try:
+            require_unprepared(self.unprepare(claim), claim)
+        except Failure as failure:
+            if self.habits.unprepares is None:
+                with suppress(Skip):  # no other device is free
+                    self._learn()
+            if self.habits.unprepares is not False:
+                raise
+            reason = f"the driver unprepares no claims: {failure}"
+            raise Skip(reason) from None
+
+    def ready(self, *counts: int, **arguments: Any) -> Claim:  # noqa: ANN401 - the arguments of `Claims.new`
+        """Return a new claim that is prepared, for a check of something else.
+
+        Raises:
+            Skip: the driver did not prepare it, which other checks report.
+        """
+        claim = self.claims.new(*counts, **arguments)
+        self.ready_devices(claim)
+        return claim
+
+    def ready_devices(self, claim: Claim) -> tuple[Any, ...]:
+        """Prepare a claim for a check of something else, and return the devices of the answer.
+
+        If the driver has prepared claims before, it is tried once more with fresh directories, because another check
+        may have left devices in use.
+
+        Raises:
+            Skip: the driver did not prepare it, which other checks report.
+        """
+        with needed("a prepared claim"):
+            try:
+                return self.prepared(claim)
+            except Failure:
+                if not self.habits.prepares or self.claims.prepared or not self.renew():
+                    raise
+                return self.prepared(claim)
+
+    def _call_timeout(self) -> float:
+        return self.settings.call_again if self.habits.silence else self.settings.call
+
+    def timed(self, call: Callable[[float], T], timeout: float | None = None) -> T:
+        """Make a call that gets the seconds it may take: `timeout`, by default those of a call to prepare claims.
+
+        A call takes at most half of the time that is left, so that a driver that hangs can fail other checks, too.
+
+        Raises:
+            CallFailedError: the call failed.
+            Skip: no time is left for the run.
+        """
+        self.process.require_time()
+        wanted, left = self._call_timeout() if timeout is None else timeout, self.process.time_left
+        limit = min(wanted, max(left / 2, _CONVINCING), max(left - CUT_GRACE, 0.1))
+        try:
+            return call(limit)
+        except CallFailedError as error:
+            if error.code == "DEADLINE_EXCEEDED" and limit < min(wanted, _CONVINCING):
+                self.process.skip_for_time()
+            if error.code == "DEADLINE_EXCEEDED" and timeout is None:
+                silence = self.habits.silence
+                before = f", and before that none within {counted(silence, 'second')}" if silence else ""
+                message = f"there was no answer within {counted(round(limit), 'second')}{before}"
+                self.habits.silence = silence or round(limit)
+                raise CallFailedError(error.method, error.code, message) from None
+            raise
+
+
+def devices_in(answer: Mapping[str, Any], claim: Claim) -> tuple[Any, ...]:
+    """Return the devices that an answer to NodePrepareResources has for a claim.
+
+    Raises:
+        Failure: it has an error or nothing for the claim.
+    """
+    return tuple(_success("NodePrepareResources", answer, claim).devices)
+
+
+def require_unprepared(answer: Mapping[str, Any], claim: Claim) -> None:
+    """Check that an answer to NodeUnprepareResources has success for a claim.
+
+    Raises:
+        Failure: it has an error or nothing for the claim.
+    """
+    _success("NodeUnprepareResources", answer, claim)
+
+
+def _success(call: str, answer: Mapping[str, Any], claim: Claim) -> Any:  # noqa: ANN401 - a message of either version
+    if claim.uid not in answer:
+        found = f"the keys {', '.join(sorted(map(foreign_text, answer)))}" if answer else "no entries"
+        message = f"{call} left the claim out of its answer, which has {found}"
+        raise Failure(message)
+    if error := answer[claim.uid].error:
+        message = f"{call} failed for the claim: {foreign_text(error)}"
+        raise Failure(message)
+    return answer[claim.uid]

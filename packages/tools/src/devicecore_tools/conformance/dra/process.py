@@ -1,0 +1,272 @@
+"""The process of a driver, and the time of the run.
+
+Laws: a process that ends by itself is started again while a check waits, and each such end is kept with what the
+process printed in that moment. When the time of the run is over, no call and no process of the driver can make a check
+wait any longer.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+from attrs import evolve
+
+from devicecore_tools.conformance.dra.container_runtime import VARIABLE as RUNTIME_VARIABLE
+from devicecore_tools.conformance.dra.container_runtime import RuntimeConnection
+from devicecore_tools.conformance.dra.environment import Environment
+from devicecore_tools.conformance.dra.kubelet import DriverKubelet, identity_of
+from devicecore_tools.conformance.dra.settings import DriverTestSettings
+from devicecore_tools.conformance.model import Exit, time_is_over
+from devicecore_tools.conformance.processes import end_all, exit_of
+from devicecore_tools.testing.process import POD_UID, PluginProcess, StillRunningError
+
+T = TypeVar("T")
+
+_POLL_INTERVAL = 0.02  # seconds
+_MAX_EXITS = 3  # after which an unregistered driver is not started again within one wait
+_EXIT_PAUSE = 0.3  # seconds from an exit to the next start
+_LAST_GRACE = 2.0  # seconds from SIGTERM to SIGKILL at the end of the run
+CUT_GRACE = 1.0
+"""Seconds from SIGTERM to SIGKILL when the time of the run is over, and from the end of all calls to that."""
+
+
+class DriverProcess:
+    """A driver as a process that is started again and again.
+
+    Args:
+        environment: its surroundings, entered.
+        kubelet: whose connections end with the process.
+        command: starts it; placeholders are replaced.
+        settings: how it is tested.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        kubelet: DriverKubelet,
+        command: Sequence[str],
+        settings: DriverTestSettings,
+    ) -> None:
+        self.running: PluginProcess | None = None
+        """The process that was started last; it may have ended."""
+        self.exits: list[Exit] = []
+        """Each time that the process ended by itself."""
+        self.started_at: float = 0.0
+        """When the process was started last, in seconds of `time.monotonic`."""
+        self.asked_before: int = 0
+        """How many requests the API server had at that time."""
+        self.needs_clean_directories: bool = False
+        """Whether the next start is one in a new container, without the former sockets."""
+        self._environment = environment
+        self._kubelet = kubelet
+        self._command = tuple(command)
+        self._settings = settings
+        self._deadline = time.monotonic() + settings.budget
+        self._last_output = ""
+        self._runtimes: list[RuntimeConnection] = []
+        self._starting = threading.RLock()
+        self._is_over = False
+        self._has_ended = threading.Event()
+
+    # --- its run ------------------------------------------------------------------------------------------------------
+
+    @property
+    def output(self) -> str:
+        """The end of what the driver printed, with the end of its former process if it was started again."""
+        return "\n".join(text for text in (self._last_output, self.running.last_output if self.running else "") if text)
+
+    @property
+    def has_instances(self) -> bool:
+        """Whether two processes of it can run at once: its command or environment names `{pod_uid}`."""
+        return any("{pod_uid}" in text for text in (*self._command, *self._settings.environment.values()))
+
+    def spawn(self, pod_uid: str = POD_UID) -> PluginProcess:
+        """Start a process of the driver. `run` ends it if the caller does not.
+
+        Raises:
+            CannotRunError: the program does not exist or may not be run.
+            Skip: no time is left for the run.
+        """
+        command = [self._environment.expand(word, pod_uid) for word in self._command]
+        with self._starting:
+            if self._is_over:
+                self.skip_for_time()
+            runtime = RuntimeConnection()
+            self._runtimes.append(runtime)
+            number = runtime.peer.fileno()
+            process = PluginProcess(
+                command,
+                self._environment.plugins,
+                environment={RUNTIME_VARIABLE: str(number), **self._environment.variables(pod_uid)},
+                keep_open=[number],
+            )
+            runtime.serve()
+            return process
+
+    def start(self) -> None:
+        """Start the process, and end the former one.
+
+        A driver that did not come back beside its former sockets, which a check has reported, no longer finds them.
+
+        Raises:
+            Skip: no time is left for the run.
+        """
+        with self._starting:
+            self.kill()
+            if self.needs_clean_directories:
+                self.delete_sockets()
+            if self.running is not None:
+                self._last_output = self.running.last_output
+            self.started_at, self.asked_before = time.monotonic(), len(self._environment.api.requests)
+            self.running = self.spawn()
+
+    def kill(self) -> None:
+        """Kill all processes of the driver, so that they clean nothing up."""
+        with self._starting:
+            if self.running is not None:
+                if self.has_exited:
+                    self._note_exit(self.running)
+                self.running.kill()
+            end_all(self._environment.marker, but_not=self._environment.others)
+        self._kubelet.disconnect()
+
+    def terminate(self) -> tuple[int | None, float]:
+        """Send SIGTERM, and return the exit status and the seconds until the end.
+
+        The status is None if the process still runs after its grace period.
+        """
+        assert self.running is not None, "it was started"  # noqa: S101 - for mypy
+        began = time.monotonic()
+        self.running.terminate()
+        with suppress(StillRunningError):
+            self.running.wait(self._settings.grace)
+        return self.running.status, time.monotonic() - began
+
+    def stop(self) -> None:
+        """End everything: the driver first, then the kubelet. An interrupt shortens only the wait for the driver."""
+        with ExitStack() as stack:
+            stack.callback(self._kubelet.stop)
+            for runtime in self._runtimes:
+                stack.callback(runtime.close)
+            if self.running is not None:
+                stack.callback(self.running.stop, grace=0.0)
+            stack.callback(self.kill)  # before `stop`, which waits until no daemon has the pipe of its output
+            if self.running is not None:
+                self.running.terminate()
+                with suppress(StillRunningError):
+                    self.running.wait(CUT_GRACE if self._is_over else _LAST_GRACE)
+
+    def delete_sockets(self) -> None:
+        """Delete the sockets that the driver has made in the directories of the run."""
+        for instance in self._kubelet.history:
+            for path in {instance.path, instance.endpoint}:
+                if identity_of(path) is not None and self._environment.contains(path):
+                    Path(path).unlink(missing_ok=True)
+
+    # --- its exits ----------------------------------------------------------------------------------------------------
+
+    @property
+    def has_exited(self) -> bool:
+        """Whether the process has ended by itself and was not started again yet."""
+        return self.running is not None and self.running.failure is not None
+
+    def exits_since(self, number: int) -> list[str]:
+        """Return a sentence for each exit after the first `number` ones, without repetitions."""
+        return list(dict.fromkeys(map(str, self.exits[number:])))
+
+    def notice_exit(self) -> None:
+        """If the process has ended by itself, note that and start it again, so that no later check is blamed for it."""
+        if self.running is not None and self.running.status is not None:
+            self.wait(lambda: self.running is None or self.running.status is None, _EXIT_PAUSE)
+
+    def blame(self, check: str, number: int) -> None:
+        """Note the name of the check during which the exits after the first `number` ones happened."""
+        self.exits[number:] = [evolve(one, during=check) for one in self.exits[number:]]
+
+    def _note_exit(self, process: PluginProcess) -> None:
+        seen = exit_of(process)
+        if seen is not None and not any(one.pid == seen.pid for one in self.exits):
+            self.exits.append(seen)
+
+    # --- the time of the run ------------------------------------------------------------------------------------------
+
+    def wait(self, look: Callable[[], T | None], timeout: float) -> T | None:
+        """Wait until `look` returns something true and return that; None after `timeout` seconds.
+
+        A process that ends by itself is started again, as Kubernetes does.
+
+        Raises:
+            Skip: no time is left for the run.
+        """
+        deadline = time.monotonic() + timeout
+        exits = 0
+        while True:
+            if seen := look():
+                return seen
+            now = time.monotonic()
+            if now >= deadline:
+                return None
+            if now >= self._deadline:
+                self.skip_for_time()
+            if self.running is not None and self.has_exited:
+                exits += 1
+                self._note_exit(self.running)
+                if exits > _MAX_EXITS:
+                    return None
+                time.sleep(_EXIT_PAUSE)
+                self.start()
+            time.sleep(_POLL_INTERVAL)
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass. A process that ends meanwhile is started again."""
+        self.wait(lambda: None, seconds)
+
+    @contextmanager
+    def in_time(self) -> Iterator[None]:
+        """End what waits for the driver when the time of the run is over: first all calls, then all processes."""
+        watcher = threading.Thread(target=self._cut_in_time, name="conformance-time", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            self._has_ended.set()
+            watcher.join()
+
+    def lengthen(self, seconds: float) -> None:
+        """Give the run more time, because the driver needs as much at a start."""
+        self._deadline += seconds
+
+    @property
+    def time_left(self) -> float:
+        """Seconds until the end of the run."""
+        return max(self._deadline - time.monotonic(), 0.0)
+
+    def require_time(self) -> None:
+        """Do nothing if there is time for another check.
+
+        Raises:
+            Skip: there is none.
+        """
+        if self._is_over or not self.time_left:
+            self.skip_for_time()
+
+    def skip_for_time(self) -> NoReturn:
+        """Skip the present check, because no time is left for it.
+
+        Raises:
+            OutOfTime: always.
+        """
+        raise time_is_over(self._settings.budget)
+
+    def _cut_in_time(self) -> None:
+        while left := self.time_left:  # which may have been lengthened meanwhile
+            if self._has_ended.wait(left):
+                return
+        self._is_over = True
+        self._kubelet.hang_up()
+        self._environment.api.release()
+        if not self._has_ended.wait(CUT_GRACE):
+            self.kill()

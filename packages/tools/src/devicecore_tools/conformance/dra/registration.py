@@ -1,0 +1,193 @@
+"""The registration of a driver: which instance a kubelet calls, and how it comes back after restarts.
+
+Law: a check finds the driver registered, even if the check before it has ended the driver. If the driver cannot be
+brought back, the check is skipped.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+from attrs import define, field, frozen
+
+from devicecore.domain.text import counted
+from devicecore_tools.conformance.dra.environment import Environment
+from devicecore_tools.conformance.dra.kubelet import DriverInstance, DriverKubelet, no_sockets_in
+from devicecore_tools.conformance.dra.process import DriverProcess
+from devicecore_tools.conformance.dra.settings import DriverTestSettings
+from devicecore_tools.conformance.model import Skip
+
+_COMES_BACK = 2.0  # seconds for a driver that is about to register
+_SOON = 2.0  # seconds from the registration to the devices, for which no check has to wait again
+_DIAL = 5.0  # seconds to reach a service
+
+
+@frozen
+class Return:
+    """How the driver came back after an event.
+
+    Attributes:
+        seconds: until it was registered again; None if it was not.
+        problem: why not; empty if it was.
+        exits: one sentence for each time that the process ended by itself meanwhile.
+    """
+
+    seconds: float | None
+    problem: str = ""
+    exits: tuple[str, ...] = ()
+
+
+@define(eq=False)
+class DriverRegistration:
+    """The registration of the driver.
+
+    Attributes:
+        returns: how the driver came back after the events of this run, by the name of the event.
+        warm_up: seconds from its registration until it had published devices, at its first start.
+        was_seen: whether the driver has made a registration socket or a request.
+        known_name: the driver's name; empty if it is not known.
+    """
+
+    environment: Environment
+    kubelet: DriverKubelet
+    process: DriverProcess
+    settings: DriverTestSettings
+    returns: dict[str, Return] = field(factory=dict)
+    warm_up: float = 0.0
+    was_seen: bool = False
+    known_name: str = ""
+    _is_lost: bool = False
+    _finding: threading.RLock = field(factory=threading.RLock)
+
+    def wait_for_first(self) -> DriverInstance | None:
+        """Wait until a registration socket was found and the registration has succeeded or failed."""
+
+        def look() -> DriverInstance | None:
+            self.was_seen = self.was_seen or bool(self.kubelet.instances or self.environment.api.requests)
+            found = self.kubelet.instances
+            return next((one for one in found if one.registered_at or (one.problem and one.stage != "dial")), None)
+
+        if not self.kubelet.instances or look() is None:
+            left = self.process.started_at + self.settings.starting - time.monotonic()
+            self.process.wait(look, max(left, 0.0))
+        return look() or next(iter(self.kubelet.instances), None)
+
+    @property
+    def first(self) -> DriverInstance:
+        """The first registration socket, registered or refused.
+
+        Raises:
+            Skip: there is none.
+        """
+        first = self.wait_for_first()
+        if first is None:
+            reason = "the driver made no registration socket"
+            raise Skip(reason)
+        return first
+
+    @property
+    def instance(self) -> DriverInstance:
+        """The instance that a kubelet calls. A driver that is not registered is started again once.
+
+        Raises:
+            Skip: there is none.
+        """
+        with self._finding:  # checks make calls at the same time
+            self.wait_for_first()
+            found = self.kubelet.newest
+            if found is None and not self._is_lost:
+                found = self._bring_back()
+            if found is None:
+                reason = f"the driver is not registered: {self.why_not()}"
+                raise Skip(reason)
+            self._is_lost = False
+            return found
+
+    @property
+    def reachable(self) -> DriverInstance:
+        """The instance that a kubelet calls, whose service can be reached.
+
+        Raises:
+            Skip: there is none.
+        """
+        found = self.instance
+        if problem := self.unreachable_because(found):
+            raise Skip(problem)
+        return found
+
+    @staticmethod
+    def unreachable_because(found: DriverInstance) -> str:
+        """Return why the service of an instance cannot be reached; empty if it can."""
+        found.is_unreachable = not found.connection.dial(0.1 if found.is_unreachable else _DIAL)
+        return f"the driver's service cannot be reached: {found.connection.why_not()}" if found.is_unreachable else ""
+
+    @property
+    def name(self) -> str:
+        """The driver's name.
+
+        Raises:
+            Skip: it is not known.
+        """
+        if not self.known_name:
+            info = self.first.info
+            self.known_name = info.name if info is not None else ""
+        if not self.known_name:
+            reason = f"the driver is not registered: {self.why_not()}"
+            raise Skip(reason)
+        return self.known_name
+
+    def why_not(self) -> str:
+        """Return why the driver is not registered. A process that has ended is the reason of all others."""
+        present = [one for one in self.kubelet.instances if not one.is_gone]
+        exits = self.process.exits_since(0)[-1:]
+        if present and not (exits and present[-1].stage == "dial"):
+            return present[-1].problem or "the registration is under way"
+        registry = self.environment.registry
+        socket = present[-1].problem if present else f"there is no socket in {registry}"
+        return "; ".join(part for part in (*exits, socket, no_sockets_in(registry)) if part)
+
+    def _bring_back(self) -> DriverInstance | None:
+        """Start a lost driver as in a new container: without its former sockets."""
+        self._is_lost = True
+        if not any(one.registered_at for one in self.kubelet.history):
+            return None  # another start would change nothing
+        found = self.process.wait(lambda: self.kubelet.newest, min(_COMES_BACK, self.settings.returning))
+        if found is None:
+            self.process.needs_clean_directories = True
+            self.process.start()
+            found = self.process.wait(lambda: self.kubelet.newest, self.settings.returning)
+            self.process.needs_clean_directories = found is not None
+        self._is_lost = found is None
+        return found
+
+    # --- restarts -----------------------------------------------------------------------------------------------------
+
+    def wait(self, since: float) -> Return:
+        """Wait for an instance that was found after `since`, in seconds of `time.monotonic`."""
+
+        def look() -> DriverInstance | None:
+            return next((one for one in reversed(self.kubelet.registered) if one.found_at >= since), None)
+
+        exits, began = len(self.process.exits), time.monotonic()
+        found = self.process.wait(look, self.settings.returning)
+        ended = tuple(self.process.exits_since(exits))
+        if found is None:
+            took = counted(round(time.monotonic() - began), "second")
+            return Return(None, f"it was not registered again within {took}: {self.why_not()}", ended)
+        return Return(found.registered_at - since, exits=ended)
+
+    def restart(self, event: str, meanwhile: Callable[[], object] = lambda: None) -> Return:
+        """Kill the driver, do something, start it, note in `returns` how it came back, and return that.
+
+        A driver that found its devices late at its first start gets that time again, because a kubelet tries again.
+        """
+        _ = self.instance
+        self.process.kill()
+        meanwhile()
+        began = time.monotonic()
+        self.process.start()
+        back = self.returns[event] = self.wait(began)
+        if self.warm_up > _SOON and not back.problem:
+            self.process.lengthen(self.warm_up)
+            self.process.pause(self.warm_up)
+        return back
