@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 from devicecore_tools.conformance import Verdict
-from devicecore_tools.conformance.dra import DriverTestSettings, DriverUnderTest, Environment, run, running
+from devicecore_tools.conformance.dra import DriverTestSettings, DriverUnderTest, Environment, registration, run
 from devicecore_tools.conformance.dra import environment as environment_module
 from devicecore_tools.conformance.dra.kubelet import no_sockets_in
 from tests.conformance.harness import BY_NAME, DRIVER, QUICK, TRIES_ALL_FAULTS
@@ -215,7 +215,7 @@ def test_a_device_of_a_claim_that_is_unprepared_is_given_to_later_checks() -> No
 
 
 def test_a_service_that_answers_nothing_fails_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "_DIAL", 0.5)
+    monkeypatch.setattr(registration, "_DIAL", 0.5)
     report = run(command("ServesNothing"), settings=QUICK, checks=[BY_NAME["serves-what-it-announces"]])
     (result,) = report.results
     assert result.verdict is Verdict.FAILED, result
@@ -234,11 +234,11 @@ def test_a_run_is_as_much_longer_as_a_late_driver_needs() -> None:
     settings = evolve(QUICK, budget=0.2)
     with Environment(settings) as environment:
         driver = DriverUnderTest(environment, ["sleep", "600"], settings)
-        with driver.in_time():
-            driver.lengthen(600.0)
-            driver.wait(lambda: None, 0.5)
-            assert driver.time_left > 500
-        driver.stop()
+        with driver.process.in_time():
+            driver.process.lengthen(600.0)
+            driver.process.wait(lambda: None, 0.5)
+            assert driver.process.time_left > 500
+        driver.process.stop()
 
 
 def test_files_that_are_too_many_or_too_large_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

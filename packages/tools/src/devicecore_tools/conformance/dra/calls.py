@@ -19,6 +19,7 @@ from devicecore_tools.conformance.dra.kubelet import DriverInstance
 from devicecore_tools.conformance.dra.process import CUT_GRACE, DriverProcess
 from devicecore_tools.conformance.dra.registration import DriverRegistration
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
+from devicecore_tools.conformance.dra.steps import DevicesInUse
 from devicecore_tools.conformance.model import Failure, Skip, needed
 
 T = TypeVar("T")
@@ -123,13 +124,17 @@ class Calls:
         Raises:
             Skip: it does not, which another check reports.
         """
-        if self.habits.prepares is None:
-            self._learn()
-        if not self.habits.prepares:
+        self._learn_once()
+        if self.habits.prepares is False:
             raise self._prepares_none()
 
     def _prepares_none(self) -> Skip:
         return Skip(f"the driver prepares no claims of one device: {self.habits.why_not}")
+
+    def _learn_once(self) -> None:
+        if None in (self.habits.prepares, self.habits.unprepares):
+            with suppress(DevicesInUse):
+                self._learn()
 
     def _learn(self) -> None:
         """Find out whether the driver prepares and unprepares a plain claim at all."""
@@ -147,6 +152,7 @@ class Calls:
             except Failure as failure:
                 is_served = not isinstance(failure, CallFailedError) or failure.code != "UNIMPLEMENTED"
                 habits.unprepares = bool(habits.unprepares) or (is_served and not habits.prepares)
+            habits.unprepares = habits.unprepares is not False
             habits.removes_cdi = self.environment.cdi_names() <= before
             self.clean_up()
 
@@ -265,12 +271,10 @@ class Calls:
             Failure: the driver did not prepare it.
             Skip: the driver prepares no claim at all, which another check reports.
         """
+        self._learn_once()
         try:
             return devices_in(self.prepare(claim), claim)
         except Failure:
-            if self.habits.prepares is None:
-                with suppress(Skip):  # no other device is free
-                    self._learn()
             if self.habits.prepares is not False:
                 raise
             raise self._prepares_none() from None
@@ -282,12 +286,10 @@ class Calls:
             Failure: the driver did not unprepare it.
             Skip: the driver unprepares no claim at all, which another check reports.
         """
+        self._learn_once()
         try:
             require_unprepared(self.unprepare(claim), claim)
         except Failure as failure:
-            if self.habits.unprepares is None:
-                with suppress(Skip):  # no other device is free
-                    self._learn()
             if self.habits.unprepares is not False:
                 raise
             reason = f"the driver unprepares no claims: {failure}"

@@ -115,7 +115,7 @@ class DriverUnderTest:
         if self._renewals >= _MAX_RENEWALS:
             return False
         self._renewals += 1
-        back = self.registration.restart("renewed", self.environment.clear)
+        back = self.registration.start_again("renewed", self.environment.clear)
         self.calls.drop()
         return not back.problem and bool(self.process.wait(self.slices.is_complete, self.settings.republishing))
 

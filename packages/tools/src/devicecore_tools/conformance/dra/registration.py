@@ -177,11 +177,19 @@ class DriverRegistration:
         return Return(found.registered_at - since, exits=ended)
 
     def restart(self, event: str, meanwhile: Callable[[], object] = lambda: None) -> Return:
-        """Kill the driver, do something, start it, note in `returns` how it came back, and return that.
+        """Kill the registered driver, do something, start it, note in `returns` how it came back, and return that.
+
+        Raises:
+            Skip: the driver is not registered.
+        """
+        _ = self.instance
+        return self.start_again(event, meanwhile)
+
+    def start_again(self, event: str, meanwhile: Callable[[], object]) -> Return:
+        """Do the same with a driver that need not be registered.
 
         A driver that found its devices late at its first start gets that time again, because a kubelet tries again.
         """
-        _ = self.instance
         self.process.kill()
         meanwhile()
         began = time.monotonic()
