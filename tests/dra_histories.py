@@ -274,8 +274,8 @@ class Replay:
             for row in self.manifests[step["pod"]]["status"].get("containerStatuses", [])
         }
         for name, rows in found.items():
-            ours = [_status(row) for row in rows]
-            others = [row for row in statuses.get(name, []) if row["name"] not in {status["name"] for status in ours}]
+            ours = [_status(row) for row in rows if row.resources]
+            others = [row for row in statuses.get(name, []) if row["name"] not in {row.name for row in rows}]
             statuses[name] = others + ours
         return {"allocatedResourcesStatus": statuses}
 

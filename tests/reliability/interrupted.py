@@ -1,7 +1,7 @@
 """A program whose calls are interrupted at random times, as by Ctrl-C, and which checks the state after each.
 
-`python -m tests.reliability.interrupted main|threads CALLS DIRECTORY` prints a line of JSON with counts. In `main` a
-timer interrupts the main thread, as Ctrl-C does. In `threads` eight threads are interrupted by another one.
+`python -m tests.reliability.interrupted devices|claims main|threads CALLS DIRECTORY` prints a line of JSON with counts.
+In `main` a timer interrupts the main thread, as Ctrl-C does. In `threads` eight threads are interrupted by another one.
 """
 
 import ctypes
@@ -13,12 +13,28 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from devicecore import Admitted, Container, DeviceManager, Pod, PodUid, ResourceName
 from devicecore.adapters.file import FileStore
-from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
+from devicecore.adapters.memory import MemoryPods, MemorySink, MemoryStore, MemoryTransport
+from devicecore.adapters.memory_dra import MemoryDriverTransport
 from devicecore.domain.checkpoint import checkpoint_of, decode
+from devicecore.domain.dra import state_file as dra_state
+from devicecore.domain.dra.answers import PrepareResult, UnprepareResult
+from devicecore.domain.dra.model import (
+    AllocatedDevice,
+    ClaimKey,
+    ClaimRef,
+    ClaimUid,
+    DriverName,
+    PreparedDevice,
+    ResourceClaim,
+)
+from devicecore.domain.model import PodClaim
+from devicecore.dra_manager import DraManager
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 from devicecore.ports.store import CheckpointStore
 
@@ -27,42 +43,133 @@ THREADS = 8
 LIMIT = 60.0  # seconds for a call; after that the program prints where it hangs, and ends
 
 
-def pod(uid: str) -> Pod:
-    return Pod(PodUid(uid), name=uid, containers=(Container("a", {GPU: 1, NIC: 1}), Container("b", {GPU: 1})))
+class Subject(Protocol):
+    """A manager with a store: what is done for a pod, and what is checked after an interrupt."""
+
+    def work(self, uid: str) -> None:
+        """Do for a pod what may be interrupted."""
+
+    def check(self, uid: str, counts: Counter[str]) -> None:
+        """Check that an interrupted pod has everything or nothing, and that it can be worked for again."""
+
+    def clean(self, uid: str) -> None:
+        """Leave nothing of a pod."""
+
+    def check_all(self) -> None:
+        """Check that nothing is taken, and that the file has the state in memory."""
 
 
-def running(store: CheckpointStore) -> DeviceManager:
-    transport = MemoryTransport()
-    manager = DeviceManager(transport, store, MemorySink())
-    manager.start()
-    transport.connect(SimulatedPlugin(GPU, simulated_devices("gpu", 4 * THREADS)))
-    transport.connect(SimulatedPlugin(NIC, simulated_devices("nic", 2 * THREADS)))
-    return manager
+class Devices:
+    """A device manager."""
+
+    def __init__(self, store: CheckpointStore) -> None:
+        self._store = store
+        transport = MemoryTransport()
+        self._manager = DeviceManager(transport, store, MemorySink())
+        self._manager.start()
+        transport.connect(SimulatedPlugin(GPU, simulated_devices("gpu", 4 * THREADS)))
+        transport.connect(SimulatedPlugin(NIC, simulated_devices("nic", 2 * THREADS)))
+
+    def work(self, uid: str) -> None:
+        self._manager.admit(self._pod(uid))
+        self._manager.evict([PodUid(uid)])
+
+    def check(self, uid: str, counts: Counter[str]) -> None:
+        held = len(self._manager.state.ledger.of_pod(PodUid(uid)))
+        assert held in {0, 3}, held
+        counts["interrupted, and the pod has its devices" if held else "interrupted, and the pod has none"] += 1
+        verdict = self._manager.admit(self._pod(uid))
+        assert isinstance(verdict, Admitted), verdict
+        assert len(verdict.allocations) == 3
+        assert verdict.allocations == self._manager.state.ledger.of_pod(PodUid(uid))
+
+    def clean(self, uid: str) -> None:
+        self._manager.evict([PodUid(uid)])
+        assert not self._manager.state.ledger.of_pod(PodUid(uid))
+
+    def check_all(self) -> None:
+        self._manager.tick()
+        assert self._manager.state.ledger.reservations == (), self._manager.state.ledger.reservations
+        assert not self._manager._turns._taken  # noqa: SLF001 - no caller can see whether a turn is taken
+        self._manager.stop()
+        blob = self._store.load()
+        assert blob is not None
+        data = decode(blob).verified()
+        assert data.entries == checkpoint_of(self._manager.state).entries
+        self._manager.start()
+        assert self._manager.restored.allocations == len(list(self._manager.state.ledger))
+        self._manager.stop()
+
+    @staticmethod
+    def _pod(uid: str) -> Pod:
+        containers = (Container("a", {GPU: 1, NIC: 1}), Container("b", {GPU: 1}))
+        return Pod(PodUid(uid), name=uid, containers=containers)
 
 
-def check(manager: DeviceManager, uid: str, counts: Counter[str]) -> None:
-    """Check that an interrupted pod has all of its devices or none, and that it can be admitted again."""
-    held = len(manager.state.ledger.of_pod(PodUid(uid)))
-    assert held in {0, 3}, held
-    counts["interrupted, and the pod has its devices" if held else "interrupted, and the pod has none"] += 1
-    verdict = manager.admit(pod(uid))
-    assert isinstance(verdict, Admitted), verdict
-    assert len(verdict.allocations) == 3
-    assert verdict.allocations == manager.state.ledger.of_pod(PodUid(uid))
+class Driver:
+    """A driver that answers with one device."""
+
+    name = DriverName("gpu.example.com")
+
+    def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
+        return {claim.uid: PrepareResult((PreparedDevice("pool", claim.key.name),)) for claim in claims}
+
+    def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
+        return {claim.uid: UnprepareResult() for claim in claims}
 
 
-def check_all(manager: DeviceManager, store: CheckpointStore) -> None:
-    """Check that nothing is reserved, and that the file has the state in memory."""
-    manager.tick()
-    assert manager.state.ledger.reservations == (), manager.state.ledger.reservations
-    manager.stop()
-    blob = store.load()
-    assert blob is not None
-    data = decode(blob).verified()
-    assert data.entries == checkpoint_of(manager.state).entries
-    manager.start()
-    assert manager.restored.allocations == len(list(manager.state.ledger))
-    manager.stop()
+class Everything:
+    """A source of claims, one for each pod and one for all of them."""
+
+    def get(self, key: ClaimKey) -> ResourceClaim:
+        results = (AllocatedDevice(Driver.name, "pool", key.name, "r"),)
+        return ResourceClaim(key, ClaimUid(f"uid-of-{key.name}"), "", results, Everyone())
+
+
+class Everyone(frozenset[str]):
+    """The pods that a claim is reserved for: all."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+class Claims:
+    """A DRA manager."""
+
+    def __init__(self, store: CheckpointStore) -> None:
+        self._store = store
+        transport = MemoryDriverTransport()
+        self._manager = DraManager(transport, Everything(), store, pods=MemoryPods())
+        self._manager.start()
+        transport.register(Driver())
+
+    def work(self, uid: str) -> None:
+        self._manager.prepare(self._pod(uid))
+        self._manager.unprepare(PodUid(uid))
+
+    def check(self, uid: str, counts: Counter[str]) -> None:
+        held = len(self._manager.claims.of_pod(PodUid(uid)))
+        assert held in {0, 1, 2}, held
+        counts["interrupted, and the pod has its claims" if held else "interrupted, and the pod has none"] += 1
+        assert len(self._manager.prepare(self._pod(uid)).claims) == 2
+        assert len(self._manager.claims.of_pod(PodUid(uid))) == 2
+
+    def clean(self, uid: str) -> None:
+        self._manager.unprepare(PodUid(uid))
+        assert not self._manager.claims.of_pod(PodUid(uid))
+
+    def check_all(self) -> None:
+        assert self._manager.reconcile() == {}
+        assert not self._manager._turns._taken  # noqa: SLF001 - as above
+        assert self._manager.claims.claims == {}
+        self._manager.stop()
+        blob = self._store.load()
+        assert blob is not None
+        assert dra_state.decode(blob).entries == ()
+
+    @staticmethod
+    def _pod(uid: str) -> Pod:
+        return Pod(PodUid(uid), name=uid, claims=(PodClaim("own", uid), PodClaim("shared", "shared")))
 
 
 def watch() -> None:
@@ -72,19 +179,17 @@ def watch() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
 
 
-def in_main_thread(calls: int, directory: Path) -> Counter[str]:
+def in_main_thread(kind: Callable[[CheckpointStore], Subject], calls: int, directory: Path) -> Counter[str]:
     counts: Counter[str] = Counter()
-    store = FileStore(directory / "checkpoint")
     # Threads inherit what is blocked, so only this one gets the signal, and none comes after the timer is switched off.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
-    manager = running(store)
+    subject = kind(FileStore(directory / "checkpoint"))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     chance = random.Random(1)  # noqa: S311 - to be repeated
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     began = time.perf_counter()
     for number in range(20):
-        manager.admit(pod(f"warm-up-{number}"))
-        manager.evict([PodUid(f"warm-up-{number}")])
+        subject.work(f"warm-up-{number}")
     typical = (time.perf_counter() - began) / 20
     for number in range(calls):
         if number % 100 == 0:
@@ -93,16 +198,13 @@ def in_main_thread(calls: int, directory: Path) -> Counter[str]:
         try:
             try:
                 signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-6, typical))
-                manager.admit(pod(uid))
-                manager.evict([PodUid(uid)])
+                subject.work(uid)
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
         except KeyboardInterrupt:
-            check(manager, uid, counts)
-        manager.evict([PodUid(uid)])
-        assert not manager.state.ledger.reservations
-        assert not manager.state.ledger.of_pod(PodUid(uid))
-    check_all(manager, store)
+            subject.check(uid, counts)
+        subject.clean(uid)
+    subject.check_all()
     return counts
 
 
@@ -115,12 +217,11 @@ class SlowStore(MemoryStore):
 
 
 class Crowd:
-    """Threads that admit pods, and one that interrupts them."""
+    """Threads that work for pods, and one that interrupts them."""
 
-    def __init__(self, calls: int) -> None:
+    def __init__(self, kind: Callable[[CheckpointStore], Subject], calls: int) -> None:
         self.counts: Counter[str] = Counter()
-        self._store = SlowStore()
-        self._manager = running(self._store)
+        self._subject = kind(SlowStore())
         self._failures: list[BaseException] = []
         self._left = list(range(calls))
         self._inside: dict[int, int] = {}  # the thread in each slot, while it may be interrupted
@@ -143,7 +244,7 @@ class Crowd:
             thread.join()
         for failure in self._failures:
             raise failure
-        check_all(self._manager, self._store)
+        self._subject.check_all()
 
     def _fill_slots(self) -> None:
         for slot in range(THREADS):
@@ -153,36 +254,36 @@ class Crowd:
 
     def _work(self, slot: int) -> None:
         try:
-            self._admit(slot)
+            self._work_for_pods(slot)
         except KeyboardInterrupt:
             self.counts["interrupted while it was checked"] += 1  # the interrupt was sent before the call returned
         except BaseException as error:  # noqa: BLE001 - to be raised in the main thread
             self._failures.append(error)
 
-    def _admit(self, slot: int) -> None:
+    def _work_for_pods(self, slot: int) -> None:
         while self._left and not self._failures:
             uid = f"pod-{self._left.pop()}"
             try:
                 self._inside[slot] = threading.get_ident()
-                self._manager.admit(pod(uid))
-                self._manager.evict([PodUid(uid)])
+                self._subject.work(uid)
                 self._inside.pop(slot, None)
             except KeyboardInterrupt:
                 self._inside.pop(slot, None)
-                check(self._manager, uid, self.counts)
-            self._manager.evict([PodUid(uid)])
+                self._subject.check(uid, self.counts)
+            self._subject.clean(uid)
 
 
-def in_threads(calls: int) -> Counter[str]:
-    crowd = Crowd(calls)
+def in_threads(kind: Callable[[CheckpointStore], Subject], calls: int) -> Counter[str]:
+    crowd = Crowd(kind, calls)
     crowd.run()
     return crowd.counts
 
 
 def main() -> None:
-    way, calls, directory = sys.argv[1:]
+    what, way, calls, directory = sys.argv[1:]
+    kind: Callable[[CheckpointStore], Subject] = Devices if what == "devices" else Claims
     sys.setswitchinterval(1e-5)
-    counts = in_main_thread(int(calls), Path(directory)) if way == "main" else in_threads(int(calls))
+    counts = in_main_thread(kind, int(calls), Path(directory)) if way == "main" else in_threads(kind, int(calls))
     print(json.dumps(counts))  # noqa: T201 - for the test that runs it
 
 

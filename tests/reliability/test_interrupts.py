@@ -1,4 +1,4 @@
-"""Ctrl-C at any point of an admission; docs/reliability.md says what is guaranteed."""
+"""Ctrl-C at any point of a call to a manager; docs/reliability.md says what is guaranteed."""
 
 import json
 import os
@@ -28,11 +28,14 @@ from tests.reliability.scale import scale
 FAST = "/dev/shm"  # noqa: S108 - a file system in memory, because a disk would only make so many calls slower
 
 
-@pytest.mark.parametrize(("way", "calls"), [("main", scale(150, 100_000)), ("threads", scale(1_500, 500_000))])
-def test_after_an_interrupt_the_manager_works_and_its_state_is_correct(way: str, calls: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["devices", "claims"])
+@pytest.mark.parametrize(("way", "calls"), [("main", scale(150, 100_000)), ("threads", scale(1_500, 100_000))])
+def test_after_an_interrupt_the_manager_works_and_its_state_is_correct(
+    what: str, way: str, calls: int, tmp_path: Path
+) -> None:
     """A pod has all of its devices or none, no turn or reservation is left, and the file has the state in memory."""
     with tempfile.TemporaryDirectory(dir=FAST if os.access(FAST, os.W_OK) else tmp_path) as directory:
-        command = [sys.executable, "-m", "tests.reliability.interrupted", way, str(calls), directory]
+        command = [sys.executable, "-m", "tests.reliability.interrupted", what, way, str(calls), directory]
         run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment(), timeout=3600)
     assert run.returncode == 0, run.stderr[-5000:]
     counts = json.loads(run.stdout)

@@ -592,9 +592,13 @@ def test_a_stopped_manager_frees_nothing_and_admits_no_pod() -> None:
     for idle in (rig, never_started):
         with pytest.raises(ManagerStoppedError):
             idle.manager.evict([PodUid("first")])
-        idle.end_pod("first")
-        idle.manager.update_allocated_devices()
         assert idle.store.blob == blob
+    rig.end_pod("first")
+    rig.manager.update_allocated_devices()
+    for call in (never_started.manager.update_allocated_devices, never_started.manager.tick):
+        with pytest.raises(ManagerNotStartedError, match=r"call start\(\) first"):
+            call()
+    assert rig.store.blob == never_started.store.blob == blob
 
 
 class LateOwner(MemoryTransport):

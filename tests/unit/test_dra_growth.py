@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 
 import pytest
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
-from devicecore.adapters.memory import MemoryStore
+from devicecore.adapters.memory import MemoryPods, MemoryStore
 from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverTransport
 from devicecore.domain.dra.answers import PrepareResult, UnprepareResult
 from devicecore.domain.dra.claims import ClaimInfo
@@ -179,6 +179,37 @@ def test_a_pod_without_claims_costs_no_write() -> None:
     counting.manager.prepare(Pod(PodUid("a")))
     counting.manager.unprepare(PodUid("a"))
     assert counting.work.writes == 0
+
+
+def released(count: int, *, shared: bool) -> Work:
+    """What it takes to release the claims of pods that are gone: one claim for each pod, or one for all."""
+    work = Work()
+    transport = MemoryDriverTransport()
+    pods = tuple(f"uid-of-pod-{number:05d}" for number in range(count))
+    entries = [evolve(entry(0), pods=pods)] if shared else map(entry, range(count))
+    manager = DraManager(transport, MemoryClaims(), Store(encode(entries), work=work), pods=MemoryPods())
+    manager.start()
+    transport.register(Driver(work))
+    sys.setprofile(lambda _frame, event, _argument: setattr(work, "calls", work.calls + (event in {"call", "c_call"})))
+    try:
+        assert manager.reconcile() == {}
+    finally:
+        sys.setprofile(None)
+    assert manager.claims.claims == {}
+    return work
+
+
+def test_a_release_of_many_pods_costs_as_much_for_each_whatever_there_is() -> None:
+    small, large = released(SMALL, shared=False), released(LARGE, shared=False)
+    assert (small.driver_calls, large.driver_calls) == (SMALL, LARGE)
+    assert large.writes <= LARGE / 32 + 1
+    assert large.calls / LARGE < 1.2 * small.calls / SMALL
+
+
+def test_a_release_of_many_pods_of_one_claim_asks_the_driver_once() -> None:
+    work = released(LARGE, shared=True)
+    assert (work.driver_calls, work.writes) == (1, 2)
+    assert work.calls < 10 * LARGE
 
 
 def test_ten_thousand_claims_fit_in_100_megabytes() -> None:

@@ -15,6 +15,7 @@ from devicecore.domain.dra.claims import ClaimCache, ClaimPhase
 from devicecore.domain.dra.drivers import DriverRegistered, InstanceId
 from devicecore.domain.dra.errors import (
     ClaimFailedError,
+    DraNotStartedError,
     DraStoppedError,
     DriverAlreadyRegisteredError,
     DriverCallError,
@@ -25,7 +26,7 @@ from devicecore.domain.dra.errors import (
     UnprepareError,
     UnsupportedServicesError,
 )
-from devicecore.domain.dra.health import SECOND, ClaimHealthChanged, DraHealth, HealthCache, ReportedHealth
+from devicecore.domain.dra.health import SECOND, ClaimHealth, ClaimHealthChanged, DraHealth, HealthCache, ReportedHealth
 from devicecore.domain.dra.model import (
     AllocatedDevice,
     ClaimKey,
@@ -41,8 +42,9 @@ from devicecore.domain.model import Container, ContainerClaim, Pod, PodClaim, Po
 from devicecore.dra_manager import DraManager
 from devicecore.dra_manager.driver_list import DriverList
 from devicecore.dra_manager.health_record import HealthRecord
-from devicecore.dra_manager.run import DraRun
 from devicecore.ports.dra_driver import DraDriver
+from devicecore.runtime.lanes import THREADS
+from devicecore.runtime.run import Run
 
 GPU, NIC = DriverName("gpu.example.com"), DriverName("nic.example.com")
 SECONDS = 60.0  # until a test gives up on what should come at once
@@ -312,11 +314,11 @@ def test_a_driver_that_calls_the_manager_for_its_own_claim_is_refused(node: Node
 
 def test_an_event_of_a_former_run_changes_nothing() -> None:
     """The parts check it themselves: a stop may come after the event was received and before it is applied."""
-    former, current, instance = DraRun(), DraRun(), InstanceId(GPU, "/socket", "v1.DRAPlugin", 1)
+    former, current, instance = Run(), Run(), InstanceId(GPU, "/socket", "v1.DRAPlugin", 1)
     drivers, record = DriverList(None, lambda: 0.0), HealthRecord(store := MemoryStore(), lambda: 0)
     for run in (former, current):
-        drivers.start(run)
-        record.start(run)
+        drivers.begin(run)
+        record.begin(run)
     for change in (
         lambda: drivers.apply(former, DriverRegistered(instance)),
         lambda: record.report(former, GPU, [ReportedHealth("pool", "dev", DraHealth.UNHEALTHY)]),
@@ -401,6 +403,12 @@ def test_starting_and_stopping_twice_is_once(node: Node) -> None:
     manager.tick()
 
 
+@pytest.mark.parametrize("call", ["tick", "reconcile", "wipe_slices"])
+def test_a_manager_that_was_never_started_says_so(call: str) -> None:
+    with pytest.raises(DraNotStartedError, match=r"call start\(\) first"):
+        getattr(DraManager(MemoryDriverTransport(), MemoryClaims(), Store()), call)()
+
+
 def test_a_file_that_cannot_be_used_is_set_aside_and_reported(node: Node) -> None:
     """A kubelet does not start (kubernetes#123552)."""
     node.store.blob = b'{"Data":"x","Checksum":1}'
@@ -480,6 +488,89 @@ def test_a_release_that_fails_is_returned_and_tried_again(node: Node) -> None:
     node.now += 60
     manager.tick()
     assert not manager.claims.claims
+
+
+def with_pods_of_drivers(node: Node, count: int) -> tuple[DraManager, list[Driver]]:
+    """A manager with a pod for each of `count` drivers."""
+    drivers = [Driver(DriverName(f"{number:02}.example.com")) for number in range(count)]
+    manager = node.manager()
+    for driver in drivers:
+        node.transport.register(driver)
+        node.claim(driver.name, driver.name, drivers=[driver.name])
+        manager.prepare(pod(driver.name, driver.name))
+        driver.is_called.clear()
+    return manager, drivers
+
+
+def test_pods_of_many_drivers_are_released_in_few_threads(
+    node: Node, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One driver hangs until all others have been called."""
+    manager, (hanging, *others) = with_pods_of_drivers(node, 2 * THREADS)
+    started: list[str] = []
+    start = threading.Thread.start
+
+    def counting(self: threading.Thread) -> None:
+        started.append(self.name)
+        start(self)
+
+    hanging.gate.clear()
+    monkeypatch.setattr(threading.Thread, "start", counting)
+    reconcile = pool.call(manager.reconcile)
+    for other in others:
+        assert other.is_called.wait(SECONDS)
+    assert not reconcile.done()
+    hanging.gate.set()
+    done(reconcile)
+    assert not manager.claims.claims
+    assert 0 < started.count("devicecore-lane") < THREADS * 2
+
+
+def test_pods_are_released_if_no_thread_can_be_started(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager, _ = with_pods_of_drivers(node, 3)
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert manager.reconcile() == {}
+    assert not manager.claims.claims
+
+
+def test_a_call_that_waits_too_long_for_another_one_fails(
+    node: Node, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager, driver = node.manager(), Driver()
+    node.transport.register(driver)
+    node.claim("claim", "a", "b")
+    driver.gate.clear()
+    stuck = pool.call(manager.prepare, pod("a", "claim"))
+    assert driver.is_called.wait(SECONDS)
+    monkeypatch.setattr("devicecore.dra_manager.preparation.TURN_PATIENCE", 0.01)
+    with pytest.raises(PrepareError, match=r"another call for the same pod or claim is still under way after 0\.01 s"):
+        manager.prepare(pod("b", "claim"))
+    driver.gate.set()
+    done(stuck)
+    manager.prepare(pod("b", "claim"))
+
+
+def test_a_stop_inside_an_event_of_a_driver_is_an_error(node: Node) -> None:
+    """The transport would wait for the event."""
+    errors: list[CalledFromInsideError] = []
+
+    def stop(_: ClaimHealthChanged) -> None:
+        try:
+            manager.stop()
+        except CalledFromInsideError as error:
+            errors.append(error)
+
+    manager = DraManager(node.transport, node.claims, node.store, observers=[stop])
+    with manager:
+        instance = node.transport.register(Driver())
+        node.claim("claim", "a")
+        manager.prepare(pod("a", "claim"))
+        instance.report(healthy())
+    assert [error.inside for error in errors] == ["an event of the DriverTransport"]
 
 
 def test_claims_in_use_are_those_that_are_prepared_since_the_start(node: Node) -> None:
@@ -691,6 +782,16 @@ def test_the_health_of_claimed_devices_is_reported(node: Node) -> None:
     node.now += 1
     (status,) = manager.allocated_resources_status(pod("a", "claim"))["main"]
     assert status.resources[0].health is DraHealth.UNKNOWN
+
+
+def test_a_claimed_request_without_devices_is_reported_so_that_its_status_can_be_removed(node: Node) -> None:
+    manager = node.manager()
+    node.transport.register(Driver())
+    node.claim("claim", "a")
+    manager.prepare(pod("a", "claim"))
+    container = Container("main", claims=(ContainerClaim("claim", "other"), ContainerClaim("unknown", "r")))
+    status = manager.allocated_resources_status(evolve(pod("a", "claim"), containers=(container,)))
+    assert status == {"main": (ClaimHealth("claim:claim/other", ()),)}
 
 
 def test_a_report_that_changes_nothing_is_not_saved(node: Node) -> None:

@@ -5,16 +5,18 @@ meanwhile. A deletion that failed is tried again.
 """
 
 import logging
-import threading
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 
 from attrs import evolve
 
 from devicecore.domain.dra.drivers import DriverEvent, DriverRegistry, InstanceId, Wipe
 from devicecore.domain.dra.errors import DraStoppedError, SliceError
 from devicecore.domain.dra.model import DriverName
-from devicecore.dra_manager.run import DraRun
 from devicecore.ports.slices import ResourceSlices
+from devicecore.runtime.current_state import CurrentState
+from devicecore.runtime.run import Run
 
 _log = logging.getLogger(__name__)
 
@@ -25,35 +27,32 @@ class DriverList:
     def __init__(self, slices: ResourceSlices | None, clock: Callable[[], float]) -> None:
         self._slices = slices
         self._clock = clock
-        self._lock = threading.Lock()  # held while `registry` is replaced, never while a port is called
-        self._run: DraRun | None = None
-        self.registry: DriverRegistry = DriverRegistry()
+        self._state = CurrentState(DriverRegistry(), DraStoppedError)
+        self.end: Callable[[Run | None], None] = self._state.end
+        """End a run."""
+
+    @property
+    def registry(self) -> DriverRegistry:
         """The current registry. It is an immutable value, so reading it needs no lock."""
+        return self._state.value
 
-    def start(self, run: DraRun) -> None:
-        """Begin a run without drivers; the slices of all drivers are due to be deleted (kubelet-dra.md 11)."""
-        with self._lock:
-            self._run = run
-            self.registry = DriverRegistry(wipes={None: Wipe(self._clock())})
+    def begin(self, run: Run) -> None:
+        """Begin a run without drivers; the slices of all drivers are due to be deleted (kubelet-dra.md 11).
 
-    def stop(self) -> None:
-        """End the run."""
-        with self._lock:
-            self._run = None
+        Raises:
+            DraStoppedError: the run was stopped meanwhile.
+        """
+        self._state.begin(run, DriverRegistry(wipes={None: Wipe(self._clock())}))
 
-    def apply(self, run: DraRun, event: DriverEvent) -> tuple[DriverRegistry, DriverRegistry]:
+    def apply(self, run: Run, event: DriverEvent) -> tuple[DriverRegistry, DriverRegistry]:
         """Apply an event; the registry before it and the registry after it.
 
         Raises:
             DraStoppedError: the run is over; nothing was changed.
             DriverAlreadyRegisteredError: an instance registers at an endpoint where its driver is registered.
         """
-        with self._lock:
-            if self._run is not run:
-                raise DraStoppedError
-            before = self.registry
-            self.registry = before.apply(event, self._clock())
-            return before, self.registry
+        now = self._clock()
+        return self._state.replace(lambda registry: registry.apply(event, now), run=run)
 
     def choose(self, driver: DriverName) -> InstanceId:
         """The instance that is called.
@@ -63,35 +62,35 @@ class DriverList:
         """
         return self.registry.choose(driver)
 
-    def wipe_slices(self, run: DraRun) -> dict[DriverName | None, SliceError]:
+    def wipe_slices(self, run: Run) -> dict[DriverName | None, SliceError]:
         """Delete the slices that are due to be deleted; the errors by driver. None stands for all drivers."""
-        if self._slices is None:
-            return {}
         failed: dict[DriverName | None, SliceError] = {}
+        if self._slices is not None:
+            with suppress(DraStoppedError):  # the run was stopped meanwhile, so nothing is due any more
+                self._wipe_slices(run, self._slices, failed)
+        return failed
+
+    def _wipe_slices(self, run: Run, slices: ResourceSlices, failed: dict[DriverName | None, SliceError]) -> None:
         for driver in self.registry.due(self._clock()):
-            wipe = self._begin(run, driver)
-            if wipe is None:
+            now = self._clock()
+            before, after = self._state.replace(partial(_with_wipe_begun, driver, now), run=run)
+            if before is after:
                 continue
             try:
-                self._slices.delete(driver)
+                slices.delete(driver)
             except SliceError as error:
                 _log.error("%s; it is tried again", error)
                 failed[driver] = error
-                self._fail(run, driver, wipe)
-        return failed
+                again = before.wipes[driver].after_failure(self._clock())
+                self._state.replace(partial(_with_wipe_failed, driver, again), run=run)
 
-    def _begin(self, run: DraRun, driver: DriverName | None) -> Wipe | None:
-        """Take a wipe that is still due."""
-        with self._lock:
-            if self._run is not run:
-                return None
-            wipe = self.registry.wipes.get(driver) if driver in self.registry.due(self._clock()) else None
-            self.registry = self.registry.wiped(driver)
-            return wipe
 
-    def _fail(self, run: DraRun, driver: DriverName | None, wipe: Wipe) -> None:
-        with self._lock:
-            registry = self.registry
-            if self._run is run and (driver is None or not registry.is_connected(driver)):
-                wipes = {**registry.wipes, driver: wipe.after_failure(self._clock())}
-                self.registry = evolve(registry, wipes=wipes)
+def _with_wipe_begun(driver: DriverName | None, now: float, registry: DriverRegistry) -> DriverRegistry:
+    """Return the registry without a wipe that begins now; the same registry if it is not due any more."""
+    return registry.wiped(driver) if driver in registry.due(now) else registry
+
+
+def _with_wipe_failed(driver: DriverName | None, again: Wipe, registry: DriverRegistry) -> DriverRegistry:
+    if driver is not None and registry.is_connected(driver):
+        return registry
+    return evolve(registry, wipes={**registry.wipes, driver: again})

@@ -3,18 +3,24 @@
 Law: an event or a call that began in a run which is over changes nothing. Each part checks that with its lock held.
 """
 
-import logging
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from typing import ClassVar
 
 from devicecore.domain.dra import devices, health
 from devicecore.domain.dra.claims import ClaimCache
 from devicecore.domain.dra.devices import DynamicResource
 from devicecore.domain.dra.drivers import DriverEvent, DriverRegistry, HealthReported, has_stopped_reporting
-from devicecore.domain.dra.errors import PrepareError, SliceError, UnprepareError
+from devicecore.domain.dra.errors import (
+    DraNotStartedError,
+    DraStoppedError,
+    PrepareError,
+    SliceError,
+    TurnTimeoutError,
+    UnprepareError,
+)
 from devicecore.domain.dra.health import ClaimHealth, ClaimHealthChanged, HealthCache
 from devicecore.domain.dra.model import DriverName
 from devicecore.domain.errors import DeviceCoreError
@@ -22,11 +28,9 @@ from devicecore.domain.model import Pod, PodUid
 from devicecore.dra_manager.clock import steady_time_ns
 from devicecore.dra_manager.driver_list import DriverList
 from devicecore.dra_manager.health_record import HealthRecord
-from devicecore.dra_manager.preparation import Preparation, PreparedPod
+from devicecore.dra_manager.preparation import TURN_PATIENCE, Preparation, PreparedPod
 from devicecore.dra_manager.release import Release
-from devicecore.dra_manager.run import DraRun
 from devicecore.dra_manager.saved_claims import RestoredClaims, SavedClaims
-from devicecore.dra_manager.turns import ClaimTurns
 from devicecore.ports.claims import ClaimSource
 from devicecore.ports.context import Runs
 from devicecore.ports.dra_metrics import DraMetrics
@@ -35,8 +39,12 @@ from devicecore.ports.drivers import DriverTransport
 from devicecore.ports.pods import PodSource
 from devicecore.ports.slices import ResourceSlices
 from devicecore.ports.store import CheckpointStore
-
-_log = logging.getLogger(__name__)
+from devicecore.runtime.measuring import measured
+from devicecore.runtime.observers import Observers
+from devicecore.runtime.open_call import OpenCall
+from devicecore.runtime.run import Run
+from devicecore.runtime.start_stop import StartStop
+from devicecore.runtime.turns import Turns
 
 RECONCILE_PERIOD = 60.0
 """Seconds between two releases of the claims of pods that are gone."""
@@ -62,6 +70,9 @@ class DraManager(Runs):
         wall_clock: nanoseconds since 1970; by default a clock that does not follow changes of the machine's.
     """
 
+    # Tests replace it to see which call waits.
+    _turns_type: ClassVar[type[Turns[Hashable]]] = Turns
+
     def __init__(
         self,
         transport: DriverTransport,
@@ -81,8 +92,8 @@ class DraManager(Runs):
         self._pods = pods
         self._metrics = metrics
         self._clock = clock
-        self._observers = tuple(observers)
-        self._turns = ClaimTurns()
+        self._observers = Observers[ClaimHealthChanged](observers)
+        self._turns = self._turns_type("a call to a driver")
         self._saved = SavedClaims(store)
         self._drivers = DriverList(slices, clock)
         self._health = HealthRecord(health_store, wall_clock)
@@ -90,8 +101,7 @@ class DraManager(Runs):
             self._saved, self._turns, self._drivers, transport, claims, fail_on_warnings=fail_on_warnings
         )
         self._release = Release(self._saved, self._turns, self._drivers, transport)
-        self._starting = threading.Lock()  # held while it starts or stops
-        self._run: DraRun | None = None
+        self._starts = StartStop(transport, self._begin, self._end, DraStoppedError, DraNotStartedError)
         self._next_reconcile = 0.0
         self.restored: RestoredClaims = RestoredClaims()
         """What was found in the store at the last start."""
@@ -101,29 +111,24 @@ class DraManager(Runs):
     def start(self) -> None:
         """Restore the claims that were saved, then take registrations (kubelet-dra.md 0).
 
-        A file that cannot be used is set aside, and `restored` says so. A second start does nothing. A start after a
-        stop is a restart. No driver is known after a start, because drivers register again.
+        A file that cannot be used is set aside, and `restored` says so. A second start waits for the first one and does
+        nothing else. A start after a stop is a restart. No driver is known after it, because drivers register again.
 
         Raises:
             StoreError: the file cannot be used, and it cannot be set aside.
             SetUpError: the transport cannot start.
+            DraStoppedError: `stop` was called meanwhile. Nothing is running.
+            CalledFromInsideError: it is called from inside a start.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        self._check_process()
-        with self._starting:
-            if self._run:
-                return
-            run = DraRun()
-            try:
-                self.restored = self._saved.start(run)
-                self._health.start(run)
-                self._drivers.start(run)
-                self._next_reconcile = self._clock()
-                self._run = run
-                self._transport.start(partial(self._on_event, run))
-            except BaseException:
-                self._stop()
-                raise
+        self._starts.start()
+
+    def _begin(self, run: Run) -> None:
+        self.restored = self._saved.begin(run)
+        self._health.begin(run)
+        self._drivers.begin(run)
+        self._next_reconcile = self._clock()
+        self._starts.start_transport(run, lambda: self._transport.start(partial(self._on_event, run)))
 
     def stop(self) -> None:
         """Disconnect all drivers. Every call that has returned is saved already. A second stop is no error.
@@ -131,22 +136,16 @@ class DraManager(Runs):
         A call that is under way fails after its driver has answered, because nothing is saved after a stop.
 
         Raises:
+            CalledFromInsideError: it is called from inside a store or an event of the transport, and would wait for
+                itself.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        self._check_process()
-        with self._starting:
-            self._stop()
+        self._starts.stop()
 
-    def _stop(self) -> None:
-        self._run = None
-        self._saved.stop()
-        self._drivers.stop()
-        self._health.stop()
-        self._transport.stop()
-
-    def _check_process(self) -> None:
-        if self._run is not None:
-            self._run.check_process()
+    def _end(self, run: Run | None) -> None:
+        self._saved.end(run)
+        self._health.end(run)
+        self._drivers.end(run)
 
     # --- what is known, as values -------------------------------------------------------------------------------------
 
@@ -181,11 +180,16 @@ class DraManager(Runs):
             PrepareError: a claim is not prepared. Trying again is safe; the pod uses the claims until `unprepare`.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        self._check_process()
+        self._starts.check_process()
         with self._measured("PrepareResources"):
             try:
-                with self._turns.of([pod.uid], "prepare"):
+                turn = self._turns.begin((pod.uid,), OpenCall(), TURN_PATIENCE, "prepare")
+                if turn is None:
+                    raise TurnTimeoutError(TURN_PATIENCE)
+                try:
                     return self._preparation.prepare(pod)
+                finally:
+                    self._turns.end(turn)
             except DeviceCoreError as error:
                 raise PrepareError(error) from error
 
@@ -198,11 +202,16 @@ class DraManager(Runs):
             UnprepareError: a claim is not released, and the pod still uses it. Trying again is safe.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        self._check_process()
+        self._starts.check_process()
         with self._measured("UnprepareResources"):
             try:
-                with self._turns.of([pod], "unprepare"):
-                    self._release.release(pod, self.claims.of_pod(pod))
+                turn = self._turns.begin((pod,), OpenCall(), TURN_PATIENCE, "unprepare")
+                if turn is None:
+                    raise TurnTimeoutError(TURN_PATIENCE)
+                try:
+                    self._release.release(pod)
+                finally:
+                    self._turns.end(turn)
             except DeviceCoreError as error:
                 raise UnprepareError(error) from error
 
@@ -227,7 +236,10 @@ class DraManager(Runs):
         return devices.dynamic_resources(self.claims, pod, pod.container(container))
 
     def allocated_resources_status(self, pod: Pod) -> dict[str, tuple[ClaimHealth, ...]]:
-        """The health of claimed devices by container (kubelet: `UpdateAllocatedResourcesStatus`)."""
+        """The health of claimed devices by container (kubelet: `UpdateAllocatedResourcesStatus`).
+
+        A claimed request without devices has no `resources`: remove the entry of its name from the pod's status.
+        """
         return health.allocated_resources_status(self.claims, self.health, pod, self._health.now)
 
     def might_need_unprepare(self, pod: PodUid) -> bool:
@@ -243,11 +255,9 @@ class DraManager(Runs):
         and the work is tried again later.
 
         Raises:
+            DraNotStartedError: the manager was never started. After a stop, this does nothing.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        self._check_process()
-        if self._run is None:
-            return
         self.wipe_slices()
         now = self._clock()
         if now >= self._next_reconcile:
@@ -261,15 +271,15 @@ class DraManager(Runs):
         no pod uses. Errors are logged too.
 
         Raises:
+            DraNotStartedError: the manager was never started. After a stop, this does nothing.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        self._check_process()
-        if self._run is None or self._pods is None or not self._pods.sources_ready():
+        run = self._starts.running()
+        if run is None or self._pods is None or not self._pods.sources_ready():
             return {}
         # Read the claims before the active pods: a pod that enters a claim after this must not be released.
-        cache = self.claims
-        gone: list[PodUid | None] = [*sorted(cache.pods - frozenset(self._pods.active_pods()))]
-        return self._release.release_all([*gone, None] if cache.unused() else gone)
+        using = self.claims.pods
+        return self._release.release_all(run, using - frozenset(self._pods.active_pods()))
 
     def wipe_slices(self) -> dict[DriverName | None, SliceError]:
         """Delete the ResourceSlices that are due to be deleted (kubelet-dra.md 11).
@@ -277,15 +287,19 @@ class DraManager(Runs):
         Returns the errors by driver; None stands for all drivers. A failed deletion is tried again later.
 
         Raises:
+            DraNotStartedError: the manager was never started. After a stop, this does nothing.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        self._check_process()
-        run = self._run
+        run = self._starts.running()
         return self._drivers.wipe_slices(run) if run else {}
 
     # --- events -------------------------------------------------------------------------------------------------------
 
-    def _on_event(self, run: DraRun, event: DriverEvent) -> None:
+    def _on_event(self, run: Run, event: DriverEvent) -> None:
+        with self._starts.inside("an event of the DriverTransport", OpenCall()):
+            self._apply(run, event)
+
+    def _apply(self, run: Run, event: DriverEvent) -> None:
         driver = event.instance.driver
         before, after = self._drivers.apply(run, event)
         if has_stopped_reporting(before, after, event):
@@ -293,21 +307,9 @@ class DraManager(Runs):
         elif isinstance(event, HealthReported) and after.is_registered(event.instance):
             update = self._health.report(run, driver, event.devices)
             if pods := health.pods_to_notify(update, self.claims):
-                self._notify(ClaimHealthChanged(driver, pods))
+                self._observers.notify([ClaimHealthChanged(driver, pods)])
 
-    def _notify(self, notification: ClaimHealthChanged) -> None:
-        for observer in self._observers:
-            try:
-                observer(notification)
-            except Exception:  # noqa: BLE001 - an observer's mistake must not end the driver's stream
-                _log.exception("%r failed on %s", observer, notification)
-
-    @contextmanager
-    def _measured(self, operation: str) -> Iterator[None]:
-        began, failed = self._clock(), True
-        try:
-            yield
-            failed = False
-        finally:
-            if self._metrics:
-                self._metrics.dra_operation(operation, self._clock() - began, failed=failed)
+    def _measured(self, operation: str) -> AbstractContextManager[None]:
+        if (metrics := self._metrics) is None:
+            return nullcontext()
+        return measured(self._clock, lambda seconds, failed: metrics.dra_operation(operation, seconds, failed=failed))

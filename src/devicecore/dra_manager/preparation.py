@@ -6,7 +6,7 @@ for a claim that both use.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 
 from attrs import frozen
@@ -17,6 +17,7 @@ from devicecore.domain.dra.errors import (
     ClaimSourceError,
     DraStoppedError,
     FetchClaimError,
+    TurnTimeoutError,
 )
 from devicecore.domain.dra.lookup import claim_key, claim_name, pod_claims
 from devicecore.domain.dra.model import ClaimKey, ResourceClaim
@@ -32,11 +33,15 @@ from devicecore.domain.dra.preparing import (
 from devicecore.domain.model import Pod
 from devicecore.domain.text import foreign_text
 from devicecore.dra_manager.driver_list import DriverList
-from devicecore.dra_manager.run import DraRun
 from devicecore.dra_manager.saved_claims import SavedClaims
-from devicecore.dra_manager.turns import ClaimTurns
 from devicecore.ports.claims import ClaimSource
 from devicecore.ports.drivers import DriverTransport
+from devicecore.runtime.open_call import OpenCall
+from devicecore.runtime.run import Run
+from devicecore.runtime.turns import Turns
+
+TURN_PATIENCE = 120.0
+"""Seconds that a call waits for the calls before it for the same pod or claims. A driver may take 45 for each call."""
 
 MAX_LOGGED = 10
 """Sentences about one answer that are logged; an answer may have 100,000 names."""
@@ -58,7 +63,7 @@ class Preparation:
     def __init__(
         self,
         claims: SavedClaims,
-        turns: ClaimTurns,
+        turns: Turns[Hashable],
         drivers: DriverList,
         transport: DriverTransport,
         source: ClaimSource,
@@ -113,9 +118,12 @@ class Preparation:
         except ClaimSourceError as error:
             raise FetchClaimError(key.name, error.cause) from error
 
-    def _ask(self, run: DraRun, ask: AskDriver, claims: dict[ClaimKey, ResourceClaim]) -> Sequence[str]:
+    def _ask(self, run: Run, ask: AskDriver, claims: dict[ClaimKey, ResourceClaim]) -> Sequence[str]:
         """Ask a driver to prepare claims that no other pod has asked for meanwhile; the warnings about its answer."""
-        with self._turns.of(ask.keys, "prepare"):
+        turn = self._turns.begin(ask.keys, OpenCall(), TURN_PATIENCE, "prepare")
+        if turn is None:
+            raise TurnTimeoutError(TURN_PATIENCE)
+        try:
             left = self._claims.note(run, lambda cache: begin_to_ask(cache, ask)).ask
             if left is None:
                 return ()
@@ -130,6 +138,8 @@ class Preparation:
                     raise ClaimFailedError(PREPARE, claim.key.name, "; ".join(of_claim))
                 warnings += of_claim
             stored = self._claims.save(run, "state", lambda cache: store_answer(cache, left, answer))
+        finally:
+            self._turns.end(turn)
         for warning in warnings[:MAX_LOGGED]:
             _log.warning("%s", foreign_text(warning))
         if len(warnings) > MAX_LOGGED:

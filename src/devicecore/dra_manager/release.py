@@ -5,17 +5,19 @@ claim meanwhile, the claim stays, and its drivers are asked to prepare it again.
 """
 
 import logging
-from collections.abc import Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from functools import partial
 
 from devicecore.domain.dra.answers import check_unprepared
-from devicecore.domain.dra.errors import DraStoppedError, DriverCallError
-from devicecore.domain.dra.model import ClaimKey, DriverName
-from devicecore.domain.dra.preparing import AskDriver
+from devicecore.domain.dra.claims import ClaimCache
+from devicecore.domain.dra.errors import DraStoppedError, DriverCallError, TurnTimeoutError
+from devicecore.domain.dra.model import ClaimKey
+from devicecore.domain.dra.preparing import AskDriver, Changed
 from devicecore.domain.dra.releasing import (
     Released,
     after_answer,
     leave,
+    leave_shared,
     mark_uncertain,
     next_to_release,
     remove,
@@ -23,78 +25,116 @@ from devicecore.domain.dra.releasing import (
 )
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.model import PodUid
-from devicecore.domain.text import foreign_text
+from devicecore.domain.text import counted, foreign_text
 from devicecore.dra_manager.driver_list import DriverList
-from devicecore.dra_manager.run import DraRun
+from devicecore.dra_manager.preparation import TURN_PATIENCE
 from devicecore.dra_manager.saved_claims import SavedClaims
-from devicecore.dra_manager.turns import ClaimTurns
 from devicecore.ports.drivers import DriverTransport
+from devicecore.runtime.lanes import JobLanes, Needs
+from devicecore.runtime.open_call import OpenCall
+from devicecore.runtime.run import Run
+from devicecore.runtime.turns import Turns
 
 _log = logging.getLogger(__name__)
 
-Group = frozenset[DriverName]
-"""The drivers that a pod's claims need. Pods that need the same ones are released one after another."""
+_AT_ONCE = 32  # pods that need the same drivers and are saved with one write; until then they keep their turns
 
 
 class Release:
     """Releases claims. It has no state of its own."""
 
-    def __init__(self, claims: SavedClaims, turns: ClaimTurns, drivers: DriverList, transport: DriverTransport) -> None:
+    def __init__(
+        self, claims: SavedClaims, turns: Turns[Hashable], drivers: DriverList, transport: DriverTransport
+    ) -> None:
         self._claims = claims
         self._turns = turns
         self._drivers = drivers
         self._transport = transport
 
-    def release(self, pod: PodUid | None, keys: Sequence[ClaimKey]) -> None:
-        """Release these claims of a pod, as far as it uses them. The caller has the pod's turn.
+    def release(self, pod: PodUid) -> None:
+        """Release the claims that a pod uses. The caller has the pod's turn.
 
         Raises:
             DeviceCoreError: a claim is not released, in the kubelet's sentence without its prefix.
         """
         run = self._claims.run()
-        last = self._claims.save(run, "state", lambda cache: leave(cache, pod, keys)).last
-        released: Released = {}
-        while ask := next_to_release(self._claims.cache, pod, last, released):
-            released = self._ask(run, pod, ask, released)
+        last, released = self._ask_all(run, pod, self._claims.cache.of_pod(pod))
         self._claims.save(run, "state", lambda cache: remove(cache, pod, last, released))
 
-    def release_all(self, pods: Collection[PodUid | None]) -> dict[PodUid | None, DeviceCoreError]:
-        """Release the claims of these pods; the errors by pod. None stands for claims that no pod uses.
+    def release_all(self, run: Run, pods: Collection[PodUid]) -> dict[PodUid | None, DeviceCoreError]:
+        """Release the claims of these pods, and those that no pod uses; the errors by pod. None stands for the latter.
 
         Pods that need different drivers are released at the same time, so a driver that hangs delays only pods that
-        need it. Pods that are being prepared or released now are left out.
+        need it. Pods that are being prepared or released now are left out. Several pods are saved with one write.
         """
-        groups: dict[Group, list[PodUid | None]] = {}
-        for pod in pods:
-            drivers = {driver for claim in self._claims.cache.present(self._keys(pod)) for driver in claim.drivers}
-            groups.setdefault(frozenset(drivers), []).append(pod)
-        if not groups:
-            return {}
-        with ThreadPoolExecutor(len(groups), "release") as pool:
-            results = [pool.submit(self._release_in_turn, group) for group in groups.values()]
-        return {pod: error for result in results for pod, error in result.result().items()}
-
-    def _keys(self, pod: PodUid | None) -> tuple[ClaimKey, ...]:
-        cache = self._claims.cache
-        return cache.unused() if pod is None else cache.of_pod(pod)
-
-    def _release_in_turn(self, pods: Sequence[PodUid | None]) -> dict[PodUid | None, DeviceCoreError]:
         failed: dict[PodUid | None, DeviceCoreError] = {}
-        for pod in pods:
-            with self._turns.now([pod]) as is_free:
-                try:
-                    if is_free:
-                        self.release(pod, self._keys(pod))
-                except DraStoppedError as error:
-                    return {**failed, pod: error}
-                except DeviceCoreError as error:
-                    failed[pod] = error
-                    _log.error("releasing the claims of pod %s failed, will retry: %s", pod, foreign_text(str(error)))
-        return failed
+        turn = self._turns.begin_now(pods, OpenCall())
+        try:
+            gone = frozenset(pods) & frozenset(turn.keys)
+            cache = self._claims.cache
+            if leave_shared(cache, gone).cache is not cache:
+                cache = self._claims.save(run, "state", lambda cache: leave_shared(cache, gone)).cache
+        except DeviceCoreError as error:
+            _log.error("releasing the claims of %s failed, will retry: %s", counted(len(pods), "pod"), error)
+            return dict.fromkeys(pods, error)
+        finally:
+            self._turns.end(turn)
+        keys = cache.by_pod(gone)
+        jobs: dict[Needs, list[PodUid | None]] = {}
+        for pod in sorted(keys, key=lambda pod: pod or ""):
+            drivers = {driver for claim in cache.present(keys[pod]) for driver in claim.drivers}
+            jobs.setdefault(frozenset(drivers), []).append(pod)
+        JobLanes(jobs, partial(self._release_some, run, keys, failed), at_once=_AT_ONCE).run()
+        return {pod: failed[pod] for pod in keys if pod in failed}
 
-    def _ask(self, run: DraRun, pod: PodUid | None, ask: AskDriver, released: Released) -> Released:
+    def _release_some(
+        self,
+        run: Run,
+        keys: Mapping[PodUid | None, Sequence[ClaimKey]],
+        failed: dict[PodUid | None, DeviceCoreError],
+        pods: Sequence[PodUid | None],
+    ) -> None:
+        """Release the claims of some pods, and save all that succeed together. Add errors to `failed`."""
+        turn = self._turns.begin_now(pods, OpenCall())
+        released: dict[PodUid | None, tuple[tuple[ClaimKey, ...], Released]] = {}
+        try:
+            for pod in pods:
+                if pod in turn.keys:
+                    try:
+                        released[pod] = self._ask_all(run, pod, keys[pod])
+                    except DeviceCoreError as error:
+                        self._note_failure(failed, pod, error)
+            if released:
+                self._claims.save(run, "state", lambda cache: _without(cache, released))
+        except DeviceCoreError as error:
+            for pod in released:
+                self._note_failure(failed, pod, error)
+        finally:
+            self._turns.end(turn)
+
+    @staticmethod
+    def _note_failure(failed: dict[PodUid | None, DeviceCoreError], pod: PodUid | None, error: DeviceCoreError) -> None:
+        failed[pod] = error
+        if not isinstance(error, DraStoppedError):
+            _log.error("releasing the claims of pod %s failed, will retry: %s", pod, foreign_text(str(error)))
+
+    def _ask_all(self, run: Run, pod: PodUid | None, keys: Sequence[ClaimKey]) -> tuple[tuple[ClaimKey, ...], Released]:
+        """Leave claims that others use, and ask drivers to release the others. Return these, and what was released."""
+        cache = self._claims.cache
+        leaving = leave(cache, pod, keys)
+        if leaving.cache is not cache:
+            leaving = self._claims.save(run, "state", lambda cache: leave(cache, pod, keys))
+        released: Released = {}
+        while ask := next_to_release(self._claims.cache, pod, leaving.last, released):
+            released = self._ask(run, pod, ask, released)
+        return leaving.last, released
+
+    def _ask(self, run: Run, pod: PodUid | None, ask: AskDriver, released: Released) -> Released:
         """Ask a driver to release the claims that no other pod has entered meanwhile; the releases after that."""
-        with self._turns.of(ask.keys, "unprepare"):
+        turn = self._turns.begin(ask.keys, OpenCall(), TURN_PATIENCE, "unprepare")
+        if turn is None:
+            raise TurnTimeoutError(TURN_PATIENCE)
+        try:
             instance = self._drivers.choose(ask.driver)
             marked = self._claims.note(run, lambda cache: mark_uncertain(cache, pod, ask))
             left = marked.ask
@@ -108,6 +148,16 @@ class Release:
                 raise
             checked = check_unprepared(left.claims, answer)
             cache = self._claims.note(run, lambda cache: restore_phases(cache, marked.before, checked.kept)).cache
+        finally:
+            self._turns.end(turn)
         if checked.error:
             raise checked.error
         return after_answer(cache, released, ask.driver, checked.released)
+
+
+def _without(cache: ClaimCache, released: Mapping[PodUid | None, tuple[tuple[ClaimKey, ...], Released]]) -> Changed:
+    """Return the cache after `remove` for each pod."""
+    changed = Changed(cache)
+    for pod, (keys, of_pod) in released.items():
+        changed = remove(changed.cache, pod, keys, of_pod)
+    return changed

@@ -5,7 +5,6 @@ phases of claims change without a save, because a kubelet does not save them eit
 """
 
 import logging
-import threading
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
@@ -13,10 +12,12 @@ from attrs import frozen
 
 from devicecore.domain.dra.claims import ClaimCache
 from devicecore.domain.dra.errors import DraStoppedError, SaveClaimsError
-from devicecore.domain.dra.state_file import StateWriter, decode
+from devicecore.domain.dra.state_file import StateWriter, decode, have_equal_entries
 from devicecore.domain.errors import CheckpointError, DeviceCoreError, StoreError
-from devicecore.dra_manager.run import DraRun
 from devicecore.ports.store import CheckpointStore
+from devicecore.runtime.current_state import CurrentState
+from devicecore.runtime.run import Run
+from devicecore.runtime.saved_state import SavedState
 
 _log = logging.getLogger(__name__)
 
@@ -42,86 +43,62 @@ Step = TypeVar("Step", bound=_Step)
 
 
 class SavedClaims:
-    """Owns the claim cache and its store."""
+    """The claim cache and its store. Its changes are functions from a cache to a step, which has the next cache."""
 
     def __init__(self, store: CheckpointStore) -> None:
-        self._store = store
-        self._lock = threading.Lock()  # held while the store is called, so that no older cache is saved last
-        self._writer = StateWriter()
-        self._stored: bytes | None = None  # None if the content of the store is not known
-        self._run: DraRun | None = None
-        self.cache: ClaimCache = ClaimCache()
-        """The current claims. It is an immutable value, so reading it needs no lock."""
+        self._state = CurrentState(ClaimCache(), DraStoppedError)
+        self._saved = SavedState(store, self._state, StateWriter().encode, have_equal_entries, requests=False)
+        self.end: Callable[[Run | None], None] = self._saved.end
+        """End a run. After that nothing is saved, because the store may soon belong to another manager."""
+        self.run: Callable[[], Run] = self._state.current_run
+        """Return the run that is under way. If there is none, this raises a `DraStoppedError`."""
 
-    def start(self, run: DraRun) -> RestoredClaims:
+    @property
+    def cache(self) -> ClaimCache:
+        """The current claims. It is an immutable value, so reading it needs no lock."""
+        return self._state.value
+
+    def begin(self, run: Run) -> RestoredClaims:
         """Begin a run with the claims of the store.
 
         Raises:
             StoreError: the file cannot be used, and it cannot be set aside.
+            DraStoppedError: the run was stopped meanwhile.
         """
-        with self._lock:
-            cache, restored = self._read()
-            self._run, self._stored, self.cache = run, None, cache
+        cache, restored = self._read(run)
+        self._saved.begin(run, cache)
         return restored
 
-    def stop(self) -> None:
-        """End the run. After that nothing is saved, because the store may soon belong to another manager."""
-        with self._lock:
-            self._run = None
-
-    def run(self) -> DraRun:
-        """The run that is under way.
-
-        Raises:
-            DraStoppedError: there is none.
-        """
-        run = self._run
-        if run is None:
-            raise DraStoppedError
-        return run
-
-    def save(self, run: DraRun, what: str, change: Callable[[ClaimCache], Step]) -> Step:
+    def save(self, run: Run, what: str, change: Callable[[ClaimCache], Step]) -> Step:
         """Make a change durable, and then visible. If the file would stay the same, it is not written.
 
         Raises:
             DraStoppedError: the run is over; nothing was changed.
             SaveClaimsError: it cannot be saved; nothing was changed. Its text contains `what`.
         """
-        with self._lock:
-            step = self._next(run, change)
-            blob = self._writer.encode(step.cache)
-            if blob != self._stored:
-                self._stored = None
-                try:
-                    self._store.save(blob)
-                except StoreError as error:
-                    raise SaveClaimsError(what, error.cause) from error
-                self._stored = blob
-            self.cache = step.cache
-        return step
+        try:
+            return self._saved.commit(run, lambda cache: _with_cache(change(cache)))
+        except StoreError as error:
+            raise SaveClaimsError(what, error.cause) from error
 
-    def note(self, run: DraRun, change: Callable[[ClaimCache], Step]) -> Step:
+    def note(self, run: Run, change: Callable[[ClaimCache], Step]) -> Step:
         """Make a change of phases visible.
 
         Raises:
             DraStoppedError: the run is over; nothing was changed.
         """
-        with self._lock:
-            step = self._next(run, change)
-            self.cache = step.cache
-        return step
+        return self._state.take(lambda cache: _with_cache(change(cache)), run=run)
 
-    def _next(self, run: DraRun, change: Callable[[ClaimCache], Step]) -> Step:
-        if self._run is not run:
-            raise DraStoppedError
-        return change(self.cache)
-
-    def _read(self) -> tuple[ClaimCache, RestoredClaims]:
+    def _read(self, run: Run) -> tuple[ClaimCache, RestoredClaims]:
         try:
-            blob = self._store.load()
+            blob = self._saved.load()
             cache = ClaimCache() if blob is None else decode(blob).cache
         except (StoreError, CheckpointError) as error:
-            set_aside = self._store.set_aside()
+            set_aside = self._saved.set_aside(run)
             _log.error("%s; it is kept as %s, and no claims are restored", error, set_aside)
             return ClaimCache(), RestoredClaims(problem=error, set_aside=set_aside)
         return cache, RestoredClaims(len(cache.claims))
+
+
+def _with_cache(step: Step) -> tuple[ClaimCache, Step]:
+    return step.cache, step

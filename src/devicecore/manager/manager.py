@@ -289,7 +289,8 @@ class DeviceManager(Runs):
             ForkedError: this process is a fork of the one in which the manager was started.
         """
         uids = _uids(pods)
-        self._starts.check_running()
+        if self._starts.running() is None:
+            raise ManagerStoppedError
         self._turns.end_abandoned()
         self._pods.forget(uids)
         self._saver.save()
@@ -298,9 +299,10 @@ class DeviceManager(Runs):
         """Forget the pods that the pod source no longer lists (kubelet: `UpdateAllocatedDevices`, kubelet.md 5.3).
 
         Raises:
+            ManagerNotStartedError: the manager was never started. After a stop, this saves and publishes nothing.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        self._starts.check_process()
+        self._starts.check_started()
         self._turns.end_abandoned()
         if self._pods.sweep():
             self._saver.save()
@@ -312,9 +314,10 @@ class DeviceManager(Runs):
         one status. Changes are saved and published, also those that could not be before (kubelet.md 3.6).
 
         Raises:
+            ManagerNotStartedError: the manager was never started. After a stop, this saves and publishes nothing.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        self._starts.check_process()
+        self._starts.check_started()
         self._turns.end_abandoned()
         now = self._clock()
         before, _ = self._state.replace(lambda state: state.expire(now)[1])

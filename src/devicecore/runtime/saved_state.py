@@ -14,7 +14,8 @@ Why it is built like this:
   twice, and possibly to a value that has it already. The result is that of the last time.
 * Several commits may wait for the lock of saving. The first one that gets it does all of them with one write. If that
   fails, each is saved alone, so that nobody fails because of the change of another one. A call that is interrupted
-  here leaves the others undone, so each call does its own commit unless it is done.
+  here leaves the others undone, so each call does its own commit unless it is done. A commit whose call was interrupted
+  is left out: its caller may have tried again since, and an old change must not follow a newer one.
 * The order is: save, then replace. `is_behind` is true from before the save until the state is what was saved, because
   an interrupt may come in between. What is behind is saved by the next commit, the next request or the end of the run.
 * A save that fails may leave the old or the new content in the store. So `_saved` is None until the next save succeeds.
@@ -57,6 +58,7 @@ class _Commit(Generic[Value]):
 
     run: Run
     change: Callable[[Value], tuple[Value, object]]
+    call: OpenCall
     result: tuple[object] | None = None
     error: Exception | None = None
 
@@ -151,11 +153,12 @@ class SavedState(Generic[Value]):
         """
         if self._call is not None:
             self.check_call("a call that has to save")
-        own = _Commit(run, change)
+        own = _Commit(run, change, OpenCall())
         self._waiting.append(own)
         with self._lock:
             if own.result is None and own.error is None:  # no other call has done it
                 self._commit_waiting(own)
+        own.call.end()
         if own.result is None:
             assert own.error is not None, "a commit that is done has one of both"  # noqa: S101 - for mypy
             raise own.error
@@ -168,7 +171,11 @@ class SavedState(Generic[Value]):
             raise self._state.stopped()
         group = [own]
         if len(waiting) > 1:
-            group += [commit for commit in waiting if commit.run is own.run and commit is not own]
+            group += [
+                commit
+                for commit in waiting
+                if commit.run is own.run and commit is not own and not commit.call.has_ended
+            ]
         error = self._commit_together(group)
         if error is None:
             return

@@ -142,13 +142,12 @@ class StartStop:
             raise self._not_started()
         self.run.check_process()
 
-    def check_running(self) -> None:
-        """Check that the manager runs, in this process.
+    def running(self) -> Run | None:
+        """Return the run that is under way, None after a stop.
 
         Raises:
-            DeviceCoreError: it was not started, or it was stopped.
+            DeviceCoreError: there never was a start.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
         self.check_started()
-        if self.run is None or self.run.is_stopped:
-            raise self._stopped()
+        return None if self.run is None or self.run.is_stopped else self.run

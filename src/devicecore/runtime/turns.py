@@ -99,7 +99,7 @@ class Turns(Generic[Key]):
         self.end_abandoned()
         turn = Turn[Key]((), call)
         with self._lock:
-            wanted = {key for other in self._waiting for key in other.keys}
+            wanted = {key for other in tuple(self._waiting) for key in other.keys}
             turn.keys = tuple(key for key in keys if key not in self._taken and key not in wanted)
             self._take(turn)
         return turn
@@ -138,7 +138,7 @@ class Turns(Generic[Key]):
             for key in turn.keys:
                 if key in taken:
                     return taken[key]
-            for other in self._waiting:
+            for other in tuple(self._waiting):  # calls come and go without the lock
                 if other is turn:
                     break
                 if not other.call.has_ended and not set(turn.keys).isdisjoint(other.keys):

@@ -4,7 +4,6 @@ Many of the mutations are what a kubelet does, or what somebody might write who 
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -27,6 +26,7 @@ from devicecore.dra_manager.driver_list import DriverList
 from devicecore.dra_manager.health_record import HealthRecord
 from devicecore.dra_manager.preparation import Preparation
 from devicecore.dra_manager.saved_claims import SavedClaims
+from devicecore.runtime.turns import Turn
 from tests.simulation.dra.test_dra_faults import BESIDE, SCENARIOS, places
 from tests.simulation.dra.world import FAULTS, Fault, WatchedTurns, run
 from tests.unit import test_dra_manager as unit
@@ -88,7 +88,7 @@ def what_cannot_be_saved_is_kept_in_memory(patch: Patch) -> None:
     save = SavedClaims.save
 
     def saving(self: SavedClaims, run_: Anything, what: str, change: Anything) -> Anything:
-        store = self._store
+        store = self._saved._store  # noqa: SLF001 - what is mutated is inside
 
         class Forgiving:
             def save(self, blob: bytes) -> None:
@@ -97,11 +97,11 @@ def what_cannot_be_saved_is_kept_in_memory(patch: Patch) -> None:
                 except StoreError:
                     return
 
-        self._store = Forgiving()  # type: ignore[assignment]  # only `save` is called
+        self._saved._store = Forgiving()  # type: ignore[assignment]  # noqa: SLF001 - only `save` is called
         try:
             return save(self, run_, what, change)
         finally:
-            self._store = store
+            self._saved._store = store  # noqa: SLF001 - as above
 
     patch.setattr(SavedClaims, "save", saving)
 
@@ -149,11 +149,10 @@ def answers_are_appended(patch: Patch) -> None:
 def nobody_waits_for_a_turn(patch: Patch) -> None:
     """Two pods of one claim that start together both call the driver, as in a kubelet."""
 
-    @contextmanager
-    def at_once(_self: Anything, _keys: Collection[Anything], _method: str) -> Iterator[None]:
-        yield
+    def at_once(_self: Anything, _keys: Anything, call: Anything, *_: Anything) -> Turn[Any]:
+        return Turn((), call)
 
-    patch.setattr(WatchedTurns, "of", at_once)
+    patch.setattr(WatchedTurns, "begin", at_once)
 
 
 @breaks("M6 calls only with cause", "two pods of one claim")
@@ -206,8 +205,8 @@ def a_container_gets_the_devices_of_one_driver(patch: Patch) -> None:
 def what_was_prepared_before_a_restart_counts_after_it(patch: Patch) -> None:
     read = SavedClaims._read  # noqa: SLF001 - what is mutated is inside
 
-    def reading(self: SavedClaims) -> Anything:
-        cache, restored = read(self)
+    def reading(self: SavedClaims, run_: Anything) -> Anything:
+        cache, restored = read(self, run_)
         prepared = (evolve(claim, phase=ClaimPhase.PREPARED) for claim in cache.claims.values())
         return ClaimCache.of(prepared), restored
 
@@ -218,17 +217,17 @@ def what_was_prepared_before_a_restart_counts_after_it(patch: Patch) -> None:
 def the_claims_are_locked_while_a_driver_is_called(patch: Patch) -> None:
     ask = MemoryDriverTransport.prepare
     managers: list[SavedClaims] = []
-    start = SavedClaims.start
+    start = SavedClaims.begin
 
     def starting(self: SavedClaims, run_: Anything) -> Anything:
         managers[:] = [self]
         return start(self, run_)
 
     def asking(self: MemoryDriverTransport, instance: Anything, claims: Anything) -> Anything:
-        with managers[0]._lock:  # noqa: SLF001 - what is mutated is inside
+        with managers[0]._saved._lock:  # noqa: SLF001 - what is mutated is inside
             return ask(self, instance, claims)
 
-    patch.setattr(SavedClaims, "start", starting)
+    patch.setattr(SavedClaims, "begin", starting)
     patch.setattr(MemoryDriverTransport, "prepare", asking)
 
 
@@ -388,13 +387,13 @@ def each_event_puts_a_deletion_off(patch: Patch) -> None:
 
 def nothing_is_deleted_at_the_start(patch: Patch) -> None:
     """M12: slices of drivers that went while the kubelet was down would stay."""
-    start = DriverList.start
+    begin = DriverList.begin
 
-    def starting(self: DriverList, run_: Anything) -> None:
-        start(self, run_)
-        self.registry = DriverRegistry()
+    def beginning(self: DriverList, run_: Anything) -> None:
+        begin(self, run_)
+        self._state.value = DriverRegistry()
 
-    patch.setattr(DriverList, "start", starting)
+    patch.setattr(DriverList, "begin", beginning)
 
 
 def a_failed_deletion_is_not_tried_again(patch: Patch) -> None:

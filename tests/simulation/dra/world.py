@@ -6,7 +6,7 @@ makes to a port. After each action, and inside each call of a driver, the laws a
 """
 
 import threading
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -39,8 +39,9 @@ from devicecore.domain.dra.state_file import decode
 from devicecore.domain.errors import DeviceCoreError, StoreError
 from devicecore.domain.model import Container, ContainerClaim, Pod, PodClaim, PodUid
 from devicecore.dra_manager import DraManager
-from devicecore.dra_manager.turns import ClaimTurns
 from devicecore.ports.dra_driver import DraDriver
+from devicecore.runtime.open_call import OpenCall
+from devicecore.runtime.turns import Turn, Turns
 
 Result = TypeVar("Result")
 
@@ -89,20 +90,17 @@ API_FAULTS = ("away", "power cut before")
 FAULTS = {"driver": DRIVER_FAULTS, "disk": DISK_FAULTS, "api": API_FAULTS}
 
 
-class WatchedTurns(ClaimTurns):
+class WatchedTurns(Turns[Hashable]):
     """Turns that notify the world when a thread is about to wait for one."""
 
     waits: Callable[[], None] = staticmethod(lambda: None)
 
-    @contextmanager
-    def of(self, keys: Collection[Hashable], method: str) -> Iterator[None]:
-        with self.now(keys) as is_free:
-            if is_free:
-                yield
-                return
-        WatchedTurns.waits()
-        with super().of(keys, method):
-            yield
+    def begin(self, keys: tuple[Hashable, ...], call: OpenCall, patience: float, method: str) -> Turn[Hashable] | None:
+        turn = super().begin(keys, call, 0.0, method)
+        if turn is None:
+            WatchedTurns.waits()
+            turn = super().begin(keys, call, patience, method)
+        return turn
 
 
 @define(eq=False)
@@ -269,7 +267,7 @@ class World:
         self.transport = MemoryDriverTransport()
         self.metrics = MemoryDraMetrics()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("devicecore.dra_manager.manager.ClaimTurns", WatchedTurns)
+            patch.setattr(DraManager, "_turns_type", WatchedTurns)
             self.manager = DraManager(
                 self.transport,
                 self.api,
@@ -453,7 +451,7 @@ class World:
     def _check_locks(self) -> None:
         """M17: while a driver is called, its call holds no lock. Another thread may hold one for a moment."""
         manager: Any = self.manager
-        for lock in (manager._saved._lock, manager._drivers._lock, manager._health._lock):  # noqa: SLF001 - whose lock it is, no port tells
+        for lock in (manager._saved._saved._lock, manager._saved._state._lock, manager._drivers._state._lock):  # noqa: SLF001 - whose lock it is, no port tells
             if not lock.acquire(timeout=_HELD):
                 self.broken.append("M17 no lock over calls: a lock is held")
                 continue

@@ -306,3 +306,21 @@ class DraStoppedError(DraError):
 
     def __str__(self) -> str:
         return "the DRA manager is not running"
+
+
+@frozen
+class DraNotStartedError(DraStoppedError):
+    """The DRA manager was never started."""
+
+    def __str__(self) -> str:
+        return "the DRA manager is not started: call start() first, or use the manager in a with statement"
+
+
+@frozen
+class TurnTimeoutError(DraError):
+    """Another call for the same pod or claim took too long. `seconds` is how long this one has waited."""
+
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"another call for the same pod or claim is still under way after {self.seconds:g} seconds"

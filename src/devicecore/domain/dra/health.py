@@ -205,7 +205,11 @@ class ClaimedDeviceHealth:
 
 @frozen
 class ClaimHealth:
-    """What a container holds of one claim (API: `allocatedResourcesStatus[]`)."""
+    """What a container holds of one claim (API: `allocatedResourcesStatus[]`).
+
+    If `resources` is empty, the container has no device of the claim, and a kubelet removes the entry of this name from
+    the status of the pod.
+    """
 
     name: str
     resources: tuple[ClaimedDeviceHealth, ...]
@@ -238,9 +242,8 @@ def _claim_healths(
             if device.serves(request):
                 id_ = next(iter(device.cdi_ids or ()), f"{driver}/{device.pool}/{device.name}")
                 found.setdefault(id_, ClaimedDeviceHealth(id_, *health.health(driver, device.pool, device.name, now)))
-        if found:
-            name = f"claim:{named.name}/{named.request}" if named.request else f"claim:{named.name}"
-            yield ClaimHealth(name, tuple(found.values()))
+        name = f"claim:{named.name}/{named.request}" if named.request else f"claim:{named.name}"
+        yield ClaimHealth(name, tuple(found.values()))
 
 
 def _key(pod: Pod, named: ContainerClaim) -> ClaimKey:

@@ -34,9 +34,9 @@ class AskDriver:
     claims: tuple[ClaimRef, ...]
 
     @property
-    def keys(self) -> frozenset[ClaimKey]:
+    def keys(self) -> tuple[ClaimKey, ...]:
         """The claims that it is about."""
-        return frozenset(claim.key for claim in self.claims)
+        return tuple(claim.key for claim in self.claims)
 
 
 @frozen

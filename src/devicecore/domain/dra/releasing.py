@@ -9,6 +9,7 @@ it calls `remove` and saves.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from attrs import evolve, frozen
 
@@ -50,6 +51,19 @@ def leave(cache: ClaimCache, pod: PodUid | None, keys: Sequence[ClaimKey]) -> Le
     shared = [claim for claim in claims if not claim.is_left_to(pod)]
     last = tuple(claim.key for claim in claims if claim.is_left_to(pod))
     return Leaving(cache.put(*(_without(claim, pod) for claim in shared)), last)
+
+
+def leave_shared(cache: ClaimCache, pods: AbstractSet[PodUid]) -> Changed:
+    """Take `pods` out of the claims that they share with others, or with each other.
+
+    The last pod, in the order of UIDs, stays in a claim that only these pods use: with it, drivers have to be asked.
+    """
+    changed = []
+    for claim in cache.claims.values():
+        if not claim.pods.isdisjoint(pods) and (len(claim.pods) > 1):
+            staying = claim.pods - pods or frozenset({max(claim.pods)})
+            changed.append(evolve(claim, pods=staying))
+    return Changed(cache.put(*changed))
 
 
 def next_to_release(

@@ -1,0 +1,98 @@
+"""Do many jobs in few threads, so that a job that hangs delays only jobs that need the same thing.
+
+Law: two jobs that need the same thing never run at once. There are at most `THREADS` threads, the caller's included.
+Jobs that need the same things are done in their order. If no thread can be started, the caller does all jobs.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+Job = TypeVar("Job")
+
+THREADS = 16
+"""Threads at most. If so many jobs hang at once, the others wait for one of them."""
+
+Needs = frozenset[Hashable]
+
+
+class JobLanes(Generic[Job]):
+    """The jobs that are left, by what they need. `work` is called with up to `at_once` jobs that need the same."""
+
+    def __init__(
+        self, jobs: Mapping[Needs, Collection[Job]], work: Callable[[Sequence[Job]], None], *, at_once: int
+    ) -> None:
+        self._left = {needs: list(of_needs) for needs, of_needs in jobs.items()}
+        self._work = work
+        self._at_once = at_once
+        self._lock = threading.Lock()  # held while the next jobs are chosen
+        self._busy: set[Hashable] = set()
+        self._helpers: list[threading.Thread] = []
+        self._helping = 0
+        self._errors: list[BaseException] = []
+
+    def run(self) -> None:
+        """Do all jobs. If this is interrupted, jobs that have begun go on, and no other begins.
+
+        Raises:
+            BaseException: what `work` has raised first. The other jobs are done nevertheless.
+        """
+        try:
+            while self._left:  # again, if an interrupt has ended a helper before its time
+                self._serve()
+                while self._helpers:
+                    self._helpers.pop().join()
+        finally:
+            self._left.clear()
+        for error in self._errors:
+            raise error
+
+    def _serve(self) -> None:
+        while (chosen := self._next()) is not None:
+            needs, jobs = chosen
+            try:
+                self._work(jobs)
+            except Exception as error:  # noqa: BLE001 - `run` raises it, after the other jobs
+                self._errors.append(error)
+            finally:
+                with self._lock:
+                    self._busy -= needs
+
+    def _next(self) -> tuple[Needs, list[Job]] | None:
+        """Return jobs of which nothing is needed by a running one. Without such jobs, the thread ends.
+
+        The jobs that need what this thread has given back are found by itself, so none is left.
+        """
+        with self._lock:
+            free = [needs for needs in self._left if self._busy.isdisjoint(needs)]
+            if not free:
+                return None
+            needs = free[0]
+            jobs = self._left.pop(needs)
+            if len(jobs) > self._at_once:
+                self._left[needs] = jobs[self._at_once :]  # after the others
+            self._busy |= needs
+            is_help_needed = self._helping < THREADS - 1 and any(needs.isdisjoint(other) for other in free[1:])
+            self._helping += is_help_needed
+        if is_help_needed:
+            self._start_helper()
+        return needs, jobs[: self._at_once]
+
+    def _start_helper(self) -> None:
+        helper = threading.Thread(target=self._help, name="devicecore-lane", daemon=True)
+        try:
+            helper.start()
+        except (RuntimeError, MemoryError):  # no more threads, or no memory for one: those that run do its work
+            with self._lock:
+                self._helping -= 1
+        else:
+            self._helpers.append(helper)
+
+    def _help(self) -> None:
+        try:
+            self._serve()
+        except BaseException as error:  # noqa: BLE001 - an interrupt from outside; `run` raises it
+            self._errors.append(error)
+        finally:
+            with self._lock:
+                self._helping -= 1
