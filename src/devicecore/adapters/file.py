@@ -13,6 +13,7 @@ from pathlib import Path
 
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import SinkError, StoreError
+from devicecore.domain.json_size import OBJECTS, STATE, size_problem
 from devicecore.domain.model import ResourceName
 from devicecore.system.files import DurableFile
 
@@ -22,6 +23,8 @@ CHECKPOINT_NAME = "kubelet_internal_checkpoint"
 
 MAX_CHECKPOINT_BYTES = 32 * 1024 * 1024
 """Bytes of a checkpoint that are written; 50,000 allocated devices take 3 MiB. It is written anew for each pod."""
+
+_MANY_BYTES = 4 * STATE.max_values  # a shorter file cannot have too many names, which are different
 
 
 class FileStore:
@@ -65,7 +68,7 @@ class FileStore:
         """Replace the file; on return the disk has it.
 
         Raises:
-            StoreError: `blob` is too long, the file cannot be written, or another process has written it since. The
+            StoreError: `blob` is too large to be written or to be read again, the file cannot be written, or another process has written it since. The
                 old file is still there; if the disk fails again when the old one is put back, the new one is there.
         """
         with self._lock, _store_errors(self.path, "write"):
@@ -74,6 +77,8 @@ class FileStore:
                 raise OSError(
                     errno.EFBIG, f"{problem}: plugins or drivers have sent names or answers that are too long"
                 )
+            if len(blob) > _MANY_BYTES and (problem := size_problem(blob)):
+                raise OSError(errno.EFBIG, f"it could not be read again: {problem}")
             old = self._file.current()
             # Writing over what another manager has saved would allocate that manager's devices again.
             if self._ours is not None and old is not None and old not in self._ours:
@@ -139,6 +144,8 @@ class JsonFileSink:
 
 
 def _object(text: bytes) -> dict[str, object]:
+    if problem := size_problem(text, OBJECTS):
+        raise ValueError(problem)
     node = json.loads(text)
     if not isinstance(node, dict):
         problem = "it is not an object"

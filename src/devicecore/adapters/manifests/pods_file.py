@@ -20,6 +20,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
 
+from devicecore.domain.json_size import OBJECTS, size_problem
 from devicecore.domain.model import PodUid
 from devicecore.domain.text import foreign_text
 from devicecore.system.files import DurableFile
@@ -72,6 +73,8 @@ class PodsFile:
         blob = self._file.read()
         if blob is None:
             return
+        if problem := size_problem(blob, OBJECTS):
+            raise ValueError(problem)
         text = blob.decode()
         before, end = json.JSONDecoder().raw_decode(text)
         if not isinstance(before, dict) or not {"boot", "files", "running"} <= before.keys():

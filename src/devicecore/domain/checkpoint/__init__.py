@@ -29,7 +29,7 @@ from devicecore.domain.checkpoint.repair import (
 )
 from devicecore.domain.checkpoint.salvage import IgnoredField, Salvaged, Unreadable, ignored_fields, salvage
 from devicecore.domain.checkpoint.state import allocation_of, checkpoint_of, entry_of, restore
-from devicecore.domain.checkpoint.verdict import FileReport, FileVerdict, judge
+from devicecore.domain.checkpoint.verdict import FileReport, FileVerdict, examine, judge
 from devicecore.domain.checkpoint.writer import CheckpointWriter
 
 __all__ = [
@@ -62,6 +62,7 @@ __all__ = [
     "dump",
     "encode",
     "entry_of",
+    "examine",
     "fnv1a_32",
     "ignored_fields",
     "judge",

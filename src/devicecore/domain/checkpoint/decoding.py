@@ -1,6 +1,7 @@
 """From a file to checkpoint data.
 
-Law: for any bytes, `decode` returns what a kubelet would read, or raises a CheckpointError. Format 2 is decoded as
+Law: for any bytes within the limits of `go_json`, `decode` returns what a kubelet would read, or raises a
+CheckpointError; it raises one for all others. Format 2 is decoded as
 `encoding/json` decodes it into the kubelet's structs. If that refuses a file, formats 1 and 0 are tried.
 """
 
@@ -13,7 +14,7 @@ from functools import cached_property, partial
 from attrs import define, evolve, field, frozen
 
 from devicecore.domain.checkpoint.encoding import NEWEST, checksum
-from devicecore.domain.checkpoint.entries import CheckpointData, ExtraFields, PodDevicesEntry
+from devicecore.domain.checkpoint.entries import MAX_RESPONSE_TEXT, CheckpointData, ExtraFields, PodDevicesEntry
 from devicecore.domain.checkpoint.go_json import Json, Object, parse, unparse
 from devicecore.domain.checkpoint.go_values import (
     INT64,
@@ -90,8 +91,9 @@ def decode(blob: bytes) -> Decoded:
     """
     if plain := read_plain(blob):
         data, stored = plain
-        if stored == checksum(data):
-            return Decoded(NEWEST, data, stored, stored)
+        computed = checksum(data)
+        if stored == computed or data.entries:  # only a file without entries can be one of format 1 as well
+            return Decoded(NEWEST, data, stored, computed)
     value = parse(blob)
     try:
         if isinstance(value, list):
@@ -119,6 +121,30 @@ def extra_fields(value: Json) -> ExtraFields:
 def is_entry_field(name: str) -> bool:
     """Whether a kubelet reads the field of an entry that has this name."""
     return field_called(_FLAT_ENTRY, name) is not None
+
+
+def decode_entry(value: Json, *, is_flat: bool = False) -> tuple[int, PodDevicesEntry]:
+    """Read one entry. Return the format it is in, and the entry. With `is_flat`, only format 1 is tried.
+
+    Raises:
+        RefusedError: it is in neither format. The error is that of format 2, unless `is_flat` is set.
+    """
+    refusal: RefusedError | None = None
+    for number, fields in ((1, _FLAT_ENTRY),) if is_flat else ((NEWEST, _ENTRY), (1, _FLAT_ENTRY)):
+        try:
+            return number, into_struct(_Entry(), value, fields).frozen()
+        except RefusedError as error:
+            refusal = refusal or error
+    raise refusal or RefusedError(why="there is no format")
+
+
+def decode_registered(name: str, value: Json) -> tuple[str, ...] | None:
+    """Read the registered devices of one resource.
+
+    Raises:
+        RefusedError: it is no list of names.
+    """
+    return (_into_registered(None, Object(((name, value),))) or {}).get(name)
 
 
 def _decode_file(value: Json) -> Decoded:
@@ -165,6 +191,8 @@ def _into_bytes(old: "bytes | Slice[int] | None", value: Json) -> "bytes | Slice
 
 def _base64(text: str) -> bytes:
     """`base64.StdEncoding`: padded; line ends and the unused bits before the padding are ignored."""
+    if len(text) > MAX_RESPONSE_TEXT:
+        raise RefusedError(why=f"expected at most {MAX_RESPONSE_TEXT:,} characters, got {len(text):,}")
     text = text.replace("\r", "").replace("\n", "")
     if len(text) % 4 or not _BASE64.fullmatch(text):
         raise RefusedError(why="illegal base64 data")
@@ -221,12 +249,14 @@ def _entry_fields(into_devices: Callable[..., object]) -> Fields:
     )
 
 
+_into_registered = partial(into_map, key=str, new=new_strings, wanted="map[string][]string")
+
+
 def _file_fields(entry_fields: Fields) -> Fields:
     into_entry = partial(into_struct, fields=entry_fields)
     into_entries = partial(into_slice, zero=_Entry, into=into_entry, wanted="[]PodDevicesEntry")
-    into_registered = partial(into_map, key=str, new=new_strings, wanted="map[string][]string")
     data_fields = fields_of(
-        {"PodDeviceEntries": ("entries", into_entries), "RegisteredDevices": ("registered", into_registered)}
+        {"PodDeviceEntries": ("entries", into_entries), "RegisteredDevices": ("registered", _into_registered)}
     )
     return fields_of(
         {
@@ -240,6 +270,5 @@ _CHECKSUM: Field = ("checksum", partial(into_uint, allowed=_UINT64))
 _FLAT_ENTRY = _entry_fields(into_strings)
 _into_flat_entry = partial(into_struct, fields=_FLAT_ENTRY)
 _FLAT = _file_fields(_FLAT_ENTRY)
-_BY_NUMA_NODE = _file_fields(
-    _entry_fields(partial(into_map, key=_numa_node, new=new_strings, wanted="map[int64][]string"))
-)
+_ENTRY = _entry_fields(partial(into_map, key=_numa_node, new=new_strings, wanted="map[int64][]string"))
+_BY_NUMA_NODE = _file_fields(_ENTRY)

@@ -21,6 +21,7 @@ AFTER_ENTRIES = b',"RegisteredDevices":'
 
 
 _PORTION = 128  # entries rendered at a time, so that intermediate texts stay in the processor's cache
+_PORTION_BYTES = 1_000_000  # of their answers; in the dump, a byte is up to four characters
 
 
 def encode(data: CheckpointData, format: int = NEWEST) -> bytes:  # noqa: A002 - the kubelet's word
@@ -74,8 +75,14 @@ def _dump(data: CheckpointData, format: int) -> Iterator[bytes]:  # noqa: A002 -
 
 
 def _portions(entries: tuple[PodDevicesEntry, ...]) -> Iterator[tuple[PodDevicesEntry, ...]]:
-    for start in range(0, len(entries), _PORTION):
-        yield entries[start : start + _PORTION]
+    start = size = 0
+    for end, entry in enumerate(entries):
+        if end - start == _PORTION or size > _PORTION_BYTES:
+            yield entries[start:end]
+            start, size = end, 0
+        size += len(entry.alloc_resp or b"")
+    if start < len(entries):
+        yield entries[start:]
 
 
 def _registered_dump(data: CheckpointData) -> bytes:

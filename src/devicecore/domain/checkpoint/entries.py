@@ -21,6 +21,9 @@ from devicecore.domain.checkpoint.go_text import (
     with_escapes,
 )
 
+MAX_RESPONSE_TEXT = 6 * 1024 * 1024
+"""Characters of an answer to Allocate in base64. A kubelet takes messages of at most 4 MiB, so a file has no more."""
+
 DevicesPerNuma = Mapping[int, tuple[str, ...] | None]
 """Device ids by NUMA node (kubelet: `DevicesPerNUMA`).
 

@@ -1,8 +1,8 @@
 """JSON as Go's `encoding/json` reads it.
 
-Law: any bytes give either a value or a MalformedCheckpointError, and Go decides the same. An object keeps all its
-pairs, because Go decodes a repeated key into the value of the first one. A number keeps its text, because its field
-decides which numbers are allowed.
+Law: any bytes give either a value or a MalformedCheckpointError, and Go decides the same unless the text breaks a limit
+(`json_size`, and those below). An object keeps all its pairs, because Go decodes a repeated key into the value of the
+first one. A number keeps its text, because its field decides which numbers are allowed.
 """
 
 import json
@@ -14,9 +14,16 @@ from typing import NoReturn, TypeAlias
 from attrs import frozen
 
 from devicecore.domain.errors import MalformedCheckpointError
+from devicecore.domain.json_size import size_problem
 
 MAX_DEPTH = 10_000
 """Levels of nesting (Go: `maxNestingDepth` in encoding/json/scanner.go)."""
+
+MAX_DEEP_MEMBERS = 100_000
+"""Commas and brackets of a text that is nested deeper than Python calls. Such a text is read in Python, slowly."""
+
+MAX_REPLACED = 1_000_000
+"""Bytes that are no UTF-8. The same number of escapes is searched for halves of surrogate pairs."""
 
 # Go replaces by U+FFFD every byte that is no UTF-8 (`surrogateescape` marks each of them), and every escaped surrogate
 # without its other half. The last branch of the second pattern steps over escaped backslashes.
@@ -24,7 +31,7 @@ _UNDECODABLE = re.compile("[\udc80-\udcff]")
 _LONE_SURROGATE = re.compile(
     r"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|(\\.)", re.DOTALL
 )
-_SPACES = tuple(" \t\n\r")
+_SPACES = re.compile(r"[ \t\n\r]*")
 _OPENERS = tuple("[{")
 _SECOND = itemgetter(1)
 
@@ -52,10 +59,12 @@ def parse(blob: bytes) -> Json:
     """The JSON value that is all of `blob`.
 
     Raises:
-        MalformedCheckpointError: Go would not take it for JSON.
+        MalformedCheckpointError: Go would not take it for JSON, or it is too large.
     """
     if not blob.strip():
         raise MalformedCheckpointError(problem="it is empty")
+    if problem := size_problem(blob):
+        raise MalformedCheckpointError(problem)
     text = _decoded(blob)
     try:
         value = _parsed(text)
@@ -71,6 +80,10 @@ def _parsed(text: str) -> Json:
     try:
         value: Json = _DECODER.decode(text)
     except RecursionError:
+        members = text.count(",") + text.count("[") + text.count("{")
+        if members > MAX_DEEP_MEMBERS:
+            problem = f"nested deeply, expected at most {MAX_DEEP_MEMBERS:,} values, got {members:,}"
+            raise ValueError(problem) from None
         value = _DeepParser(text).parse()
     return value
 
@@ -121,11 +134,18 @@ def _quoted(scalar: "str | bool | None") -> str:
 
 def _decoded(blob: bytes) -> str:
     text = blob.decode("utf-8", "surrogateescape")
-    if not text.isascii():
+    if not text.isascii() and (undecodable := len(blob) - len(text.encode("utf-8", "ignore"))):
+        _check_replaced("bytes that are no UTF-8", undecodable)
         text = _UNDECODABLE.sub("\ufffd", text)
     if "\\ud" in text or "\\uD" in text:
+        _check_replaced("escapes beside surrogates", text.count("\\"))
         text = _LONE_SURROGATE.sub(lambda found: found[1] or found[2] or "\ufffd", text)
     return text
+
+
+def _check_replaced(what: str, count: int) -> None:
+    if count > MAX_REPLACED:
+        raise MalformedCheckpointError(f"expected at most {MAX_REPLACED:,} {what}, got {count:,}")
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -202,8 +222,8 @@ class _DeepParser:
 
     def peek(self) -> str:
         """The next character after white space, empty at the end."""
-        while self.text[self.at : self.at + 1] in _SPACES:
-            self.at += 1
+        if space := _SPACES.match(self.text, self.at):
+            self.at = space.end()
         return self.text[self.at : self.at + 1]
 
     def take(self, expected: str) -> str:

@@ -17,6 +17,9 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 INT64 = range(-(2**63), 2**63)
+MAX_ITEMS = 100_000
+"""Items of a list of structs; a node has at most some thousand pods. Lists of names are limited by their text only."""
+
 _TOO_LARGE = 2**64
 _ONLY_STRINGS = {str}
 _INTEGER = re.compile(r"([+-]?)0*([0-9]{1,20})")
@@ -91,6 +94,8 @@ def into_slice(
         return None
     if not isinstance(value, list):
         refuse(value, wanted)
+    if len(value) > MAX_ITEMS and zero is not str:
+        raise RefusedError(why=f"expected at most {MAX_ITEMS:,} items, got {len(value):,}")
     array = old.array if old and value else []
     for index, item in enumerate(value):
         if index == len(array):

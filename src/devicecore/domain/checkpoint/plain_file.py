@@ -11,9 +11,11 @@ from binascii import a2b_base64
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from devicecore.domain.checkpoint.entries import CheckpointData, PodDevicesEntry
+from devicecore.domain.checkpoint.entries import MAX_RESPONSE_TEXT, CheckpointData, PodDevicesEntry
 from devicecore.domain.checkpoint.go_text import json_text
+from devicecore.domain.checkpoint.go_values import MAX_ITEMS
 from devicecore.domain.errors import UnencodableCheckpointError
+from devicecore.domain.json_size import size_problem
 
 _loads: Callable[[bytes], object] = json.loads
 with suppress(ImportError):  # on a platform for which there is no wheel
@@ -31,6 +33,8 @@ _CHECKSUMS = range(1 << 32)
 
 def read_plain(blob: bytes) -> tuple[CheckpointData, int] | None:
     """The data and the checksum of a usual file of format 2; None for any other file."""
+    if size_problem(blob):
+        return None
     try:
         file = _loads(blob)
         data, checksum = _object(file, _FILE)
@@ -47,6 +51,8 @@ def _entries(value: object) -> tuple[PodDevicesEntry, ...]:
     """All entries, column by column."""
     if value == []:
         return ()
+    if len(_list(value)) > MAX_ITEMS:
+        raise ValueError
     columns = zip(*[_object(entry, _ENTRY) for entry in _list(value)], strict=True)
     pods, containers, resources, device_ids, responses = map(list, columns)
     return tuple(
@@ -59,7 +65,7 @@ def _entries(value: object) -> tuple[PodDevicesEntry, ...]:
                 {_NUMA_NODES[numa_node]: _strings(ids) for numa_node, ids in _items(by_numa_node)}
                 for by_numa_node in device_ids
             ],
-            [a2b_base64(response, strict_mode=True) for response in _strings(responses)],
+            [_bytes(response) for response in _strings(responses)],
         )
     )
 
@@ -81,6 +87,12 @@ def _list(value: object) -> list[object]:
     if isinstance(value, list):
         return value
     raise ValueError
+
+
+def _bytes(text: str) -> bytes:
+    if len(text) > MAX_RESPONSE_TEXT:
+        raise ValueError
+    return a2b_base64(text, strict_mode=True)
 
 
 def _strings(value: object) -> tuple[str, ...]:

@@ -1,20 +1,29 @@
 """What can be read of a file that a kubelet cannot read as a whole.
 
 Law: for a file that `decode` accepts, `salvage` returns the same data and no problem. Otherwise each entry and each
-registered resource is either in the data or has a problem.
+registered resource is either in the data or has a problem, unless too many have one.
 """
 
 from collections.abc import Iterator
 
 from attrs import evolve, frozen
 
-from devicecore.domain.checkpoint.decoding import Decoded, decode, extra_fields, is_entry_field
+from devicecore.domain.checkpoint.decoding import (
+    decode,
+    decode_entry,
+    decode_registered,
+    extra_fields,
+    is_entry_field,
+)
 from devicecore.domain.checkpoint.encoding import NEWEST
 from devicecore.domain.checkpoint.entries import CheckpointData, PodDevicesEntry
-from devicecore.domain.checkpoint.go_json import Json, Object, parse, unparse
-from devicecore.domain.checkpoint.go_text import utf8
+from devicecore.domain.checkpoint.go_json import Json, Object, parse
+from devicecore.domain.checkpoint.go_values import RefusedError
 from devicecore.domain.checkpoint.plain_file import read_plain
 from devicecore.domain.errors import MalformedCheckpointError
+
+MAX_UNREADABLE = 1_000
+"""Parts of a file that cannot be read. If there are more, it is another file, or nothing in it can be trusted."""
 
 
 @frozen
@@ -75,7 +84,8 @@ def salvage(blob: bytes) -> Salvaged:
     """Read a file of any format. If it cannot be read as a whole, read each entry and each resource by itself.
 
     Raises:
-        MalformedCheckpointError: it is not JSON, has no list of entries, or none of its entries can be read.
+        MalformedCheckpointError: it is not JSON, has no list of entries, or none of its entries can be read, or more
+            than `MAX_UNREADABLE` cannot.
     """
     try:
         found = decode(blob)
@@ -93,20 +103,21 @@ def _salvaged(value: Json, refusal: MalformedCheckpointError) -> Salvaged:
     entries: list[tuple[int, PodDevicesEntry]] = []
     unreadable: list[Unreadable] = []
     for number, item in enumerate(listed or (), start=1):
-        one = _decoded([item] if is_list else _file(entries=[item]))
-        if isinstance(one, str):
-            unreadable.append(Unreadable(f"entry {number}", one))
-        else:
-            entries.extend((one.format, entry) for entry in one.data.entries or ())
+        try:
+            entries.append(decode_entry(item, is_flat=is_list))
+        except RefusedError as problem:
+            unreadable.append(Unreadable(f"entry {number}", str(problem)))
     if unreadable and not entries:
         raise refusal
     registered: dict[str, tuple[str, ...] | None] = {}
     for name, item in resources if isinstance(resources, Object) else ():
-        one = _decoded(_file(registered=Object(((name, item),))))
-        if isinstance(one, str):
-            unreadable.append(Unreadable(f"registered devices of {name}", one))
-        else:
-            registered.update(one.data.registered_devices or {})
+        try:
+            registered[name] = decode_registered(name, item)
+        except RefusedError as problem:
+            unreadable.append(Unreadable(f"registered devices of {name}", str(problem)))
+    if len(unreadable) > MAX_UNREADABLE:
+        problem = f"expected at most {MAX_UNREADABLE:,} parts that cannot be read, got {len(unreadable):,}"
+        raise MalformedCheckpointError(problem)
     if resources is not None and not isinstance(resources, Object):
         unreadable.append(Unreadable("registered devices", "expected an object"))
     if not unreadable:
@@ -121,19 +132,6 @@ def _format(entries: list[tuple[int, PodDevicesEntry]], *, is_list: bool) -> int
     if is_list:
         return 0
     return max((number for number, entry in entries if entry.device_ids), default=NEWEST)
-
-
-def _decoded(value: Json) -> Decoded | str:
-    """The content of a file of one part; the problem if it cannot be read."""
-    try:
-        return decode(utf8(unparse(value)))
-    except MalformedCheckpointError as error:
-        return error.problem.removeprefix("Data.PodDeviceEntries[0].").removeprefix("[0].")
-
-
-def _file(*, entries: Json = None, registered: Json = None) -> Object:
-    data = Object((("PodDeviceEntries", entries), ("RegisteredDevices", registered)))
-    return Object((("Data", data),))
 
 
 def _member(value: Json, name: str) -> Json:

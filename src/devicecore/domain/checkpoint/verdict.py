@@ -8,6 +8,7 @@ from enum import Enum
 from attrs import frozen
 
 from devicecore.domain.checkpoint.decoding import decode
+from devicecore.domain.checkpoint.entries import CheckpointData
 from devicecore.domain.errors import CorruptCheckpointError, MalformedCheckpointError
 
 
@@ -35,23 +36,21 @@ class FileReport:
 
 def judge(blob: bytes | None) -> FileReport:
     """Examine the content of a checkpoint file; None is no file."""
+    return examine(blob)[0]
+
+
+def examine(blob: bytes | None) -> tuple[FileReport, CheckpointData | None]:
+    """Examine the content of a checkpoint file, as `judge` does. Return the report, and the data if it can be read."""
     if blob is None:
-        return FileReport(FileVerdict.ABSENT, problem="there is no checkpoint")
+        return FileReport(FileVerdict.ABSENT, problem="there is no checkpoint"), None
     try:
         found = decode(blob)
     except MalformedCheckpointError as error:
-        return FileReport(FileVerdict.MALFORMED, problem=error.problem)
+        return FileReport(FileVerdict.MALFORMED, problem=error.problem), None
     verdict, problem = FileVerdict.OK, ""
     try:
         found.verified()
     except CorruptCheckpointError as error:
         verdict, problem = FileVerdict.CHECKSUM, str(error)
-    return FileReport(
-        verdict,
-        found.format,
-        found.stored,
-        found.computed,
-        len(found.data.entries or ()),
-        len(found.data.registered_devices or ()),
-        problem,
-    )
+    counts = len(found.data.entries or ()), len(found.data.registered_devices or ())
+    return FileReport(verdict, found.format, found.stored, found.computed, *counts, problem), found.data

@@ -21,6 +21,9 @@ SECOND = 1_000_000_000
 DEFAULT_LIMIT = 30 * SECOND
 """Nanoseconds for which a report counts if the driver names no limit."""
 
+MAX_LIMIT = 2**63 - 1
+"""Nanoseconds, because the file has a number of 64 bits."""
+
 MAX_MESSAGE = 1024
 """Bytes of a driver's message; a longer one is cut to 1021 and `...`."""
 
@@ -158,7 +161,7 @@ def _fitting(devices: Mapping[str, DeviceHealth], room: int) -> tuple[dict[str, 
 
 
 def _stored(report: ReportedHealth, now: int) -> DeviceHealth:
-    limit = report.limit * SECOND if report.limit > 0 else DEFAULT_LIMIT
+    limit = min(report.limit * SECOND, MAX_LIMIT) if report.limit > 0 else DEFAULT_LIMIT
     return DeviceHealth(report.pool, report.device, report.health, now, limit, _bounded(report.message))
 
 

@@ -1,11 +1,12 @@
 """The kubelet's file of health, `dra_health_state`, both ways (kubelet-dra.md 10.5).
 
-Law: any bytes give the health that a kubelet would read. If it could not read the file, `decode` raises an error, and
-the manager starts without the file.
+Laws: any bytes give the health that a kubelet would read. If it could not read the file, `decode` raises an error, and
+the manager starts without the file. What `decode` returns can be encoded again.
 """
 
+import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from attrs import define
@@ -29,6 +30,14 @@ from devicecore.domain.errors import MalformedCheckpointError
 
 _HEALTHS = {health.value: health for health in DraHealth}
 _NEVER = "0001-01-01T00:00:00Z"
+_TIME = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))"
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST, _LAST = (
+    (moment.replace(tzinfo=UTC) - _EPOCH) // timedelta(seconds=1) for moment in (datetime.min, datetime.max)
+)
+_SECONDS_OF_400_YEARS = 146_097 * 24 * 3600
 
 
 def encode(cache: HealthCache) -> bytes:
@@ -68,27 +77,34 @@ def decode(blob: bytes) -> HealthCache:
 
 
 def _time_text(nanoseconds: int) -> str:
+    """A time as RFC 3339 has it, in UTC. A time outside of the years 1 to 9999 becomes the next one within them."""
     seconds, rest = divmod(nanoseconds, SECOND)
-    whole = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    if (bounded := min(max(seconds, _FIRST), _LAST)) != seconds:
+        seconds, rest = bounded, 0
+    whole = (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
     fraction = f".{rest:09}".rstrip("0") if rest else ""
     return f"{whole.rjust(19, '0')}{fraction}Z"
 
 
 def _time_of(text: str) -> int:
-    """Nanoseconds since 1970 of a text as RFC 3339 has it.
+    """Nanoseconds since 1970 of a text as RFC 3339 has it. With its zone, it may be outside of the years 1 to 9999.
 
     Raises:
         ValueError: it is no such text.
     """
-    whole, dot, rest = text.partition(".")
-    digits = rest.rstrip("Z") if rest.endswith("Z") else rest.partition("+")[0].partition("-")[0]
-    if dot and not (digits.isascii() and digits.isdigit()):
+    found = _TIME.fullmatch(text)
+    if found is None:
         raise ValueError(text)
-    zone = rest[len(digits) :]
-    moment = datetime.fromisoformat(whole + zone)
-    if moment.tzinfo is None or "T" not in whole:
-        raise ValueError(text)
-    return int(moment.timestamp()) * SECOND + int(digits[:9].ljust(9, "0") or "0")
+    year, *others = map(int, found.group(1, 2, 3, 4, 5, 6))
+    # Go has a year 0, Python has not. The calendar repeats every 400 years.
+    moment = datetime(year or 400, *others, tzinfo=UTC)
+    seconds = (moment - _EPOCH) // timedelta(seconds=1) - (0 if year else _SECONDS_OF_400_YEARS)
+    fraction, sign, hours, minutes = found.group(7, 8, 9, 10)
+    if sign:
+        if int(hours) > 23 or int(minutes) > 59:
+            raise ValueError(text)
+        seconds -= int(f"{sign}1") * (int(hours) * 3600 + int(minutes) * 60)
+    return seconds * SECOND + int((fraction or "")[:9].ljust(9, "0"))
 
 
 @define
@@ -116,7 +132,7 @@ def _into_time(old: str, value: Json) -> str:
     text = into_string(old, value)
     try:
         _time_of(text)
-    except (ValueError, OverflowError):
+    except ValueError:
         raise RefusedError(why="expected a time such as 2026-01-31T12:00:00Z") from None
     return text
 

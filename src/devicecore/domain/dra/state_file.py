@@ -188,13 +188,11 @@ def decode(blob: bytes) -> DecodedState:
         MalformedCheckpointError: it is not a file of claims.
         CorruptCheckpointError: its checksum is wrong. This is checked before its claims are read.
     """
-    file = _struct(_File(), parse(blob), _FILE_FIELDS)
-    # A lone surrogate became U+FFFD in `parse`, so the text has bytes.
-    data = file.data.encode()
+    data, stored = _sealed(parse(blob))
     computed = crc32(data)
-    if file.checksum != computed:
-        raise CorruptCheckpointError(file.checksum, computed, _explain(file))
-    return DecodedState(_entries(data), file.checksum, computed)
+    if stored != computed:
+        raise CorruptCheckpointError(stored, computed, _explain(data, stored))
+    return DecodedState(_entries(data), stored, computed)
 
 
 def entries_of(blob: bytes) -> tuple[ClaimEntry, ...]:
@@ -207,11 +205,18 @@ def entries_of(blob: bytes) -> tuple[ClaimEntry, ...]:
         MalformedCheckpointError: it is not a file of claims.
     """
     document = parse(blob)
-    file = _struct(_File(), document, _FILE_FIELDS)
-    if file.data.encode() != _EMPTY:
-        return _entries(file.data.encode())
+    data, _ = _sealed(document)
+    if data != _EMPTY:
+        del document  # a large file is not kept twice
+        return _entries(data)
     former = _struct(_FormerFile(), document, _FORMER_FILE_FIELDS)
     return tuple(entry.frozen() for entry in former.entries.items) if former.entries else ()
+
+
+def _sealed(document: Json) -> tuple[bytes, int]:
+    """The data of a file, as bytes, and the checksum that is stored in it."""
+    file = _struct(_File(), document, _FILE_FIELDS)
+    return file.data.encode(), file.checksum  # a lone surrogate became U+FFFD in `parse`, so the text has bytes
 
 
 def _entries(data: bytes) -> tuple[ClaimEntry, ...]:
@@ -226,10 +231,10 @@ def _struct(struct: Struct, value: Json, fields: Fields) -> Struct:
         raise MalformedCheckpointError(problem=str(refusal)) from None
 
 
-def _explain(file: "_File") -> str:
-    if file.data.encode() == _EMPTY:
+def _explain(data: bytes, stored: int) -> str:
+    if data == _EMPTY:
         return "it is the file of a kubelet before 1.32, or it holds no data"
-    return "the file has no checksum" if not file.checksum else ""
+    return "the file has no checksum" if not stored else ""
 
 
 @define

@@ -9,14 +9,9 @@ from contextlib import suppress
 
 from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
-from devicecore.system.documents import Data, read_documents
+from devicecore.domain.json_size import MAX_BYTES, OBJECTS, size_problem
+from devicecore.system.documents import MAX_DOCUMENT_SIZE, Data, read_documents
 from devicecore.system.files import read_file
-
-MAX_BYTES = 64 * 1024 * 1024
-"""Bytes of a JSON document. 5,000 pods have some 30 MiB."""
-
-MAX_MEMBERS = 4_000_000
-"""Commas and brackets in a JSON document, which bound the number of its values."""
 
 _loads: Callable[[bytes], Data] = json.loads
 with suppress(ImportError):  # on a platform for which there is no wheel
@@ -45,8 +40,6 @@ def parse_document(data: bytes, file: str) -> Value:
         DocumentError: it is neither JSON nor YAML, or too large, or not one object.
     """
     whole = Value(None, file)
-    if len(data) > MAX_BYTES:
-        whole.refuse(f"expected at most {MAX_BYTES:,} bytes, got {len(data):,}")
     data = data.removeprefix(b"\xef\xbb\xbf").strip()
     value = _json(data, whole) if data.startswith(b"{") else _yaml(data, whole)
     if not isinstance(value.data, dict):
@@ -55,9 +48,8 @@ def parse_document(data: bytes, file: str) -> Value:
 
 
 def _json(data: bytes, whole: Value) -> Value:
-    members = data.count(b",") + data.count(b"[") + data.count(b"{")
-    if members > MAX_MEMBERS:
-        whole.refuse(f"expected at most {MAX_MEMBERS:,} values, got {members:,}")
+    if problem := size_problem(data, OBJECTS):
+        whole.refuse(problem)
     try:
         return Value(_loads(data), whole.file)
     except (ValueError, RecursionError) as error:
@@ -65,6 +57,8 @@ def _json(data: bytes, whole: Value) -> Value:
 
 
 def _yaml(data: bytes, whole: Value) -> Value:
+    if len(data) > MAX_DOCUMENT_SIZE:
+        whole.refuse(f"expected JSON, or YAML of at most {MAX_DOCUMENT_SIZE:,} bytes, got {len(data):,}")
     try:
         text = data.decode()
     except UnicodeDecodeError:

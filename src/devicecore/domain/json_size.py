@@ -1,0 +1,57 @@
+"""What reading a JSON text may cost, known before it is read.
+
+Law: a text without a `size_problem` is read in a bounded time and in less than 500 MB of memory, itself included. Who
+writes a file asks the same function, so what is written can be read again.
+
+Values are counted by the commas and brackets in the text, so one inside of a string counts as well. An object counts
+twice, because it takes twice the memory of a list, and a null three times, because Go makes a whole struct of it.
+"""
+
+from attrs import frozen
+
+MAX_BYTES = 64 * 1024 * 1024
+"""Bytes of a text. A checkpoint of 50,000 allocated devices has 3 MiB, and a list of 5,000 pods 30 MiB."""
+
+_MEMORY = 420_000_000  # bytes, without the 40 MB of a Python that has everything imported
+_BELOW_ASTRAL = bytes(range(0xF0))  # in UTF-8, a character beyond U+FFFF begins with another byte
+
+
+@frozen
+class Reader:
+    """What a reader makes of a text.
+
+    `max_values` is what it can read in time, `value_bytes` is the memory of a value, and `copies` says how many copies
+    of all strings exist at once.
+    """
+
+    max_values: int
+    value_bytes: int
+    copies: int
+
+
+STATE = Reader(1_000_000, value_bytes=200, copies=5)
+"""Files of state, read as Go reads them: keys keep their order, numbers their text (188 bytes were measured). Each of
+50,000 devices in an entry of its own counts ten. The copies are those of which the checksum is computed."""
+
+OBJECTS = Reader(3_500_000, value_bytes=100, copies=2)
+"""API objects, read into dicts. A pod of 6 KiB counts some 400."""
+
+
+def size_problem(text: bytes, reader: Reader = STATE) -> str:
+    """Return why a JSON text is too large to be read; empty if it is not."""
+    if len(text) > MAX_BYTES:
+        return f"expected at most {MAX_BYTES:,} bytes, got {len(text):,}"
+    values = text.count(b",") + text.count(b"[") + 2 * (text.count(b"{") + text.count(b"null"))
+    room = _MEMORY - len(text) * (1 + reader.copies * _character_bytes(text))
+    if room < 0:
+        return f"{len(text):,} bytes with characters beyond ASCII take too much memory"
+    limit = min(reader.max_values, room // reader.value_bytes)
+    return f"expected at most {limit:,} values, got {values:,}" if values > limit else ""
+
+
+def _character_bytes(text: bytes) -> int:
+    """Return how many bytes Python keeps for each character of a string with the widest character of `text`."""
+    if text.isascii() and b"\\u" not in text:
+        return 1
+    is_astral = b"\\ud" in text or b"\\uD" in text or bool(text.translate(None, _BELOW_ASTRAL))
+    return 4 if is_astral else 2
