@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from devicecore.domain.checkpoint.verdict import FileVerdict
 from devicecore.domain.dra import health_file, state_file
 from devicecore.domain.dra.claims import ClaimCache, ClaimInfo
-from devicecore.domain.dra.health import SECOND, DeviceHealth, DraHealth, HealthCache
+from devicecore.domain.dra.health import SECOND, DeviceHealth, DraHealth, HealthCache, ReportedHealth
 from devicecore.domain.dra.model import ClaimKey, ClaimUid, DriverName, PreparedDevice
 from devicecore.domain.dra.state_file import ClaimEntry, StateWriter
 from devicecore.domain.dra.state_verdict import judge
@@ -98,3 +99,31 @@ def test_any_bytes_are_health_or_malformed(blob: bytes) -> None:
     except MalformedCheckpointError:
         return
     assert isinstance(cache, HealthCache)
+    assert health_file.decode(health_file.encode(cache)).drivers.keys() == cache.drivers.keys()
+
+
+@pytest.mark.parametrize(
+    ("stored", "written"),
+    [
+        ("9999-12-31T23:59:59-23:59", "9999-12-31T23:59:59Z"),
+        ("9999-12-31T23:59:59.9999999999Z", "9999-12-31T23:59:59.999999999Z"),
+        ("0001-01-01T00:00:00+23:59", "0001-01-01T00:00:00Z"),
+        ("0000-02-29T00:00:00.5Z", "0001-01-01T00:00:00Z"),
+        ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00Z"),
+        ("2026-01-31T00:30:00.000000001+01:00", "2026-01-30T23:30:00.000000001Z"),
+    ],
+)
+def test_a_time_that_python_cannot_have_is_read_and_written_again(stored: str, written: str) -> None:
+    cache = health_file.decode(b'{"d":{"Devices":{"p/a":{"LastUpdated":"%b"}}}}' % stored.encode())
+    reported = ReportedHealth("p", "b", DraHealth.HEALTHY, limit=2**63 - 1)
+    blob = health_file.encode(cache.report(DriverName("d"), [reported], -(10**21)).cache)
+    assert f'"LastUpdated":"{written}"'.encode() in blob
+    assert health_file.decode(blob).drivers[DriverName("d")]["p/b"].limit == 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    "text", ["2016-12-31T23:59:60Z", "20260131T120000Z", "2026-01-31T12:00:00+24:00", "2026-01-31T12:00:00"]
+)
+def test_a_time_that_go_refuses_is_refused(text: str) -> None:
+    with pytest.raises(MalformedCheckpointError, match="expected a time"):
+        health_file.decode(b'{"d":{"Devices":{"p/a":{"LastUpdated":"%b"}}}}' % text.encode())

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import SinkError, StoreError
-from devicecore.domain.json_size import OBJECTS, STATE, size_problem
+from devicecore.domain.json_size import MAX_BYTES, OBJECTS, STATE, size_problem
 from devicecore.domain.model import ResourceName
 from devicecore.system.files import DurableFile
 
@@ -40,7 +40,7 @@ class FileStore:
     def __init__(self, path: str | os.PathLike[str], *, max_bytes: int = MAX_CHECKPOINT_BYTES) -> None:
         self.path: Path = Path(path)
         self._max_bytes = max_bytes
-        self._file = DurableFile(self.path, 0o600)
+        self._file = DurableFile(self.path, 0o600, max_bytes=MAX_BYTES)
         self._lock = threading.Lock()
         self._ours: tuple[bytes | None, ...] | None = None
         """What the file may hold if no other process writes it; None if it may hold anything."""
@@ -68,8 +68,9 @@ class FileStore:
         """Replace the file; on return the disk has it.
 
         Raises:
-            StoreError: `blob` is too large to be written or to be read again, the file cannot be written, or another process has written it since. The
-                old file is still there; if the disk fails again when the old one is put back, the new one is there.
+            StoreError: `blob` is too large to be written or to be read again, the file cannot be written, or another
+                process has written it since. The old file is still there; if the disk fails again when the old one is
+                put back, the new one is there.
         """
         with self._lock, _store_errors(self.path, "write"):
             if len(blob) > self._max_bytes:
@@ -116,7 +117,7 @@ class JsonFileSink:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path: Path = Path(path)
-        self._file = DurableFile(self.path, 0o644)
+        self._file = DurableFile(self.path, 0o644, max_bytes=MAX_BYTES)
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:

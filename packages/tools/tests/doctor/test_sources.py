@@ -26,7 +26,7 @@ from devicecore_tools.doctor.sources import cdi, kubelet_directory
 from devicecore_tools.doctor.sources.cdi import read_cdi
 from devicecore_tools.doctor.sources.claims import read_claims, read_slices, slices_in
 from devicecore_tools.doctor.sources.kubelet_directory import KubeletDirectory, read_checkpoint, read_sockets
-from devicecore_tools.doctor.sources.large_documents import MAX_MEMBERS, parse_document
+from devicecore_tools.doctor.sources.large_documents import parse_document
 from devicecore_tools.doctor.sources.objects import node_in, pods_in, read_node, read_pods
 from devicecore_tools.doctor.sources.plugin_sockets import read_plugins
 from devicecore_tools.doctor.sources.pod_resources import read_pod_resources
@@ -44,6 +44,7 @@ from devicecore.domain.dra.model import PreparedDevice
 from devicecore.domain.dra.state_file import ClaimEntry
 from devicecore.domain.dra.state_file import encode as encode_claims
 from devicecore.domain.errors import DocumentError
+from devicecore.domain.json_size import OBJECTS
 from devicecore.domain.model import Container, Pod, PodUid
 from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
@@ -230,8 +231,8 @@ def test_a_hostile_node_is_refused(tmp_path: Path, hostile: str) -> None:
 
 
 def test_the_number_of_values_is_bounded_before_they_are_read() -> None:
-    with pytest.raises(DocumentError, match="expected at most 4,000,000 values"):
-        parse_document(b'{"a":[' + b"0," * MAX_MEMBERS + b"0]}", "f")
+    with pytest.raises(DocumentError, match="expected at most 3,500,000 values"):
+        parse_document(b'{"a":[' + b"0," * OBJECTS.max_values + b"0]}", "f")
 
 
 def test_truncated_json_is_refused_wherever_it_ends() -> None:

@@ -20,7 +20,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
 
-from devicecore.domain.json_size import OBJECTS, size_problem
+from devicecore.domain.json_size import MAX_BYTES, OBJECTS, size_problem
 from devicecore.domain.model import PodUid
 from devicecore.domain.text import foreign_text
 from devicecore.system.files import DurableFile
@@ -36,7 +36,7 @@ class PodsFile:
 
     def __init__(self, path: Path, boot: str) -> None:
         self._path = path
-        self._file = DurableFile(path, _MODE)
+        self._file = DurableFile(path, _MODE, max_bytes=MAX_BYTES)
         self._boot = boot
         self._lock = threading.Lock()  # held while the file is written
         self._is_written = False

@@ -145,7 +145,8 @@ def _decoded(blob: bytes) -> str:
 
 def _check_replaced(what: str, count: int) -> None:
     if count > MAX_REPLACED:
-        raise MalformedCheckpointError(f"expected at most {MAX_REPLACED:,} {what}, got {count:,}")
+        problem = f"expected at most {MAX_REPLACED:,} {what}, got {count:,}"
+        raise MalformedCheckpointError(problem)
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -116,8 +116,8 @@ def _salvaged(value: Json, refusal: MalformedCheckpointError) -> Salvaged:
         except RefusedError as problem:
             unreadable.append(Unreadable(f"registered devices of {name}", str(problem)))
     if len(unreadable) > MAX_UNREADABLE:
-        problem = f"expected at most {MAX_UNREADABLE:,} parts that cannot be read, got {len(unreadable):,}"
-        raise MalformedCheckpointError(problem)
+        too_many = f"expected at most {MAX_UNREADABLE:,} parts that cannot be read, got {len(unreadable):,}"
+        raise MalformedCheckpointError(too_many)
     if resources is not None and not isinstance(resources, Object):
         unreadable.append(Unreadable("registered devices", "expected an object"))
     if not unreadable:

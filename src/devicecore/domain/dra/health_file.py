@@ -6,7 +6,7 @@ the manager starts without the file. What `decode` returns can be encoded again.
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from functools import partial
 
 from attrs import define
@@ -34,9 +34,8 @@ _TIME = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))"
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FIRST, _LAST = (
-    (moment.replace(tzinfo=UTC) - _EPOCH) // timedelta(seconds=1) for moment in (datetime.min, datetime.max)
-)
+_FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(seconds=1)
+_LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(seconds=1)
 _SECONDS_OF_400_YEARS = 146_097 * 24 * 3600
 
 
@@ -95,15 +94,14 @@ def _time_of(text: str) -> int:
     found = _TIME.fullmatch(text)
     if found is None:
         raise ValueError(text)
-    year, *others = map(int, found.group(1, 2, 3, 4, 5, 6))
+    year, month, day, hour, minute, second = map(int, found.group(1, 2, 3, 4, 5, 6))
     # Go has a year 0, Python has not. The calendar repeats every 400 years.
-    moment = datetime(year or 400, *others, tzinfo=UTC)
+    moment = datetime(year or 400, month, day, hour, minute, second, tzinfo=UTC)
     seconds = (moment - _EPOCH) // timedelta(seconds=1) - (0 if year else _SECONDS_OF_400_YEARS)
     fraction, sign, hours, minutes = found.group(7, 8, 9, 10)
     if sign:
-        if int(hours) > 23 or int(minutes) > 59:
-            raise ValueError(text)
-        seconds -= int(f"{sign}1") * (int(hours) * 3600 + int(minutes) * 60)
+        zone = time(int(hours), int(minutes))
+        seconds -= int(f"{sign}1") * (zone.hour * 3600 + zone.minute * 60)
     return seconds * SECOND + int((fraction or "")[:9].ljust(9, "0"))
 
 

@@ -24,7 +24,7 @@ from devicecore_tools.command.options import PLACE
 from devicecore_tools.command.output import MAX_SENTENCE, complain, json_option, print_json
 
 if TYPE_CHECKING:
-    from devicecore.domain.checkpoint import FileReport
+    from devicecore.domain.checkpoint import CheckpointData, FileReport
 
 _NEGATIVE = 1
 _UNUSABLE = 2
@@ -120,7 +120,7 @@ def show(
     $ devicecore checkpoint show /var/lib/kubelet/device-plugins
     $ devicecore checkpoint show --resource example.com/gpu --free /var/lib/kubelet/device-plugins
     """
-    from devicecore.domain.checkpoint import CheckpointData, FileVerdict, decode
+    from devicecore.domain.checkpoint import CheckpointData, FileVerdict
     from devicecore_tools.command.checkpoint_show import Filter, document, print_checkpoint
 
     if free_only and pods:
@@ -133,9 +133,8 @@ def show(
             message = f"--resource and --free are for devices of plugins, and {file} has ResourceClaims."
             raise click.UsageError(message)
         return _show_claims(examine_claims(file, blob), pods, as_json=as_json, strict=strict)
-    report, warnings = _examined(blob)
-    is_readable = blob is not None and report.verdict in {FileVerdict.OK, FileVerdict.CHECKSUM}
-    data = decode(blob or b"").data if is_readable else CheckpointData()
+    report, found, warnings = _examined(blob)
+    is_readable, data = found is not None, found or CheckpointData()
     shown = Filter(resources, pods, free_only)
     if as_json:
         print_json(document(file, report, data, shown))
@@ -182,20 +181,18 @@ def _examined_any(file: str, blob: bytes | None) -> _Examined:
     if is_claims_file(file, blob):
         claims = examine_claims(file, blob)
         return _Examined(file, claims.sentence, claims.document(), claims.warnings, claims.is_ok)
-    report, warnings = _examined(blob)
+    report, _, warnings = _examined(blob)
     document = {"file": file, "kind": "devices", **to_json(report), "warnings": warnings}
     return _Examined(file, _sentence(report), document, warnings, report.verdict is FileVerdict.OK)
 
 
-def _examined(blob: bytes | None) -> "tuple[FileReport, tuple[str, ...]]":
-    """The verdict on a file, and the warnings about what can be read of it."""
-    from devicecore.domain.checkpoint import FileVerdict, decode, judge
+def _examined(blob: bytes | None) -> "tuple[FileReport, CheckpointData | None, tuple[str, ...]]":
+    """The verdict on a file, what can be read of it, and the warnings about that."""
+    from devicecore.domain.checkpoint import examine
     from devicecore_tools.command.checkpoint_holders import warnings_about
 
-    report = judge(blob)
-    if blob is None or report.verdict not in {FileVerdict.OK, FileVerdict.CHECKSUM}:
-        return report, ()
-    return report, warnings_about(decode(blob).data)
+    report, data = examine(blob)
+    return report, data, () if data is None else warnings_about(data)
 
 
 def _sentence(report: "FileReport") -> str:

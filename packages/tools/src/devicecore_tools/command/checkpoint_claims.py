@@ -77,13 +77,14 @@ def examine_claims(path: str, blob: bytes | None) -> ClaimsFile:
     from devicecore.domain.dra.state_verdict import judge
     from devicecore.domain.errors import MalformedCheckpointError
 
-    entries = None
-    if blob is not None:
+    report = judge(blob)
+    entries = None if report.entries is None else tuple(report.entries)
+    if blob is not None and entries is None:
         try:
             entries = entries_of(blob)
         except MalformedCheckpointError:
             entries = None  # the verdict has the reason
-    return ClaimsFile(path, judge(blob), entries, tuple(claim_warnings(entries or ())))
+    return ClaimsFile(path, report, entries, tuple(claim_warnings(entries or ())))
 
 
 def entries_with(found: ClaimsFile, pods: tuple[str, ...]) -> "tuple[ClaimEntry, ...]":

@@ -34,16 +34,16 @@ def load(path: str) -> bytes | None:
         StoreError: it cannot be read.
     """
     from devicecore.domain.errors import StoreError
+    from devicecore.domain.json_size import MAX_BYTES
     from devicecore.system.files import read_input
-    from devicecore_tools.doctor.sources.limits import MAX_CHECKPOINT_BYTES
 
     if path == "-":
-        blob = sys.stdin.buffer.read(MAX_CHECKPOINT_BYTES + 1)
-        if len(blob) > MAX_CHECKPOINT_BYTES:
-            raise StoreError(path, "read", f"standard input has more than {MAX_CHECKPOINT_BYTES} bytes")
+        blob = sys.stdin.buffer.read(MAX_BYTES + 1)
+        if len(blob) > MAX_BYTES:
+            raise StoreError(path, "read", f"standard input has more than {MAX_BYTES} bytes")
         return blob
     try:
-        return read_input(path, MAX_CHECKPOINT_BYTES)
+        return read_input(path, MAX_BYTES)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -11,10 +11,10 @@ from devicecore.domain.documents import Value, described
 from devicecore.domain.dra.state_file import ClaimEntry, entries_of
 from devicecore.domain.dra.state_verdict import judge
 from devicecore.domain.errors import MalformedCheckpointError
+from devicecore.domain.json_size import MAX_BYTES
 from devicecore.system.files import read_file
 from devicecore_tools.doctor import ClaimsSeen, PreparedDeviceSeen, PublishedDeviceSeen, Reading
 from devicecore_tools.doctor.sources.large_documents import read_document_file
-from devicecore_tools.doctor.sources.limits import MAX_CHECKPOINT_BYTES
 from devicecore_tools.doctor.sources.objects import items_of, reading
 
 
@@ -25,7 +25,7 @@ def read_claims(path: str, *, may_be_absent: bool) -> Reading[ClaimsSeen]:
     claim is prepared. Elsewhere an absent file says nothing.
     """
     try:
-        blob = read_file(path, MAX_CHECKPOINT_BYTES, follow_links=True)
+        blob = read_file(path, MAX_BYTES, follow_links=True)
     except FileNotFoundError:
         if not Path(path).parent.is_dir():
             return Reading(path, problem=f"there is no directory {Path(path).parent}")
@@ -36,7 +36,7 @@ def read_claims(path: str, *, may_be_absent: bool) -> Reading[ClaimsSeen]:
         return Reading(path, problem=error.strerror or str(error))
     verdict = judge(blob)
     try:
-        entries = entries_of(blob)
+        entries = entries_of(blob) if verdict.entries is None else tuple(verdict.entries)
     except MalformedCheckpointError as error:
         return Reading(path, problem=error.problem)
     is_sound = verdict.verdict is FileVerdict.OK

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from attrs import frozen
 
-from devicecore.domain.checkpoint import CheckpointData, FileVerdict, decode, judge
+from devicecore.domain.checkpoint import CheckpointData, examine, judge
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.errors import UnreadableReceiptError
+from devicecore.domain.json_size import MAX_BYTES
 from devicecore.domain.model import ContainerKey, PodUid, Receipt, ResourceName
 from devicecore.system.files import read_file
 from devicecore_tools.doctor import CheckpointSeen, Reading, ReceiptSeen, SocketsSeen
-from devicecore_tools.doctor.sources.limits import MAX_CHECKPOINT_BYTES
 
 CHECKPOINT_NAME = "kubelet_internal_checkpoint"
 CLAIMS_NAME = "dra_manager_state"
@@ -65,7 +65,7 @@ class KubeletDirectory:
 def read_checkpoint(path: str, before: Reading[CheckpointSeen] | None = None) -> Reading[CheckpointSeen]:
     """The checkpoint at `path`. If the file is the same as `before`, that value is returned again."""
     try:
-        blob = read_file(path, MAX_CHECKPOINT_BYTES, follow_links=True)
+        blob = read_file(path, MAX_BYTES, follow_links=True)
     except FileNotFoundError:
         if not Path(path).parent.is_dir():
             return Reading(path, problem=f"there is no directory {Path(path).parent}")
@@ -74,10 +74,9 @@ def read_checkpoint(path: str, before: Reading[CheckpointSeen] | None = None) ->
         return Reading(path, problem=error.strerror or str(error))
     if before and before.value and before.value.data and before.value.blob == blob:
         return before
-    verdict = judge(blob)
-    if verdict.verdict is FileVerdict.MALFORMED:
+    verdict, data = examine(blob)
+    if data is None:
         return Reading.of(path, CheckpointSeen(verdict))
-    data = decode(blob).data
     receipts, notes = _receipts(data)
     return Reading.of(path, CheckpointSeen(verdict, data, receipts, blob), notes)
 
