@@ -122,8 +122,8 @@ protos: $(VENV)/.dev ## compile the .proto files again
 conformance: $(VENV)/.dev ## write docs/conformance.md, which lists the conformance checks, again
 	@$(BIN)/python tools/make_conformance.py
 
-clean: ## remove the environment, and everything else that can be made again
-	@if [ -f $(VENV)/pyvenv.cfg ]; then rm -rf $(VENV); fi
+clean: ## remove the environment that make has made, and everything else that can be made again
+	@if [ -f $(VENV)/.made ] && ! grep -qx adopted $(VENV)/.made; then rm -rf $(VENV); fi
 	@rm -rf build dist devicecore.pyz .matrix .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find src tests packages -name __pycache__ -prune -exec rm -rf {} +
 
@@ -140,7 +140,8 @@ $(VENV)/.runtime: pyproject.toml packages/tools/pyproject.toml $(VENV)/.made
 	@$(PIP) install --editable . --editable packages/tools
 	@touch $@
 
-# Asked for by name, it has to be this interpreter: an environment of another one is made again.
+# Asked for by name, it has to be this interpreter: an environment that make has made with another one is made again. One
+# that somebody else has made is used as it is, and never cleared.
 ifneq ($(origin PYTHON),file)
 ifneq ($(PYTHON),$(shell cat $(VENV)/.made 2>/dev/null))
 $(VENV)/.made: FORCE
@@ -148,12 +149,23 @@ endif
 endif
 
 $(VENV)/.made:
-	@command -v $(PYTHON) >/dev/null || { \
-	  echo "There is no $(PYTHON). Install Python 3.11 or newer, or name one: make PYTHON=..." >&2; exit 1; }
-	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
-	  echo "$(PYTHON) is too old: devicecore needs Python 3.11 or newer. Name another: make PYTHON=..." >&2; exit 1; }
-	@echo "== making $(VENV) with $$($(PYTHON) --version)"
-	@clear=$$(test ! -f $(VENV)/pyvenv.cfg || echo --clear); \
+	@if [ -f $(VENV)/pyvenv.cfg ] && { [ ! -f $@ ] || grep -qx adopted $@; }; then \
+	  $(BIN)/python -c "import sys, pip; sys.exit(sys.version_info < (3, 11))" 2>/dev/null || { \
+	    echo "$(VENV) exists, and make has not made it. It needs Python 3.11 or newer, and pip. Remove it, or name" \
+	      "another: make VENV=..." >&2; exit 1; }; \
+	  [ "$(origin PYTHON)" = file ] || { \
+	    echo "$(VENV) exists, and make has not made it, so it is not made again with $(PYTHON). Name another:" \
+	      "make VENV=... PYTHON=$(PYTHON)" >&2; exit 1; }; \
+	  echo "== using the environment that is in $(VENV)"; \
+	  echo adopted > $@; \
+	  exit; \
+	fi; \
+	command -v $(PYTHON) >/dev/null || { \
+	  echo "There is no $(PYTHON). Install Python 3.11 or newer, or name one: make PYTHON=..." >&2; exit 1; }; \
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
+	  echo "$(PYTHON) is too old: devicecore needs Python 3.11 or newer. Name another: make PYTHON=..." >&2; exit 1; }; \
+	echo "== making $(VENV) with $$($(PYTHON) --version)"; \
+	clear=$$(test ! -f $(VENV)/pyvenv.cfg || echo --clear); \
 	if $(PYTHON) -c "import ensurepip, venv" 2>/dev/null; then \
 	  $(PYTHON) -m venv $$clear $(VENV); \
 	elif $(PYTHON) -c "import pip, venv" 2>/dev/null; then \
@@ -161,5 +173,4 @@ $(VENV)/.made:
 	else \
 	  echo "$(PYTHON) cannot make environments. Install what is missing (Debian, Ubuntu: apt install python3-venv)," \
 	    "or name another: make PYTHON=..." >&2; exit 1; \
-	fi
-	@echo "$(PYTHON)" > $@
+	fi && echo "$(PYTHON)" > $@
