@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .NOTPARALLEL: # two pips must not work on one environment
 .DEFAULT_GOAL := help
-.PHONY: help test quick lint types imports unit coverage laws faults cross matrix simulate bench storm fuzz demo zipapp format protos conformance clean FORCE
+.PHONY: help test quick lint types imports unit coverage laws faults cross matrix simulate bench storm fuzz demo zipapp dist format protos conformance clean FORCE
 
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
@@ -111,6 +111,9 @@ demo: $(VENV)/.runtime ## see devicecore at work on this machine; KEEP=1 keeps t
 
 zipapp: $(VENV)/.runtime ## devicecore.pyz: doctor, why, fits and checkpoint in one file that needs only Python
 	@$(BIN)/python tools/make_zipapp.py
+
+dist: $(VENV)/.dev ## dist/: wheels and source distributions, tried in empty environments of each Python on this machine
+	@$(BIN)/python tools/make_dist.py
 
 format: $(VENV)/.dev ## let ruff write what it can
 	@$(BIN)/ruff check --fix-only --quiet
