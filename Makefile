@@ -113,7 +113,7 @@ zipapp: $(VENV)/.runtime ## devicecore.pyz: doctor, why, fits and checkpoint in 
 	@$(BIN)/python tools/make_zipapp.py
 
 dist: $(VENV)/.dev ## dist/: wheels and source distributions, tried in empty environments of each Python on this machine
-	@$(BIN)/python tools/make_dist.py
+	@$(BIN)/python -m tools.make_dist
 
 format: $(VENV)/.dev ## let ruff write what it can
 	@$(BIN)/ruff check --fix-only --quiet

@@ -1,4 +1,4 @@
-"""Build both distributions and try them: `python tools/make_dist.py [--no-try]`; `make dist` calls it.
+"""Build both distributions and try them: `python -m tools.make_dist [--no-try]`; `make dist` calls it.
 
 Wheels and source distributions are written to `dist/`. Then each Python on this machine installs the library alone, and
 the library with the tools, into empty environments outside the clone, and uses them as a user would.
@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from matrix import pythons
+from tools.matrix import pythons
 
 ROOT = Path(__file__).parent.parent
 DIST = ROOT / "dist"

@@ -46,7 +46,7 @@ class Ending:
 
 
 @define
-class Wipe:
+class DeletionOfSlices:
     """What was seen when a restarted kubelet deleted the slices.
 
     Attributes:
@@ -73,7 +73,7 @@ class Observations:
     """
 
     ending: Ending
-    wipe: Wipe
+    wipe: DeletionOfSlices
     intact: tuple[Mapping[Path, bytes], Sequence[Claim]] = ({}, ())
 
 
@@ -103,7 +103,7 @@ class DriverUnderTest:
         self.slices: PublishedSlices = PublishedSlices(self.api, self.process, self.registration, settings)
         self.claims: Claims = Claims(environment, self.registration, self.slices, settings)
         self.calls: Calls = Calls(environment, self.registration, self.process, self.claims, settings, self.renew)
-        self.seen: Observations = Observations(Ending(), Wipe())
+        self.seen: Observations = Observations(Ending(), DeletionOfSlices())
         self.steps: Steps = Steps(self, looks)
         self._renewals = 0
 

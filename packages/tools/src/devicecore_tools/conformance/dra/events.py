@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from devicecore_tools.conformance.dra.driver import DriverUnderTest, Ending, Wipe
+from devicecore_tools.conformance.dra.driver import DriverUnderTest, Ending, DeletionOfSlices
 from devicecore_tools.conformance.dra.kubelet import identity_of
 from devicecore_tools.conformance.dra.steps import Occurrence
 
@@ -94,7 +94,7 @@ def _restart_kubelet(driver: DriverUnderTest) -> None:
 def wipe(driver: DriverUnderTest) -> None:
     """Delete the slices, as a kubelet does, and note when."""
     now, process = time.monotonic(), driver.process.running
-    driver.seen.wipe = Wipe(now, 0 if process is None else process.pid, now - driver.slices.last_write)
+    driver.seen.wipe = DeletionOfSlices(now, 0 if process is None else process.pid, now - driver.slices.last_write)
     driver.slices.wipe()
 
 
