@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from devicecore_tools.conformance.dra.driver import DriverUnderTest, Ending, DeletionOfSlices
+from devicecore_tools.conformance.dra.driver import DeletionOfSlices, DriverUnderTest, Ending
 from devicecore_tools.conformance.dra.kubelet import identity_of
 from devicecore_tools.conformance.dra.steps import Occurrence
 
