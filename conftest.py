@@ -22,6 +22,8 @@ from hypothesis.internal.constants_ast import Constants
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
+from tests.guides import forbid_private_modules
+
 if TYPE_CHECKING:
     from xdist.workermanage import WorkerController  # type: ignore[import-untyped]  # pytest-xdist has no types
 
@@ -30,6 +32,7 @@ pytest_plugins = ["devicecore_tools.testing.pytest_plugin"]
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser()],
     patterns=["README.md", "docs/*.md", "docs/**/*.md"],  # before Python 3.13, ** stands for exactly one folder
+    setup=forbid_private_modules,
 ).pytest()
 
 # No deadlines: under coverage, and with another worker beside it, the time of one example says nothing.

@@ -59,6 +59,7 @@ LAYERS = {
     "devicecore.runtime": Layer(PURE | names("attrs logging os queue sys threading time weakref .domain .ports")),
     "devicecore.manager": Layer(PURE | names("attrs logging threading time weakref .domain .ports .runtime")),
     "devicecore.dra_manager": Layer(PURE | names("attrs concurrent logging os threading time .domain .ports .runtime")),
+    "devicecore.dra": Layer(names(".domain .dra_manager")),
     "devicecore.plugins": Layer(ANY | names("attrs .domain .ports .system.background")),
     # A driver keeps files that must survive a power cut, and shares them with its next instance.
     "devicecore.plugins.cdi_driver": Layer(ANY | names("attrs .domain .ports .system")),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         ContainerOptions,
         DeviceSpec,
         Mount,
+        with_claims,
     )
     from devicecore.domain.device_set import DeviceSet
     from devicecore.domain.errors import (
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         SinkError,
         StoreError,
     )
+    from devicecore.domain.health import allocated_resources_status
     from devicecore.domain.ledger import Allocation
     from devicecore.domain.model import (
         Container,
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     )
     from devicecore.domain.node_state import NodeState
     from devicecore.domain.notifications import Allocated, HealthChanged, Notification, Released
+    from devicecore.domain.objects import pod_of
     from devicecore.domain.topology import Policy, Scope, Topology
     from devicecore.manager import DeviceManager, Restored
     from devicecore.ports.observer import Observer
@@ -104,70 +107,31 @@ __all__ = [
     "StoreError",
     "Topology",
     "Verdict",
+    "allocated_resources_status",
+    "pod_of",
     "resource_name",
+    "with_claims",
 ]
 
 getLogger(__name__).addHandler(NullHandler())  # what is logged, and where to, the program decides
 
-_HOMES = {
-    "AdmissionError": "domain.errors",
-    "Admitted": "domain.admission",
-    "Allocated": "domain.notifications",
-    "Allocation": "domain.ledger",
-    "CheckpointError": "domain.errors",
-    "Conflict": "domain.container_options",
-    "Container": "domain.model",
-    "ContainerAllocateResponse": "domain.container_options",
-    "ContainerClaim": "domain.model",
-    "ContainerKey": "domain.model",
-    "ContainerNotFoundError": "domain.errors",
-    "ContainerOptions": "domain.container_options",
-    "Device": "domain.model",
-    "DeviceCoreError": "domain.errors",
-    "DeviceId": "domain.model",
-    "DeviceManager": "manager",
-    "DevicePlugin": "ports.plugin",
-    "DeviceSet": "domain.device_set",
-    "DeviceSpec": "domain.container_options",
-    "ExtendedClaim": "domain.model",
-    "Health": "domain.model",
-    "HealthChanged": "domain.notifications",
-    "Mount": "domain.container_options",
-    "NodeState": "domain.node_state",
-    "NodeStatus": "domain.capacity",
-    "NotReady": "domain.admission",
-    "Notification": "domain.notifications",
-    "NumaNode": "domain.model",
-    "Observer": "ports.observer",
-    "PluginError": "domain.errors",
-    "PluginOptions": "domain.model",
-    "Pod": "domain.model",
-    "PodClaim": "domain.model",
-    "PodUid": "domain.model",
-    "Policy": "domain.topology",
-    "Refused": "domain.admission",
-    "Released": "domain.notifications",
-    "RequestMapping": "domain.model",
-    "ResourceName": "domain.model",
-    "Restored": "manager",
-    "Scope": "domain.topology",
-    "SetUpError": "domain.errors",
-    "SinkError": "domain.errors",
-    "StoreError": "domain.errors",
-    "Topology": "domain.topology",
-    "Verdict": "domain.admission",
-    "resource_name": "domain.model",
-}
+_HOMES = (
+    *("domain.errors", "domain.model", "domain.objects", "domain.device_set", "domain.container_options"),
+    *("domain.ledger", "domain.admission", "domain.capacity", "domain.health", "domain.notifications"),
+    *("domain.node_state", "domain.topology", "ports.observer", "ports.plugin", "manager"),
+)
+"""The modules in which the names are looked up, those that load little first."""
 
 if not TYPE_CHECKING:  # a type checker reads the imports above
 
     def __getattr__(name: str) -> object:
-        if name not in _HOMES:
-            message = f"module {__name__!r} has no attribute {name!r}"
-            raise AttributeError(message)
-        value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-        globals()[name] = value
-        return value
+        for home in _HOMES if name in __all__ else ():
+            value = getattr(import_module(f"{__name__}.{home}"), name, None)
+            if value is not None:
+                globals()[name] = value
+                return value
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
 
     def __dir__() -> list[str]:
         return [*__all__, *(name for name in globals() if name.startswith("__"))]

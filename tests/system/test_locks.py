@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from devicecore.system.locks import LockedError, NamedLocks
+from devicecore.domain.errors import LockedError
+from devicecore.system.locks import NamedLocks
 
 PATIENCE = 60.0
 

@@ -1,23 +1,35 @@
-"""What `import devicecore` offers: `tests/data/public_names.txt` lists each public name with its signature.
+"""What is public: `tests/data/public_names.txt` lists each public name of the library with its signature.
 
-After a wanted change, `python -m tests.unit.test_public_names` writes the list anew.
+README.md says which modules are public. After a wanted change, `python -m tests.unit.test_public_names` writes the list
+anew.
 """
 
+import ast
 import inspect
+import pkgutil
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
+from functools import cache
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Protocol
+from types import GenericAlias, ModuleType, UnionType
+from typing import NewType, Protocol, TypeVar
 
+import pytest
 from attrs import has
 
 import devicecore
 from devicecore.domain.node_state import NodeState
+from tests.guides import forbid_private_modules
 
-LIST = Path(__file__).parent.parent / "data" / "public_names.txt"
+ROOT = Path(__file__).parent.parent.parent
+LIST = ROOT / "tests" / "data" / "public_names.txt"
 _ROOM = re.compile(r"\bdevicecore\.[a-z_.]+(?=[A-Z])|\bcollections\.abc\.|\btyping\.|\'")
+_OPTIONAL = re.compile(r"\bOptional\[((?:[^][]|\[(?:[^][]|\[[^][]*\])*\])*)\]")  # before Python 3.14
+_RAISED = re.compile(r"^ +(\w+): ", re.MULTILINE)
+_RAISES = re.compile(r"^ *Raises:\n(.*?)(?:\n\s*\n|\Z)", re.MULTILINE | re.DOTALL)
 
 
 class _Default:
@@ -27,17 +39,62 @@ class _Default:
         return "..."
 
 
+@cache
+def public_modules() -> Mapping[str, Mapping[str, object]]:
+    """The modules that README.md calls public, each with its public names and what they are."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = readme.partition("## What is public\n")[2].partition("Of the tools")[0]
+    found: dict[str, Mapping[str, object]] = {}
+    for name in re.findall(r"`(devicecore(?:\.[\w.*]+)?)`", section):
+        package = import_module(name.removesuffix(".*"))
+        inside = pkgutil.iter_modules(package.__path__, f"{package.__name__}.") if name.endswith(".*") else ()
+        for public in [one.name for one in inside] or [name]:
+            found[public] = names_of(import_module(public))
+    return found
+
+
+def names_of(module: ModuleType) -> dict[str, object]:
+    """The names in `__all__` of a module; without that, its own names that have no leading underscore."""
+    names = getattr(module, "__all__", None) or sorted(_defined_in(module))
+    values = {name: getattr(module, name) for name in names if not name.startswith("_")}
+    return {name: value for name, value in values.items() if not isinstance(value, TypeVar)}
+
+
+def _defined_in(module: ModuleType) -> Iterator[str]:
+    for statement in ast.parse(inspect.getsource(module)).body:
+        match statement:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+                yield name
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
+            case _:
+                pass  # an import, a docstring, or a choice that depends on what is installed
+
+
 def public_names() -> str:
-    """Each name with its signature, and each class with its public attributes."""
-    return "\n".join(line for name in devicecore.__all__ for line in _lines(name, getattr(devicecore, name))) + "\n"
+    """Each name with its signature, and each class with its public attributes, by module."""
+    homes: dict[int, str] = {}
+    lines = []
+    for module, names in public_modules().items():
+        lines.append(f"{module}:")
+        for name, value in names.items():
+            home = homes.setdefault(id(value), module)
+            lines += _lines(name, value) if home == module else [f"{name}: see {home}"]
+        lines.append("")
+    return "\n".join(lines)
 
 
 def _lines(name: str, value: object) -> Iterator[str]:
-    if not inspect.isclass(value):
-        yield f"{name}{_signature(value)}" if inspect.isfunction(value) else f"{name} = {_ROOM.sub('', str(value))}"
+    if not inspect.isclass(value) or isinstance(value, GenericAlias):
+        if inspect.isfunction(value):
+            yield f"{name}{_signature(value)}"
+        elif isinstance(value, NewType | UnionType | GenericAlias):
+            yield f"{name} = {_ROOM.sub('', str(value))}"
+        else:
+            yield f"{name}: {type(value).__name__}"
         return
     bases = ", ".join(base.__name__ for base in value.__bases__ if base is not object)
-    made_by_others = (issubclass(value, Enum | Exception) and not has(value)) or Protocol in value.__bases__
+    made_by_others = (issubclass(value, Enum | Exception | str) and not has(value)) or Protocol in value.__bases__
     yield f"{name}{'' if made_by_others else _signature(value)}" + (f" is {bases}" if bases else "")
     for attribute, member in sorted(vars(value).items()):
         if not attribute.startswith("_"):
@@ -50,7 +107,16 @@ def _signature(value: Callable[..., object]) -> str:
     parameters = [
         one if one.default is one.empty else one.replace(default=_Default()) for one in signature.parameters.values()
     ]
-    return _ROOM.sub("", str(signature.replace(parameters=parameters)))
+    return _OPTIONAL.sub(r"\1 | None", _ROOM.sub("", str(signature.replace(parameters=parameters))))
+
+
+def raised_by(value: object) -> Iterator[str]:
+    """The names of the errors that a public function, or a method of a public class, says it raises."""
+    for member in (value, *(vars(value).values() if inspect.isclass(value) else ())):
+        function = getattr(member, "__func__", getattr(member, "fget", member))
+        if callable(function) and not getattr(function, "__name__", "_").startswith("_"):
+            for block in _RAISES.findall(inspect.getdoc(function) or ""):
+                yield from _RAISED.findall(f"\n{block}")
 
 
 def test_the_public_names_are_those_of_the_list() -> None:
@@ -58,12 +124,39 @@ def test_the_public_names_are_those_of_the_list() -> None:
     assert public_names() == LIST.read_text(encoding="utf-8")
 
 
-def test_every_public_name_is_there() -> None:
-    """Names are fetched when they are first used; sorted, and listed by `dir`."""
-    assert sorted(devicecore.__all__) == devicecore.__all__
-    assert set(devicecore.__all__) <= set(dir(devicecore))
-    for name in devicecore.__all__:
-        assert getattr(devicecore, name) is not None
+def test_every_error_that_a_public_function_raises_is_public() -> None:
+    public = {name for names in public_modules().values() for name in names} | set(vars(__import__("builtins")))
+    missing = {
+        error: f"{module}.{name}"
+        for module, names in public_modules().items()
+        for name, value in names.items()
+        for error in raised_by(value)
+        if error not in public
+    }
+    assert missing == {}
+
+
+@pytest.mark.parametrize(
+    "private",
+    ["from devicecore.domain.model import Pod", "import devicecore.system.files", "from devicecore import wire"],
+)
+def test_a_guide_cannot_import_what_is_not_public(private: str) -> None:
+    namespace: dict[str, object] = {}
+    forbid_private_modules(namespace)
+    exec("from devicecore import Pod\nfrom devicecore.plugins import simulated\nimport devicecore.dra", namespace)  # noqa: S102 - as a guide
+    with pytest.raises(ImportError, match=r"README\.md says what is"):
+        exec(private, namespace)  # noqa: S102 - as above
+
+
+@pytest.mark.parametrize("module", ["devicecore", "devicecore.dra"])
+def test_every_public_name_is_there(module: str) -> None:
+    """Names are sorted, and listed by `dir`."""
+    names = import_module(module).__all__
+    assert sorted(names) == names
+    assert set(names) <= set(dir(import_module(module)))
+
+
+def test_a_name_is_fetched_when_it_is_first_used() -> None:
     assert devicecore.NodeState is NodeState
 
 

@@ -485,6 +485,17 @@ class SinkError(DeviceCoreError):
         return f"failed to publish the node's status to {self.sink}: {self.cause}"
 
 
+@frozen
+class LockedError(DeviceCoreError):
+    """Another process holds the lock."""
+
+    name: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"another process holds {self.name!r} in {self.path}"
+
+
 # --- the set-up ------------------------------------------------------------------------------------------------------
 
 

@@ -28,14 +28,14 @@ from devicecore.domain.dra.model import (
     PreparedDevice,
     ResourceClaim,
 )
-from devicecore.domain.errors import DeviceCoreError, SetUpError
+from devicecore.domain.errors import DeviceCoreError, LockedError, SetUpError
 from devicecore.domain.text import foreign_text
 from devicecore.ports.claims import ClaimSource
 from devicecore.ports.dra_driver import DraDriver
 from devicecore.system.directories import make_directory
 from devicecore.system.files import DurableFile, read_file
 from devicecore.system.json_values import from_json, to_json
-from devicecore.system.locks import LockedError, NamedLocks
+from devicecore.system.locks import NamedLocks
 
 CDI_DIRECTORY = "/var/run/cdi"
 """Where container runtimes look for CDI files that do not survive a reboot."""

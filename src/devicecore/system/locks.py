@@ -15,23 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from attrs import frozen
-
-from devicecore.domain.errors import DeviceCoreError
+from devicecore.domain.errors import LockedError
 from devicecore.system.files import open_into
 
 _POLL = 0.02  # seconds between two attempts, because no call of the system waits for a lock with a deadline
-
-
-@frozen
-class LockedError(DeviceCoreError):
-    """Another process holds the lock."""
-
-    name: str
-    path: str
-
-    def __str__(self) -> str:
-        return f"another process holds {self.name!r} in {self.path}"
 
 
 class NamedLocks:

@@ -1,0 +1,44 @@
+"""How the guides run: README.md and docs/ import nothing but what is public.
+
+Law: an import of a block that `tests/data/public_names.txt` does not list fails. What the library imports by itself is
+not looked at.
+"""
+
+import builtins
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+_LIST = Path(__file__).parent / "data" / "public_names.txt"
+
+
+@cache
+def public() -> Mapping[str, frozenset[str]]:
+    """The public names by module, as the list has them."""
+    found: dict[str, frozenset[str]] = {}
+    for part in _LIST.read_text(encoding="utf-8").split("\n\n"):
+        module, *lines = part.splitlines()
+        found[module.removesuffix(":")] = frozenset(line.partition("(")[0].split(":")[0].split()[0] for line in lines)
+    return found
+
+
+def forbid_private_modules(namespace: dict[str, object]) -> None:
+    """Let the code that runs in `namespace` import only what is public of the library."""
+    namespace["__builtins__"] = {**vars(builtins), "__import__": _import}
+
+
+def _import(
+    name: str,
+    globals: Mapping[str, object] | None = None,  # noqa: A002 - the interpreter names them so
+    locals: Mapping[str, object] | None = None,  # noqa: A002 - as above
+    fromlist: Sequence[str] | None = (),
+    level: int = 0,
+) -> ModuleType:
+    if name.partition(".")[0] == "devicecore":
+        names = public().get(name, frozenset())
+        private = [one for one in fromlist or () if one not in names and f"{name}.{one}" not in public()]
+        if private or not (fromlist or name in public()):
+            message = f"a guide imports {', '.join(private) or 'what is not public'} of {name}; README.md says what is"
+            raise ImportError(message)
+    return __import__(name, globals, locals, fromlist or (), level)
