@@ -37,9 +37,9 @@ class Value:
     __slots__ = ("data", "place", "step")  # a list of 5,000 pods has 200,000 of them
 
     def __init__(self, data: object, place: "Value | Document | str", step: str | int = "") -> None:
-        self.data = data
+        self.data: object = data
         self.place: Value | Document = Document(place) if isinstance(place, str) else place
-        self.step = step
+        self.step: str | int = step
 
     @classmethod
     def of(cls, data: object, file: str) -> "Value":
