@@ -135,7 +135,7 @@ clean: ## remove the environment that make has made, and everything else that ca
 $(VENV)/.dev: pyproject.toml packages/tools/pyproject.toml $(VENV)/.made
 	@echo "== installing devicecore and its tools into $(VENV)"
 	@$(PIP) install --upgrade "pip>=25.1" # the first that knows dependency groups
-	@$(PIP) install --editable ".[kubernetes,manifests,prometheus,testing]" --editable packages/tools --group dev
+	@$(PIP) install --editable ".[cel,kubernetes,manifests,prometheus,testing]" --editable packages/tools --group dev
 	@touch $(VENV)/.runtime $@
 
 $(VENV)/.runtime: pyproject.toml packages/tools/pyproject.toml $(VENV)/.made

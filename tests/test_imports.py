@@ -67,6 +67,7 @@ LAYERS = {
     "devicecore.system": Layer(ANY | names("attrs cattrs .domain")),
     "devicecore.system.documents": Layer(ANY | names("attrs yaml .domain")),
     "devicecore.adapters": Layer(ADAPTER),
+    "devicecore.adapters.cel": Layer(ADAPTER | names("cel_expr_python google")),
     "devicecore.adapters.grpc_unix": Layer(ADAPTER | names("google grpc")),
     "devicecore.adapters.kube_api": Layer(ADAPTER | names("httpcore2 httpx2 lightkube")),
     "devicecore.adapters.manifests": Layer(ADAPTER | names("yaml")),

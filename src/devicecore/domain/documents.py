@@ -10,7 +10,7 @@ from typing import NoReturn
 from attrs import frozen
 
 from devicecore.domain.errors import DocumentError, InvalidQuantityError
-from devicecore.domain.quantity import is_integer, whole_quantity
+from devicecore.domain.quantity import Quantity, is_integer, whole_quantity
 from devicecore.domain.text import foreign_text
 
 
@@ -167,6 +167,19 @@ class Value:
         if count < 0:
             self.refuse(f"expected 0 or more, got {text}")
         return count
+
+    def amount(self) -> Quantity:
+        """The exact quantity, which may be negative.
+
+        Raises:
+            DocumentError: it is no quantity.
+        """
+        if isinstance(self.data, bool) or not isinstance(self.data, str | int | float):
+            self.refuse(f"expected a quantity such as 2, 500m or 1.5Gi, got {described(self.data)}")
+        try:
+            return Quantity.parse(str(self.data))
+        except InvalidQuantityError as error:
+            return self.refuse(str(error), error)
 
 
 def described(data: object) -> str:

@@ -6,7 +6,11 @@ device counts as one device.
 
 import re
 from decimal import ROUND_CEILING, Context, Decimal
+<<<<<<< HEAD
 from functools import lru_cache
+=======
+from typing import NamedTuple
+>>>>>>> f261999 (Add the allocation of claims, and CEL behind a port)
 
 from devicecore.domain.errors import InvalidQuantityError
 
@@ -20,6 +24,54 @@ _QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:[eE]([+-]?[0-9]+)
 _TENS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _TWOS = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _EXACT = Context(prec=MAX_QUANTITY_LENGTH + 20)  # digits: as many as can be written, and those of 2**60
+_NANO = 10**9
+_KI = 1024
+
+
+class Quantity(NamedTuple):
+    """An exact quantity: whole billionths, and whether it is written with `Ki`, `Mi` and so on.
+
+    >>> str(Quantity.parse("1536Mi")), str(Quantity.parse("2048Mi")), str(Quantity.of(10**10, binary=True))
+    ('1536Mi', '2Gi', '9765625Ki')
+    """
+
+    nanos: int
+    binary: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> "Quantity":
+        """Return the quantity that `text` says. What is smaller than a billionth is rounded away from zero.
+
+        Raises:
+            InvalidQuantityError: `text` is no quantity.
+        """
+        # Kubernetes caps quantities at 2**63-1, and so do we, before the number gets its 200 digits.
+        magnitude = min(_magnitude(text), Decimal(MAX_QUANTITY))
+        nanos = int(_EXACT.multiply(magnitude, _NANO).to_integral_value(ROUND_CEILING))
+        return cls(-nanos if text.startswith("-") else nanos, text.endswith("i"))
+
+    @classmethod
+    def of(cls, whole: int, *, binary: bool) -> "Quantity":
+        """Return a whole number as a quantity."""
+        return cls(whole * _NANO, binary)
+
+    @property
+    def whole(self) -> int:
+        """The quantity rounded away from zero to a whole number (Go: `Quantity.Value`)."""
+        whole = -(-abs(self.nanos) // _NANO)
+        return -whole if self.nanos < 0 else whole
+
+    def __str__(self) -> str:
+        """Write the quantity as an API server does: with the largest suffix that leaves a whole number."""
+        number, step, suffixes = self.nanos, 1000, iter(("n", "u", "m", "", "k", "M", "G", "T", "P", "E"))
+        if self.binary and abs(number) >= _KI * _NANO and number % _NANO == 0:
+            number, step, suffixes = number // _NANO, _KI, iter(("", *_TWOS))
+        suffix = next(suffixes)
+        for larger in suffixes if number else ():
+            if number % step:
+                break
+            number, suffix = number // step, larger
+        return f"{number}{suffix if number else ''}"
 
 
 @lru_cache(maxsize=1024)  # the pods of a node have the same few quantities

@@ -1,0 +1,340 @@
+"""The functions that Kubernetes adds to CEL: quantities, versions, addresses, lists, regular expressions.
+
+Law: each function has the name, the arguments and the result that it has in Kubernetes. Values of types that CEL does
+not know are messages with one text, which is the same for equal values. What a function makes is bounded.
+"""
+
+import ipaddress
+import re
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from cel_expr_python import cel
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+from devicecore.adapters.cel.versions import SemanticVersion
+from devicecore.domain.errors import InvalidQuantityError
+from devicecore.domain.quantity import MAX_QUANTITY, Quantity
+
+MAX_MADE = 64 * 1024
+"""Characters of a text that a function makes."""
+
+_NANO = 10**9
+_MAX_FOUND = 1000
+
+TYPES = ("Quantity", "Semver", "URL", "IP", "CIDR")
+
+# To check types there is a message for each type. At run time the library knows only that a value is a message, so that
+# functions of one name for two types would be the same; there is one message for all types, which says its type.
+POOL = descriptor_pool.DescriptorPool()
+_FILE = descriptor_pb2.FileDescriptorProto(name="kubernetes/selectors.proto", package="kubernetes", syntax="proto3")
+for _name in (*TYPES, "Value"):
+    _FILE.message_type.add(name=_name)
+for _number, _name in enumerate(("type", "text"), 1):
+    _FILE.message_type[-1].field.add(name=_name, number=_number, type=9, label=1)
+POOL.AddSerializedFile(_FILE.SerializeToString())
+_MESSAGE: Any = message_factory.GetMessageClass(POOL.FindMessageTypeByName("kubernetes.Value"))
+
+
+class Value(Protocol):
+    """A value of a type that CEL does not know."""
+
+    type: str
+    text: str
+
+
+VALUE = cel.Type("kubernetes.Value")
+QUANTITY, SEMVER, URL, IP, CIDR = (cel.Type(f"kubernetes.{name}") for name in TYPES)
+_BOOL, _INT, _TEXT, _FLOAT, _ANY = cel.Type.BOOL, cel.Type.INT, cel.Type.STRING, cel.Type.DOUBLE, cel.Type.DYN
+_LIST, _TEXTS = cel.Type.List(_ANY), cel.Type.List(_TEXT)
+
+
+def _value(kind: str, text: str) -> Value:
+    found: Value = _MESSAGE(type=f"kubernetes.{kind}", text=text)
+    return found
+
+
+def quantity_message(quantity: Quantity) -> Value:
+    """Return a quantity as a value of CEL."""
+    return _value("Quantity", str(quantity.nanos))
+
+
+def version_message(text: str, *, normalize: bool = False) -> Value:
+    """Return a version as a value of CEL.
+
+    Raises:
+        ValueError: `text` is no version.
+    """
+    return _value("Semver", str(SemanticVersion.parse(text, normalize=normalize)))
+
+
+def _nanos(message: Value) -> int:
+    return int(message.text)
+
+
+def _version(message: Value) -> SemanticVersion:
+    return SemanticVersion.parse(message.text)
+
+
+def _order(left: Any, right: Any) -> int:  # noqa: ANN401 - whatever has an order
+    return int(left > right) - int(left < right)
+
+
+def _integer(message: Value) -> int:
+    if not _is_integer(message):
+        problem = "cannot convert value to integer"
+        raise ValueError(problem)
+    return _nanos(message) // _NANO
+
+
+def _is_integer(message: Value) -> bool:
+    return _nanos(message) % _NANO == 0 and abs(_nanos(message)) < MAX_QUANTITY * _NANO
+
+
+def _sum_of(left: Value, right: "Value | int", sign: int) -> Value:
+    added = right * _NANO if isinstance(right, int) else _nanos(right)
+    return quantity_message(Quantity(_nanos(left) + sign * added))
+
+
+def _succeeds(parse: Callable[..., object]) -> Callable[..., bool]:
+    def whether(*arguments: object) -> bool:
+        try:
+            parse(*arguments)
+        except (ValueError, InvalidQuantityError):
+            return False
+        return True
+
+    return whether
+
+
+def _parse_quantity(text: str) -> Value:
+    return quantity_message(Quantity.parse(text))
+
+
+def _parse_url(text: str) -> Value:
+    parts = urlsplit(text)
+    if not (parts.scheme and parts.netloc) and not text.startswith("/"):
+        message = f"URL parse error: {text[:100]!r}"
+        raise ValueError(message)
+    return _value("URL", text)
+
+
+def _parse_ip(text: str) -> Value:
+    address = ipaddress.ip_address(text)
+    if "%" in text or getattr(address, "ipv4_mapped", None):
+        message = f"IP address {text[:100]!r} has a zone or is IPv4-mapped"
+        raise ValueError(message)
+    return _value("IP", str(address))
+
+
+def _parse_cidr(text: str) -> Value:
+    if "/" not in text:
+        message = f"network address {text[:100]!r} parse error"
+        raise ValueError(message)
+    return _value("CIDR", str(ipaddress.ip_interface(text)))
+
+
+def _address(one: "Value | str") -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    return ipaddress.ip_address(one if isinstance(one, str) else one.text)
+
+
+def _network(one: "Value | str") -> ipaddress.IPv4Interface | ipaddress.IPv6Interface:
+    return ipaddress.ip_interface(one if isinstance(one, str) else one.text)
+
+
+def _contains(outer: Value, inner: "Value | str") -> bool:
+    network, other = _network(outer).network, _network(inner).network
+    first, last = other.network_address, other.broadcast_address
+    return first in network and last in network
+
+
+def _bounded(text: str) -> str:
+    if len(text) > MAX_MADE:
+        message = f"a text of more than {MAX_MADE} characters"
+        raise ValueError(message)
+    return text
+
+
+def _replace(text: str, old: str, new: str, limit: int = -1) -> str:
+    times = text.count(old) if limit < 0 else min(limit, text.count(old))
+    if len(text) + times * len(new) > 2 * MAX_MADE:
+        _bounded(" " * (MAX_MADE + 1))
+    return _bounded(text.replace(old, new, limit))
+
+
+def _join(texts: Sequence[str], between: str = "") -> str:
+    if sum(map(len, texts)) + len(texts) * len(between) > 2 * MAX_MADE:
+        _bounded(" " * (MAX_MADE + 1))
+    return _bounded(between.join(texts))
+
+
+def _includes(values: Any, value: object) -> bool:  # noqa: ANN401 - a list, or one value
+    elements = values if isinstance(values, list) else [values]
+    return any(type(one) is type(value) and one == value for one in elements)
+
+
+def _index(elements: Sequence[object], wanted: object, *, last: bool = False) -> int:
+    found = [index for index, one in enumerate(elements) if type(one) is type(wanted) and one == wanted]
+    return (found[-1] if last else found[0]) if found else -1
+
+
+Row = tuple[str, "cel.Type", list["cel.Type"], bool, Callable[..., object]]
+
+
+def _rows(*, lists: bool) -> list[Row]:
+    """Each overload: name, result, arguments, whether it is called on the first of them, what it does."""
+    rows: list[Row] = []
+
+    def add(name: str, result: "cel.Type", arguments: list["cel.Type"], does: Callable[..., object]) -> None:
+        rows.append((name, result, arguments, False, does))
+
+    def on(name: str, result: "cel.Type", arguments: list["cel.Type"], does: Callable[..., object]) -> None:
+        rows.append((name, result, arguments, True, does))
+
+    for kind, name, parse in (
+        (QUANTITY, "Quantity", _parse_quantity),
+        (SEMVER, "Semver", version_message),
+        (URL, "URL", _parse_url),
+        (IP, "IP", _parse_ip),
+        (CIDR, "CIDR", _parse_cidr),
+    ):
+        lower = name.lower()
+        add(lower, kind, [_TEXT], parse)
+        add(f"is{name}", _BOOL, [_TEXT], _succeeds(parse))
+    loose: Callable[[str, bool], Value] = lambda text, normalize: version_message(text, normalize=normalize)  # noqa: E731 - a row below
+    add("semver", SEMVER, [_TEXT, _BOOL], loose)
+    add("isSemver", _BOOL, [_TEXT, _BOOL], _succeeds(loose))
+    for kind, read in ((QUANTITY, _nanos), (SEMVER, _version)):
+        on("isGreaterThan", _BOOL, [kind, kind], lambda a, b, read=read: read(a) > read(b))
+        on("isLessThan", _BOOL, [kind, kind], lambda a, b, read=read: read(a) < read(b))
+        on("compareTo", _INT, [kind, kind], lambda a, b, read=read: _order(read(a), read(b)))
+    add("sign", _INT, [QUANTITY], lambda a: _order(_nanos(a), 0))
+    on("isInteger", _BOOL, [QUANTITY], _is_integer)
+    on("asInteger", _INT, [QUANTITY], _integer)
+    on("asApproximateFloat", _FLOAT, [QUANTITY], lambda a: _nanos(a) / _NANO)
+    for kind in (QUANTITY, _INT):
+        on("add", QUANTITY, [QUANTITY, kind], lambda a, b: _sum_of(a, b, 1))
+        on("sub", QUANTITY, [QUANTITY, kind], lambda a, b: _sum_of(a, b, -1))
+    for index, name in enumerate(("major", "minor", "patch")):
+        on(name, _INT, [SEMVER], lambda a, index=index: _version(a).numbers[index])
+    _add_addresses(add, on)
+    on("find", _TEXT, [_TEXT, _TEXT], lambda text, pattern: ((m := _search(pattern, text)) and m.group()) or "")
+    for more in ([], [_INT]):
+        on("findAll", _TEXTS, [_TEXT, _TEXT, *more], _find_all)
+    on("isSorted", _BOOL, [_LIST], lambda a: all(x <= y for x, y in pairwise(a)))
+    on("sum", _ANY, [_LIST], lambda a: sum(a[1:], start=a[0]) if a else 0)
+    on("min", _ANY, [_LIST], min)
+    on("max", _ANY, [_LIST], max)
+    on("indexOf", _INT, [_LIST, _ANY], _index)
+    on("lastIndexOf", _INT, [_LIST, _ANY], lambda a, b: _index(a, b, last=True))
+    on("bounded_replace", _TEXT, [_TEXT, _TEXT, _TEXT], _replace)
+    on("bounded_replace", _TEXT, [_TEXT, _TEXT, _TEXT, _INT], _replace)
+    on("bounded_join", _TEXT, [_TEXTS], _join)
+    on("bounded_join", _TEXT, [_TEXTS, _TEXT], _join)
+    if lists:
+        on("includes", _BOOL, [_ANY, _ANY], _includes)
+    return rows
+
+
+def _add_addresses(add: Callable[..., None], on: Callable[..., None]) -> None:
+    for name, part in (
+        ("getScheme", lambda a: urlsplit(a.text).scheme),
+        ("getHost", lambda a: urlsplit(a.text).netloc.rpartition("@")[2]),
+        ("getHostname", lambda a: urlsplit(a.text).hostname or ""),
+        ("getPort", lambda a: str(urlsplit(a.text).port or "")),
+        ("getEscapedPath", lambda a: urlsplit(a.text).path),
+    ):
+        on(name, _TEXT, [URL], part)
+    add("ip.isCanonical", _BOOL, [_TEXT], lambda a: _parse_ip(a).text == a)
+    on("family", _INT, [IP], lambda a: _address(a).version)
+    on("isUnspecified", _BOOL, [IP], lambda a: _address(a).is_unspecified)
+    on("isLoopback", _BOOL, [IP], lambda a: _address(a).is_loopback)
+    on(
+        "isLinkLocalMulticast",
+        _BOOL,
+        [IP],
+        lambda a: _address(a).is_multicast and str(a.text).startswith(("224.0.0.", "ff02")),
+    )
+    on("isLinkLocalUnicast", _BOOL, [IP], lambda a: _address(a).is_link_local)
+    on(
+        "isGlobalUnicast",
+        _BOOL,
+        [IP],
+        lambda a: (
+            not (
+                _address(a).is_multicast
+                or _address(a).is_unspecified
+                or _address(a).is_loopback
+                or _address(a).is_link_local
+                or a.text == "255.255.255.255"
+            )
+        ),
+    )
+    for kind in (_TEXT, IP):
+        on("containsIP", _BOOL, [CIDR, kind], lambda a, b: _address(b) in _network(a).network)
+    for kind in (_TEXT, CIDR):
+        on("containsCIDR", _BOOL, [CIDR, kind], _contains)
+    on("ip", IP, [CIDR], lambda a: _parse_ip(str(_network(a).ip)))
+    on("prefixLength", _INT, [CIDR], lambda a: _network(a).network.prefixlen)
+    on("masked", CIDR, [CIDR], lambda a: _parse_cidr(str(_network(a).network)))
+    for kind in (IP, CIDR):
+        add("string", _TEXT, [kind], lambda a: a.text)
+
+
+def _search(pattern: str, text: str) -> "re.Match[str] | None":
+    return re.search(pattern, text)
+
+
+def _find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
+    found = [one.group() for one in re.finditer(pattern, text)]
+    return found[: _MAX_FOUND if limit < 0 else limit]
+
+
+def extensions(*, lists: bool) -> tuple["cel.CelExtension", "cel.CelExtension"]:
+    """Return the functions as two extensions of CEL: one to check the types of an expression, and one to evaluate it.
+
+    Args:
+        lists: whether those for attributes that are lists are included.
+    """
+    rows = _rows(lists=lists)
+    merged: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        merged.setdefault((row[0], row[3], *map(_at_run_time, row[2])), []).append(row)
+    evaluated: list[Row] = []
+    for group in merged.values():
+        name, result, arguments, is_member, does = group[0]
+        types = [VALUE if one.is_message() else one for one in arguments]
+        result = VALUE if result.is_message() else result
+        evaluated.append((name, result, types, is_member, _by_type(group) if VALUE in types else does))
+    return _extension(rows), _extension(evaluated)
+
+
+def _at_run_time(kind: "cel.Type") -> str:
+    return str((VALUE if kind.is_message() else kind).name())
+
+
+def _extension(rows: Sequence[Row]) -> "cel.CelExtension":
+    overloads: dict[str, list[cel.Overload]] = {}
+    for number, (name, result, arguments, is_member, does) in enumerate(rows):
+        overload = cel.Overload(f"kubernetes_{number}", result, arguments, is_member, impl=does)
+        overloads.setdefault(name, []).append(overload)
+    return cel.CelExtension("kubernetes", [cel.FunctionDecl(name, found) for name, found in overloads.items()])
+
+
+def _by_type(group: Sequence[Row]) -> Callable[..., object]:
+    """Call the function whose messages have the types of the arguments."""
+    table = [
+        ([one.name() if one.is_message() else "" for one in arguments], does) for _, _, arguments, _, does in group
+    ]
+
+    def call(*arguments: object) -> object:
+        types = [getattr(one, "type", "") for one in arguments]
+        for wanted, does in table:
+            if types == wanted:
+                return does(*arguments)
+        message = "no such overload"
+        raise ValueError(message)
+
+    return call

@@ -1,0 +1,65 @@
+"""Semantic versions, as Kubernetes' CEL functions know them.
+
+Law: two versions compare as semver.org says; what comes after a plus does not count.
+"""
+
+import re
+from functools import total_ordering
+
+from attrs import frozen
+
+_NUMBER = r"0|[1-9][0-9]*"
+_STRICT = re.compile(
+    rf"({_NUMBER})\.({_NUMBER})\.({_NUMBER})"
+    rf"(?:-((?:{_NUMBER}|[0-9]*[A-Za-z-][0-9A-Za-z-]*)(?:\.(?:{_NUMBER}|[0-9]*[A-Za-z-][0-9A-Za-z-]*))*))?"
+    r"(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?"
+)
+_MAX_LENGTH = 256
+
+
+@total_ordering
+@frozen(order=False)
+class SemanticVersion:
+    """A version without its build metadata."""
+
+    numbers: tuple[int, int, int]
+    before: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str, *, normalize: bool = False) -> "SemanticVersion":
+        """Return the version that `text` says.
+
+        Args:
+            text: `1.2.3`, `1.2.3-rc.1+build`.
+            normalize: whether a leading `v`, leading zeros and missing numbers are allowed.
+
+        Raises:
+            ValueError: `text` is no version.
+        """
+        found = _STRICT.fullmatch(_normalized(text) if normalize else text) if len(text) <= _MAX_LENGTH else None
+        if found is None:
+            message = f"{text[:_MAX_LENGTH]!r} is no semantic version"
+            raise ValueError(message)
+        major, minor, patch, before = found.groups(default="")
+        if max(map(len, (major, minor, patch))) >= len(str(2**64)):
+            message = "a number of the version is too large"
+            raise ValueError(message)
+        return cls((int(major), int(minor), int(patch)), tuple(before.split(".")) if before else ())
+
+    def __lt__(self, other: "SemanticVersion") -> bool:
+        return self._order() < other._order()
+
+    def _order(self) -> tuple[object, ...]:
+        # A version without identifiers is newer than all with them; numbers are older than words.
+        parts = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in self.before)
+        return self.numbers, not self.before, parts
+
+    def __str__(self) -> str:
+        return ".".join(map(str, self.numbers)) + ("-" + ".".join(self.before) if self.before else "")
+
+
+def _normalized(text: str) -> str:
+    text = text.strip().removeprefix("v")
+    core = re.split(r"[+-]", text, maxsplit=1)[0]
+    parts = [part.lstrip("0") or "0" if part.isdigit() else part for part in core.split(".", 2)]
+    return ".".join([*parts, "0", "0"][: max(3, len(parts))]) + text[len(core) :]

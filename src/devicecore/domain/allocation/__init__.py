@@ -1,0 +1,141 @@
+"""Which devices claims get on a node, and why not: the decision of Kubernetes' scheduler as a pure function.
+
+Law: `allocate` gives claims only what the API's rules allow, finds an allocation whenever there is one, and of several
+the one that a scheduler of Kubernetes 1.36 takes. Where its search is faulty, docs/claims.md says so.
+
+>>> from devicecore.domain.allocation import ClusterNode, allocate, claim_of, slice_of
+>>> pool = {"name": "node-1", "generation": 1, "resourceSliceCount": 1}
+>>> gpus = slice_of({"metadata": {"name": "s"}, "spec": {"driver": "gpu.example.com", "nodeName": "node-1",
+...     "pool": pool, "devices": [{"name": "gpu-0"}, {"name": "gpu-1"}]}})
+>>> claim = claim_of({"metadata": {"name": "two"}, "spec": {"devices": {"requests": [
+...     {"name": "gpus", "exactly": {"deviceClassName": "any", "count": 2}}]}}})
+>>> found = allocate([claim], ClusterNode("node-1"), [gpus], [], [DeviceClass("any")])
+>>> [str(one.key) for one in found.devices()]
+['gpu.example.com/node-1/gpu-0', 'gpu.example.com/node-1/gpu-1']
+>>> print(allocate([claim, claim], ClusterNode("node-1"), [gpus], [], [DeviceClass("any")]))
+claim two, request gpus: 0 of 2 devices fit; of 2 devices on the node 2 taken by other requests
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from devicecore.domain.allocation.errors import AllocationError, SearchGivenUpError, SelectorError
+from devicecore.domain.allocation.model import (
+    ClusterNode,
+    DeviceClass,
+    DeviceKey,
+    Features,
+    Held,
+    Matches,
+    PoolDevice,
+    PoolSlice,
+    UnallocatedClaim,
+)
+from devicecore.domain.allocation.pools import Slices
+from devicecore.domain.allocation.reading import claim_of, class_of, held_by, node_of, slice_of
+from devicecore.domain.allocation.result import Allocation, NoAllocation
+from devicecore.domain.allocation.search import MAX_STEPS, Search, Situation
+from devicecore.domain.allocation.verdicts import problem_of, verdicts
+
+__all__ = [
+    "Allocation",
+    "AllocationError",
+    "ClusterNode",
+    "DeviceClass",
+    "DeviceKey",
+    "Features",
+    "Held",
+    "Matches",
+    "NoAllocation",
+    "PoolDevice",
+    "PoolSlice",
+    "SelectorError",
+    "Slices",
+    "UnallocatedClaim",
+    "allocate",
+    "claim_of",
+    "class_of",
+    "held_by",
+    "node_of",
+    "slice_of",
+    "which_nodes",
+]
+
+
+def _without_cel(_expression: str, _device: PoolDevice) -> bool:
+    problem = "no library for CEL was given"
+    raise SelectorError(problem, at_run_time=False)
+
+
+def allocate(
+    claims: Sequence[UnallocatedClaim],
+    node: ClusterNode,
+    slices: Slices | Iterable[PoolSlice],
+    allocated: Iterable[Held] | Mapping[DeviceKey, Sequence[Held]],
+    classes: Iterable[DeviceClass] | Mapping[str, DeviceClass],
+    *,
+    matches: Matches = _without_cel,
+    features: Features = Features(),
+    max_steps: int = MAX_STEPS,
+) -> Allocation | NoAllocation:
+    """Return the devices that all claims get on a node, or why they get none.
+
+    Args:
+        claims: the claims of one pod that are not allocated yet, in the pod's order.
+        node: the node.
+        slices: the ResourceSlices of the cluster. `Slices` is faster if several nodes are asked about.
+        allocated: which devices are allocated already.
+        classes: the DeviceClasses of the cluster.
+        matches: evaluates CEL expressions, such as `devicecore.adapters.cel.CelSelectors()`.
+        features: the feature gates of the scheduler.
+        max_steps: the search gives up after this many devices.
+    """
+    pools = (slices if isinstance(slices, Slices) else Slices(slices)).pools(node, features)
+    held = allocated if isinstance(allocated, Mapping) else by_device(allocated)
+    by_name = classes if isinstance(classes, Mapping) else {one.name: one for one in classes}
+    situation = Situation(claims, node, pools, held, by_name, matches, features, max_steps)
+    # A device that another claim of the pod looks at with admin access is free, but a scheduler takes others first.
+    has_admin = any(one.admin_access for claim in claims for ways in claim.requests for one in ways)
+    for admin_counts in (True, False) if has_admin else (False,):
+        search = Search(situation, admin_counts=admin_counts)
+        try:
+            if search.run():
+                return Allocation(tuple(claims), node, by_name, features, tuple(search.taken))
+        except SearchGivenUpError as error:
+            reasons = verdicts(search, alone=True)
+            problem = problem_of(search, reasons)
+            return NoAllocation(problem or str(error), reasons, is_error=not problem)
+        except AllocationError as error:
+            return NoAllocation(str(error), is_error=True)
+    reasons = verdicts(search)
+    for pool in pools:
+        if pool.problem and not pool.is_incomplete:
+            problem = f"invalid resource pools were encountered: {pool}: {pool.problem}"
+            return NoAllocation(problem, reasons, is_error=True)
+    if search.excluded:
+        return NoAllocation(search.excluded, reasons, is_error=True)
+    return NoAllocation(problem_of(search, reasons) or _NOT_TOGETHER, reasons)
+
+
+_NOT_TOGETHER = "each request alone can be fulfilled, but not all of them together"
+
+
+def by_device(allocated: Iterable[Held]) -> dict[DeviceKey, list[Held]]:
+    """Return what is allocated by device."""
+    held: dict[DeviceKey, list[Held]] = {}
+    for one in allocated:
+        held.setdefault(one.device, []).append(one)
+    return held
+
+
+def which_nodes(
+    claims: Sequence[UnallocatedClaim],
+    nodes: Iterable[ClusterNode],
+    slices: Iterable[PoolSlice],
+    allocated: Iterable[Held],
+    classes: Iterable[DeviceClass],
+    *,
+    matches: Matches = _without_cel,
+) -> dict[str, Allocation | NoAllocation]:
+    """Return by the name of the node what `allocate` returns."""
+    indexed, held, by_name = Slices(slices), by_device(allocated), {one.name: one for one in classes}
+    return {node.name: allocate(claims, node, indexed, held, by_name, matches=matches) for node in nodes}

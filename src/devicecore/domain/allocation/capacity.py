@@ -1,0 +1,76 @@
+"""How much of a device's capacity a request consumes (KEP-5075).
+
+Law: what is consumed is what was asked for, rounded up to what the device's policy allows; a request that asks for
+nothing consumes the default, or all.
+"""
+
+from collections.abc import Mapping
+
+from devicecore.domain.allocation.model import Capacity, DeviceRequest, PoolDevice, RequestPolicy
+from devicecore.domain.allocation.reasons import CapacityExceeded
+from devicecore.domain.quantity import Quantity
+
+
+def consumption(request: DeviceRequest, device: PoolDevice) -> dict[str, Quantity]:
+    """Return what a share of the device would consume for a request."""
+    asked = request.capacity or {}
+    return {name: _consumed(asked.get(name), capacity) for name, capacity in device.capacity.items()}
+
+
+def capacity_missing(request: DeviceRequest, device: PoolDevice, used: Mapping[str, int]) -> CapacityExceeded | None:
+    """Return why the device has too little capacity for a request, None if it has enough.
+
+    Args:
+        request: what is wanted.
+        device: the device.
+        used: billionths of each capacity that are consumed already.
+    """
+    for name, wanted in (request.capacity or {}).items():
+        if name not in device.capacity:
+            return CapacityExceeded(name, wanted, None)
+    for name, wanted in consumption(request, device).items():
+        capacity = device.capacity[name]
+        if allowed := _violated(wanted, capacity.policy):
+            return CapacityExceeded(name, wanted, capacity.value, allowed)
+        free = capacity.value.nanos - used.get(name, 0)
+        if wanted.nanos > free:
+            return CapacityExceeded(name, wanted, Quantity(free, capacity.value.binary))
+    return None
+
+
+def _consumed(asked: Quantity | None, capacity: Capacity) -> Quantity:
+    policy = capacity.policy
+    if asked is None:
+        return policy.default if policy and policy.default else capacity.value
+    if policy is None:
+        return asked
+    if policy.minimum is not None:
+        return _rounded_up(asked, policy.minimum, policy.step)
+    return next((value for value in policy.values if value.nanos >= asked.nanos), asked)
+
+
+def _rounded_up(asked: Quantity, minimum: Quantity, step: Quantity | None) -> Quantity:
+    if asked.nanos < minimum.nanos:
+        return minimum
+    if step is None or not step.whole:
+        return asked
+    steps = -((minimum.whole - asked.whole) // step.whole)
+    return Quantity.of(minimum.whole + steps * step.whole, binary=True)
+
+
+def _violated(wanted: Quantity, policy: RequestPolicy | None) -> str:
+    """What the policy allows instead, empty if it allows the quantity."""
+    if policy is None or (policy.default and policy.default.nanos == wanted.nanos):
+        return ""
+    if policy.minimum or policy.maximum or policy.step:
+        too_much = policy.maximum is not None and wanted.nanos > policy.maximum.nanos
+        whole_step = policy.step.whole if policy.step else 0
+        minimum = policy.minimum.whole if policy.minimum else 0
+        off_step = whole_step > 0 and (wanted.whole - minimum) % whole_step != 0
+        if too_much or off_step:
+            steps = f" in steps of {policy.step}" if policy.step else ""
+            return f"{policy.minimum or 0} to {policy.maximum or 'all'}{steps}"
+        return ""
+    if policy.values and all(value.nanos != wanted.nanos for value in policy.values):
+        return ", ".join(map(str, policy.values))
+    return ""

@@ -1,0 +1,36 @@
+"""Errors of allocation.
+
+Law: an error says why nothing can be decided. That there are too few devices is a result, and no error.
+"""
+
+from attrs import frozen
+
+from devicecore.domain.errors import DeviceCoreError
+
+
+@frozen
+class SelectorError(DeviceCoreError):
+    """A CEL expression cannot be compiled, or its value for a device cannot be told."""
+
+    problem: str
+    at_run_time: bool = True
+
+    def __str__(self) -> str:
+        return f"CEL {'runtime' if self.at_run_time else 'compile'} error: {self.problem}"
+
+
+@frozen
+class AllocationError(DeviceCoreError):
+    """The claims cannot be allocated on any node, or it cannot be decided."""
+
+    problem: str
+
+    def __str__(self) -> str:
+        return self.problem
+
+
+class SearchGivenUpError(AllocationError):
+    """The search took too many steps."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the search was given up after {limit:,} steps, because there are too many combinations")

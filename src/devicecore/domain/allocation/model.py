@@ -1,0 +1,294 @@
+"""The values from which claims are allocated: devices in slices, classes, claims, the node, and what is taken already.
+
+Law: these values say what the API objects say, and no more. Quantities are exact, and two attributes are equal only if
+their types are.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from attrs import field, frozen
+
+from devicecore.domain.quantity import Quantity
+
+MAX_RESULTS = 32
+"""Devices of one claim."""
+
+
+class DeviceKey(NamedTuple):
+    """Which device, in the whole cluster."""
+
+    driver: str
+    pool: str
+    device: str
+
+    def __str__(self) -> str:
+        return "/".join(self)
+
+
+@frozen
+class Attribute:
+    """The value of an attribute. `kind` is the field of the API that has it, and empty if no known field has.
+
+    A list is more than one value under one name; `values` has one element if it is none.
+    """
+
+    kind: str
+    values: tuple[bool | int | str, ...] = ()
+
+    @property
+    def is_list(self) -> bool:
+        """Whether the attribute is a list (KEP-5491)."""
+        return self.kind.endswith("s")
+
+    @property
+    def elements(self) -> frozenset[tuple[str, bool | int | str]]:
+        """The values with their type, which constraints compare."""
+        kind = self.kind.removesuffix("s")
+        return frozenset((kind, value) for value in self.values)
+
+    def __str__(self) -> str:
+        shown = [f'"{value}"' if isinstance(value, str) else str(value).lower() for value in self.values]
+        return f"[{', '.join(shown)}]" if self.is_list else "".join(shown)
+
+
+@frozen
+class RequestPolicy:
+    """What a share of a capacity may consume. At most one of `values` and `minimum` is there."""
+
+    default: Quantity | None = None
+    values: tuple[Quantity, ...] = ()
+    minimum: Quantity | None = None
+    maximum: Quantity | None = None
+    step: Quantity | None = None
+
+
+@frozen
+class Capacity:
+    """A capacity of a device."""
+
+    value: Quantity
+    policy: RequestPolicy | None = None
+
+
+@frozen
+class Taint:
+    """A taint of a device."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.key}{'=' * bool(self.value)}{self.value}:{self.effect}"
+
+
+@frozen
+class DeviceToleration:
+    """A toleration of a request. `source` is what the API has, and what the allocation repeats."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    source: Mapping[str, object] = field(factory=dict, eq=False)
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Whether the toleration covers a taint."""
+        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
+            return False
+        return self.operator == "Exists" or (self.operator == "Equal" and self.value == taint.value)
+
+
+@frozen
+class NodeRule:
+    """On which nodes something is available: one node by name, all nodes, or those that `matches` accepts.
+
+    `source` is the NodeSelector as the API has it, None if there is none.
+    """
+
+    node: str = ""
+    all_nodes: bool = False
+    source: Mapping[str, object] | None = field(default=None, eq=False)
+    matches: "Callable[[ClusterNode], bool] | None" = field(default=None, eq=False)
+
+    def requirements(self, part: str) -> list[object]:
+        """Return the requirements of the selector on `matchFields` or `matchExpressions`."""
+        terms = (self.source or {}).get("nodeSelectorTerms")
+        term = terms[0] if isinstance(terms, list) and len(terms) == 1 else {}
+        found = term.get(part) if isinstance(term, Mapping) else None
+        return found if isinstance(found, list) else []
+
+    def accepts(self, node: "ClusterNode") -> bool:
+        """Whether `node` is one of the nodes."""
+        if self.node:
+            return self.node == node.name
+        return self.all_nodes or (self.matches is not None and self.matches(node))
+
+
+@frozen
+class ClusterNode:
+    """What decides whether slices are available on a node."""
+
+    name: str
+    labels: Mapping[str, str] = field(factory=dict)
+
+
+CounterUse = tuple[tuple[str, Mapping[str, Quantity]], ...]
+"""Quantities of counters by name, by the name of their set."""
+
+
+@frozen(eq=False)
+class PoolDevice:
+    """A device of a ResourceSlice. It is the same only as itself: an allocation compares devices by identity."""
+
+    key: DeviceKey
+    attributes: Mapping[str, Attribute] = field(factory=dict)
+    capacity: Mapping[str, Capacity] = field(factory=dict)
+    taints: tuple[Taint, ...] = ()
+    counters: CounterUse = ()
+    is_shared: bool = False  # API: allowMultipleAllocations
+    place: NodeRule | None = None  # None: where its slice is
+    binds_to_node: bool = False
+    conditions: tuple[str, ...] = ()
+    failure_conditions: tuple[str, ...] = ()
+
+    def attribute(self, name: str) -> Attribute | None:
+        """The attribute with a fully qualified name: `domain/name`."""
+        if (found := self.attributes.get(name)) is not None:
+            return found
+        domain, _, identifier = name.partition("/")
+        return self.attributes.get(identifier) if domain == self.key.driver else None
+
+
+@frozen(eq=False)
+class PoolSlice:
+    """A ResourceSlice. `place` is None if each device has its own (API: perDeviceNodeSelection)."""
+
+    name: str
+    driver: str
+    pool: str
+    generation: int
+    count: int
+    place: NodeRule | None = field(factory=NodeRule)
+    devices: tuple[PoolDevice, ...] = ()
+    counters: CounterUse = ()
+
+    def place_of(self, device: PoolDevice) -> NodeRule:
+        """Where a device of the slice is available."""
+        return self.place or device.place or NodeRule()
+
+    def is_visible(self, node: ClusterNode) -> bool:
+        """Whether the slice does not belong to another node."""
+        return self.place is None or self.place.node in ("", node.name)
+
+    def targets(self, node: ClusterNode) -> bool:
+        """Whether a device of the slice may be available on the node."""
+        if self.place is not None:
+            return self.place.accepts(node)
+        return any(self.place_of(device).accepts(node) for device in self.devices)
+
+
+@frozen
+class DeviceClass:
+    """A DeviceClass: expressions that a device must satisfy, and parameters for drivers. None is no CEL expression."""
+
+    name: str
+    selectors: tuple[str | None, ...] = ()
+    config: tuple[Mapping[str, object], ...] = ()
+
+
+@frozen(eq=False)
+class DeviceRequest:
+    """A request of a claim, or one of its alternatives. `parent` is empty if it is no alternative.
+
+    It is the same only as itself, because two requests may say the same.
+    """
+
+    name: str
+    parent: str = ""
+    device_class: str = ""
+    selectors: tuple[str | None, ...] = ()
+    mode: str = "ExactCount"
+    count: int = 1
+    admin_access: bool | None = None
+    tolerations: tuple[DeviceToleration, ...] = ()
+    capacity: Mapping[str, Quantity] | None = None
+
+    @property
+    def wants_all(self) -> bool:
+        """Whether the request is for all devices that match."""
+        return self.mode == "All"
+
+    @property
+    def result_name(self) -> str:
+        """The name in an allocation: `request`, or `request/alternative`."""
+        return f"{self.parent}/{self.name}" if self.parent else self.name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names by which constraints and parameters call the request."""
+        return (self.parent, self.result_name) if self.parent else (self.name,)
+
+
+class Rule(Enum):
+    """What a constraint wants of an attribute."""
+
+    MATCH = "matchAttribute"
+    DISTINCT = "distinctAttribute"
+
+
+@frozen
+class Constraint:
+    """A constraint of a claim on the devices of `requests`, or on all its devices. `rule` is None if it is unknown."""
+
+    rule: Rule | None
+    attribute: str = ""
+    requests: frozenset[str] = frozenset()
+
+    def applies_to(self, request: DeviceRequest) -> bool:
+        """Whether the constraint is about devices of a request."""
+        return not self.requests or not self.requests.isdisjoint(request.names)
+
+
+@frozen
+class UnallocatedClaim:
+    """A claim to allocate. Each element of `requests` has its alternatives, of which one must be fulfilled."""
+
+    name: str
+    requests: tuple[tuple[DeviceRequest, ...], ...]
+    constraints: tuple[Constraint, ...] = ()
+    config: tuple[Mapping[str, object], ...] = ()
+
+
+@frozen
+class Held:
+    """A device, or a share of it, that is allocated already: to which claim, and for which pods, as far as is known."""
+
+    device: DeviceKey
+    claim: str = ""
+    pods: tuple[str, ...] = ()
+    is_share: bool = False
+    consumed: Mapping[str, Quantity] = field(factory=dict)
+
+    def __str__(self) -> str:
+        pods = f" of pod {', '.join(self.pods)}" if self.pods else ""
+        return f"claim {self.claim}{pods}" if self.claim else "another claim"
+
+
+@frozen
+class Features:
+    """Feature gates of a scheduler that change what it allocates; the defaults are those of Kubernetes 1.36."""
+
+    admin_access: bool = True
+    prioritized_list: bool = True
+    partitionable_devices: bool = True
+    device_taints: bool = True
+    binding_conditions: bool = True
+    consumable_capacity: bool = True
+    list_attributes: bool = False
+
+
+Matches = Callable[[str, PoolDevice], bool]
+"""Says whether a CEL expression selects a device. It raises `SelectorError` if that cannot be told."""

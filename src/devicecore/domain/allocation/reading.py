@@ -1,0 +1,252 @@
+"""Make values of API objects of the group resource.k8s.io/v1, and of Nodes.
+
+Law: any parsed JSON gives a value or an `DocumentError` that names the field. Fields that the API server would
+fill in have the defaults that it gives them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
+
+from devicecore.domain.allocation.model import (
+    Attribute,
+    Capacity,
+    ClusterNode,
+    Constraint,
+    DeviceClass,
+    DeviceKey,
+    DeviceRequest,
+    DeviceToleration,
+    Held,
+    NodeRule,
+    PoolDevice,
+    PoolSlice,
+    RequestPolicy,
+    Rule,
+    Taint,
+    UnallocatedClaim,
+)
+from devicecore.domain.allocation.node_selectors import node_selector
+from devicecore.domain.documents import Value
+from devicecore.domain.quantity import Quantity
+
+MAX_SLICE_DEVICES = 128
+MAX_REQUESTS = 32
+MAX_ALTERNATIVES = 8
+MAX_ATTRIBUTES = 64  # the API allows 32, and 48 values
+
+T = TypeVar("T")
+
+_ATTRIBUTE_KINDS = ("int", "bool", "string", "version", "ints", "bools", "strings", "versions")
+
+
+def node_of(manifest: object) -> ClusterNode:
+    """Return a Node.
+
+    Raises:
+        DocumentError: a field has the wrong type.
+    """
+    metadata = Value.of(manifest, "Node")["metadata"]
+    return ClusterNode(metadata["name"].text(), {key: value.text() for key, value in metadata["labels"].mapping().items()})
+
+
+def class_of(manifest: object) -> DeviceClass:
+    """Return a DeviceClass.
+
+    Raises:
+        DocumentError: a field has the wrong type, or there is too much in the class.
+    """
+    one = Value.of(manifest, "DeviceClass")
+    config = tuple(_object(entry) for entry in _bounded(one["spec"]["config"]))
+    return DeviceClass(one["metadata"]["name"].text(), _selectors(one["spec"]["selectors"]), config)
+
+
+def slice_of(manifest: object) -> PoolSlice:
+    """Return a ResourceSlice.
+
+    Raises:
+        DocumentError: a field has the wrong type, or there is too much in the slice.
+    """
+    one = Value.of(manifest, "ResourceSlice")
+    spec = one["spec"]
+    driver, pool = spec["driver"].text(), spec["pool"]
+    pool_name, per_device = pool["name"].text(), spec["perDeviceNodeSelection"].boolean()
+    return PoolSlice(
+        one["metadata"]["name"].text(""),
+        driver,
+        pool_name,
+        pool["generation"].integer(0),
+        pool["resourceSliceCount"].integer(0),
+        None if per_device else _place(spec),
+        tuple(
+            _device(device, driver, pool_name, per_device=per_device)
+            for device in _bounded(spec["devices"], MAX_SLICE_DEVICES)
+        ),
+        tuple((one["name"].text(), _amounts(one["counters"])) for one in _bounded(spec["sharedCounters"])),
+    )
+
+
+def claim_of(manifest: object) -> UnallocatedClaim:
+    """Return what a ResourceClaim asks for.
+
+    Raises:
+        DocumentError: a field has the wrong type, or there is too much in the claim.
+    """
+    claim = Value.of(manifest, "ResourceClaim")
+    devices = claim["spec"]["devices"]
+    return UnallocatedClaim(
+        _claim_name(claim),
+        tuple(tuple(_alternatives(request)) for request in _bounded(devices["requests"])),
+        tuple(map(_constraint, _bounded(devices["constraints"]))),
+        tuple(_object(entry) for entry in _bounded(devices["config"])),
+    )
+
+
+def held_by(manifest: object) -> tuple[Held, ...]:
+    """Return the devices that are allocated to a ResourceClaim. Those with admin access are held by nobody.
+
+    Raises:
+        DocumentError: a field has the wrong type.
+    """
+    claim = Value.of(manifest, "ResourceClaim")
+    pods = tuple(consumer["name"].text("") for consumer in claim["status"]["reservedFor"].sequence())
+    return tuple(
+        Held(
+            DeviceKey(result["driver"].text(), result["pool"].text(), result["device"].text()),
+            _claim_name(claim),
+            pods,
+            result["shareID"].data is not None,
+            _quantities(result["consumedCapacity"]),
+        )
+        for result in claim["status"]["allocation"]["devices"]["results"].sequence()
+        if not result["adminAccess"].boolean()
+    )
+
+
+def _claim_name(claim: Value) -> str:
+    metadata = claim["metadata"]
+    return "/".join(filter(None, (metadata["namespace"].text(""), metadata["name"].text(""))))
+
+
+def _alternatives(request: Value) -> Iterator[DeviceRequest]:
+    name = request["name"].text()
+    if request["firstAvailable"].data:
+        for alternative in _bounded(request["firstAvailable"], MAX_ALTERNATIVES):
+            yield _request(alternative, alternative["name"].text(), name)
+    else:
+        yield _request(request["exactly"], name, "")
+
+
+def _request(one: Value, name: str, parent: str) -> DeviceRequest:
+    mode, count, admin = one["allocationMode"].text(""), one["count"].integer(0), one["adminAccess"]
+    return DeviceRequest(
+        name,
+        parent,
+        one["deviceClassName"].text(""),
+        _selectors(one["selectors"]),
+        mode or "ExactCount",
+        count or 1,
+        None if admin.data is None else admin.boolean(),
+        tuple(map(_toleration, _bounded(one["tolerations"]))),
+        None if one["capacity"].data is None else _quantities(one["capacity"]["requests"]),
+    )
+
+
+def _toleration(one: Value) -> DeviceToleration:
+    key, operator = one["key"].text(""), one["operator"].text("") or "Equal"
+    return DeviceToleration(key, operator, one["value"].text(""), one["effect"].text(""), _object(one))
+
+
+def _constraint(one: Value) -> Constraint:
+    requests = frozenset(name.text() for name in one["requests"].sequence())
+    for rule in Rule:
+        if attribute := one[rule.value].text(""):
+            return Constraint(rule, attribute, requests)
+    return Constraint(None, "", requests)
+
+
+def _selectors(selectors: Value) -> tuple[str | None, ...]:
+    return tuple(one["cel"]["expression"].text("") or None for one in _bounded(selectors))
+
+
+def _device(device: Value, driver: str, pool: str, *, per_device: bool) -> PoolDevice:
+    return PoolDevice(
+        DeviceKey(driver, pool, device["name"].text()),
+        {name: _attribute(value) for name, value in _bounded_pairs(device["attributes"])},
+        {name: Capacity(one["value"].amount(), _policy(one)) for name, one in _bounded_pairs(device["capacity"])},
+        tuple(
+            Taint(taint["key"].text(""), taint["value"].text(""), taint["effect"].text(""))
+            for taint in _bounded(device["taints"])
+        ),
+        tuple(
+            (one["counterSet"].text(), _amounts(one["counters"]))
+            for one in (_bounded(device["consumesCounters"]) if device["consumesCounters"].data else ())
+        ),
+        device["allowMultipleAllocations"].boolean(),
+        _place(device) if per_device else None,
+        device["bindsToNode"].boolean(),
+        tuple(condition.text() for condition in device["bindingConditions"].sequence()),
+        tuple(condition.text() for condition in device["bindingFailureConditions"].sequence()),
+    )
+
+
+def _attribute(one: Value) -> Attribute:
+    for kind in _ATTRIBUTE_KINDS:
+        value = one[kind]
+        if value.data is None:
+            continue
+        elements = tuple(value.sequence()) if kind.endswith("s") else (value,)
+        if kind.startswith("int"):
+            return Attribute(kind, tuple(element.integer(0) for element in elements))
+        if kind.startswith("bool"):
+            return Attribute(kind, tuple(element.boolean() for element in elements))
+        return Attribute(kind, tuple(element.text("") for element in elements))
+    return Attribute("")
+
+
+def _policy(capacity: Value) -> RequestPolicy | None:
+    policy = capacity["requestPolicy"]
+    if policy.data is None:
+        return None
+    limits = policy["validRange"]
+    return RequestPolicy(
+        _optional_quantity(policy["default"]),
+        tuple(value.amount() for value in _bounded(policy["validValues"])),
+        *(_optional_quantity(limits[name]) for name in ("min", "max", "step")),
+    )
+
+
+def _place(one: Value) -> NodeRule:
+    node, everywhere, selector = one["nodeName"].text(""), one["allNodes"].boolean(), one["nodeSelector"]
+    if selector.data is None:
+        return NodeRule(node, everywhere)
+    return NodeRule(node, everywhere, _object(selector), node_selector(selector))
+
+
+def _amounts(counters: Value) -> Mapping[str, Quantity]:
+    return {name: counter["value"].amount() for name, counter in _bounded_pairs(counters)}
+
+
+def _quantities(amounts: Value) -> Mapping[str, Quantity]:
+    return {name: amount.amount() for name, amount in _bounded_pairs(amounts)}
+
+
+def _optional_quantity(one: Value) -> Quantity | None:
+    return None if one.data is None else one.amount()
+
+
+def _object(one: Value) -> Mapping[str, object]:
+    return {name: item.data for name, item in one.mapping().items()}
+
+
+def _bounded(one: Value, limit: int = MAX_REQUESTS) -> Iterable[Value]:
+    return _at_most(list(one.sequence()), one, limit)
+
+
+def _bounded_pairs(one: Value) -> Iterable[tuple[str, Value]]:
+    return _at_most(list(one.mapping().items()), one, MAX_ATTRIBUTES)
+
+
+def _at_most(found: list[T], one: Value, limit: int) -> list[T]:
+    if len(found) > limit:
+        one.refuse(f"expected at most {limit} elements, got {len(found)}")
+    return found

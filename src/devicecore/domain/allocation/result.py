@@ -1,0 +1,143 @@
+"""What an allocation results in: the devices of each claim as the API writes them, or why there are none.
+
+Law: the same arguments give the same result, but for the ids of shares, which the caller may choose.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+
+from attrs import frozen
+
+from devicecore.domain.allocation.model import (
+    ClusterNode,
+    DeviceClass,
+    DeviceRequest,
+    Features,
+    UnallocatedClaim,
+)
+from devicecore.domain.allocation.reasons import Verdict
+from devicecore.domain.allocation.search import Taken
+
+ApiObject = dict[str, object]
+
+
+@frozen
+class Allocation:
+    """The devices that claims get on a node.
+
+    Attributes:
+        claims: the claims, in the order in which they were given.
+        taken: the devices, in the order in which they were taken.
+    """
+
+    claims: tuple[UnallocatedClaim, ...]
+    node: ClusterNode
+    classes: Mapping[str, DeviceClass]
+    features: Features
+    taken: tuple[Taken, ...]
+
+    def devices(self, claim: int = 0) -> tuple[Taken, ...]:
+        """Return the devices of a claim, by its position."""
+        return tuple(one for one in self.taken if one.claim == claim)
+
+    def results(self, share_ids: Iterator[str] | None = None) -> list[ApiObject]:
+        """Return the `status.allocation` of each claim.
+
+        Args:
+            share_ids: the ids of shares. They must be UUIDs that no other share has. Without them, the ids differ in
+                this allocation only.
+        """
+        ids = share_ids or (f"00000000-0000-4000-8000-{number:012x}" for number in count())
+        return [self._result(number, claim, ids) for number, claim in enumerate(self.claims)]
+
+    def _result(self, number: int, claim: UnallocatedClaim, ids: Iterator[str]) -> ApiObject:
+        taken = self.devices(number)
+        devices: ApiObject = {"results": [self._device(one, ids) for one in taken]}
+        if config := self._config(claim, taken):
+            devices["config"] = config
+        selector = self._node_selector(taken)
+        result: ApiObject = {"devices": devices}
+        if selector:
+            result["nodeSelector"] = selector
+        return result
+
+    def _device(self, taken: Taken, ids: Iterator[str]) -> ApiObject:
+        request, device = taken.request, taken.candidate.device
+        driver, pool, name = taken.key
+        result: ApiObject = {"request": request.result_name, "driver": driver, "pool": pool, "device": name}
+        if request.admin_access:
+            result["adminAccess"] = True
+        if request.tolerations:
+            result["tolerations"] = [one.source for one in request.tolerations]
+        if device.is_shared and self.features.consumable_capacity:
+            result["shareID"] = next(ids)
+            if taken.consumed:
+                result["consumedCapacity"] = {name: str(amount) for name, amount in taken.consumed.items()}
+        if device.conditions and self.features.binding_conditions:
+            result["bindingConditions"] = list(device.conditions)
+            if device.failure_conditions:
+                result["bindingFailureConditions"] = list(device.failure_conditions)
+        return result
+
+    def _config(self, claim: UnallocatedClaim, taken: Sequence[Taken]) -> list[ApiObject]:
+        """The parameters of the classes, then those of the claim. Parameters for all requests name none."""
+        chosen = [self._chosen(alternatives, taken) for alternatives in claim.requests]
+        of_class: dict[str, list[str]] = {}
+        for request in chosen:
+            of_class.setdefault(request.device_class, []).append(request.result_name)
+        config: list[ApiObject] = [
+            {"source": "FromClass", "requests": requests, **entry}
+            for name, requests in of_class.items()
+            for entry in self.classes[name].config
+        ]
+        for entry in claim.config:
+            names = entry.get("requests") or []
+            if not names:
+                every = {name: value for name, value in entry.items() if name != "requests"}
+                config.append({**every, "source": "FromClaim"})
+            elif isinstance(names, list):
+                config += [
+                    {**entry, "source": "FromClaim", "requests": names}
+                    for request in chosen
+                    if any(name in names for name in request.names)
+                ]
+        return config
+
+    @staticmethod
+    def _chosen(alternatives: Sequence[DeviceRequest], taken: Sequence[Taken]) -> DeviceRequest:
+        """The alternative that is fulfilled."""
+        return next(one for one in alternatives if any(device.request is one for device in taken))
+
+    def _node_selector(self, taken: Sequence[Taken]) -> ApiObject | None:
+        """On which nodes the devices can be used; None if on all."""
+        term: dict[str, list[object]] = {"matchFields": [], "matchExpressions": []}
+        for one in taken:
+            place = one.candidate.slice.place_of(one.candidate.device)
+            if place.node or one.candidate.device.binds_to_node:
+                fields = [{"key": "metadata.name", "operator": "In", "values": [self.node.name]}]
+                return {"nodeSelectorTerms": [{"matchFields": fields}]}
+            for part, requirements in term.items():
+                for requirement in place.requirements(part):
+                    if requirement not in requirements:
+                        requirements.append(requirement)
+        written = {part: requirements for part, requirements in term.items() if requirements}
+        return {"nodeSelectorTerms": [written]} if written else None
+
+
+@frozen
+class NoAllocation:
+    """Why the claims get no devices on a node.
+
+    Attributes:
+        problem: one sentence.
+        verdicts: for each request and device of the node, the first reason against it.
+        is_error: whether a scheduler reports an error: not the devices are in the way, but the claims, the classes, an
+            expression or a pool.
+    """
+
+    problem: str
+    verdicts: tuple[Verdict, ...] = ()
+    is_error: bool = False
+
+    def __str__(self) -> str:
+        return self.problem

@@ -1,0 +1,433 @@
+"""The search for devices that fulfil all requests of a pod.
+
+Laws: the search keeps nothing but the list of what it has taken, so that nothing is left over when it goes back.
+Requests are fulfilled in their order, each with the first alternative and the first devices with which the rest can be
+fulfilled as well: the order in which a scheduler tries them. The search ends after a bounded number of steps.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from attrs import evolve, frozen
+
+from devicecore.domain.allocation.capacity import capacity_missing, consumption
+from devicecore.domain.allocation.errors import AllocationError, SearchGivenUpError, SelectorError
+from devicecore.domain.allocation.model import (
+    MAX_RESULTS,
+    ClusterNode,
+    Constraint,
+    DeviceClass,
+    DeviceKey,
+    DeviceRequest,
+    Features,
+    Held,
+    Matches,
+    PoolDevice,
+    PoolSlice,
+    Rule,
+    UnallocatedClaim,
+)
+from devicecore.domain.allocation.pools import Pool
+from devicecore.domain.allocation.reasons import (
+    ConstraintBroken,
+    CounterExhausted,
+    GateOff,
+    InUse,
+    NotSelected,
+    NotTolerated,
+    OnOtherNode,
+    Reason,
+    TakenBefore,
+)
+from devicecore.domain.quantity import Quantity
+
+MAX_STEPS = 200_000
+"""Devices that a search tries before it gives up. Kubernetes gives up after ten seconds."""
+
+REPELLING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
+
+
+@frozen(eq=False)
+class Candidate:
+    """A device that may be allocated, with the pool and the slice that have it."""
+
+    device: PoolDevice
+    pool: Pool
+    slice: PoolSlice
+
+    @property
+    def key(self) -> DeviceKey:
+        """Which device it is."""
+        return self.device.key
+
+
+@frozen(eq=False)
+class Taken:
+    """A device that the search has taken for a request."""
+
+    claim: int
+    request: DeviceRequest
+    candidate: Candidate
+    consumed: Mapping[str, Quantity] = {}
+
+    @property
+    def key(self) -> DeviceKey:
+        """Which device it is."""
+        return self.candidate.key
+
+
+@frozen(eq=False)
+class _Place:
+    """Where the search is: the request to fulfil, the alternative, how many devices it has, and the next to try."""
+
+    claim: int = 0
+    request: int = 0
+    alternative: int | None = None
+    taken: int = 0
+    start: int = 0
+
+
+@frozen
+class Situation:
+    """What a search starts from."""
+
+    claims: Sequence[UnallocatedClaim]
+    node: ClusterNode
+    pools: Sequence[Pool]
+    held: Mapping[DeviceKey, Sequence[Held]]
+    classes: Mapping[str, DeviceClass]
+    matches: Matches
+    features: Features = Features()
+    max_steps: int = MAX_STEPS
+
+
+class Search:
+    """A search for devices on one node. `run` may be called once.
+
+    Args:
+        situation: what is wanted and what there is.
+        admin_counts: whether requests with admin access take devices away from others, as in Kubernetes 1.36.
+    """
+
+    def __init__(self, situation: Situation, *, admin_counts: bool = False) -> None:
+        self.claims = situation.claims
+        self.node = situation.node
+        self.pools = situation.pools
+        self.classes = situation.classes
+        self.features = situation.features
+        self.taken: list[Taken] = []
+        self.reasons: dict[tuple[DeviceRequest, DeviceKey], Reason] = {}
+        self.limit = situation.max_steps
+        self.excluded = ""
+        self._admin_counts = admin_counts
+        self._held = situation.held
+        self._matches = situation.matches
+        self._steps = 0
+        self._selected: dict[tuple[DeviceRequest, DeviceKey], Reason | None] = {}
+        self._free_counters: dict[tuple[str, str], dict[tuple[str, str], int]] = {}
+        self._all: dict[DeviceRequest, list[Candidate]] = {}
+        self._candidates = [
+            Candidate(device, pool, one) for pool in self.pools if not pool.problem for one, device in pool.devices
+        ]
+
+    def run(self) -> bool:
+        """Search, and return whether all requests are fulfilled. `taken` is with which devices, in their order.
+
+        Raises:
+            AllocationError: the claims cannot be allocated whatever the devices are, an expression cannot be
+                evaluated, or the search took too many steps.
+        """
+        for number, claim in enumerate(self.claims):
+            self._prepare(number, claim)
+        path = [self._ways(_Place())] if self.claims else []
+        while path:
+            place = next(path[-1], None)
+            if place is None:
+                path.pop()
+            elif place.claim == len(self.claims):
+                return True
+            else:
+                path.append(self._ways(place))
+        return not self.claims
+
+    def count(self, request: DeviceRequest) -> int:
+        """Return how many devices a request is for."""
+        return len(self._all[request]) if request.wants_all else request.count
+
+    # --- before the search ----------------------------------------------------------------------------------------
+
+    def _prepare(self, number: int, claim: UnallocatedClaim) -> None:
+        """Check a claim, and find the devices of its requests for all."""
+        for alternatives in claim.requests:
+            for request in alternatives:
+                self._check(claim, request)
+                if request.wants_all:
+                    self._all[request] = self._all_devices(number, request)
+        least = self._least(number, 0)
+        where = f"claim {claim.name}"
+        if least > MAX_RESULTS:
+            problem = f"number of requested devices {least} exceeds the claim limit of {MAX_RESULTS}"
+            message = f"{where}: {problem}"
+            raise AllocationError(message)
+        for index, constraint in enumerate(claim.constraints):
+            if constraint.rule is None:
+                message = f"{where}, constraint #{index}: empty constraint (unsupported constraint type?)"
+                raise AllocationError(message)
+
+    def _check(self, claim: UnallocatedClaim, request: DeviceRequest) -> None:
+        where = f"claim {claim.name}, request {request.name}"
+        problem = ""
+        if request.parent and not self.features.prioritized_list:
+            where = f"claim {claim.name}, request {request.parent}"
+            problem = "has subrequests, but the DRAPrioritizedList feature is disabled"
+        elif request.capacity is not None and not self.features.consumable_capacity:
+            problem = "has capacity requests, but the DRAConsumableCapacity feature is disabled"
+        elif None in request.selectors:
+            where += f", selector #{request.selectors.index(None)}"
+            problem = "CEL expression empty (unsupported selector type?)"
+        elif request.admin_access is not None and not self.features.admin_access:
+            problem = "admin access is requested, but the feature is disabled"
+        elif not request.device_class:
+            problem = "missing device class name (unsupported request type?)"
+        elif request.device_class not in self.classes:
+            problem = f"could not retrieve device class {request.device_class}: not found"
+        elif request.mode not in {"ExactCount", "All"}:
+            problem = f"unsupported count mode {request.mode}"
+        if problem:
+            message = f"{where}: {problem}"
+            raise AllocationError(message)
+
+    def _all_devices(self, claim: int, request: DeviceRequest) -> list[Candidate]:
+        for pool in self.pools:
+            if pool.problem:
+                state = "being updated" if pool.is_incomplete else "invalid"
+                where = f"claim {self.claims[claim].name}, request {request.name}"
+                problem = f"asks for all devices, but resource pool {pool} is currently {state}"
+                message = f"{where}: {problem}: {pool.problem}"
+                raise AllocationError(message)
+        # A capacity that is asked for describes the devices: those that cannot give it are not meant.
+        return [
+            one
+            for one in self._candidates
+            if self._unselected(claim, request, one) is None
+            and not (request.capacity and self._over_capacity(request, one))
+        ]
+
+    def _least(self, claim: int, first: int) -> int:
+        """How many devices the requests from `first` on need at least."""
+        return sum(min(self.count(one) for one in ways) for ways in self.claims[claim].requests[first:])
+
+    # --- the search -----------------------------------------------------------------------------------------------
+
+    def _ways(self, place: _Place) -> Iterator[_Place]:
+        """Take what can be taken next, yield where the search goes on then, and give it back when it returns."""
+        requests = self.claims[place.claim].requests
+        if place.request == len(requests):
+            yield _Place(place.claim + 1)
+            return
+        alternatives = requests[place.request]
+        if place.alternative is None:
+            for index, request in enumerate(alternatives):
+                if self._has_room(place, request):
+                    yield evolve(place, alternative=index)
+            return
+        request = alternatives[place.alternative]
+        wanted = self.count(request)
+        if place.taken == wanted:
+            yield _Place(place.claim, place.request + 1)
+            return
+        if request.wants_all:
+            devices: Sequence[Candidate] = self._all[request]
+            devices, start = devices[place.taken : place.taken + 1], place.start
+        else:
+            devices, start = self._candidates[place.start :], place.start
+        for index, candidate in enumerate(devices):
+            self._count_step()
+            if self._take(place.claim, request, candidate):
+                yield evolve(place, taken=place.taken + 1, start=start + index + 1)
+                self.taken.pop()
+            elif request.wants_all and isinstance(self.reasons[request, candidate.key], ConstraintBroken):
+                self.excluded = self.excluded or (
+                    f"claim {self.claims[place.claim].name}, request {request.name}: cannot add device {candidate.key}"
+                    " because a claim constraint would not be satisfied"
+                )
+
+    def _has_room(self, place: _Place, request: DeviceRequest) -> bool:
+        """Whether the claim stays within its limit with an alternative, and there is a device if all are wanted."""
+        wanted = self.count(request)
+        before = sum(one.claim == place.claim for one in self.taken)
+        return wanted > 0 and before + wanted + self._least(place.claim, place.request + 1) <= MAX_RESULTS
+
+    def _take(self, claim: int, request: DeviceRequest, candidate: Candidate) -> bool:
+        reason = self.reason_against(claim, request, candidate)
+        if reason is not None:
+            self.reasons.setdefault((request, candidate.key), reason)
+            return False
+        shares = candidate.device.is_shared and self.features.consumable_capacity
+        consumed = consumption(request, candidate.device) if shares else {}
+        self.taken.append(Taken(claim, request, candidate, consumed))
+        return True
+
+    def _count_step(self) -> None:
+        self._steps += 1
+        if self._steps > self.limit:
+            raise SearchGivenUpError(self.limit)
+
+    # --- the rules ------------------------------------------------------------------------------------------------
+
+    def reason_against(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
+        """Return the first reason against a device beside those that are taken, None if there is none."""
+        return (
+            self._in_use(claim, request, candidate)
+            or self._unselected(claim, request, candidate)
+            or (None if request.wants_all else self._over_capacity(request, candidate))
+            or self._counters_exhausted(request, candidate)
+            or self._repelled(request, candidate)
+            or self._constraint_broken(claim, request, candidate)
+            or (self._over_capacity(request, candidate) if request.wants_all else None)
+        )
+
+    def _in_use(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
+        """Who has the device as a whole. With admin access only the own claim matters."""
+        key, is_shared = candidate.key, self._is_shared(candidate.device)
+        if not request.admin_access:
+            for held in self._held.get(key, ()):
+                if not held.is_share:
+                    return InUse(held)
+        for taken in self.taken:
+            counts = taken.claim == claim or (self._counts(taken.request) and not request.admin_access)
+            if taken.key == key and not is_shared and counts:
+                return TakenBefore(self.claims[taken.claim].name, taken.request.result_name)
+        return None
+
+    def _unselected(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
+        """Why the device is not what the request describes, whatever else is allocated."""
+        key = request, candidate.key
+        if key not in self._selected:
+            self._selected[key] = self._find_unselected(claim, request, candidate)
+        return self._selected[key]
+
+    def _find_unselected(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
+        device = candidate.device
+        if device.conditions and not self.features.binding_conditions:
+            return GateOff("DRADeviceBindingConditions")
+        if not candidate.slice.place_of(device).accepts(self.node):
+            return OnOtherNode(self.node.name)
+        device_class = self.classes[request.device_class]
+        for source, name, selectors in (
+            (f"class {device_class.name}", f"class {device_class.name}", device_class.selectors),
+            (f"request {request.result_name}", f"claim {self.claims[claim].name}", request.selectors),
+        ):
+            for index, expression in enumerate(selectors):
+                try:
+                    if expression is not None and self._matches(expression, device):
+                        continue
+                except SelectorError as error:
+                    where = f" on device {device.key}" if error.at_run_time else ""
+                    message = f"{name}: selector #{index}{where}: {error}"
+                    raise AllocationError(message) from None
+                return NotSelected(source, expression or "", device)
+        return None
+
+    def _over_capacity(self, request: DeviceRequest, candidate: Candidate) -> Reason | None:
+        if not self.features.consumable_capacity:
+            return None
+        used: dict[str, int] = defaultdict(int)
+        if self._is_shared(candidate.device) and self._counts(request):
+            for consumed in self._shares(candidate.key):
+                for name, amount in consumed.items():
+                    used[name] += amount.nanos
+        return capacity_missing(request, candidate.device, used)
+
+    def _shares(self, key: DeviceKey) -> Iterator[Mapping[str, Quantity]]:
+        """What the shares of a device consume."""
+        yield from (held.consumed for held in self._held.get(key, ()))
+        yield from (taken.consumed for taken in self.taken if taken.key == key and self._counts(taken.request))
+
+    def _counters_exhausted(self, request: DeviceRequest, candidate: Candidate) -> Reason | None:
+        device = candidate.device
+        if not device.counters:
+            return None
+        if not self.features.partitionable_devices:
+            return GateOff("DRAPartitionableDevices")
+        if not self._counts(request) or self._counters_are_paid(candidate):
+            return None
+        free = self._available(candidate.pool)
+        for taken in self._paying(candidate.pool):
+            for name, amounts in taken.counters:
+                for counter, amount in amounts.items():
+                    free[name, counter] -= amount.nanos
+        for name, amounts in device.counters:
+            for counter, amount in amounts.items():
+                if amount.nanos > free[name, counter]:
+                    return CounterExhausted(f"{name}/{counter}", amount, Quantity(free[name, counter], amount.binary))
+        return None
+
+    def _counters_are_paid(self, candidate: Candidate) -> bool:
+        """Whether a share of the device is in use, so that its counters are consumed already."""
+        return self._is_shared(candidate.device) and (
+            bool(self._held.get(candidate.key))
+            or any(one.key == candidate.key and self._counts(one.request) for one in self.taken)
+        )
+
+    def _available(self, pool: Pool) -> dict[tuple[str, str], int]:
+        """What is free of each counter of a pool before the search, in billionths."""
+        if pool.key not in self._free_counters:
+            free = {
+                (name, counter): amount.nanos for name, one in pool.counters.items() for counter, amount in one.items()
+            }
+            for device in [*(device for _, device in pool.devices), *pool.elsewhere]:
+                if self._held.get(device.key):
+                    for name, amounts in device.counters:
+                        for counter, amount in amounts.items():
+                            free[name, counter] -= amount.nanos
+            self._free_counters[pool.key] = free
+        return dict(self._free_counters[pool.key])
+
+    def _paying(self, pool: Pool) -> Iterator[PoolDevice]:
+        """The devices of a pool that the search has taken, each once."""
+        seen: set[DeviceKey] = set()
+        for one in self.taken:
+            if one.candidate.pool is pool and self._counts(one.request) and one.key not in seen:
+                seen.add(one.key)
+                if not (one.candidate.device.is_shared and self._held.get(one.key)):
+                    yield one.candidate.device
+
+    def _repelled(self, request: DeviceRequest, candidate: Candidate) -> Reason | None:
+        if self.features.device_taints:
+            for taint in candidate.device.taints:
+                if taint.effect in REPELLING_EFFECTS and not any(one.tolerates(taint) for one in request.tolerations):
+                    return NotTolerated(taint)
+        return None
+
+    def _constraint_broken(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
+        for constraint in self.claims[claim].constraints:
+            if constraint.applies_to(request):
+                others = [
+                    one.candidate.device
+                    for one in self.taken
+                    if one.claim == claim and constraint.applies_to(one.request)
+                ]
+                if not self._agree(constraint, [*others, candidate.device]):
+                    values = tuple(str(one.attribute(constraint.attribute)) for one in others)
+                    return ConstraintBroken(constraint, candidate.device, values)
+        return None
+
+    def _agree(self, constraint: Constraint, devices: Sequence[PoolDevice]) -> bool:
+        """Whether a constraint allows devices beside each other."""
+        sets = []
+        for device in devices:
+            attribute = device.attribute(constraint.attribute)
+            if attribute is None or (attribute.is_list and not self.features.list_attributes):
+                return False
+            sets.append(attribute.elements)
+        if constraint.rule is Rule.MATCH:
+            return bool(frozenset.intersection(*sets))
+        return sum(map(len, sets)) == len(frozenset.union(*sets))
+
+    def _counts(self, request: DeviceRequest) -> bool:
+        """Whether a request takes anything from others. One with admin access does not, but see `admin_counts`."""
+        return self._admin_counts or not request.admin_access
+
+    def _is_shared(self, device: PoolDevice) -> bool:
+        return device.is_shared and self.features.consumable_capacity

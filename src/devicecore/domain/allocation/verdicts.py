@@ -1,0 +1,66 @@
+"""The reasons of a search that found nothing.
+
+Law: each request has one verdict for each device of the node, and the first reason is one that holds while nothing else
+is taken, if there is such a reason.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from devicecore.domain.allocation.errors import AllocationError
+from devicecore.domain.allocation.model import DeviceRequest
+from devicecore.domain.allocation.reasons import PoolUnusable, Reason, Undecided, Verdict
+from devicecore.domain.allocation.search import Candidate, Search
+from devicecore.domain.text import counted
+
+
+def verdicts(search: Search, *, alone: bool = False) -> tuple[Verdict, ...]:
+    """Return why each device of the node does not help each request, after the search.
+
+    Args:
+        search: the search. What it has taken is given back.
+        alone: whether only reasons count that hold while nothing else is taken.
+    """
+    search.taken.clear()
+    found = []
+    for number, claim in enumerate(search.claims):
+        for request in (one for alternatives in claim.requests for one in alternatives):
+            for pool in search.pools:
+                for one, device in pool.devices:
+                    reason = (
+                        PoolUnusable(str(pool), pool.problem)
+                        if pool.problem
+                        else _reason(search, number, request, Candidate(device, pool, one), alone=alone)
+                    )
+                    found.append(Verdict(claim.name, request.result_name, device.key, reason))
+    return tuple(found)
+
+
+def _reason(search: Search, claim: int, request: DeviceRequest, candidate: Candidate, *, alone: bool) -> Reason | None:
+    try:
+        reason = search.reason_against(claim, request, candidate)
+    except AllocationError as error:
+        return Undecided(str(error))
+    return reason or (None if alone else search.reasons.get((request, candidate.key)))
+
+
+def problem_of(search: Search, found: Sequence[Verdict]) -> str:
+    """Return one sentence about the first request for which too few devices fit, empty if there is none."""
+    for claim in search.claims:
+        for alternatives in claim.requests:
+            lacking = [one for one in alternatives if _lack(search, found, claim.name, one)]
+            if len(lacking) == len(alternatives):
+                return f"claim {claim.name}, {_lack(search, found, claim.name, lacking[0])}"
+    return ""
+
+
+def _lack(search: Search, found: Sequence[Verdict], claim: str, request: DeviceRequest) -> str:
+    about = [one for one in found if (one.claim, one.request) == (claim, request.result_name)]
+    fit = sum(one.reason is None for one in about)
+    wanted = search.count(request)
+    if wanted and fit >= wanted:
+        return ""
+    kinds = Counter(one.reason.summary for one in about if one.reason is not None)
+    shown = ", ".join(f"{number} {kind}" for kind, number in kinds.most_common())
+    total = counted(len(about), "device")
+    return f"request {request.result_name}: {fit} of {max(wanted, 1)} devices fit; of {total} on the node {shown}"

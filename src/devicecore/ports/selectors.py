@@ -1,0 +1,19 @@
+"""Evaluate the expressions that select devices.
+
+Law: an expression has the value that it has in Kubernetes, or is a `SelectorError`, after bounded time and memory.
+"""
+
+from typing import Protocol
+
+from devicecore.domain.allocation.model import PoolDevice
+
+
+class Selectors(Protocol):
+    """The expressions of DeviceClasses and ResourceClaims, in the language CEL; `matches` of `allocate`."""
+
+    def __call__(self, expression: str, device: PoolDevice) -> bool:
+        """Return whether an expression selects a device. An expression is compiled once.
+
+        Raises:
+            SelectorError: the expression is not valid, or has no value for this device.
+        """
