@@ -6,11 +6,8 @@ device counts as one device.
 
 import re
 from decimal import ROUND_CEILING, Context, Decimal
-<<<<<<< HEAD
 from functools import lru_cache
-=======
 from typing import NamedTuple
->>>>>>> f261999 (Add the allocation of claims, and CEL behind a port)
 
 from devicecore.domain.errors import InvalidQuantityError
 

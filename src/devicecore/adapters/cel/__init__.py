@@ -74,11 +74,10 @@ class CelSelectors:
         compiled = self._compiled(expression)
         if isinstance(compiled, SelectorError):
             raise compiled
-        activation = self._activation(device)
         try:
-            result = compiled.eval(activation)
+            result = compiled.eval(self._activation(device))
             kind, value = result.type(), result.value()
-        except (RuntimeError, TypeError) as error:  # the library cannot show each value to Python
+        except (RuntimeError, TypeError, UnicodeError) as error:  # not each value has a form in both languages
             raise SelectorError(foreign_text(str(error))) from None
         if not isinstance(value, bool):
             problem = str(value) if kind == cel.Type.ERROR else f"expected a bool, got {kind.name()}"
@@ -121,7 +120,7 @@ class CelSelectors:
                 problem = f"must evaluate to bool or the unknown type, not {result.name()}"
                 return SelectorError(problem, at_run_time=False)
             return self._environment.compile("".join(_with_defaults(tokens)))
-        except RuntimeError as error:
+        except (RuntimeError, TypeError) as error:  # the second for texts that are no Unicode
             return SelectorError(foreign_text(str(error)), at_run_time=False)
 
     def _make_activation(self, device: PoolDevice) -> "cel.Activation":

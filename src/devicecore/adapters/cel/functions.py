@@ -38,7 +38,7 @@ POOL.AddSerializedFile(_FILE.SerializeToString())
 _MESSAGE: Any = message_factory.GetMessageClass(POOL.FindMessageTypeByName("kubernetes.Value"))
 
 
-class Value(Protocol):
+class CelValue(Protocol):
     """A value of a type that CEL does not know."""
 
     type: str
@@ -51,17 +51,17 @@ _BOOL, _INT, _TEXT, _FLOAT, _ANY = cel.Type.BOOL, cel.Type.INT, cel.Type.STRING,
 _LIST, _TEXTS = cel.Type.List(_ANY), cel.Type.List(_TEXT)
 
 
-def _value(kind: str, text: str) -> Value:
-    found: Value = _MESSAGE(type=f"kubernetes.{kind}", text=text)
+def _value(kind: str, text: str) -> CelValue:
+    found: CelValue = _MESSAGE(type=f"kubernetes.{kind}", text=text)
     return found
 
 
-def quantity_message(quantity: Quantity) -> Value:
+def quantity_message(quantity: Quantity) -> CelValue:
     """Return a quantity as a value of CEL."""
     return _value("Quantity", str(quantity.nanos))
 
 
-def version_message(text: str, *, normalize: bool = False) -> Value:
+def version_message(text: str, *, normalize: bool = False) -> CelValue:
     """Return a version as a value of CEL.
 
     Raises:
@@ -70,11 +70,11 @@ def version_message(text: str, *, normalize: bool = False) -> Value:
     return _value("Semver", str(SemanticVersion.parse(text, normalize=normalize)))
 
 
-def _nanos(message: Value) -> int:
+def _nanos(message: CelValue) -> int:
     return int(message.text)
 
 
-def _version(message: Value) -> SemanticVersion:
+def _version(message: CelValue) -> SemanticVersion:
     return SemanticVersion.parse(message.text)
 
 
@@ -82,18 +82,18 @@ def _order(left: Any, right: Any) -> int:  # noqa: ANN401 - whatever has an orde
     return int(left > right) - int(left < right)
 
 
-def _integer(message: Value) -> int:
+def _integer(message: CelValue) -> int:
     if not _is_integer(message):
         problem = "cannot convert value to integer"
         raise ValueError(problem)
     return _nanos(message) // _NANO
 
 
-def _is_integer(message: Value) -> bool:
+def _is_integer(message: CelValue) -> bool:
     return _nanos(message) % _NANO == 0 and abs(_nanos(message)) < MAX_QUANTITY * _NANO
 
 
-def _sum_of(left: Value, right: "Value | int", sign: int) -> Value:
+def _sum_of(left: CelValue, right: "CelValue | int", sign: int) -> CelValue:
     added = right * _NANO if isinstance(right, int) else _nanos(right)
     return quantity_message(Quantity(_nanos(left) + sign * added))
 
@@ -109,11 +109,11 @@ def _succeeds(parse: Callable[..., object]) -> Callable[..., bool]:
     return whether
 
 
-def _parse_quantity(text: str) -> Value:
+def _parse_quantity(text: str) -> CelValue:
     return quantity_message(Quantity.parse(text))
 
 
-def _parse_url(text: str) -> Value:
+def _parse_url(text: str) -> CelValue:
     parts = urlsplit(text)
     if not (parts.scheme and parts.netloc) and not text.startswith("/"):
         message = f"URL parse error: {text[:100]!r}"
@@ -121,7 +121,7 @@ def _parse_url(text: str) -> Value:
     return _value("URL", text)
 
 
-def _parse_ip(text: str) -> Value:
+def _parse_ip(text: str) -> CelValue:
     address = ipaddress.ip_address(text)
     if "%" in text or getattr(address, "ipv4_mapped", None):
         message = f"IP address {text[:100]!r} has a zone or is IPv4-mapped"
@@ -129,22 +129,22 @@ def _parse_ip(text: str) -> Value:
     return _value("IP", str(address))
 
 
-def _parse_cidr(text: str) -> Value:
+def _parse_cidr(text: str) -> CelValue:
     if "/" not in text:
         message = f"network address {text[:100]!r} parse error"
         raise ValueError(message)
     return _value("CIDR", str(ipaddress.ip_interface(text)))
 
 
-def _address(one: "Value | str") -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+def _address(one: "CelValue | str") -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     return ipaddress.ip_address(one if isinstance(one, str) else one.text)
 
 
-def _network(one: "Value | str") -> ipaddress.IPv4Interface | ipaddress.IPv6Interface:
+def _network(one: "CelValue | str") -> ipaddress.IPv4Interface | ipaddress.IPv6Interface:
     return ipaddress.ip_interface(one if isinstance(one, str) else one.text)
 
 
-def _contains(outer: Value, inner: "Value | str") -> bool:
+def _contains(outer: CelValue, inner: "CelValue | str") -> bool:
     network, other = _network(outer).network, _network(inner).network
     first, last = other.network_address, other.broadcast_address
     return first in network and last in network
@@ -203,7 +203,7 @@ def _rows(*, lists: bool) -> list[Row]:
         lower = name.lower()
         add(lower, kind, [_TEXT], parse)
         add(f"is{name}", _BOOL, [_TEXT], _succeeds(parse))
-    loose: Callable[[str, bool], Value] = lambda text, normalize: version_message(text, normalize=normalize)  # noqa: E731 - a row below
+    loose: Callable[[str, bool], CelValue] = lambda text, normalize: version_message(text, normalize=normalize)  # noqa: E731 - a row below
     add("semver", SEMVER, [_TEXT, _BOOL], loose)
     add("isSemver", _BOOL, [_TEXT, _BOOL], _succeeds(loose))
     for kind, read in ((QUANTITY, _nanos), (SEMVER, _version)):

@@ -3,24 +3,23 @@
 Law: `allocate` gives claims only what the API's rules allow, finds an allocation whenever there is one, and of several
 the one that a scheduler of Kubernetes 1.36 takes. Where its search is faulty, docs/claims.md says so.
 
->>> from devicecore.domain.allocation import ClusterNode, allocate, claim_of, slice_of
+>>> from devicecore.domain.allocation import TargetNode, allocate, claim_of, slice_of
 >>> pool = {"name": "node-1", "generation": 1, "resourceSliceCount": 1}
 >>> gpus = slice_of({"metadata": {"name": "s"}, "spec": {"driver": "gpu.example.com", "nodeName": "node-1",
 ...     "pool": pool, "devices": [{"name": "gpu-0"}, {"name": "gpu-1"}]}})
 >>> claim = claim_of({"metadata": {"name": "two"}, "spec": {"devices": {"requests": [
 ...     {"name": "gpus", "exactly": {"deviceClassName": "any", "count": 2}}]}}})
->>> found = allocate([claim], ClusterNode("node-1"), [gpus], [], [DeviceClass("any")])
+>>> found = allocate([claim], TargetNode("node-1"), [gpus], [], [DeviceClass("any")])
 >>> [str(one.key) for one in found.devices()]
 ['gpu.example.com/node-1/gpu-0', 'gpu.example.com/node-1/gpu-1']
->>> print(allocate([claim, claim], ClusterNode("node-1"), [gpus], [], [DeviceClass("any")]))
+>>> print(allocate([claim, claim], TargetNode("node-1"), [gpus], [], [DeviceClass("any")]))
 claim two, request gpus: 0 of 2 devices fit; of 2 devices on the node 2 taken by other requests
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from devicecore.domain.allocation.errors import AllocationError, SearchGivenUpError, SelectorError
+from devicecore.domain.allocation.errors import SearchGivenUpError, SelectorError, UndecidedError
 from devicecore.domain.allocation.model import (
-    ClusterNode,
     DeviceClass,
     DeviceKey,
     Features,
@@ -28,18 +27,17 @@ from devicecore.domain.allocation.model import (
     Matches,
     PoolDevice,
     PoolSlice,
+    TargetNode,
     UnallocatedClaim,
 )
 from devicecore.domain.allocation.pools import Slices
 from devicecore.domain.allocation.reading import claim_of, class_of, held_by, node_of, slice_of
-from devicecore.domain.allocation.result import Allocation, NoAllocation
+from devicecore.domain.allocation.result import DeviceAllocation, NoAllocation
 from devicecore.domain.allocation.search import MAX_STEPS, Search, Situation
 from devicecore.domain.allocation.verdicts import problem_of, verdicts
 
 __all__ = [
-    "Allocation",
-    "AllocationError",
-    "ClusterNode",
+    "DeviceAllocation",
     "DeviceClass",
     "DeviceKey",
     "Features",
@@ -50,7 +48,9 @@ __all__ = [
     "PoolSlice",
     "SelectorError",
     "Slices",
+    "TargetNode",
     "UnallocatedClaim",
+    "UndecidedError",
     "allocate",
     "claim_of",
     "class_of",
@@ -68,7 +68,7 @@ def _without_cel(_expression: str, _device: PoolDevice) -> bool:
 
 def allocate(
     claims: Sequence[UnallocatedClaim],
-    node: ClusterNode,
+    node: TargetNode,
     slices: Slices | Iterable[PoolSlice],
     allocated: Iterable[Held] | Mapping[DeviceKey, Sequence[Held]],
     classes: Iterable[DeviceClass] | Mapping[str, DeviceClass],
@@ -76,7 +76,7 @@ def allocate(
     matches: Matches = _without_cel,
     features: Features = Features(),
     max_steps: int = MAX_STEPS,
-) -> Allocation | NoAllocation:
+) -> DeviceAllocation | NoAllocation:
     """Return the devices that all claims get on a node, or why they get none.
 
     Args:
@@ -99,12 +99,12 @@ def allocate(
         search = Search(situation, admin_counts=admin_counts)
         try:
             if search.run():
-                return Allocation(tuple(claims), node, by_name, features, tuple(search.taken))
+                return DeviceAllocation(tuple(claims), node, by_name, features, tuple(search.taken))
         except SearchGivenUpError as error:
             reasons = verdicts(search, alone=True)
             problem = problem_of(search, reasons)
             return NoAllocation(problem or str(error), reasons, is_error=not problem)
-        except AllocationError as error:
+        except UndecidedError as error:
             return NoAllocation(str(error), is_error=True)
     reasons = verdicts(search)
     for pool in pools:
@@ -129,13 +129,13 @@ def by_device(allocated: Iterable[Held]) -> dict[DeviceKey, list[Held]]:
 
 def which_nodes(
     claims: Sequence[UnallocatedClaim],
-    nodes: Iterable[ClusterNode],
+    nodes: Iterable[TargetNode],
     slices: Iterable[PoolSlice],
     allocated: Iterable[Held],
     classes: Iterable[DeviceClass],
     *,
     matches: Matches = _without_cel,
-) -> dict[str, Allocation | NoAllocation]:
+) -> dict[str, DeviceAllocation | NoAllocation]:
     """Return by the name of the node what `allocate` returns."""
     indexed, held, by_name = Slices(slices), by_device(allocated), {one.name: one for one in classes}
     return {node.name: allocate(claims, node, indexed, held, by_name, matches=matches) for node in nodes}

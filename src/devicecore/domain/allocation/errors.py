@@ -20,7 +20,7 @@ class SelectorError(DeviceCoreError):
 
 
 @frozen
-class AllocationError(DeviceCoreError):
+class UndecidedError(DeviceCoreError):
     """The claims cannot be allocated on any node, or it cannot be decided."""
 
     problem: str
@@ -29,7 +29,7 @@ class AllocationError(DeviceCoreError):
         return self.problem
 
 
-class SearchGivenUpError(AllocationError):
+class SearchGivenUpError(UndecidedError):
     """The search took too many steps."""
 
     def __init__(self, limit: int) -> None:

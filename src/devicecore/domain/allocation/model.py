@@ -31,7 +31,7 @@ class DeviceKey(NamedTuple):
 class Attribute:
     """The value of an attribute. `kind` is the field of the API that has it, and empty if no known field has.
 
-    A list is more than one value under one name; `values` has one element if it is none.
+    `values` has all elements of a list, and one element if the attribute is no list.
     """
 
     kind: str
@@ -111,7 +111,7 @@ class NodeRule:
     node: str = ""
     all_nodes: bool = False
     source: Mapping[str, object] | None = field(default=None, eq=False)
-    matches: "Callable[[ClusterNode], bool] | None" = field(default=None, eq=False)
+    matches: "Callable[[TargetNode], bool] | None" = field(default=None, eq=False)
 
     def requirements(self, part: str) -> list[object]:
         """Return the requirements of the selector on `matchFields` or `matchExpressions`."""
@@ -120,7 +120,7 @@ class NodeRule:
         found = term.get(part) if isinstance(term, Mapping) else None
         return found if isinstance(found, list) else []
 
-    def accepts(self, node: "ClusterNode") -> bool:
+    def accepts(self, node: "TargetNode") -> bool:
         """Whether `node` is one of the nodes."""
         if self.node:
             return self.node == node.name
@@ -128,7 +128,7 @@ class NodeRule:
 
 
 @frozen
-class ClusterNode:
+class TargetNode:
     """What decides whether slices are available on a node."""
 
     name: str
@@ -179,11 +179,11 @@ class PoolSlice:
         """Where a device of the slice is available."""
         return self.place or device.place or NodeRule()
 
-    def is_visible(self, node: ClusterNode) -> bool:
+    def is_visible(self, node: TargetNode) -> bool:
         """Whether the slice does not belong to another node."""
         return self.place is None or self.place.node in ("", node.name)
 
-    def targets(self, node: ClusterNode) -> bool:
+    def targets(self, node: TargetNode) -> bool:
         """Whether a device of the slice may be available on the node."""
         if self.place is not None:
             return self.place.accepts(node)

@@ -6,13 +6,13 @@ requirements of a term must be fulfilled.
 
 from collections.abc import Callable, Mapping
 
-from devicecore.domain.allocation.model import ClusterNode
+from devicecore.domain.allocation.model import TargetNode
 from devicecore.domain.documents import Value
 
 Check = Callable[[Mapping[str, str]], bool]
 
 
-def node_selector(selector: Value) -> Callable[[ClusterNode], bool]:
+def node_selector(selector: Value) -> Callable[[TargetNode], bool]:
     """Return a function that says whether a node is selected.
 
     Raises:
@@ -26,7 +26,7 @@ def node_selector(selector: Value) -> Callable[[ClusterNode], bool]:
         for term in selector["nodeSelectorTerms"].sequence()
     ]
 
-    def selects(node: ClusterNode) -> bool:
+    def selects(node: TargetNode) -> bool:
         fields = {"metadata.name": node.name}
         return any(
             (by_labels or by_fields)

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from attrs import field, frozen
 
 from devicecore.domain.allocation.model import (
-    ClusterNode,
     Features,
     PoolDevice,
     PoolSlice,
+    TargetNode,
 )
 from devicecore.domain.quantity import Quantity
 
@@ -61,7 +61,7 @@ class Slices:
             for name in [""] if "" in names else names:
                 self._of_node[name].append(key)
 
-    def pools(self, node: ClusterNode, features: Features) -> list[Pool]:
+    def pools(self, node: TargetNode, features: Features) -> list[Pool]:
         """Return the pools of which a node may use a device, in the order in which they are tried.
 
         Pools with devices that bind late, because they have binding conditions, come last.
@@ -71,7 +71,7 @@ class Slices:
         return sorted(pools, key=lambda pool: pool.binds_late)
 
 
-def _pool(key: PoolKey, slices: Sequence[PoolSlice], node: ClusterNode, features: Features) -> Pool | None:
+def _pool(key: PoolKey, slices: Sequence[PoolSlice], node: TargetNode, features: Features) -> Pool | None:
     """What a node sees of a pool, None if it is nothing, or if newer slices are on their way."""
     known = [one for one in slices if features.partitionable_devices or (one.place is not None and not one.counters)]
     here = [one for one in known if (one.counters and one.is_visible(node)) or one.targets(node)]

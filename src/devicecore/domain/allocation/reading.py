@@ -10,7 +10,6 @@ from typing import TypeVar
 from devicecore.domain.allocation.model import (
     Attribute,
     Capacity,
-    ClusterNode,
     Constraint,
     DeviceClass,
     DeviceKey,
@@ -23,6 +22,7 @@ from devicecore.domain.allocation.model import (
     RequestPolicy,
     Rule,
     Taint,
+    TargetNode,
     UnallocatedClaim,
 )
 from devicecore.domain.allocation.node_selectors import node_selector
@@ -39,14 +39,16 @@ T = TypeVar("T")
 _ATTRIBUTE_KINDS = ("int", "bool", "string", "version", "ints", "bools", "strings", "versions")
 
 
-def node_of(manifest: object) -> ClusterNode:
+def node_of(manifest: object) -> TargetNode:
     """Return a Node.
 
     Raises:
         DocumentError: a field has the wrong type.
     """
     metadata = Value.of(manifest, "Node")["metadata"]
-    return ClusterNode(metadata["name"].text(), {key: value.text() for key, value in metadata["labels"].mapping().items()})
+    return TargetNode(
+        metadata["name"].text(), {key: value.text() for key, value in metadata["labels"].mapping().items()}
+    )
 
 
 def class_of(manifest: object) -> DeviceClass:

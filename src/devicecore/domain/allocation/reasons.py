@@ -202,7 +202,7 @@ def mentioned(expression: str, device: PoolDevice) -> list[str]:
     return [foreign_text(text, _MAX_TEXT) for text in found]
 
 
-class Verdict(NamedTuple):
+class DeviceVerdict(NamedTuple):
     """Why a device of the node does not help a request; without a reason it is fit, and something else is missing."""
 
     claim: str

@@ -9,20 +9,20 @@ from itertools import count
 from attrs import frozen
 
 from devicecore.domain.allocation.model import (
-    ClusterNode,
     DeviceClass,
     DeviceRequest,
     Features,
+    TargetNode,
     UnallocatedClaim,
 )
-from devicecore.domain.allocation.reasons import Verdict
+from devicecore.domain.allocation.reasons import DeviceVerdict
 from devicecore.domain.allocation.search import Taken
 
 ApiObject = dict[str, object]
 
 
 @frozen
-class Allocation:
+class DeviceAllocation:
     """The devices that claims get on a node.
 
     Attributes:
@@ -31,7 +31,7 @@ class Allocation:
     """
 
     claims: tuple[UnallocatedClaim, ...]
-    node: ClusterNode
+    node: TargetNode
     classes: Mapping[str, DeviceClass]
     features: Features
     taken: tuple[Taken, ...]
@@ -136,7 +136,7 @@ class NoAllocation:
     """
 
     problem: str
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[DeviceVerdict, ...] = ()
     is_error: bool = False
 
     def __str__(self) -> str:

@@ -11,10 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from attrs import evolve, frozen
 
 from devicecore.domain.allocation.capacity import capacity_missing, consumption
-from devicecore.domain.allocation.errors import AllocationError, SearchGivenUpError, SelectorError
+from devicecore.domain.allocation.errors import SearchGivenUpError, SelectorError, UndecidedError
 from devicecore.domain.allocation.model import (
     MAX_RESULTS,
-    ClusterNode,
     Constraint,
     DeviceClass,
     DeviceKey,
@@ -25,6 +24,7 @@ from devicecore.domain.allocation.model import (
     PoolDevice,
     PoolSlice,
     Rule,
+    TargetNode,
     UnallocatedClaim,
 )
 from devicecore.domain.allocation.pools import Pool
@@ -92,7 +92,7 @@ class Situation:
     """What a search starts from."""
 
     claims: Sequence[UnallocatedClaim]
-    node: ClusterNode
+    node: TargetNode
     pools: Sequence[Pool]
     held: Mapping[DeviceKey, Sequence[Held]]
     classes: Mapping[str, DeviceClass]
@@ -134,7 +134,7 @@ class Search:
         """Search, and return whether all requests are fulfilled. `taken` is with which devices, in their order.
 
         Raises:
-            AllocationError: the claims cannot be allocated whatever the devices are, an expression cannot be
+            UndecidedError: the claims cannot be allocated whatever the devices are, an expression cannot be
                 evaluated, or the search took too many steps.
         """
         for number, claim in enumerate(self.claims):
@@ -168,11 +168,11 @@ class Search:
         if least > MAX_RESULTS:
             problem = f"number of requested devices {least} exceeds the claim limit of {MAX_RESULTS}"
             message = f"{where}: {problem}"
-            raise AllocationError(message)
+            raise UndecidedError(message)
         for index, constraint in enumerate(claim.constraints):
             if constraint.rule is None:
                 message = f"{where}, constraint #{index}: empty constraint (unsupported constraint type?)"
-                raise AllocationError(message)
+                raise UndecidedError(message)
 
     def _check(self, claim: UnallocatedClaim, request: DeviceRequest) -> None:
         where = f"claim {claim.name}, request {request.name}"
@@ -195,7 +195,7 @@ class Search:
             problem = f"unsupported count mode {request.mode}"
         if problem:
             message = f"{where}: {problem}"
-            raise AllocationError(message)
+            raise UndecidedError(message)
 
     def _all_devices(self, claim: int, request: DeviceRequest) -> list[Candidate]:
         for pool in self.pools:
@@ -204,7 +204,7 @@ class Search:
                 where = f"claim {self.claims[claim].name}, request {request.name}"
                 problem = f"asks for all devices, but resource pool {pool} is currently {state}"
                 message = f"{where}: {problem}: {pool.problem}"
-                raise AllocationError(message)
+                raise UndecidedError(message)
         # A capacity that is asked for describes the devices: those that cannot give it are not meant.
         return [
             one
@@ -325,7 +325,7 @@ class Search:
                 except SelectorError as error:
                     where = f" on device {device.key}" if error.at_run_time else ""
                     message = f"{name}: selector #{index}{where}: {error}"
-                    raise AllocationError(message) from None
+                    raise UndecidedError(message) from None
                 return NotSelected(source, expression or "", device)
         return None
 

@@ -7,14 +7,14 @@ is taken, if there is such a reason.
 from collections import Counter
 from collections.abc import Sequence
 
-from devicecore.domain.allocation.errors import AllocationError
+from devicecore.domain.allocation.errors import UndecidedError
 from devicecore.domain.allocation.model import DeviceRequest
-from devicecore.domain.allocation.reasons import PoolUnusable, Reason, Undecided, Verdict
+from devicecore.domain.allocation.reasons import DeviceVerdict, PoolUnusable, Reason, Undecided
 from devicecore.domain.allocation.search import Candidate, Search
 from devicecore.domain.text import counted
 
 
-def verdicts(search: Search, *, alone: bool = False) -> tuple[Verdict, ...]:
+def verdicts(search: Search, *, alone: bool = False) -> tuple[DeviceVerdict, ...]:
     """Return why each device of the node does not help each request, after the search.
 
     Args:
@@ -32,19 +32,19 @@ def verdicts(search: Search, *, alone: bool = False) -> tuple[Verdict, ...]:
                         if pool.problem
                         else _reason(search, number, request, Candidate(device, pool, one), alone=alone)
                     )
-                    found.append(Verdict(claim.name, request.result_name, device.key, reason))
+                    found.append(DeviceVerdict(claim.name, request.result_name, device.key, reason))
     return tuple(found)
 
 
 def _reason(search: Search, claim: int, request: DeviceRequest, candidate: Candidate, *, alone: bool) -> Reason | None:
     try:
         reason = search.reason_against(claim, request, candidate)
-    except AllocationError as error:
+    except UndecidedError as error:
         return Undecided(str(error))
     return reason or (None if alone else search.reasons.get((request, candidate.key)))
 
 
-def problem_of(search: Search, found: Sequence[Verdict]) -> str:
+def problem_of(search: Search, found: Sequence[DeviceVerdict]) -> str:
     """Return one sentence about the first request for which too few devices fit, empty if there is none."""
     for claim in search.claims:
         for alternatives in claim.requests:
@@ -54,7 +54,7 @@ def problem_of(search: Search, found: Sequence[Verdict]) -> str:
     return ""
 
 
-def _lack(search: Search, found: Sequence[Verdict], claim: str, request: DeviceRequest) -> str:
+def _lack(search: Search, found: Sequence[DeviceVerdict], claim: str, request: DeviceRequest) -> str:
     about = [one for one in found if (one.claim, one.request) == (claim, request.result_name)]
     fit = sum(one.reason is None for one in about)
     wanted = search.count(request)

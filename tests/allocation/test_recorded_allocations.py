@@ -1,0 +1,22 @@
+"""Recorded allocations of Kubernetes 1.36.2: its own tables, random cases, and the smallest cases of its faults."""
+
+from devicecore.domain.allocation import DeviceAllocation, NoAllocation
+from tests.recorded import Json, check_each, share
+from tests.recorded_allocations import allocation_of, recordings, results_of
+
+
+def test_each_entry_of_kubernetes_own_tables_has_the_recorded_answer() -> None:
+    def check(recording: Json) -> None:
+        answer = allocation_of(recording)
+        assert results_of(answer) == recording["expect"]["results"]
+        is_error = isinstance(answer, NoAllocation) and answer.is_error
+        assert is_error == bool(recording["expect"]["error"])
+
+    check_each(recordings("tables.jsonl"), check)
+
+
+def test_claims_are_allocated_if_and_only_if_the_rules_allow_it() -> None:
+    def check(recording: Json) -> None:
+        assert recording["possible"] in (None, isinstance(allocation_of(recording), DeviceAllocation))
+
+    check_each((*share(list(recordings("random.jsonl.gz")), of=4), *recordings("defects.jsonl")), check)

@@ -1,0 +1,87 @@
+"""Reads the recorded allocations of Kubernetes from the directory `shared` beside the repository, where they lie."""
+
+import gzip
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from devicecore.adapters.cel import CelSelectors
+from devicecore.domain.allocation import (
+    DeviceAllocation,
+    DeviceKey,
+    Features,
+    Held,
+    NoAllocation,
+    allocate,
+    claim_of,
+    class_of,
+    node_of,
+    slice_of,
+)
+from devicecore.domain.quantity import Quantity
+from tests.recorded import Json
+
+RECORDINGS = Path(__file__).parent.parent.parent / "shared" / "vectors" / "allocator"
+
+
+def recordings(name: str) -> Iterator[Json]:
+    """Each recording of a file. The test is skipped if the directory is not there."""
+    if not RECORDINGS.is_dir():
+        pytest.skip(f"the recordings of Kubernetes' allocator are not at {RECORDINGS}")
+    path = RECORDINGS / name
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
+        yield from map(json.loads, file)
+
+
+def features_of(recorded: dict[str, bool]) -> Features:
+    """The feature gates of a recording."""
+    return Features(
+        admin_access=recorded["AdminAccess"],
+        prioritized_list=recorded["PrioritizedList"],
+        partitionable_devices=recorded["PartitionableDevices"],
+        device_taints=recorded["DeviceTaints"],
+        binding_conditions=recorded["DeviceBindingAndStatus"],
+        consumable_capacity=recorded["ConsumableCapacity"],
+        list_attributes=recorded["ListTypeAttributes"],
+    )
+
+
+selectors = cache(CelSelectors)
+
+
+def held_of(recorded: Json) -> list[Held]:
+    """What is allocated already."""
+
+    def key(one: Json) -> DeviceKey:
+        return DeviceKey(one["driver"], one["pool"], one["device"])
+
+    held = [Held(key(one)) for one in recorded["devices"]]
+    held += [Held(key(one), is_share=True) for one in recorded["shared"]]
+    for one in recorded["capacity"]:
+        consumed = {name: Quantity.parse(value) for name, value in one["consumed"].items()}
+        held.append(Held(key(one), is_share=True, consumed=consumed))
+    return held
+
+
+def allocation_of(recording: Json) -> DeviceAllocation | NoAllocation:
+    """What our allocation answers to a recording."""
+    features = features_of(recording["features"])
+    return allocate(
+        [claim_of(one) for one in recording["claims"]],
+        node_of(recording["node"]),
+        [slice_of(one) for one in recording["slices"]],
+        held_of(recording["allocated"]),
+        [class_of(one) for one in recording["classes"]],
+        matches=selectors(features),
+        features=features,
+    )
+
+
+def results_of(answer: DeviceAllocation | NoAllocation) -> Json:
+    """The results with the ids of shares as in the recordings, None if there are none."""
+    if isinstance(answer, NoAllocation):
+        return None
+    return answer.results(iter(lambda: "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa", ""))
