@@ -44,7 +44,7 @@ class Layer:
     lazily: frozenset[str] = frozenset()
 
 
-ADAPTER = ANY | names("attrs .domain .ports .system .wire")
+ADAPTER = ANY | names("attrs .domain .ports .runtime .system .wire")
 TESTING = ANY | names("attrs .domain .ports .manager .plugins .system .wire .adapters.memory .adapters.file")
 DRA_TESTING = TESTING | names(".adapters.memory_dra .dra_manager")
 

@@ -197,6 +197,26 @@ class ManagerNotStartedError(ManagerStoppedError):
 
 
 @frozen
+class NotStartedError(DeviceCoreError, RuntimeError):
+    """Something is used that does not run: it was not started, or it was stopped."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.name} is not started: call start() first, or use it in a with statement"
+
+
+@frozen
+class StoppedWhileStartingError(DeviceCoreError, RuntimeError):
+    """A start has failed because `stop` was called meanwhile. Nothing is running."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.name} was stopped while it started"
+
+
+@frozen
 class CalledFromInsideError(DeviceCoreError, RuntimeError):
     """A call that would wait for itself, because `method` is called from inside `inside` in the same thread."""
 
