@@ -301,6 +301,7 @@ class TestConnections:
         driver.prepared = PREPARED
         with served(directory, driver), started(directory, recorded) as transport:
             (old,) = recorded.wait_for(DriverConnected)
+            transport.stop()
             transport.start(again)
             (new,) = again.wait_for(DriverConnected)
             assert transport.prepare(new, [CLAIM]) == PREPARED

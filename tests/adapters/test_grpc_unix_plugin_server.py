@@ -26,6 +26,7 @@ from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.errors import (
     DirectoryError,
     InvalidEndpointError,
+    NotStartedError,
     PluginCallError,
     PluginConnectError,
     SocketPathTooLongError,
@@ -311,7 +312,7 @@ def test_a_plugin_can_be_started_again(directory: Path, recorder: Recorder) -> N
     with running(directory, recorder), serve_plugin(Gpus("d0"), directory) as served:
         recorder.plugin(1)
         served.stop()
-        with pytest.raises(KubeletUnreachableError, match="the plugin has been stopped"):
+        with pytest.raises(NotStartedError, match="call start"):
             served.wait_registered(0)
         served.start()
         served.start()

@@ -19,6 +19,7 @@ from grpc import StatusCode
 from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin, server
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.errors import (
+    CalledFromInsideError,
     DeviceRefusedError,
     DirectoryError,
     DirectoryInUseError,
@@ -661,7 +662,8 @@ class TestStartAndStop:
                 assert recorder.plugin(number).generation == number
                 transport.stop()
 
-    def test_a_listener_may_call_the_plugin_and_may_stop_the_transport(self, directory: Path) -> None:
+    def test_a_listener_may_call_the_plugin_but_not_stop_the_transport(self, directory: Path) -> None:
+        """A stop waits until the listener has returned, so it would wait for itself."""
         recorder = Recorder()
         answers: list[Receipt] = []
 
@@ -669,13 +671,15 @@ class TestStartAndStop:
             if isinstance(event, PluginRegistered):
                 answers.append(own.allocate(event.plugin, [D0]))
             if isinstance(event, DevicesReported):
-                own.stop()
+                with pytest.raises(CalledFromInsideError):
+                    own.stop()
                 recorder(event)
 
         own = GrpcUnixTransport(directory)
         own.start(listener)
         with serve_plugin(Gpus("d0"), directory):
             recorder.wait(DevicesReported)
+        own.stop()
         assert [own.read(answer).envs for answer in answers] == [{"GPUS": "d0"}]
 
     def test_a_program_ends_quietly_whether_or_not_it_stops_its_transport(self, directory: Path) -> None:

@@ -77,7 +77,7 @@ def test_the_refusal_of_a_watcher_is_the_cause_of_the_error(directory: Path) -> 
         with pytest.raises(KubeletUnreachableError, match="we are closed"):
             served.wait_registered(0)
         notify(channel, registered=False)
-        with pytest.raises(KubeletUnreachableError, match="refuses without a reason"):
+        with pytest.raises(KubeletUnreachableError, match="does not say why"):
             served.wait_registered(0)
 
 

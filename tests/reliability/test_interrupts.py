@@ -13,10 +13,9 @@ from types import ModuleType
 
 import pytest
 
-from devicecore.adapters.grpc_unix import GrpcUnixTransport, transport
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, listening, transport
 from devicecore.adapters.grpc_unix import directory as plugin_directory
 from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
-from devicecore.adapters.grpc_unix.dra import transport as driver_transport
 from devicecore.adapters.pod_resources import PodResourcesServer, Snapshot
 from devicecore.adapters.pod_resources import server as pod_resources
 from devicecore.domain.node_state import NodeState
@@ -52,10 +51,10 @@ def server(what: str, directory: str) -> tuple[Callable[[], None], Callable[[], 
     match what:
         case "plugins":
             plugins = GrpcUnixTransport(directory)
-            return partial(plugins.start, ignore), plugins.stop, (transport, plugin_directory)
+            return partial(plugins.start, ignore), plugins.stop, (transport, listening, plugin_directory)
         case "drivers":
             drivers = GrpcDriverTransport(directory)
-            return partial(drivers.start, ignore), drivers.stop, (driver_transport,)
+            return partial(drivers.start, ignore), drivers.stop, (listening,)
         case _:
             snapshot = partial(Snapshot, NodeState(), ())
             pods = PodResourcesServer(Path(directory, "kubelet.sock"), snapshot)

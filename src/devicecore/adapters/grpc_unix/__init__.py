@@ -8,13 +8,13 @@ methods of the API, and `reading` for what `doctor` asks of plugins. `dra` is th
 """
 
 from devicecore.adapters.grpc_unix.plugin_server import (
-    KubeletUnreachableError,
     ServedPlugin,
     default_directory,
     default_endpoint,
     run_plugin,
     serve_plugin,
 )
+from devicecore.adapters.grpc_unix.served import KubeletUnreachableError
 from devicecore.adapters.grpc_unix.transport import GrpcUnixTransport
 
 __all__ = [

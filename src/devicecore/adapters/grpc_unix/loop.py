@@ -153,6 +153,11 @@ class LoopThread:
         """Run `function`, which may block, in a worker thread."""
         return await self._loop.run_in_executor(self._workers, function, *arguments)
 
+    def submit(self, function: Callable[[], object]) -> None:
+        """Have `function`, which may block and does not raise, called in a worker thread, unless the loop stops."""
+        with suppress(RuntimeError):
+            self._workers.submit(function)
+
     def _run(self) -> None:
         try:
             with asyncio.Runner() as runner:
@@ -193,3 +198,53 @@ class LoopThread:
             except Exception:
                 logger.exception("closing a transport or plugin at the program's end failed")  # the others are closed
         self._workers.shutdown(wait=False, cancel_futures=True)  # do not wait for a plugin that never returns
+
+
+class LoopUser:
+    """One object that uses the shared loop between its start and its stop.
+
+    Args:
+        open_: called on the loop by `begin`.
+        close: called on the loop by `end`, also if `open_` has failed, and again if an interrupt has ended it.
+    """
+
+    def __init__(self, open_: Close, close: Close) -> None:
+        self._open = open_
+        self._close = close
+        self._loop: LoopThread | None = None
+
+    @property
+    def loop(self) -> LoopThread:
+        """The loop.
+
+        Raises:
+            LoopStoppedError: it was not begun, or has ended.
+        """
+        loop = self._loop
+        if loop is None:
+            raise LoopStoppedError
+        return loop
+
+    def begin(self) -> None:
+        """Take the loop, and open. If this fails, `end` gives the loop back.
+
+        Raises:
+            OSError: no loop can be made.
+            ForkedError: this process is a fork of the one in which the loop runs.
+        """
+        try:
+            self._loop = LoopThread.acquire(self._close)
+        except BaseException:
+            LoopThread.forget(self._close)  # an interrupt may have come when it was acquired already
+            raise
+        self._loop.run(self._open())
+
+    def end(self) -> None:
+        """Close, and give the loop back. A second call does nothing.
+
+        Raises:
+            ForkedError: this process is a fork of the one in which the loop runs.
+        """
+        if self._loop is not None:
+            self._loop.release(self._close)
+            self._loop = None

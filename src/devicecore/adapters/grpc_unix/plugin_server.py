@@ -10,29 +10,24 @@ import logging
 import os
 import re
 import signal
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, NoReturn
 
 import grpc
-import grpc.aio
 from attrs import evolve, frozen
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.directory import check_endpoint_name
-from devicecore.adapters.grpc_unix.limits import MAX_ERROR
-from devicecore.adapters.grpc_unix.loop import LoopThread
-from devicecore.adapters.grpc_unix.plugin_service import Context, PluginService
-from devicecore.domain.errors import DirectoryError, SetUpError
+from devicecore.adapters.grpc_unix.plugin_service import PluginService
+from devicecore.adapters.grpc_unix.served import Served, check_directory
+from devicecore.adapters.grpc_unix.service import registration_methods
 from devicecore.domain.model import ResourceName
 from devicecore.domain.text import foreign_text
-from devicecore.ports.context import StopsAtExit
 from devicecore.ports.plugin import DevicePlugin
-from devicecore.system.background import bounded_backoff, end, supervise
+from devicecore.system.background import bounded_backoff
 from devicecore.system.sockets import OwnedSocket, SocketIdentity, SocketState, check_socket_path, socket_identity
 from devicecore.wire import deviceplugin, pluginregistration
 from devicecore.wire.conversion import from_options
@@ -44,20 +39,8 @@ MAX_LIST_BYTES = 4 * 1024 * 1024
 
 REGISTER_TIMEOUT = 15.0  # seconds; a kubelet may take 10 to dial back
 MAX_BACKOFF = 16  # times the poll interval
-STOP_GRACE = 1.0  # seconds for calls in flight
 
 logger: logging.Logger = logging.getLogger(__name__)
-
-
-@frozen
-class KubeletUnreachableError(SetUpError):
-    """A plugin cannot register, because no kubelet answers at its socket or the kubelet refuses."""
-
-    socket: str
-    cause: str
-
-    def __str__(self) -> str:
-        return f"cannot register with the kubelet at {self.socket!r}: {self.cause}"
 
 
 def default_endpoint(resource: ResourceName) -> str:
@@ -181,11 +164,13 @@ class _Unregistered(Enum):
 _Registration = _Accepted | _Refused | _Unregistered
 
 
-class ServedPlugin(StopsAtExit):
+class ServedPlugin(Served[PluginService]):
     """A plugin that is served; a context manager that stops it at the end. `serve_plugin` makes and starts it.
 
     `kubelet_socket` is where it registers; None if a kubelet's plugin watcher is to find it.
     """
+
+    _NOT_ASKED = "not tried yet"
 
     def __init__(
         self,
@@ -198,59 +183,30 @@ class ServedPlugin(StopsAtExit):
         self.plugin = plugin
         self.socket = socket
         self.kubelet_socket = kubelet_socket
-        self._poll_interval = poll_interval
-        self._max_message_bytes = max_message_bytes
-        self._socket = OwnedSocket(socket)
-        self._loop: LoopThread | None = None
+        super().__init__(
+            plugin.resource,
+            [socket],
+            meets_at=kubelet_socket or socket,
+            kubelet=kubelet_socket or f"a kubelet that watches {Path(socket).parent}",
+            poll_interval=poll_interval,
+            max_message_bytes=max_message_bytes,
+        )
+        self._socket = self._sockets[socket]
         self._unsubscribe: Callable[[], None] = lambda: None
         # What follows belongs to the event loop.
-        self._service: PluginService | None = None
-        self._server: grpc.aio.Server | None = None
-        self._keeper: asyncio.Task[NoReturn] | None = None
         self._registration: _Registration = _Unregistered.NEW
         self._backoff = 0.0
         self._drops = 0
+        self._drops_before = 0
+        """How many drops there were when the plugin watcher asked."""
         self._too_long = 0
         """How often a kubelet has dropped the plugin after a list that was too long for it."""
         self._not_before = 0.0
         """Loop time before which the plugin does not register again."""
-        self._problem = "not tried yet"
-        self._attempted = threading.Condition()
 
     def __repr__(self) -> str:
-        state = "stopped" if self._loop is None else "registered" if self.registered else "not registered"
+        state = "stopped" if not self._life.is_running else "registered" if self.registered else "not registered"
         return f"ServedPlugin({self.plugin.resource!r}, {self.socket!r}, {state})"
-
-    def start(self) -> None:
-        """Begin to serve, and to look for the kubelet; wait for a missing directory. A second call does nothing.
-
-        Raises:
-            SocketPathTooLongError: one of the two sockets has too long a path.
-            DirectoryError: the directory exists and no socket can be made in it.
-        """
-        if self._loop is not None:
-            return
-        check_socket_path(self.socket)
-        if self.kubelet_socket is not None:
-            check_socket_path(self.kubelet_socket)
-        self._loop = loop = LoopThread.acquire(self._close)
-        try:
-            loop.run(self._open())
-            self._unsubscribe = self.plugin.subscribe(lambda: loop.call_soon(self._changed))
-        except BaseException:
-            self.stop()
-            raise
-
-    def stop(self) -> None:
-        """End all streams, stop serving and remove the socket. A second call does nothing."""
-        loop, self._loop = self._loop, None
-        if loop is None:
-            return
-        unsubscribe, self._unsubscribe = self._unsubscribe, lambda: None
-        try:
-            unsubscribe()
-        finally:
-            loop.release(self._close)
 
     @property
     def registered(self) -> bool:
@@ -260,51 +216,26 @@ class ServedPlugin(StopsAtExit):
             return False
         return self.kubelet_socket is None or registration.by == socket_identity(self.kubelet_socket)
 
-    def wait_registered(self, timeout: float | None = None) -> None:
-        """Wait until the plugin is `registered`.
+    def _begin(self) -> None:
+        if self.kubelet_socket is not None:
+            check_socket_path(self.kubelet_socket)
+        super()._begin()
+        loop = self._user.loop
+        self._unsubscribe = self.plugin.subscribe(lambda: loop.call_soon(self._changed))
 
-        Raises:
-            KubeletUnreachableError: it is not registered after `timeout` seconds; `cause` is that of the last attempt.
-        """
-        with self._attempted:
-            if not self._attempted.wait_for(lambda: self.registered, timeout):
-                raise KubeletUnreachableError(
-                    self.kubelet_socket or self.socket, self._problem or "it was lost a moment ago"
-                )
-
-    async def _open(self) -> None:
+    def _end(self) -> None:
+        unsubscribe, self._unsubscribe = self._unsubscribe, lambda: None
         try:
-            await self._serve()
-        except _MissingDirectoryError as error:
-            self._tried(str(error))
-        self._keeper = asyncio.create_task(supervise(f"serving {self.plugin.resource}", self._keep_registered))
+            unsubscribe()
+        finally:
+            super()._end()
 
-    async def _close(self) -> None:
-        if self._keeper is not None:
-            await end(self._keeper)
-        self._problem = "the plugin has been stopped"
-        self._socket.remove()
-        await self._end_service()
-
-    async def _serve(self) -> None:
-        assert self._loop is not None, "this runs on it"  # noqa: S101  # for mypy
-        _check_directory(self.socket)
-        service = PluginService(self.plugin, self._loop, self._dropped)
-        was_deleted = self._server is not None
-        methods = {**service.methods(), **(self._for_the_watcher() if self.kubelet_socket is None else {})}
-        server = await rpc.serve(methods, self._socket, self._max_message_bytes)
-        await self._end_service()  # only now: if the new one cannot be bound, the old one goes on
-        self._service, self._server = service, server
+    async def _serve(self, socket: OwnedSocket) -> None:
+        check_directory(socket.path)
+        service = PluginService(self.plugin, self._user.loop, self._dropped)
+        watched = registration_methods(self._info, self._answered) if self.kubelet_socket is None else {}
+        await self._serve_methods({**service.methods(), **watched}, socket, service)
         self._registration = _Unregistered.NEW
-        if was_deleted:
-            logger.info("%s is served again", foreign_text(self.socket))
-
-    async def _end_service(self) -> None:
-        if self._service is not None:
-            self._service.end()  # streams that end by themselves leave no traceback in grpc's log
-        if self._server is not None:
-            await self._server.stop(STOP_GRACE)
-            self._server = None
 
     def _changed(self) -> None:
         if self._service is not None:
@@ -328,25 +259,17 @@ class ServedPlugin(StopsAtExit):
             f"{MAX_LIST_BYTES}: offer fewer devices or shorter ids"
         )
 
-    async def _keep_registered(self) -> None:
-        while True:
-            try:
-                await self._look()
-            except Exception as error:  # noqa: BLE001  # it is logged, and may be over the next time
-                self._tried(str(error))
-            await asyncio.sleep(self._poll_interval)
-
     async def _look(self) -> None:
         """Look at both sockets, and serve or register if needed; the only place that decides this."""
-        state = SocketState.MISSING if self._server is None else self._socket.look()
+        state = self._socket.look() if self._servers else SocketState.MISSING
         if state is SocketState.MISSING:
-            await self._serve()
+            await self._serve(self._socket)
         elif state is SocketState.FOREIGN:
             self._tried(f"another process has taken {self.socket}")
             return
         if isinstance(self._registration, _Accepted) and self._registration.is_uncertain:
             self._registration = evolve(self._registration, is_uncertain=False)
-            if self._service is not None and not self._service.streaming:
+            if self._service is not None and not self._service.is_streaming:
                 self._dropped()
         if self._now() < self._not_before:
             return
@@ -362,7 +285,7 @@ class ServedPlugin(StopsAtExit):
     async def _look_as_watched(self) -> None:
         if self._registration is _Unregistered.LOST:
             logger.info("%s was dropped by the kubelet", foreign_text(self.socket))
-            await self._serve()  # a kubelet asks no socket twice, so it needs a new one
+            await self._serve(self._socket)  # a kubelet asks no socket twice, so it needs a new one
         if not self.registered and not self._problem:
             self._tried("no kubelet has asked yet")
 
@@ -389,55 +312,22 @@ class ServedPlugin(StopsAtExit):
         self._registration, self._backoff = _Accepted(kubelet, is_uncertain=drops != self._drops), 0.0
         self._tried("")
 
-    def _for_the_watcher(self) -> dict[rpc.Method[Any, Any], rpc.Behaviour]:
-        """Return the two methods of the plugin watcher's API: which plugin this is, and whether it was accepted."""
-        drops = self._drops
+    def _info(self) -> pluginregistration.PluginInfo:
+        self._drops_before = self._drops
+        return pluginregistration.PluginInfo(
+            type=rpc.DEVICE_PLUGIN_TYPE,
+            name=self.plugin.resource,
+            endpoint=self.socket,
+            supported_versions=[rpc.VERSION],
+        )
 
-        async def get_info(_: pluginregistration.InfoRequest, __: Context) -> pluginregistration.PluginInfo:
-            nonlocal drops
-            drops = self._drops
-            return pluginregistration.PluginInfo(
-                type=rpc.DEVICE_PLUGIN_TYPE,
-                name=self.plugin.resource,
-                endpoint=self.socket,
-                supported_versions=[rpc.VERSION],
-            )
-
-        async def notify(
-            status: pluginregistration.RegistrationStatus, _: Context
-        ) -> pluginregistration.RegistrationStatusResponse:
-            if status.plugin_registered:
-                self._registration = _Accepted(None, is_uncertain=drops != self._drops)
-            elif self._registration is not _Unregistered.LOST:
-                self._registration = _Unregistered.NEW
-            self._tried("" if status.plugin_registered else status.error or "the kubelet refuses without a reason")
-            return pluginregistration.RegistrationStatusResponse()
-
-        return {rpc.GET_INFO: get_info, rpc.NOTIFY_REGISTRATION_STATUS: notify}
-
-    def _tried(self, problem: str) -> None:
-        problem = foreign_text(problem, MAX_ERROR)
-        where = self.kubelet_socket or f"a kubelet that watches {Path(self.socket).parent}"
+    def _answered(self, problem: str) -> None:
         if not problem:
-            logger.info("%s registered with %s", self.plugin.resource, foreign_text(where))
-        elif problem != self._problem:  # once, not every second
-            logger.warning("%s cannot register with %s: %s", self.plugin.resource, foreign_text(where), problem)
-        with self._attempted:
-            self._problem = problem
-            self._attempted.notify_all()
+            self._registration = _Accepted(None, is_uncertain=self._drops_before != self._drops)
+        elif self._registration is not _Unregistered.LOST:
+            self._registration = _Unregistered.NEW
+        self._tried(problem)
 
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
-
-
-class _MissingDirectoryError(DirectoryError):
-    """The directory of the socket does not exist yet."""
-
-
-def _check_directory(socket: str) -> None:
-    directory = Path(socket).parent
-    if not directory.is_dir():
-        if directory.exists():
-            raise DirectoryError(str(directory), "it is not a directory")
-        raise _MissingDirectoryError(str(directory), "there is no such directory: a kubelet makes it")

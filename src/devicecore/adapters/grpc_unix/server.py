@@ -7,7 +7,7 @@ The end of an instance changes no other instance, even of the same resource or a
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import NoReturn
 
@@ -27,6 +27,7 @@ from devicecore.adapters.grpc_unix.limits import (
     UnansweredRegistrationsError,
     parsed_resource_name,
 )
+from devicecore.adapters.grpc_unix.listening import LargeMessages, Notify
 from devicecore.domain.errors import (
     DeviceCoreError,
     PluginConnectError,
@@ -46,12 +47,7 @@ STOP_GRACE = 1.0  # seconds for a Register handler to end by itself
 SAME_MOMENT = 1.0  # seconds between a registration and the end of the stream before it, if a plugin did both at once
 PERSISTENT = 10.0  # seconds; if a plugin calls again within them, its missing socket is not waited for once more
 LOOK_INTERVAL = 1.0  # seconds between two looks at our own socket
-LARGE_LIST = 64 * 1024  # bytes: some 3,000 devices, which take some milliseconds to read
-MAX_PAUSE = 1.0  # seconds between two large lists of one plugin
 _MANY_MISSED = 1000
-
-Notify = Callable[[Callable[[], Event]], Awaitable[None]]
-"""Build an event and pass it to the listener, both in a worker thread. Only `PluginRegistered` can be refused."""
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -64,7 +60,7 @@ class RegistrationServer:
         directory: SocketDirectory,
         limits: Limits,
         rate: RegistrationRate | None,
-        notify: Notify,
+        notify: Notify[Event],
         next_generation: Callable[[], int],
     ) -> None:
         self._directory = directory
@@ -78,7 +74,7 @@ class RegistrationServer:
         """Loop time at which a socket still did not exist after the wait for it."""
         self._pending: Counter[str] = Counter()
         """By socket: registrations that it has not answered."""
-        self._reading_a_large_list = asyncio.Lock()
+        self._large_lists = LargeMessages()
         self._followers: dict[PluginClient, asyncio.Task[None]] = {}
         """By instance, oldest first: the task that ends when the listener was notified of the instance's end."""
         self._stopping = False
@@ -268,7 +264,8 @@ class RegistrationServer:
         logger.info("%s registered at %s", plugin.resource, socket)
         try:
             async for message in client.reports():
-                await self._report(len(message), partial(_reported, plugin, message, reader, check))
+                report = partial(self._notify, partial(_reported, plugin, message, reader, check))
+                await self._large_lists.read(len(message), report)
             reason = "it ended its stream"
         except grpc.RpcError as error:
             reason = rpc.go_text(error)
@@ -278,21 +275,6 @@ class RegistrationServer:
             logger.exception("a list of %s cannot be used", plugin.resource)
             reason = repr(error)  # the plugin counts as lost, because its devices are not known any more
         logger.warning("%s at %s lost: %s", plugin.resource, socket, foreign_text(reason, MAX_ERROR))
-
-    async def _report(self, size: int, report: Callable[[], Event]) -> None:
-        """Read a list and notify the listener; large lists one at a time, with pauses.
-
-        A plugin that sends large lists without pause would otherwise take most of the interpreter's time. While this
-        pauses nothing is read from the plugin's stream, so gRPC's flow control makes the plugin wait.
-        """
-        if size < LARGE_LIST:
-            await self._notify(report)
-            return
-        now = asyncio.get_running_loop().time
-        async with self._reading_a_large_list:
-            started = now()
-            await self._notify(report)
-        await asyncio.sleep(min(3 * (now() - started), MAX_PAUSE))
 
     def _forget(self, client: PluginClient) -> None:
         plugin = client.plugin

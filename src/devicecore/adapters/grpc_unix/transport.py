@@ -3,11 +3,8 @@
 Law: a call to a plugin blocks its caller no longer than its timeout. After `stop` the listener is not called.
 """
 
-import asyncio
 import itertools
-import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -20,15 +17,13 @@ from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.device_plugins import DevicePluginHandler
 from devicecore.adapters.grpc_unix.directory import SocketDirectory
 from devicecore.adapters.grpc_unix.limits import Limits, RegistrationRate
+from devicecore.adapters.grpc_unix.listening import ListeningTransport, Notify, Part
 from devicecore.adapters.grpc_unix.loop import LoopStoppedError
-from devicecore.adapters.grpc_unix.running import Running
 from devicecore.adapters.grpc_unix.server import RegistrationServer
 from devicecore.adapters.grpc_unix.watcher import PluginHandler, PluginWatcher
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.errors import (
     DeviceCoreError,
-    DirectoryError,
-    DirectoryInUseError,
     EmptyAllocateResponseError,
     PluginCallError,
     PluginConnectError,
@@ -37,19 +32,14 @@ from devicecore.domain.errors import (
 from devicecore.domain.events import Event, PluginRegistered
 from devicecore.domain.model import DeviceId, PluginId, Receipt
 from devicecore.domain.text import counted
-from devicecore.ports.transport import Listener
 from devicecore.wire import deviceplugin
 from devicecore.wire.conversion import read_receipt, to_receipt
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
 
-_LISTENER_THREAD_NAME = "devicecore-listener"
 
-logger: logging.Logger = logging.getLogger(__name__)
-
-
-class GrpcUnixTransport:
+class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
     """Plugins over gRPC on unix sockets in one directory: the kubelet's `v1beta1` API.
 
     The listener is called in worker threads; a slow one delays no other plugin.
@@ -96,9 +86,9 @@ class GrpcUnixTransport:
         plugins_registry: str | os.PathLike[str] | None = None,
         handlers: Sequence[PluginHandler] = (),
     ) -> None:
-        self._directory = SocketDirectory(
-            Path(directory).absolute(), socket_name, allow_shared=allow_shared_directory, wipe=wipe
-        )
+        path = Path(directory).absolute()
+        super().__init__("the transport of device plugins", str(path))
+        self._directory = SocketDirectory(path, socket_name, allow_shared=allow_shared_directory, wipe=wipe)
         self._rate = (
             RegistrationRate(registrations_per_second, registration_burst, clock)
             if registrations_per_second is not None
@@ -117,59 +107,18 @@ class GrpcUnixTransport:
         self._handlers = tuple(handlers)
         self._registry = None if plugins_registry is None else Path(plugins_registry).absolute()
         self._generations = itertools.count(1)
-        self._changing = threading.Lock()  # start and stop exclude each other
-        self._running: _Running | None = None
-        self._ending: _Running | None = None  # until it runs, or has ended: an interrupt may end a start or a stop
 
     def __repr__(self) -> str:
-        running = self._running
-        plugins = 0 if running is None else running.server.plugins
-        state = "stopped" if running is None else counted(plugins, "plugin")
+        run = self._run
+        state = "stopped" if run is None else counted(run.peers.plugins, "plugin")
         return f"GrpcUnixTransport({str(self._directory.path)!r}, {state})"
-
-    def start(self, listener: Listener) -> None:
-        """Claim and clean the directory, then serve registrations in it. A second start does nothing.
-
-        Raises:
-            SocketPathTooLongError: the directory's name is too long for a socket in it.
-            DirectoryError: a directory cannot be made or used, or other users may write to it.
-            DirectoryInUseError: it belongs to another kubelet, or this transport has another listener already.
-        """
-        with self._changing:
-            if self._running is not None:
-                if self._running.listener == listener:
-                    return
-                raise DirectoryInUseError(str(self._directory.path))
-            self._end()
-            try:
-                self._directory.claim()
-                self._ending = running = self._new_running(listener)
-                running.acquire_loop()
-                self._running, self._ending = running, None  # the listener may call us from its first event on
-                running.start()
-            except BaseException as error:
-                self._end()
-                if isinstance(error, OSError):
-                    problem = f"gRPC cannot be started: {error.strerror}"
-                    raise DirectoryError(str(self._directory.path), problem) from error
-                raise
-
-    def stop(self) -> None:
-        """Disconnect all plugins, remove the socket, and wait until the listener's last call has returned.
-
-        The caller must not hold a lock that the listener waits for.
-        """
-        with self._changing:
-            running = self._end()
-        if running is not None:
-            running.wait_for_listeners()  # without the lock, because the listener may be about to call stop
 
     def disconnect(self, plugin: PluginId) -> None:
         """Disconnect `plugin` as if it had ended its stream: `PluginLost` follows, unless it was lost before."""
-        running = self._running
-        if running is not None:
-            with suppress(PluginStoppedError):
-                running.loop.call_soon(running.server.find(plugin).end_stream)
+        run = self._run
+        if run is not None:
+            with suppress(PluginStoppedError, LoopStoppedError):
+                run.loop.call_soon(run.peers.find(plugin).end_stream)
 
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
         """Ask `plugin` to prepare `devices` for one container.
@@ -247,81 +196,38 @@ class GrpcUnixTransport:
         limit: float,
         timeout: float | None,
     ) -> Response:
-        running = self._running
-        if running is None:
+        run = self._run
+        if run is None:
             raise PluginStoppedError(plugin.resource)
-        client = running.server.find(plugin)
+        client = run.peers.find(plugin)
         try:
-            return running.loop.run(client.call(method, request, limit if timeout is None else min(limit, timeout)))
+            return run.loop.run(client.call(method, request, limit if timeout is None else min(limit, timeout)))
         except LoopStoppedError:
             raise PluginStoppedError(plugin.resource) from None
 
-    def _new_running(self, listener: Listener) -> "_Running":
-        running = _Running(self._directory, self._limits, self._rate, listener, self._generations.__next__)
-        if self._registry is not None:
-            running.watcher = PluginWatcher(
-                self._registry,
-                (DevicePluginHandler(running.server, self._directory), *self._handlers),
-                self._limits,
-                own_socket=self._directory.socket,
-                allow_shared=self._allow_shared,
-            )
-        return running
+    def parts(self, notify: Notify[Event]) -> tuple[RegistrationServer, tuple[Part, ...]]:
+        """Return the registration server, and the plugin watcher if there is a registry."""
+        server = RegistrationServer(self._directory, self._limits, self._rate, notify, self._generations.__next__)
+        if self._registry is None:
+            return server, ()
+        handlers = (DevicePluginHandler(server, self._directory), *self._handlers)
+        own_socket, allow_shared = self._directory.socket, self._allow_shared
+        watcher = PluginWatcher(
+            self._registry, handlers, self._limits, own_socket=own_socket, allow_shared=allow_shared
+        )
+        return server, (watcher,)
 
-    def _end(self) -> "_Running | None":
-        """End what runs, or what an interrupt has left of a start or a stop; return it."""
-        running = self._running or self._ending
-        self._running, self._ending = None, running
-        if running is not None:
-            running.stop()
+    def refusal(self, event: Event, error: BaseException) -> DeviceCoreError | None:
+        """Return a `PluginConnectError` for a registration."""
+        if not isinstance(event, PluginRegistered):
+            return None
+        plugin = event.plugin
+        return PluginConnectError(plugin.resource, plugin.socket, f"the listener failed: {error}")
+
+    def _begin(self, listener: Callable[[Event], object]) -> None:
+        self._directory.claim()
+        super()._begin(listener)
+
+    def _end(self) -> None:
+        super()._end()
         self._directory.release()
-        self._ending = None
-        return running
-
-
-class _Running(Running):
-    """What exists between start and stop."""
-
-    def __init__(
-        self,
-        directory: SocketDirectory,
-        limits: Limits,
-        rate: RegistrationRate | None,
-        listener: Listener,
-        next_generation: Callable[[], int],
-    ) -> None:
-        super().__init__(_LISTENER_THREAD_NAME)
-        self.listener = listener
-        self.server = RegistrationServer(directory, limits, rate, self._notify, next_generation)
-
-    async def _open(self) -> None:
-        await self.server.start()
-        await super()._open()
-
-    async def _close(self) -> None:
-        await super()._close()
-        await self.server.stop()
-
-    def wait_for_listeners(self) -> None:
-        a_listener_calls = threading.current_thread().name.startswith(_LISTENER_THREAD_NAME)
-        self._listeners.shutdown(wait=not a_listener_calls)
-
-    async def _notify(self, event: Callable[[], Event]) -> None:
-        try:
-            notified = asyncio.get_running_loop().run_in_executor(self._listeners, self._notify_now, event)
-        except RuntimeError:
-            return  # the program is ending without having stopped us, so the listener is not called any more
-        await notified
-
-    def _notify_now(self, make_event: Callable[[], Event]) -> None:
-        """Build the event here too: 50,000 devices take longer than a loop should pause."""
-        event = make_event()
-        try:
-            self.listener(event)
-        except (Exception, SystemExit) as error:  # an exit would end the loop, and all others on it
-            if isinstance(error, DeviceCoreError) and isinstance(event, PluginRegistered):
-                raise  # it becomes the answer to Register, and is logged there
-            logger.exception("the listener failed on %s", type(event).__name__)
-            if isinstance(event, PluginRegistered):  # a listener that failed here does not know the plugin
-                plugin = event.plugin
-                raise PluginConnectError(plugin.resource, plugin.socket, f"the listener failed: {error}") from error

@@ -6,7 +6,8 @@ an instance one after another, and none after `DriverRemoved` (kubelet-dra.md 3,
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import NoReturn
 
 import grpc
@@ -17,6 +18,7 @@ from google.protobuf.message import Message
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.dra import calls
 from devicecore.adapters.grpc_unix.limits import MAX_ERROR, MAX_NAME, ConnectionLimits
+from devicecore.adapters.grpc_unix.listening import LargeMessages, Notify
 from devicecore.domain.dra.drivers import (
     DriverConnected,
     DriverDisconnected,
@@ -27,7 +29,6 @@ from devicecore.domain.dra.drivers import (
     HealthReported,
     InstanceId,
 )
-from devicecore.domain.dra.health import ReportedHealth
 from devicecore.domain.text import foreign_text
 from devicecore.system.background import end, supervise
 from devicecore.system.rate import TokenBucket
@@ -35,14 +36,6 @@ from devicecore.wire.dra_conversion import TooMuchError, to_report
 
 REPORTS_PER_SECOND, REPORTS_AT_ONCE = 10.0, 50
 """Health reports of one instance that are read; more have to wait, because a change is written to a file."""
-
-LARGE_REPORT = 64 * 1024
-"""Reports of this many bytes are read one at a time. Then the driver waits three times as long as the reading took."""
-
-MAX_PAUSE = 1.0
-"""The longest such wait, in seconds."""
-
-Notify = Callable[[DriverEvent], Awaitable[None]]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -58,8 +51,8 @@ class DriverLimits(ConnectionLimits):
 class DriverClient:
     """One driver instance that is registered. Only the event loop's thread uses it.
 
-    `services` is what the driver listed at registration, `notify` calls the listener in a worker thread. The lock is
-    shared by all drivers.
+    `services` is what the driver listed at registration, `notify` calls the listener in a worker thread.
+    `large_reports` is shared by all drivers.
     """
 
     def __init__(
@@ -67,11 +60,11 @@ class DriverClient:
         id_: InstanceId,
         services: Collection[str],
         limits: DriverLimits,
-        notify: Notify,
-        reading_a_large_report: asyncio.Lock,
+        notify: Notify[DriverEvent],
+        large_reports: LargeMessages,
     ) -> None:
         self.id = id_
-        self._reading_a_large_report = reading_a_large_report
+        self._large_reports = large_reports
         self._health_method = calls.health_method(services)
         self._limits = limits
         self._listener = notify
@@ -99,7 +92,7 @@ class DriverClient:
         try:
             async with self._turn:
                 self._open()
-                await self._listener(DriverRegistered(self.id))
+                await self._listener(partial(DriverRegistered, self.id))
         except BaseException:
             await self.close()
             raise
@@ -138,7 +131,7 @@ class DriverClient:
             return
         for task in tasks:
             await end(task)
-        await self._notify(HealthEnded(self.id))
+        await self._notify(partial(HealthEnded, self.id))
         await self._set_connected(is_connected=False)
         self._open()
         await channel.close()
@@ -148,7 +141,7 @@ class DriverClient:
         async with self._turn:
             if not self._is_removed:
                 self._is_removed = True
-                await self._listener(DriverRemoved(self.id))
+                await self._listener(partial(DriverRemoved, self.id))
         await self.close()
 
     async def close(self) -> None:
@@ -160,10 +153,10 @@ class DriverClient:
         if channel is not None:
             await channel.close()
 
-    async def _notify(self, event: DriverEvent) -> None:
+    async def _notify(self, make_event: Callable[[], DriverEvent]) -> None:
         async with self._turn:
             if not self._is_removed:
-                await self._listener(event)
+                await self._listener(make_event)
 
     # --- the connection -----------------------------------------------------------------------------------------------
 
@@ -187,7 +180,7 @@ class DriverClient:
             foreign_text(self.id.endpoint),
             "connected" if is_connected else "disconnected; connecting again",
         )
-        await self._notify(event(self.id))
+        await self._notify(partial(event, self.id))
 
     # --- health -------------------------------------------------------------------------------------------------------
 
@@ -213,7 +206,7 @@ class DriverClient:
             async for data in call:
                 while wait := bucket.take():  # noqa: ASYNC110  # only time fills the bucket
                     await asyncio.sleep(wait)
-                await self._report(data)
+                await self._large_reports.read(len(data), partial(self._notify, partial(self._read, data)))
             self._log_health("its health stream has ended")
         except TooMuchError as error:
             self._log_health(str(error))
@@ -225,21 +218,11 @@ class DriverClient:
             self._log_health(rpc.go_text(error) if is_offered else "")
         finally:
             call.cancel()  # after its end this does nothing
-        await self._notify(HealthEnded(self.id))
+        await self._notify(partial(HealthEnded, self.id))
         return is_offered
 
-    async def _report(self, data: bytes) -> None:
-        if len(data) < LARGE_REPORT:
-            await self._notify(HealthReported(self.id, self._read(data)))
-            return
-        now = asyncio.get_running_loop().time
-        async with self._reading_a_large_report:
-            started = now()
-            await self._notify(HealthReported(self.id, await asyncio.to_thread(self._read, data)))
-        await asyncio.sleep(min(3 * (now() - started), MAX_PAUSE))
-
-    def _read(self, data: bytes) -> tuple[ReportedHealth, ...]:
-        return to_report(rpc.parse(self._health_method.response.FromString, data))
+    def _read(self, data: bytes) -> DriverEvent:
+        return HealthReported(self.id, to_report(rpc.parse(self._health_method.response.FromString, data)))
 
     def _log_health(self, problem: str) -> None:
         """Log why the health of a driver is not known, once until that changes."""

@@ -3,35 +3,27 @@
 Law: a driver answers before a kubelet can find it. A kubelet that restarts, or cleans its directory, finds it again.
 """
 
-import asyncio
 import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
-
-import grpc.aio
+from typing import Any
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.dra import calls
-from devicecore.adapters.grpc_unix.dra.service import Context, DriverService
-from devicecore.adapters.grpc_unix.limits import MAX_ERROR
-from devicecore.adapters.grpc_unix.loop import LoopThread
-from devicecore.adapters.grpc_unix.plugin_server import KubeletUnreachableError
+from devicecore.adapters.grpc_unix.dra.service import DriverService
+from devicecore.adapters.grpc_unix.served import Served, check_directory
+from devicecore.adapters.grpc_unix.service import registration_methods
 from devicecore.domain.dra.drivers import SERVICES
 from devicecore.domain.dra.health import ReportedHealth
 from devicecore.domain.errors import DirectoryError
-from devicecore.domain.text import foreign_text
-from devicecore.ports.context import StopsAtExit
 from devicecore.ports.dra_driver import DraDriver
-from devicecore.system.background import end, supervise
-from devicecore.system.sockets import OwnedSocket, check_socket_path
+from devicecore.system.sockets import OwnedSocket
 from devicecore.wire import pluginregistration
 
 PLUGINS_REGISTRY = "/var/lib/kubelet/plugins_registry"
 HEALTH_SERVICE = "v1alpha1.DRAResourceHealth"
-STOP_GRACE = 1.0  # seconds for calls in flight
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -81,7 +73,7 @@ def serve_driver(
     return served
 
 
-class ServedDriver(StopsAtExit):
+class ServedDriver(Served[DriverService]):
     """A driver that is served: a context manager that stops it at its end. `serve_driver` makes and starts it."""
 
     def __init__(
@@ -101,135 +93,107 @@ class ServedDriver(StopsAtExit):
         """The path of the registration socket."""
         self.endpoint: str = endpoint or registration
         """The path of the socket of the driver's services."""
+        super().__init__(
+            driver.name,
+            # The registration socket is made last and removed first, so that no kubelet calls a dead driver.
+            [*dict.fromkeys((self.endpoint, registration))],
+            meets_at=registration,
+            kubelet=f"a kubelet that watches {Path(registration).parent}",
+            poll_interval=poll_interval,
+            max_message_bytes=max_message_bytes,
+        )
         self._services = tuple(services)
         self._waits = wait_for_registry
-        self._poll_interval = poll_interval
         self._report_period = report_period
-        self._max_message_bytes = max_message_bytes
-        self._sockets = tuple(OwnedSocket(path) for path in dict.fromkeys((self.endpoint, registration)))
-        self._servers: dict[str, grpc.aio.Server] = {}
-        self._service: DriverService | None = None
-        self._keeper: asyncio.Task[NoReturn] | None = None
-        self._loop: LoopThread | None = None
-        self._problem = "no kubelet has asked yet"
-        self._heard = threading.Condition()
         self._has_status = False
-
-    def start(self) -> None:
-        """Begin to serve. A second call does nothing.
-
-        Raises:
-            SocketPathTooLongError: a socket's path is too long.
-            DirectoryError: a socket cannot be made in its directory.
-        """
-        if self._loop is not None:
-            return
-        for socket in self._sockets:
-            check_socket_path(socket.path)
-        self._loop = loop = LoopThread.acquire(self._close)
-        try:
-            loop.run(self._open(loop))
-        except BaseException:
-            self.stop()
-            raise
-
-    def stop(self) -> None:
-        """Stop serving and remove the sockets. A second call does nothing."""
-        loop, self._loop = self._loop, None
-        if loop is None:
-            return
-        loop.release(self._close)
+        self._once_registered: Callable[[], object] | None = None
+        self._acting = threading.Lock()  # held while that is called
 
     def report(self, devices: Sequence[ReportedHealth]) -> None:
-        """Report the health of all devices. It is repeated until the next report."""
-        loop, report = self._loop, tuple(devices)
-        if loop is not None:
-            loop.call_soon(lambda: self._service.report(report) if self._service else None)
+        """Report the health of all devices. It is repeated until the next report.
+
+        Raises:
+            NotStartedError: the driver is not started.
+        """
+        self._life.check_running()
+        report = tuple(devices)
+        self._user.loop.call_soon(lambda: self._service.report(report) if self._service else None)
+
+    def when_registered(self, action: Callable[[], object]) -> None:
+        """Call `action` as soon as a kubelet has registered the driver, which may be now; not if it is stopped before.
+
+        Publish ResourceSlices in this way. A scheduler may allocate devices as soon as it sees them, and a kubelet that
+        does not know the driver refuses the pod and tries again a minute later. An action that still waits is replaced
+        by the next one. It is called in the caller's thread or in a worker thread, and never in two at once.
+        """
+        with self._attempted:
+            self._once_registered = action
+        self._act()
 
     @property
     def registered(self) -> bool:
         """Whether the last kubelet that asked has registered the driver."""
         return not self._problem
 
-    def wait_registered(self, timeout: float | None = None) -> None:
-        """Wait until a kubelet says whether it has registered the driver.
+    def _is_decided(self) -> bool:
+        return self._has_status
 
-        Raises:
-            KubeletUnreachableError: it refuses the driver, or no kubelet came within `timeout` seconds.
-        """
-        with self._heard:
-            self._heard.wait_for(lambda: self._has_status, timeout)
-            if self._problem:
-                raise KubeletUnreachableError(self.registration, self._problem)
+    def _begin(self) -> None:
+        self._has_status = False
+        super()._begin()
 
-    async def _open(self, loop: LoopThread) -> None:
-        self._service = DriverService(self.driver, self._services, loop, self._report_period)
-        for socket in self._sockets:
-            directory = Path(socket.path).parent
-            if self._waits and socket.path == self.registration and not directory.exists():
-                logger.info("waiting for %s, which a kubelet makes", foreign_text(str(directory)))
-            else:
-                await self._serve(socket)
-        self._keeper = asyncio.create_task(supervise(f"serving {self.driver.name}", self._keep))
+    def _end(self) -> None:
+        super()._end()
+        self._once_registered = None
 
-    async def _close(self) -> None:
-        if self._keeper is not None:
-            await end(self._keeper)
-        for socket in reversed(self._sockets):  # the registration socket first, so that no kubelet calls a dead driver
-            socket.remove()
-        if self._service is not None:
-            self._service.end()
-        for server in self._servers.values():
-            await server.stop(STOP_GRACE)
-        self._servers.clear()
+    async def _open(self) -> None:
+        self._service = DriverService(self.driver, self._services, self._user.loop, self._report_period)
+        await super()._open()
 
     async def _serve(self, socket: OwnedSocket) -> None:
+        if self._waits and socket.path == self.registration:
+            check_directory(socket.path)
         assert self._service is not None, "it is made first"  # noqa: S101  # for mypy
         methods: dict[rpc.Method[Any, Any], rpc.Behaviour] = {}
         if socket.path == self.endpoint:
-            methods |= self._service.methods()
+            methods.update(self._service.methods())
         if socket.path == self.registration:
-            methods |= self._registration_methods()
-        server = await rpc.serve(methods, socket, self._max_message_bytes)
-        former = self._servers.get(socket.path)
-        self._servers[socket.path] = server
-        if former is not None:
-            await former.stop(STOP_GRACE)
+            methods.update(registration_methods(self._info, self._answered))
+        await self._serve_methods(methods, socket, self._service)
 
-    async def _keep(self) -> None:
-        while True:
-            await asyncio.sleep(self._poll_interval)
-            for socket in self._sockets:
-                is_awaited = socket.identity is None and Path(socket.path).parent.exists()
-                if is_awaited or (socket.identity is not None and socket.is_gone()):
-                    try:
-                        await self._serve(socket)
-                    except DirectoryError as error:
-                        socket.warn(str(error))
+    async def _look(self) -> None:
+        for socket in self._sockets.values():
+            is_awaited = socket.identity is None and Path(socket.path).parent.exists()
+            if is_awaited or (socket.identity is not None and socket.is_gone()):
+                try:
+                    await self._serve(socket)
+                except DirectoryError as error:
+                    socket.warn(str(error))
 
-    def _registration_methods(self) -> Mapping[rpc.Method[Any, Any], rpc.Behaviour]:
-        async def get_info(_: pluginregistration.InfoRequest, __: Context) -> pluginregistration.PluginInfo:
-            return pluginregistration.PluginInfo(
-                type=calls.PLUGIN_TYPE,
-                name=self.driver.name,
-                endpoint=self.endpoint,
-                supported_versions=self._services,
-            )
+    def _info(self) -> pluginregistration.PluginInfo:
+        return pluginregistration.PluginInfo(
+            type=calls.PLUGIN_TYPE,
+            name=self.driver.name,
+            endpoint=self.endpoint,
+            supported_versions=self._services,
+        )
 
-        async def notify(
-            status: pluginregistration.RegistrationStatus, _: Context
-        ) -> pluginregistration.RegistrationStatusResponse:
-            refusal = status.error or "the kubelet refuses, and does not say why"
-            self._take_status("" if status.plugin_registered else foreign_text(refusal, MAX_ERROR))
-            return pluginregistration.RegistrationStatusResponse()
+    def _answered(self, problem: str) -> None:
+        self._has_status = True
+        self._tried(problem)
+        self._user.loop.submit(self._act_logged)  # a kubelet waits for our answer, but not for what this does
 
-        return {rpc.GET_INFO: get_info, rpc.NOTIFY_REGISTRATION_STATUS: notify}
+    def _act_logged(self) -> None:
+        try:
+            self._act()
+        except Exception:
+            logger.exception("what was to follow the registration of %s failed", self.driver.name)
 
-    def _take_status(self, problem: str) -> None:
-        if not problem:
-            logger.info("%s is registered", self.driver.name)
-        elif problem != self._problem:
-            logger.warning("%s is not registered: %s", self.driver.name, problem)
-        with self._heard:
-            self._problem, self._has_status = problem, True
-            self._heard.notify_all()
+    def _act(self) -> None:
+        with self._acting:
+            with self._attempted:
+                action = self._once_registered
+                if self._problem or action is None:
+                    return
+                self._once_registered = None
+            action()

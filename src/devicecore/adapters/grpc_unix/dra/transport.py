@@ -3,11 +3,8 @@
 Law: a call to a driver blocks its caller no longer than its timeout. After `stop` the listener is not called.
 """
 
-import asyncio
 import itertools
-import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -18,9 +15,9 @@ from attrs import frozen
 
 from devicecore.adapters.grpc_unix.dra import calls
 from devicecore.adapters.grpc_unix.dra.client import DriverClient, DriverLimits
-from devicecore.adapters.grpc_unix.limits import MAX_NAME, ConnectionLimits
+from devicecore.adapters.grpc_unix.limits import MAX_NAME
+from devicecore.adapters.grpc_unix.listening import LargeMessages, ListeningTransport, Notify, Part
 from devicecore.adapters.grpc_unix.loop import LoopStoppedError
-from devicecore.adapters.grpc_unix.running import Running
 from devicecore.adapters.grpc_unix.watcher import PluginWatcher
 from devicecore.domain.dra.answers import PrepareResult, UnprepareResult
 from devicecore.domain.dra.drivers import DriverEvent, DriverRegistered, InstanceId, choose_service
@@ -28,7 +25,6 @@ from devicecore.domain.dra.errors import DraError, DraStoppedError, DriverCallEr
 from devicecore.domain.dra.model import ClaimRef, ClaimUid, DriverName
 from devicecore.domain.errors import DeviceCoreError, InvalidEndpointError
 from devicecore.domain.text import foreign_text
-from devicecore.ports.drivers import DriverListener
 from devicecore.system.sockets import MAX_SOCKET_PATH
 from devicecore.wire.dra_conversion import TooMuchError, from_claims, to_prepared, to_unprepared
 
@@ -39,8 +35,6 @@ CallObserver = Callable[[str, str, str, float], object]
 """Takes a driver's name, the full name of a method, a gRPC code as Go spells it, and seconds."""
 
 Result = TypeVar("Result")
-
-logger: logging.Logger = logging.getLogger(__name__)
 
 
 @frozen
@@ -64,15 +58,58 @@ class DriverListenerError(DraError):
         return f"the listener failed: {self.cause}"
 
 
-class GrpcDriverTransport:
+class Drivers:
+    """The driver instances that are registered. Only the event loop's thread uses it, except for `find`."""
+
+    def __init__(self, limits: DriverLimits, notify: Notify[DriverEvent], next_generation: Callable[[], int]) -> None:
+        self._limits = limits
+        self._notify = notify
+        self._next_generation = next_generation
+        self._large_reports = LargeMessages()
+        self._clients: dict[InstanceId, DriverClient] = {}
+
+    async def start(self) -> None:
+        """Do nothing: drivers are found by a plugin watcher."""
+
+    async def stop(self) -> None:
+        """Disconnect all drivers, without events to the listener. A second call does nothing."""
+        for client in tuple(self._clients.values()):
+            await client.close()
+        self._clients.clear()
+
+    def find(self, instance: InstanceId) -> DriverClient | None:
+        """Return the connection to `instance`; None if it is not registered. Any thread may call this."""
+        return self._clients.get(instance)
+
+    async def register(self, name: str, endpoint: str, services: Sequence[str]) -> "RegisteredDriver":
+        """Register a driver and begin to connect.
+
+        Raises:
+            DeviceCoreError: the listener refuses the driver.
+        """
+        service = choose_service(name, endpoint, services)
+        id_ = InstanceId(DriverName(name), endpoint, service, self._next_generation())
+        self._clients[id_] = client = DriverClient(id_, services, self._limits, self._notify, self._large_reports)
+        try:
+            await client.register()
+        except BaseException:
+            self._clients.pop(id_, None)
+            raise
+        return RegisteredDriver(self, client)
+
+    async def remove(self, client: DriverClient) -> None:
+        """End the registration of an instance, and wait until the listener was notified."""
+        await client.remove()
+        self._clients.pop(client.id, None)
+
+
+class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
     """DRA drivers over gRPC on unix sockets: `v1`, `v1beta1` and the health services.
 
     Drivers are found by a plugin watcher. There may be only one watcher of a directory, because a watcher refuses
     plugins of types that it does not know. So either this transport has its own, if `plugins_registry` is given, or
     `handler` is passed to the transport of device plugins: `GrpcUnixTransport(handlers=[drivers.handler])`. Then stop
     the two together.
-
-    The listener is called in worker threads; a slow one delays no other driver.
 
     Args:
         plugins_registry: the directory in which drivers put their registration sockets (a kubelet's is
@@ -86,6 +123,8 @@ class GrpcDriverTransport:
             not block or raise.
     """
 
+    expected = (DraStoppedError,)
+
     def __init__(
         self,
         plugins_registry: str | os.PathLike[str] | None = None,
@@ -97,6 +136,7 @@ class GrpcDriverTransport:
         health_pause: float = 5.0,
         observe: CallObserver | None = None,
     ) -> None:
+        super().__init__("the transport of DRA drivers", "" if plugins_registry is None else str(plugins_registry))
         self._registry = None if plugins_registry is None else Path(plugins_registry).absolute()
         self._allow_shared = allow_shared_directory
         self._limits = DriverLimits(
@@ -104,44 +144,8 @@ class GrpcDriverTransport:
         )
         self._observe = observe
         self._generations = itertools.count(1)
-        self._changing = threading.Lock()  # start and stop exclude each other
-        self._running: _Running | None = None
-        self._ending: _Running | None = None  # until it has ended: an interrupt may end a start or a stop
         self.handler: DriverHandler = DriverHandler(self._register)
         """Registers drivers that a plugin watcher has found: a `PluginHandler`."""
-
-    def start(self, listener: DriverListener) -> None:
-        """Begin to take registrations. A transport that is started already is stopped first.
-
-        Raises:
-            DirectoryError: the directory cannot be made, or other users may write to it.
-        """
-        with self._changing:
-            self._stop()
-            running = _Running(listener)
-            if self._registry is not None:
-                running.watcher = PluginWatcher(
-                    self._registry,
-                    (self.handler,),
-                    ConnectionLimits(dial=self._limits.dial, message_bytes=self._limits.message_bytes),
-                    own_socket="",
-                    allow_shared=self._allow_shared,
-                )
-            self._running = running  # a driver may register at once
-            try:
-                running.acquire_loop()
-                running.start()
-            except BaseException:
-                self._stop()
-                raise
-
-    def stop(self) -> None:
-        """Disconnect every driver, without events. Stopping twice, or before the start, is no error.
-
-        A call of the listener that is under way may return later.
-        """
-        with self._changing:
-            self._stop()
 
     def prepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
         """Ask a driver to prepare claims.
@@ -164,11 +168,11 @@ class GrpcDriverTransport:
 
         An instance that is not registered is no error.
         """
-        running = self._running
-        client = None if running is None else running.clients.get(instance)
-        if running is not None and client is not None:
+        run = self._run
+        client = None if run is None else run.peers.find(instance)
+        if run is not None and client is not None:
             with suppress(LoopStoppedError):  # the transport was stopped, and has cut all connections
-                running.loop.run(client.reconnect())
+                run.loop.run(client.reconnect())
 
     def _ask(
         self,
@@ -178,9 +182,9 @@ class GrpcDriverTransport:
         read: Callable[[Any], dict[ClaimUid, Result]],
     ) -> dict[ClaimUid, Result]:
         method = methods[instance.service]
-        running = self._running
-        client = None if running is None else running.clients.get(instance)
-        if running is None or client is None:
+        run = self._run
+        client = None if run is None else run.peers.find(instance)
+        if run is None or client is None:
             raise calls.closing(method.name)
         try:
             request = method.request(claims=from_claims(claims))
@@ -189,7 +193,7 @@ class GrpcDriverTransport:
             raise DriverCallError(method.name, "Internal", cause) from error
         began, code = time.monotonic(), "OK"
         try:
-            return read(running.loop.run(client.call(method, request)))
+            return read(run.loop.run(client.call(method, request)))
         except DriverCallError as error:
             code = error.code
             raise
@@ -203,23 +207,25 @@ class GrpcDriverTransport:
             if self._observe is not None:
                 self._observe(instance.driver, method.path, code, time.monotonic() - began)
 
-    async def _register(self, name: str, endpoint: str, services: Sequence[str]) -> "RegisteredDriver":
-        running = self._running
-        if running is None:
-            raise DraStoppedError
-        service = choose_service(name, endpoint, services)
-        id_ = InstanceId(DriverName(name), endpoint, service, next(self._generations))
-        client = DriverClient(id_, services, self._limits, running.notify, running.reading_a_large_report)
-        await running.add(client)
-        return RegisteredDriver(running, client)
+    def parts(self, notify: Notify[DriverEvent]) -> tuple[Drivers, tuple[Part, ...]]:
+        """Return the drivers, and the plugin watcher if there is a registry."""
+        drivers = Drivers(self._limits, notify, self._generations.__next__)
+        if self._registry is None:
+            return drivers, ()
+        watcher = PluginWatcher(
+            self._registry, (self.handler,), self._limits, own_socket="", allow_shared=self._allow_shared
+        )
+        return drivers, (watcher,)
 
-    def _stop(self) -> None:
-        """End what runs, or what an interrupt has left of a start or a stop."""
-        running = self._running or self._ending
-        self._running, self._ending = None, running
-        if running is not None:
-            running.stop()
-        self._ending = None
+    def refusal(self, event: DriverEvent, error: BaseException) -> DeviceCoreError | None:
+        """Return a `DriverListenerError` for a registration."""
+        return DriverListenerError(str(error)) if isinstance(event, DriverRegistered) else None
+
+    async def _register(self, name: str, endpoint: str, services: Sequence[str]) -> "RegisteredDriver":
+        run = self._run
+        if run is None:
+            raise DraStoppedError
+        return await run.peers.register(name, endpoint, services)
 
 
 @frozen
@@ -259,7 +265,7 @@ class DriverHandler:
 class RegisteredDriver:
     """A `RegisteredPlugin`. It is lost only if the transport was stopped: a lost connection is made again."""
 
-    _running: "_Running"
+    _drivers: Drivers
     _client: DriverClient
 
     @property
@@ -269,62 +275,4 @@ class RegisteredDriver:
 
     async def disconnect(self) -> None:
         """End the registration, and wait until the listener was notified."""
-        await self._running.remove(self._client)
-
-
-class _Running(Running):
-    """What exists between start and stop."""
-
-    def __init__(self, listener: DriverListener) -> None:
-        super().__init__("devicecore-driver-listener")
-        self._listener = listener
-        self._is_closed = False
-        self.clients: dict[InstanceId, DriverClient] = {}
-        self.reading_a_large_report = asyncio.Lock()
-
-    def stop(self) -> None:
-        self._is_closed = True
-        super().stop()
-
-    async def add(self, client: DriverClient) -> None:
-        self.clients[client.id] = client
-        try:
-            await client.register()
-        except BaseException:
-            self.clients.pop(client.id, None)
-            raise
-
-    async def remove(self, client: DriverClient) -> None:
-        await client.remove()
-        self.clients.pop(client.id, None)
-
-    async def notify(self, event: DriverEvent) -> None:
-        try:
-            notified = asyncio.get_running_loop().run_in_executor(self._listeners, self._notify_now, event)
-        except RuntimeError as error:  # the program is ending without having stopped us
-            raise DraStoppedError from error
-        await notified
-
-    async def _close(self) -> None:
-        self._is_closed = True
-        await super()._close()
-        for client in tuple(self.clients.values()):
-            await client.close()
-        self.clients.clear()
-
-    def _notify_now(self, event: DriverEvent) -> None:
-        is_registration = isinstance(event, DriverRegistered)
-        if self._is_closed:
-            if is_registration:
-                raise DraStoppedError
-            return
-        try:
-            self._listener(event)
-        except (Exception, SystemExit) as error:  # an exit would end the loop, and all others on it
-            if is_registration and isinstance(error, DeviceCoreError):
-                raise  # it becomes the answer to the driver, and is logged there
-            if isinstance(error, DraStoppedError):
-                return  # the manager was stopped, and stops this transport next
-            logger.exception("the listener failed on %s", type(event).__name__)
-            if is_registration:  # a listener that failed here does not know the driver
-                raise DriverListenerError(str(error)) from error
+        await self._drivers.remove(self._client)

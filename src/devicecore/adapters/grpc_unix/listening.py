@@ -1,0 +1,212 @@
+"""What the transports of device plugins and of DRA drivers have in common: a start, a stop, and calls of the listener.
+
+Laws: the listener is called in worker threads, so a slow one delays no other plugin or driver. A stop waits until the
+listener's last call has returned; after that the listener is not called.
+"""
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+from attrs import frozen
+
+from devicecore.adapters.grpc_unix.loop import LoopThread, LoopUser
+from devicecore.domain.errors import DeviceCoreError, DirectoryError, DirectoryInUseError
+from devicecore.runtime.life_cycle import LifeCycle
+
+LARGE_MESSAGE = 64 * 1024
+"""Bytes of a list or a report that is read alone: some 3,000 devices, which take some milliseconds to read."""
+
+MAX_PAUSE = 1.0
+"""Seconds, at most, between two large messages of one plugin or driver."""
+
+_LISTENER_THREADS = 8
+
+
+class Part(Protocol):
+    """What a transport has open between its start and its stop. Only the event loop's thread uses it."""
+
+    async def start(self) -> None:
+        """Start."""
+
+    async def stop(self) -> None:
+        """Stop. A second call, or one before the start, does nothing."""
+
+
+Reported = TypeVar("Reported")
+Peers = TypeVar("Peers", bound=Part)
+Notify = Callable[[Callable[[], Reported]], Awaitable[None]]
+"""Build an event and pass it to the listener, both in a worker thread. Only a registration can be refused."""
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+@frozen
+class _StoppingError(DeviceCoreError):
+    """An event came while the transport stops."""
+
+    def __str__(self) -> str:
+        return "the kubelet is stopping"
+
+
+class LargeMessages:
+    """Has large messages read one at a time, with pauses.
+
+    A plugin that sends large messages without pause would otherwise take most of the interpreter's time. While this
+    pauses nothing is read from the plugin's stream, so gRPC's flow control makes the plugin wait.
+    """
+
+    def __init__(self) -> None:
+        self._reading = asyncio.Lock()
+
+    async def read(self, size: int, read: Callable[[], Awaitable[None]]) -> None:
+        """Read a message of `size` bytes."""
+        if size < LARGE_MESSAGE:
+            await read()
+            return
+        now = asyncio.get_running_loop().time
+        async with self._reading:
+            started = now()
+            await read()
+        await asyncio.sleep(min(3 * (now() - started), MAX_PAUSE))
+
+
+class Run(Generic[Reported, Peers]):
+    """One run of a transport, from its start to its stop. `peers` are the plugins or drivers that are connected."""
+
+    def __init__(
+        self, transport: "ListeningTransport[Reported, Peers]", listener: Callable[[Reported], object]
+    ) -> None:
+        self.listener = listener
+        self._transport = transport
+        self._threads = ThreadPoolExecutor(_LISTENER_THREADS, thread_name_prefix="devicecore-listener")
+        self._user = LoopUser(self._open, self._close)
+        self._is_ending = False
+        self.peers, others = transport.parts(self.notify)
+        self._parts: tuple[Part, ...] = (self.peers, *others)
+
+    @property
+    def loop(self) -> LoopThread:
+        """The event loop.
+
+        Raises:
+            LoopStoppedError: the run has ended.
+        """
+        return self._user.loop
+
+    def begin(self) -> None:
+        """Start all parts.
+
+        Raises:
+            OSError: no event loop can be made.
+        """
+        self._user.begin()
+
+    def end(self) -> None:
+        """Stop all parts, and wait for the listener. A second call does nothing."""
+        self._is_ending = True
+        self._user.end()
+        self._threads.shutdown(cancel_futures=True)
+
+    async def notify(self, make_event: Callable[[], Reported]) -> None:
+        """Build an event and pass it to the listener, both in a worker thread.
+
+        Raises:
+            DeviceCoreError: the event is a registration, which the listener refuses.
+        """
+        try:
+            notified = asyncio.get_running_loop().run_in_executor(self._threads, self._notify_now, make_event)
+        except RuntimeError:
+            return  # the program is ending without having stopped us, so the listener is not called any more
+        await notified
+
+    def _notify_now(self, make_event: Callable[[], Reported]) -> None:
+        event = make_event()  # here too, because 50,000 devices take longer than a loop should pause
+        try:
+            if self._is_ending:
+                raise _StoppingError
+            self._transport.call_listener(self.listener, event)
+        except (Exception, SystemExit) as error:  # an exit would end the loop, and all others on it
+            unknown = self._transport.refusal(event, error)
+            if unknown is not None and isinstance(error, DeviceCoreError):
+                raise  # it becomes the answer to the plugin, and is logged there
+            if unknown is None and isinstance(error, (_StoppingError, *self._transport.expected)):
+                return
+            logger.exception("the listener failed on %s", type(event).__name__)
+            if unknown is not None:
+                raise unknown from error
+
+    async def _open(self) -> None:
+        for part in self._parts:
+            await part.start()
+
+    async def _close(self) -> None:
+        for part in reversed(self._parts):
+            await part.stop()
+
+
+class ListeningTransport(ABC, Generic[Reported, Peers]):
+    """A transport with a listener. Subclasses say what is open while it runs.
+
+    Args:
+        name: what errors call the transport.
+        directory: what errors call the directory that it uses.
+    """
+
+    expected: ClassVar[tuple[type[Exception], ...]] = ()
+    """What a listener raises that was stopped and is about to stop this transport; it is not logged."""
+
+    def __init__(self, name: str, directory: str) -> None:
+        self._place = directory
+        self._life = LifeCycle(name)
+        self._run: Run[Reported, Peers] | None = None
+
+    def start(self, listener: Callable[[Reported], object]) -> None:
+        """Begin to take registrations. A second start does nothing.
+
+        Raises:
+            SetUpError: a directory or socket cannot be used. Nothing is left behind.
+            DirectoryInUseError: the directory belongs to another kubelet, or this transport has another listener.
+        """
+        self._life.start(partial(self._begin, listener), self._end)
+        run = self._run
+        if run is not None and run.listener != listener:
+            raise DirectoryInUseError(self._place)
+
+    def stop(self) -> None:
+        """Disconnect every plugin or driver without events, and wait until the listener's last call has returned.
+
+        The caller must not hold a lock that the listener waits for. A second stop does nothing.
+
+        Raises:
+            CalledFromInsideError: the listener calls this.
+        """
+        self._life.stop(self._end)
+
+    @abstractmethod
+    def parts(self, notify: "Notify[Reported]") -> tuple[Peers, tuple[Part, ...]]:
+        """Return what runs while the transport does: the plugins or drivers, and what starts after them."""
+
+    @abstractmethod
+    def refusal(self, event: Reported, error: BaseException) -> DeviceCoreError | None:
+        """Return how a registration is refused if the listener fails with `error`; None for any other event."""
+
+    def call_listener(self, listener: Callable[[Reported], object], event: Reported) -> None:
+        """Call the listener, which may neither start nor stop this transport."""
+        self._life.call("the listener", listener, event)
+
+    def _begin(self, listener: Callable[[Reported], object]) -> None:
+        self._run = run = Run(self, listener)  # before it begins: a plugin may register at once
+        try:
+            run.begin()
+        except OSError as error:
+            raise DirectoryError(self._place, f"gRPC cannot be started: {error.strerror}") from error
+
+    def _end(self) -> None:
+        if self._run is not None:
+            self._run.end()
+            self._run = None

@@ -1,0 +1,213 @@
+"""What served plugins and served drivers have in common: sockets that are kept, and what kubelets say of them.
+
+Law: each socket is served from the start to the stop, and again if it was deleted or its directory comes late.
+"""
+
+import asyncio
+import logging
+import threading
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Generic, NoReturn, TypeVar
+
+import grpc.aio
+from attrs import frozen
+
+from devicecore.adapters.grpc_unix import rpc
+from devicecore.adapters.grpc_unix.limits import MAX_ERROR
+from devicecore.adapters.grpc_unix.loop import LoopUser
+from devicecore.adapters.grpc_unix.service import Methods, Service
+from devicecore.domain.errors import DirectoryError, SetUpError
+from devicecore.domain.text import foreign_text
+from devicecore.ports.context import Runs
+from devicecore.runtime.life_cycle import LifeCycle
+from devicecore.system.background import end, supervise
+from devicecore.system.sockets import OwnedSocket, check_socket_path
+
+ServiceT = TypeVar("ServiceT", bound=Service)
+
+STOP_GRACE = 1.0  # seconds for calls in flight
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+@frozen
+class KubeletUnreachableError(SetUpError):
+    """A plugin or driver is not registered, because no kubelet answers or asks, or the kubelet refuses."""
+
+    socket: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"cannot register with the kubelet at {self.socket!r}: {self.cause}"
+
+
+@frozen
+class MissingDirectoryError(DirectoryError):
+    """The directory of a socket does not exist yet."""
+
+
+class Served(Runs, Generic[ServiceT]):
+    """A plugin or driver that is served; a context manager that stops it at the end.
+
+    Args:
+        name: of the resource or the driver.
+        sockets: the paths of its sockets. They are removed in the reverse order.
+        meets_at: the kubelet's socket, or the one that a kubelet finds; for errors.
+        kubelet: what the log calls the kubelet.
+        poll_interval: seconds between two looks at the sockets.
+        max_message_bytes: how long a message of the kubelet may be.
+    """
+
+    _NOT_ASKED = "no kubelet has asked yet"
+
+    def __init__(
+        self,
+        name: str,
+        sockets: Sequence[str],
+        *,
+        meets_at: str,
+        kubelet: str,
+        poll_interval: float,
+        max_message_bytes: int,
+    ) -> None:
+        self._name = name
+        self._sockets = {path: OwnedSocket(path) for path in sockets}
+        self._meets_at = meets_at
+        self._kubelet = foreign_text(kubelet)
+        self._poll_interval = poll_interval
+        self._max_message_bytes = max_message_bytes
+        self._life = LifeCycle(f"the server of {name}")
+        self._user = LoopUser(self._open, self._close)
+        self._problem = self._NOT_ASKED
+        self._attempted = threading.Condition()
+        # What follows belongs to the event loop.
+        self._service: ServiceT | None = None
+        self._servers: dict[str, grpc.aio.Server] = {}
+        self._keeper: asyncio.Task[NoReturn] | None = None
+
+    def start(self) -> None:
+        """Begin to serve. A second call does nothing.
+
+        Raises:
+            SocketPathTooLongError: a socket's path is too long.
+            DirectoryError: a socket cannot be made in its directory.
+        """
+        self._life.start(self._begin, self._end)
+
+    def stop(self) -> None:
+        """End all streams, stop serving and remove the sockets. A second call does nothing."""
+        self._life.stop(self._end)
+
+    @property
+    @abstractmethod
+    def registered(self) -> bool:
+        """Whether the kubelet that is there now has accepted it."""
+
+    def wait_registered(self, timeout: float | None = None) -> None:
+        """Wait until it is `registered`.
+
+        Raises:
+            KubeletUnreachableError: it is not registered after `timeout` seconds; `cause` is that of the last attempt.
+            NotStartedError: it is not started.
+        """
+        self._life.check_running()
+        with self._attempted:
+            self._attempted.wait_for(self._is_decided, timeout)
+            if not self.registered:
+                raise KubeletUnreachableError(self._meets_at, self._problem or "it was lost a moment ago")
+
+    def _is_decided(self) -> bool:
+        """Whether `wait_registered` need not wait any longer."""
+        return self.registered
+
+    def _begin(self) -> None:
+        for path in self._sockets:
+            check_socket_path(path)
+        self._user.begin()
+
+    def _end(self) -> None:
+        self._user.end()
+        self._problem = self._NOT_ASKED
+
+    @abstractmethod
+    async def _serve(self, socket: OwnedSocket) -> None:
+        """Serve at `socket`, for the first time or again.
+
+        Raises:
+            MissingDirectoryError: its directory does not exist yet, and is waited for.
+            DirectoryError: it cannot be made in its directory.
+        """
+
+    @abstractmethod
+    async def _look(self) -> None:
+        """Look at the sockets, and do what is needed."""
+
+    async def _open(self) -> None:
+        for socket in self._sockets.values():
+            try:
+                await self._serve(socket)
+            except MissingDirectoryError as error:
+                self._tried(str(error))
+        self._keeper = asyncio.create_task(supervise(f"serving {self._name}", self._keep))
+
+    async def _close(self) -> None:
+        if self._keeper is not None:
+            await end(self._keeper)
+        for socket in reversed(self._sockets.values()):
+            socket.remove()
+        if self._service is not None:
+            self._service.end()  # streams that end by themselves leave no traceback in grpc's log
+        for server in self._servers.values():
+            await server.stop(STOP_GRACE)
+        self._servers.clear()
+        self._service = None
+
+    async def _serve_methods(self, methods: Methods, socket: OwnedSocket, service: ServiceT) -> None:
+        """Serve `methods` of `service` at a socket, and only then stop what was served there before.
+
+        Raises:
+            DirectoryError: the socket cannot be made in its directory; what was served before goes on.
+        """
+        server = await rpc.serve(methods, socket, self._max_message_bytes)
+        former, self._servers[socket.path] = self._servers.get(socket.path), server
+        former_service, self._service = self._service, service
+        if former_service is not None and former_service is not service:
+            former_service.end()
+        if former is not None:
+            await former.stop(STOP_GRACE)
+            logger.info("%s is served again", foreign_text(socket.path))
+
+    async def _keep(self) -> None:
+        while True:
+            try:
+                await self._look()
+            except Exception as error:  # noqa: BLE001  # it is logged, and may be over the next time
+                self._tried(str(error))
+            await asyncio.sleep(self._poll_interval)
+
+    def _tried(self, problem: str) -> None:
+        """Note why a kubelet has not registered it, or "" if it has; log that once, not every second."""
+        problem = foreign_text(problem, MAX_ERROR)
+        if not problem:
+            logger.info("%s registered with %s", self._name, self._kubelet)
+        elif problem != self._problem:
+            logger.warning("%s cannot register with %s: %s", self._name, self._kubelet, problem)
+        with self._attempted:
+            self._problem = problem
+            self._attempted.notify_all()
+
+
+def check_directory(socket: str) -> None:
+    """Refuse a path in whose directory no socket can be made.
+
+    Raises:
+        MissingDirectoryError: the directory is missing.
+        DirectoryError: it is not a directory.
+    """
+    directory = Path(socket).parent
+    if not directory.is_dir():
+        if directory.exists():
+            raise DirectoryError(str(directory), "it is not a directory")
+        raise MissingDirectoryError(str(directory), "there is no such directory: a kubelet makes it")
