@@ -389,6 +389,30 @@ class TestRegistration:
         assert refused.value.cause == f"RegisterPlugin error -- {said}"
         assert recorded.of(DriverConnected) == []
 
+    def test_what_waits_for_a_registration_follows_it(self, directory: Path) -> None:
+        """A scheduler that sees devices before the kubelet knows their driver sends pods that are refused."""
+        recorded, refusing, done = DriverEvents(), DriverEvents(), threading.Event()
+        refusing.refusal = DriverNotRegisteredError(GPU_DRIVER)
+        seen: list[object] = []
+
+        def publish() -> None:
+            seen.append(recorded.of(DriverRegistered))
+            done.set()
+
+        with served(directory, AnsweringDriver()) as driver:
+            driver.when_registered(lambda: seen.append("replaced by the next one"))
+            driver.when_registered(publish)
+            with started(directory, refusing), pytest.raises(KubeletUnreachableError):
+                driver.wait_registered(PATIENCE)
+            assert seen == []
+        with served(directory, AnsweringDriver()) as driver:
+            driver.when_registered(publish)
+            with started(directory, recorded):
+                assert done.wait(PATIENCE)
+                driver.when_registered(lambda: seen.append("at once"))
+        assert seen == [recorded.of(DriverRegistered), "at once"]
+        assert len(recorded.of(DriverRegistered)) == 1
+
     def test_a_driver_that_no_kubelet_asks_says_so(self, directory: Path) -> None:
         with (
             served(directory, AnsweringDriver()) as driver,

@@ -18,7 +18,7 @@ from devicecore_tools.testing.api_server import LocalApiServer
 from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
 from devicecore.adapters.memory_dra import MemoryClaims
 from devicecore.domain.dra.answers import UnprepareResult, is_cdi_name
-from devicecore.domain.dra.drivers import DriverConnected, HealthReported
+from devicecore.domain.dra.drivers import DriverConnected, DriverEvent, DriverRegistered, HealthReported
 from devicecore.domain.dra.model import (
     AllocatedDevice,
     ClaimKey,
@@ -285,6 +285,13 @@ def test_the_command_serves_a_kubelet_until_sigterm(directory: Path, monkeypatch
     monkeypatch.setattr(dra_drivers, "EVENT_TIMEOUT", 60.0)  # a process has to start
     registry, heard = directory / "registry", DriverEvents()
     transport = GrpcDriverTransport(registry)
+    published_too_early: list[object] = []
+
+    def listen(event: DriverEvent) -> None:
+        if isinstance(event, DriverRegistered):
+            published_too_early.extend(server.objects("ResourceSlice"))
+        heard(event)
+
     with LocalApiServer() as server:
         server.create({"kind": "Node", "metadata": {"name": "worker-1"}})
         config = server.kubeconfig(directory / "config")
@@ -294,7 +301,10 @@ def test_the_command_serves_a_kubelet_until_sigterm(directory: Path, monkeypatch
         process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
         assert process.stdin is not None
         try:
+            transport.start(listen)  # the kubelet makes the directory for which the driver waits
+            (instance,) = heard.wait_for(DriverConnected)
             server.wait_for(lambda: server.objects("ResourceSlice"))
+            assert published_too_early == []
             (slice_,) = server.objects("ResourceSlice")
             pool, device = slice_["spec"]["pool"]["name"], slice_["spec"]["devices"][1]["name"]
             result = {"request": "r", "driver": GPU_DRIVER, "pool": pool, "device": device}
@@ -307,8 +317,6 @@ def test_the_command_serves_a_kubelet_until_sigterm(directory: Path, monkeypatch
                 }
             )
             claim = ClaimRef(KEY, ClaimUid(created["metadata"]["uid"]))
-            transport.start(heard)  # a kubelet that comes late, and makes its directory
-            (instance,) = heard.wait_for(DriverConnected)
             (prepared,) = transport.prepare(instance, [claim])[claim.uid].devices
             assert prepared.name == "dev-1"
             heard.wait_for(HealthReported)

@@ -127,9 +127,7 @@ class Run(Generic[Reported, Peers]):
     def _notify_now(self, make_event: Callable[[], Reported]) -> None:
         event = make_event()  # here too, because 50,000 devices take longer than a loop should pause
         try:
-            if self._is_ending:
-                raise _StoppingError
-            self._transport.call_listener(self.listener, event)
+            self._call_listener(event)
         except (Exception, SystemExit) as error:  # an exit would end the loop, and all others on it
             unknown = self._transport.refusal(event, error)
             if unknown is not None and isinstance(error, DeviceCoreError):
@@ -139,6 +137,11 @@ class Run(Generic[Reported, Peers]):
             logger.exception("the listener failed on %s", type(event).__name__)
             if unknown is not None:
                 raise unknown from error
+
+    def _call_listener(self, event: Reported) -> None:
+        if self._is_ending:
+            raise _StoppingError
+        self._transport.call_listener(self.listener, event)
 
     async def _open(self) -> None:
         for part in self._parts:

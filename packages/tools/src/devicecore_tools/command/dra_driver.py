@@ -135,8 +135,9 @@ class _Options:
 def simulated(**values: Any) -> int:  # noqa: ANN401 - click passes the value of each option
     """Prepare ResourceClaims with devices that do not exist.
 
-    The devices are dev-0, dev-1, and so on. The driver publishes them as ResourceSlices, and writes these again if
-    they are deleted or changed. A container with a claim gets an environment variable for each device, by CDI.
+    The devices are dev-0, dev-1, and so on. As soon as a kubelet has registered the driver, it publishes them as
+    ResourceSlices, and writes these again if they are deleted or changed. A container with a claim gets an environment
+    variable for each device, by CDI.
 
     A claim may have parameters. These add the variable A:
 
@@ -183,7 +184,12 @@ def _serve(options: _Options, claims: "ClaimSource", publish: "Publish") -> None
             wait_for_registry=True,
         ) as served,
     ):
-        offered = _Offered(driver, served.report, lambda devices: publish(published(devices, options.numa_nodes)))
+
+        def offer(devices: Sequence[str]) -> None:
+            # Before the kubelet knows the driver, it would refuse the pods that a scheduler sends to the devices.
+            served.when_registered(lambda: publish(published(devices, options.numa_nodes)))
+
+        offered = _Offered(driver, served.report, offer)
         offered.show(options.count, frozenset(options.unhealthy))
         if options.commands:
             obey_input(offered.obey, signals)
