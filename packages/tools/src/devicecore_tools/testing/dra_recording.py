@@ -12,9 +12,9 @@ from devicecore.domain.dra.answers import PREPARE, UNPREPARE, PrepareResult, Unp
 from devicecore.domain.dra.drivers import DriverEvent, InstanceId
 from devicecore.domain.dra.errors import DriverCallError
 from devicecore.domain.dra.model import ClaimRef, ClaimUid
-from devicecore.ports.drivers import DriverListener, DriverTransport
+from devicecore.ports.drivers import DriverTransport
 from devicecore.testing.faults import Call, ManualClock, Script
-from devicecore_tools.testing.recording import Recording, recording
+from devicecore_tools.testing.recording import Recorder, Recording
 
 Result = TypeVar("Result")
 
@@ -37,8 +37,8 @@ class DriverCall:
     error: DriverCallError | None = None
 
 
-class RecordingDriverTransport:
-    """A `DriverTransport` that records another one. `recorded` is called after each entry.
+class RecordingDriverTransport(Recorder[DriverTransport, DriverEvent, DriverCall]):
+    """A `DriverTransport` that records another one.
 
     In `script`, calls have the names of the API's methods.
     """
@@ -50,29 +50,19 @@ class RecordingDriverTransport:
         script: Script,
         recorded: Callable[[], None],
     ) -> None:
-        self._transport = transport
-        self._record = record
+        super().__init__(transport, record, recorded)
         self._script = script
         self._clock = ManualClock()
-        self._notify = recorded
-
-    def start(self, listener: DriverListener) -> None:
-        """Start the recorded transport. An event is recorded after the listener has accepted it."""
-        self._transport.start(recording(listener, self._record.events, self._notify))
-
-    def stop(self) -> None:
-        """Stop the recorded transport."""
-        self._transport.stop()
 
     def prepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
         """Call NodePrepareResources and record it."""
-        return self._recorded(PREPARE, instance, claims, self._transport.prepare)
+        return self._ask(PREPARE, instance, claims, self._transport.prepare)
 
     def unprepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
         """Call NodeUnprepareResources and record it."""
-        return self._recorded(UNPREPARE, instance, claims, self._transport.unprepare)
+        return self._ask(UNPREPARE, instance, claims, self._transport.unprepare)
 
-    def _recorded(
+    def _ask(
         self,
         method: str,
         instance: InstanceId,
@@ -89,12 +79,8 @@ class RecordingDriverTransport:
             nothing=dict,
             failure=lambda cause: DriverCallError(method, "Unavailable", cause, unanswered=True),
         )
-        try:
-            answer: Mapping[ClaimUid, Any] = self._script.run(call)
-        except DriverCallError as error:
-            self._record.calls.append(DriverCall(instance, method, tuple(claims), error=error))
-            self._notify()
-            raise
-        self._record.calls.append(DriverCall(instance, method, tuple(claims), answer))
-        self._notify()
-        return answer
+        return self._recorded(
+            DriverCallError,
+            lambda: self._script.run(call),
+            lambda answer, error: DriverCall(instance, method, tuple(claims), answer or {}, error),
+        )

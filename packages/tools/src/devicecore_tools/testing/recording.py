@@ -4,7 +4,7 @@ Law: a recording transport changes no call and no event, and records them in the
 """
 
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from attrs import field, frozen
 
@@ -12,11 +12,13 @@ from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.events import Event
 from devicecore.domain.model import DeviceId, PluginId, Receipt
-from devicecore.ports.transport import Listener, PluginTransport
+from devicecore.ports.transport import PluginTransport
 
 Answer = TypeVar("Answer")
 Reported = TypeVar("Reported")
 Made = TypeVar("Made")
+Recorded = TypeVar("Recorded", bound="_Transport")
+Failed = TypeVar("Failed", bound=DeviceCoreError)
 
 
 @frozen
@@ -45,36 +47,53 @@ class Recording(Generic[Reported, Made]):
     calls: list[Made] = field(factory=list)
 
 
-def recording(
-    listener: Callable[[Reported], object], events: list[Reported], recorded: Callable[[], None]
-) -> Callable[[Reported], None]:
-    """Return a listener that adds each event to `events` after `listener` has accepted it."""
+class _Transport(Protocol):
+    def start(self, listener: Any) -> None: ...  # noqa: ANN401 - of either port
 
-    def listen(event: Reported) -> None:
-        listener(event)  # raises if the listener refuses a registration; then there was none to record
-        events.append(event)
-        recorded()
-
-    return listen
+    def stop(self) -> None: ...
 
 
-class RecordingTransport(PluginTransport):
-    """Records another transport. `recorded` is called after each entry."""
+class Recorder(Generic[Recorded, Reported, Made]):
+    """Records a transport of plugins or drivers. `recorded` is called after each entry."""
 
-    def __init__(
-        self, transport: PluginTransport, record: Recording[Event, PluginCall], recorded: Callable[[], None]
-    ) -> None:
+    def __init__(self, transport: Recorded, record: Recording[Reported, Made], recorded: Callable[[], None]) -> None:
         self._transport = transport
         self._record = record
         self._notify = recorded
 
-    def start(self, listener: Listener) -> None:
+    def start(self, listener: Callable[[Reported], None]) -> None:
         """Start the recorded transport. An event is recorded after the listener has accepted it."""
-        self._transport.start(recording(listener, self._record.events, self._notify))
+
+        def listen(event: Reported) -> None:
+            listener(event)  # raises if the listener refuses a registration; then there was none to record
+            self._record.events.append(event)
+            self._notify()
+
+        self._transport.start(listen)
 
     def stop(self) -> None:
         """Stop the recorded transport."""
         self._transport.stop()
+
+    def _recorded(
+        self,
+        failure: type[Failed],
+        call: Callable[[], Answer],
+        entry: Callable[[Answer | None, Failed | None], Made],
+    ) -> Answer:
+        try:
+            answer = call()
+        except failure as error:
+            self._record.calls.append(entry(None, error))
+            self._notify()
+            raise
+        self._record.calls.append(entry(answer, None))
+        self._notify()
+        return answer
+
+
+class RecordingTransport(Recorder[PluginTransport, Event, PluginCall], PluginTransport):
+    """Records another transport of device plugins."""
 
     def allocate(self, plugin: PluginId, devices: Sequence[DeviceId], *, timeout: float | None = None) -> Receipt:
         """Call Allocate and record it."""
@@ -85,7 +104,9 @@ class RecordingTransport(PluginTransport):
             return self._transport.read(receipt[0])
 
         self._recorded(
-            call, lambda answer, error: PluginCall(plugin, "Allocate", tuple(devices), answer=answer, error=error)
+            DeviceCoreError,
+            call,
+            lambda answer, error: PluginCall(plugin, "Allocate", tuple(devices), answer=answer, error=error),
         )
         return receipt[0]
 
@@ -100,6 +121,7 @@ class RecordingTransport(PluginTransport):
     ) -> tuple[DeviceId, ...]:
         """Call GetPreferredAllocation and record it."""
         return self._recorded(
+            DeviceCoreError,
             lambda: self._transport.get_preferred_allocation(plugin, available, must_include, size, timeout=timeout),
             lambda answer, error: PluginCall(
                 plugin, "GetPreferredAllocation", tuple(available), tuple(must_include), size, answer, error
@@ -111,6 +133,7 @@ class RecordingTransport(PluginTransport):
     ) -> None:
         """Call PreStartContainer and record it."""
         self._recorded(
+            DeviceCoreError,
             lambda: self._transport.pre_start_container(plugin, devices, timeout=timeout),
             lambda _, error: PluginCall(plugin, "PreStartContainer", tuple(devices), error=error),
         )
@@ -118,16 +141,3 @@ class RecordingTransport(PluginTransport):
     def read(self, receipt: Receipt) -> ContainerAllocateResponse:
         """Read a receipt with the recorded transport."""
         return self._transport.read(receipt)
-
-    def _recorded(
-        self, call: Callable[[], Answer], entry: Callable[[Answer | None, DeviceCoreError | None], PluginCall]
-    ) -> Answer:
-        try:
-            answer = call()
-        except DeviceCoreError as error:
-            self._record.calls.append(entry(None, error))
-            self._notify()
-            raise
-        self._record.calls.append(entry(answer, None))
-        self._notify()
-        return answer
