@@ -29,6 +29,7 @@ from devicecore.adapters.pod_resources.api import (
 from devicecore.domain.errors import DirectoryError, DirectoryInUseError, SetUpError
 from devicecore.domain.text import foreign_text
 from devicecore.ports.context import Runs
+from devicecore.runtime.life_cycle import LifeCycle
 from devicecore.system.background import SupervisedThread
 from devicecore.system.directories import KeptDirectory
 from devicecore.system.grpc_settings import target
@@ -88,7 +89,7 @@ class PodResourcesServer(Runs):
         self._socket = OwnedSocket(str(self.socket))
         self._server: grpc.Server | None = None
         self._keeper: SupervisedThread | None = None
-        self._is_started = False
+        self._life = LifeCycle("the pod-resources server")
 
     def __repr__(self) -> str:
         return f"PodResourcesServer({str(self.socket)!r}, {'stopped' if self._server is None else 'running'})"
@@ -101,23 +102,24 @@ class PodResourcesServer(Runs):
             DirectoryError: its directory cannot be made or used.
             DirectoryInUseError: another process serves this socket.
         """
-        if self._is_started:
-            return
-        self.stop()  # an interrupt may have ended a start or a stop too early
-        check_socket_path(str(self.socket))
-        self._directory.make()
-        try:
-            self._serve_first()
-            self._keeper = SupervisedThread("devicecore-pod-resources-socket", self._keep_socket)
-            self._keeper.start()
-            self._is_started = True
-        except BaseException:
-            self.stop()
-            raise
+        self._life.start(self._begin, self._end)
 
     def stop(self) -> None:
-        """Stop serving and remove our socket, not another process's at its path. A second call does nothing."""
-        self._is_started = False
+        """Stop serving and remove our socket, not another process's at its path. A second call does nothing.
+
+        Raises:
+            CalledFromInsideError: `look`, `sweep` or `observe` calls this.
+        """
+        self._life.stop(self._end)
+
+    def _begin(self) -> None:
+        check_socket_path(str(self.socket))
+        self._directory.make()
+        self._serve_first()
+        self._keeper = SupervisedThread("devicecore-pod-resources-socket", self._keep_socket)
+        self._keeper.start()
+
+    def _end(self) -> None:
         if self._keeper is not None:
             self._keeper.stop()
         self._directory.close()
@@ -223,6 +225,9 @@ class PodResourcesServer(Runs):
         self, method: str, version: str, answer: Callable[[Any], Message]
     ) -> Callable[[Any, grpc.ServicerContext], Message]:
         def respond(request: Message, context: grpc.ServicerContext) -> Message:
+            return self._life.call("a call of the pod-resources API", answered, request, context)
+
+        def answered(request: Message, context: grpc.ServicerContext) -> Message:
             if self._bucket.take():
                 context.abort(
                     grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit"
