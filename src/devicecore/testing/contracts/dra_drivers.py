@@ -5,8 +5,8 @@ that says whether the driver itself failed.
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 from devicecore.domain.dra.answers import PREPARE, UNPREPARE, PrepareResult, UnprepareResult
@@ -122,37 +122,41 @@ class DriverEvents:
         return self.of(kind)[:count]
 
 
-@port_check
-def reports_a_driver_that_registers(make: MakeDriverTransport) -> None:
-    """A driver is registered first, and then connected."""
+@contextmanager
+def _started(make: MakeDriverTransport) -> Iterator[tuple[DriverTransportHarness, DriverEvents]]:
+    """Start a transport with a listener; stop it in the end."""
     with make() as harness:
         heard = DriverEvents()
         harness.transport.start(heard)
+        try:
+            yield harness, heard
+        finally:
+            harness.transport.stop()
+
+
+@port_check
+def reports_a_driver_that_registers(make: MakeDriverTransport) -> None:
+    """A driver is registered first, and then connected."""
+    with _started(make) as (harness, heard):
         harness.register(AnsweringDriver(), SERVICES[:1])
         (instance,) = heard.wait_for(DriverConnected)
         expect("the instance that is connected", heard.of(DriverRegistered), [instance])
         expect("its driver and service", (instance.driver, instance.service), (GPU_DRIVER, SERVICES[0]))
-        harness.transport.stop()
 
 
 @port_check
 def uses_the_first_service_of_the_driver_that_is_known(make: MakeDriverTransport) -> None:
     """A driver that lists `v1beta1.DRAPlugin` first is called by it."""
-    with make() as harness:
-        heard = DriverEvents()
-        harness.transport.start(heard)
+    with _started(make) as (harness, heard):
         harness.register(AnsweringDriver(), ["v9.DRAPlugin", SERVICES[1], SERVICES[0]])
         (instance,) = heard.wait_for(DriverRegistered)
         expect("the service", instance.service, SERVICES[1])
-        harness.transport.stop()
 
 
 @port_check
 def refuses_a_driver_without_a_known_service(make: MakeDriverTransport) -> None:
     """A driver that lists no known service is refused, and causes no event."""
-    with make() as harness:
-        heard = DriverEvents()
-        harness.transport.start(heard)
+    with _started(make) as (harness, heard):
         for services in ([], ["v1", "v1.NodeService"]):
             refused = expect_error(
                 f"a driver that lists {services}",
@@ -161,16 +165,13 @@ def refuses_a_driver_without_a_known_service(make: MakeDriverTransport) -> None:
             )
             expect("the reason", "invalid supported gRPC versions" in str(refused), expected=True)
         expect("drivers that are registered", heard.of(DriverRegistered), [])
-        harness.transport.stop()
 
 
 @port_check
 def refuses_a_driver_that_the_listener_refuses(make: MakeDriverTransport) -> None:
     """If the listener raises on `DriverRegistered`, the driver gets that sentence."""
-    with make() as harness:
-        heard = DriverEvents()
+    with _started(make) as (harness, heard):
         heard.refusal = DriverAlreadyRegisteredError(GPU_DRIVER, "/run/dra.sock")
-        harness.transport.start(heard)
         refused = expect_error(
             "a driver that the listener refuses",
             DeviceCoreError,
@@ -178,51 +179,45 @@ def refuses_a_driver_that_the_listener_refuses(make: MakeDriverTransport) -> Non
         )
         expect("the reason", str(heard.refusal) in str(refused), expected=True)
         expect("drivers that are connected", heard.of(DriverConnected), [])
-        harness.transport.stop()
 
 
 @port_check
 def asks_and_answers_word_for_word(make: MakeDriverTransport) -> None:
     """The driver is asked for the claims in their order; every field of its answer comes back."""
-    with make() as harness:
-        heard, driver = DriverEvents(), AnsweringDriver()
+    with _started(make) as (harness, heard):
+        driver = AnsweringDriver()
         driver.prepared = {
             CLAIMS_ASKED[0].uid: PrepareResult(DEVICES_ANSWERED),
             CLAIMS_ASKED[1].uid: PrepareResult((), "über\nbusy"),
             ClaimUid("never asked for"): PrepareResult(),
         }
         driver.unprepared = {CLAIMS_ASKED[0].uid: UnprepareResult(), CLAIMS_ASKED[1].uid: UnprepareResult("busy")}
-        harness.transport.start(heard)
         harness.register(driver, SERVICES[:1])
         (instance,) = heard.wait_for(DriverConnected)
         expect("prepare", dict(harness.transport.prepare(instance, CLAIMS_ASKED)), dict(driver.prepared))
         expect("unprepare", dict(harness.transport.unprepare(instance, CLAIMS_ASKED)), dict(driver.unprepared))
         expect("what the driver was asked", driver.asked, [(PREPARE, CLAIMS_ASKED), (UNPREPARE, CLAIMS_ASKED)])
-        harness.transport.stop()
 
 
 @port_check
 def has_no_share_ids_with_v1beta1(make: MakeDriverTransport) -> None:
     """Over `v1beta1`, a device has no share id; its other fields come back."""
-    with make() as harness:
-        heard, driver = DriverEvents(), AnsweringDriver()
+    with _started(make) as (harness, heard):
+        driver = AnsweringDriver()
         driver.prepared = {CLAIMS_ASKED[0].uid: PrepareResult(DEVICES_ANSWERED)}
-        harness.transport.start(heard)
         harness.register(driver, SERVICES[1:])
         (instance,) = heard.wait_for(DriverConnected)
         devices = harness.transport.prepare(instance, CLAIMS_ASKED[:1])[CLAIMS_ASKED[0].uid].devices
         expect("share ids", [device.share_id for device in devices], [None, None])
         expect("names", [device.name for device in devices], [device.name for device in DEVICES_ANSWERED])
-        harness.transport.stop()
 
 
 @port_check
 def says_that_a_driver_failed(make: MakeDriverTransport) -> None:
     """What a driver raises is a `DriverCallError` with its text, and the driver has answered."""
-    with make() as harness:
-        heard, driver = DriverEvents(), AnsweringDriver()
+    with _started(make) as (harness, heard):
+        driver = AnsweringDriver()
         driver.error = ValueError("out of order")
-        harness.transport.start(heard)
         harness.register(driver, SERVICES[:1])
         (instance,) = heard.wait_for(DriverConnected)
         for method, call in ((PREPARE, harness.transport.prepare), (UNPREPARE, harness.transport.unprepare)):
@@ -230,29 +225,25 @@ def says_that_a_driver_failed(make: MakeDriverTransport) -> None:
             expect("method", failed.method, method)
             expect("the driver's text is in the message", "out of order" in failed.message, expected=True)
             expect("unanswered", failed.unanswered, expected=False)
-        harness.transport.stop()
 
 
 @port_check
 def keeps_the_code_of_a_drivers_error(make: MakeDriverTransport) -> None:
     """A `DriverCallError` that a driver raises comes back with its code and text."""
-    with make() as harness:
-        heard, driver = DriverEvents(), AnsweringDriver()
+    with _started(make) as (harness, heard):
+        driver = AnsweringDriver()
         driver.error = DriverCallError(PREPARE, "ResourceExhausted", "all in use")
-        harness.transport.start(heard)
         harness.register(driver, SERVICES[:1])
         (instance,) = heard.wait_for(DriverConnected)
         failed = expect_error(PREPARE, DriverCallError, lambda: harness.transport.prepare(instance, CLAIMS_ASKED))
         expect("code and message", (failed.code, failed.message), ("ResourceExhausted", "all in use"))
-        harness.transport.stop()
 
 
 @port_check
 def tells_instances_apart(make: MakeDriverTransport) -> None:
     """Two instances of one driver are two, the later one has the larger generation, and each is called itself."""
-    with make() as harness:
-        heard, drivers = DriverEvents(), [AnsweringDriver(), AnsweringDriver()]
-        harness.transport.start(heard)
+    with _started(make) as (harness, heard):
+        drivers = [AnsweringDriver(), AnsweringDriver()]
         for driver in drivers:
             driver.unprepared = {CLAIMS_ASKED[0].uid: UnprepareResult()}
             harness.register(driver, SERVICES[:1])
@@ -260,22 +251,19 @@ def tells_instances_apart(make: MakeDriverTransport) -> None:
         expect("the later one is larger", new.generation > old.generation, expected=True)
         harness.transport.unprepare(new, CLAIMS_ASKED[:1])
         expect("calls of the two", [len(driver.asked) for driver in drivers], [0, 1])
-        harness.transport.stop()
 
 
 @port_check
 def does_not_call_an_instance_that_is_gone(make: MakeDriverTransport) -> None:
     """After the end of a registration its event has come, and calls to the instance fail."""
-    with make() as harness:
-        heard, driver = DriverEvents(), AnsweringDriver()
-        harness.transport.start(heard)
+    with _started(make) as (harness, heard):
+        driver = AnsweringDriver()
         connection = harness.register(driver, SERVICES[:1])
         (instance,) = heard.wait_for(DriverConnected)
         connection.remove()
         expect("the instance that is removed", heard.wait_for(DriverRemoved), [instance])
         expect_error("a call", DriverCallError, lambda: harness.transport.prepare(instance, CLAIMS_ASKED))
         expect("what the driver was asked", driver.asked, [])
-        harness.transport.stop()
 
 
 @port_check
