@@ -153,10 +153,17 @@ def main(directory: str, count: int) -> None:
     kubelet = Connection(server.accept()[0], answers)
     while not kubelet.listening:
         kubelet.read()
+    others: dict[socket.socket, Connection] = {}  # of who calls without a kubelet
     while True:
-        ready, _, _ = select.select([kubelet.socket, sys.stdin], [], [])
+        ready, _, _ = select.select([kubelet.socket, sys.stdin, server, *others], [], [])
         if kubelet.socket in ready and not kubelet.read():
             break
+        if server in ready:
+            connected = server.accept()[0]
+            others[connected] = Connection(connected, answers)
+        for connected in [one for one in ready if one in others]:
+            if not others[connected].read():
+                del others[connected]
         if sys.stdin in ready:
             order = sys.stdin.readline().split()
             if not order:

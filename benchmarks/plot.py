@@ -61,7 +61,7 @@ def panel(title: str, curves: dict[str, dict[int, float]]) -> list[str]:
 
 def table(figures: list[dict[str, Any]], cell: Callable[[dict[str, Any]], str]) -> str:
     """The rows that have sizes, in Markdown."""
-    titles = {**TITLES, "bare_write": "bare write, fsync, rename"}
+    titles = {**TITLES, "bare_call_over_grpc": "bare call over gRPC", "bare_write": "bare write, fsync, rename"}
     sizes = [figure["size"] for figure in figures if figure["row"] == "admit"]
     lines = ["| pods / devices | " + " | ".join(f"{pods:,} / {devices:,}" for pods, devices in sizes) + " |"]
     lines.append("|---" * (len(sizes) + 1) + "|")

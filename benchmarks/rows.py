@@ -11,7 +11,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+import grpc
 from attrs import evolve
+from google.protobuf.message import Message
 from workload import CONTAINER, Bench, Size, checkpoint, devices, running
 
 from devicecore import NumaNode, Policy, Topology
@@ -20,6 +22,7 @@ from devicecore.domain.checkpoint import decode, encode
 from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.inventory import DeviceReport
 from devicecore.domain.topology import generate_hints, merge
+from devicecore.wire import deviceplugin
 
 
 class Duration(NamedTuple):
@@ -114,8 +117,11 @@ def bare_write(size: Size) -> Times:
 
 
 @contextmanager
-def _over_grpc(size: Size) -> Iterator[tuple[Bench, Callable[[int], float]]]:
-    """Run the manager with a plugin in another process, and how to have that send a list: seconds until it shows."""
+def _over_grpc(size: Size) -> Iterator[tuple[Bench, Callable[[int], float], str]]:
+    """Run the manager with a plugin in another process.
+
+    Yield the manager, how to have the plugin send a list (seconds until it shows), and the plugin's socket.
+    """
     with (
         TemporaryDirectory(dir="/tmp") as sockets,
         running(size, transport=GrpcUnixTransport(sockets, max_message_bytes=64 << 20)) as bench,
@@ -138,14 +144,14 @@ def _over_grpc(size: Size) -> Iterator[tuple[Bench, Callable[[int], float]]]:
 
         try:
             send(size.devices)
-            yield bench, send
+            yield bench, send, f"{sockets}/bench.sock"
         finally:
             peer.kill()  # who waits for it has all it wanted; it may not even have been called
 
 
 def list_over_grpc(size: Size) -> Times:
     """A changed list of devices arrives over gRPC, until capacity shows it; one more or one less than before."""
-    with _over_grpc(size) as (_, send):
+    with _over_grpc(size) as (_, send, _):
         for count in cycle((size.devices - 1, size.devices)):
             seconds = send(count)
             yield Duration(seconds)
@@ -155,8 +161,25 @@ def list_over_grpc(size: Size) -> Times:
 
 def admit_over_grpc(size: Size) -> Times:
     """Admit one more pod, its plugin in another process."""
-    with _over_grpc(size) as (bench, _):
+    with _over_grpc(size) as (bench, _, _):
         yield from (Duration(it.wall) for it in _admissions(bench))
+
+
+def bare_call_over_grpc(size: Size) -> Times:
+    """Call Allocate of the same plugin with grpcio alone, over a connection of its own."""
+    with (
+        _over_grpc(size) as (_, _, path),
+        grpc.insecure_channel(f"unix:{path}", [("grpc.default_authority", "localhost")]) as channel,
+    ):
+        allocate: Callable[[Message], Message] = channel.unary_unary(
+            "/v1beta1.DevicePlugin/Allocate",
+            deviceplugin.AllocateRequest.SerializeToString,
+            deviceplugin.AllocateResponse.FromString,
+        )
+        container = deviceplugin.ContainerAllocateRequest(devices_ids=["dev-000000"])
+        request = deviceplugin.AllocateRequest(container_requests=[container])
+        while True:
+            yield Duration(timed(lambda: allocate(request)).wall)
 
 
 def _settled(nodes: int, per_node: int) -> Times:

@@ -32,6 +32,7 @@ SIZED = (
     "decode_and_verify",
     "list_over_grpc",
     "admit_over_grpc",
+    "bare_call_over_grpc",
     "bare_write",
 )
 UNSIZED = ("settle_36_nodes", "python_alone", "import_devicecore", "command_line_help")

@@ -16,7 +16,7 @@ from attrs import frozen
 
 from devicecore.adapters.grpc_unix.loop import LoopThread, LoopUser
 from devicecore.domain.errors import DeviceCoreError, DirectoryError, DirectoryInUseError
-from devicecore.runtime.life_cycle import LifeCycle
+from devicecore.runtime.lifecycle import Lifecycle
 
 LARGE_MESSAGE = 64 * 1024
 """Bytes of a list or a report that is read alone: some 3,000 devices, which take some milliseconds to read."""
@@ -75,7 +75,7 @@ class LargeMessages:
         await asyncio.sleep(min(3 * (now() - started), MAX_PAUSE))
 
 
-class Run(Generic[Reported, Peers]):
+class TransportRun(Generic[Reported, Peers]):
     """One run of a transport, from its start to its stop. `peers` are the plugins or drivers that are connected."""
 
     def __init__(
@@ -165,8 +165,8 @@ class ListeningTransport(ABC, Generic[Reported, Peers]):
 
     def __init__(self, name: str, directory: str) -> None:
         self._place = directory
-        self._life = LifeCycle(name)
-        self._run: Run[Reported, Peers] | None = None
+        self._lifecycle = Lifecycle(name)
+        self._run: TransportRun[Reported, Peers] | None = None
 
     def start(self, listener: Callable[[Reported], object]) -> None:
         """Begin to take registrations. A second start does nothing.
@@ -175,7 +175,7 @@ class ListeningTransport(ABC, Generic[Reported, Peers]):
             SetUpError: a directory or socket cannot be used. Nothing is left behind.
             DirectoryInUseError: the directory belongs to another kubelet, or this transport has another listener.
         """
-        self._life.start(partial(self._begin, listener), self._end)
+        self._lifecycle.start(partial(self._begin, listener), self._end)
         run = self._run
         if run is not None and run.listener != listener:
             raise DirectoryInUseError(self._place)
@@ -188,7 +188,7 @@ class ListeningTransport(ABC, Generic[Reported, Peers]):
         Raises:
             CalledFromInsideError: the listener calls this.
         """
-        self._life.stop(self._end)
+        self._lifecycle.stop(self._end)
 
     @abstractmethod
     def parts(self, notify: "Notify[Reported]") -> tuple[Peers, tuple[Part, ...]]:
@@ -200,10 +200,10 @@ class ListeningTransport(ABC, Generic[Reported, Peers]):
 
     def call_listener(self, listener: Callable[[Reported], object], event: Reported) -> None:
         """Call the listener, which may neither start nor stop this transport."""
-        self._life.call("the listener", listener, event)
+        self._lifecycle.call("the listener", listener, event)
 
     def _begin(self, listener: Callable[[Reported], object]) -> None:
-        self._run = run = Run(self, listener)  # before it begins: a plugin may register at once
+        self._run = run = TransportRun(self, listener)  # before it begins: a plugin may register at once
         try:
             run.begin()
         except OSError as error:

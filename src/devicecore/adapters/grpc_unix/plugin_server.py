@@ -22,7 +22,7 @@ from attrs import evolve, frozen
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.directory import check_endpoint_name
 from devicecore.adapters.grpc_unix.plugin_service import PluginService
-from devicecore.adapters.grpc_unix.served import Served, check_directory
+from devicecore.adapters.grpc_unix.served import ServedSockets, check_directory
 from devicecore.adapters.grpc_unix.service import registration_methods
 from devicecore.domain.model import ResourceName
 from devicecore.domain.text import foreign_text
@@ -164,7 +164,7 @@ class _Unregistered(Enum):
 _Registration = _Accepted | _Refused | _Unregistered
 
 
-class ServedPlugin(Served[PluginService]):
+class ServedPlugin(ServedSockets[PluginService]):
     """A plugin that is served; a context manager that stops it at the end. `serve_plugin` makes and starts it.
 
     `kubelet_socket` is where it registers; None if a kubelet's plugin watcher is to find it.
@@ -205,7 +205,7 @@ class ServedPlugin(Served[PluginService]):
         """Loop time before which the plugin does not register again."""
 
     def __repr__(self) -> str:
-        state = "stopped" if not self._life.is_running else "registered" if self.registered else "not registered"
+        state = "stopped" if not self._lifecycle.is_running else "registered" if self.registered else "not registered"
         return f"ServedPlugin({self.plugin.resource!r}, {self.socket!r}, {state})"
 
     @property

@@ -94,20 +94,22 @@ async def serve(
         SocketPathTooLongError: the socket's path is too long.
         DirectoryError: the socket cannot be made in its directory.
     """
-    server = grpc.aio.server(options=[("grpc.max_receive_message_length", max_message_bytes)])
-    for service in sorted({method.service for method in methods}):
-        handlers = {
-            method.name: _handler(method, behaviour)
-            for method, behaviour in methods.items()
-            if method.service == service
-        }
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+    server: grpc.aio.Server | None = None
     try:
         with socket.binding() as private:
+            server = grpc.aio.server(options=[("grpc.max_receive_message_length", max_message_bytes)])
+            for service in sorted({method.service for method in methods}):
+                handlers = {
+                    method.name: _handler(method, behaviour)
+                    for method, behaviour in methods.items()
+                    if method.service == service
+                }
+                server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
             server.add_insecure_port(target(private))
             await server.start()
     except BaseException as error:
-        await server.stop(None)
+        if server is not None:
+            await server.stop(None)
         if isinstance(error, OSError | RuntimeError):  # the second is grpc's, which does not say why
             cause = getattr(error, "strerror", None) or str(error)
             raise DirectoryError(str(Path(socket.path).parent), cause) from error

@@ -21,7 +21,7 @@ from devicecore.adapters.grpc_unix.service import Methods, Service
 from devicecore.domain.errors import DirectoryError, SetUpError
 from devicecore.domain.text import foreign_text
 from devicecore.ports.context import Runs
-from devicecore.runtime.life_cycle import LifeCycle
+from devicecore.runtime.lifecycle import Lifecycle
 from devicecore.system.background import end, supervise
 from devicecore.system.sockets import OwnedSocket, check_socket_path
 
@@ -48,7 +48,7 @@ class MissingDirectoryError(DirectoryError):
     """The directory of a socket does not exist yet."""
 
 
-class Served(Runs, Generic[ServiceT]):
+class ServedSockets(Runs, Generic[ServiceT]):
     """A plugin or driver that is served; a context manager that stops it at the end.
 
     Args:
@@ -78,7 +78,7 @@ class Served(Runs, Generic[ServiceT]):
         self._kubelet = foreign_text(kubelet)
         self._poll_interval = poll_interval
         self._max_message_bytes = max_message_bytes
-        self._life = LifeCycle(f"the server of {name}")
+        self._lifecycle = Lifecycle(f"the server of {name}")
         self._user = LoopUser(self._open, self._close)
         self._problem = self._NOT_ASKED
         self._attempted = threading.Condition()
@@ -94,11 +94,11 @@ class Served(Runs, Generic[ServiceT]):
             SocketPathTooLongError: a socket's path is too long.
             DirectoryError: a socket cannot be made in its directory.
         """
-        self._life.start(self._begin, self._end)
+        self._lifecycle.start(self._begin, self._end)
 
     def stop(self) -> None:
         """End all streams, stop serving and remove the sockets. A second call does nothing."""
-        self._life.stop(self._end)
+        self._lifecycle.stop(self._end)
 
     @property
     @abstractmethod
@@ -112,7 +112,7 @@ class Served(Runs, Generic[ServiceT]):
             KubeletUnreachableError: it is not registered after `timeout` seconds; `cause` is that of the last attempt.
             NotStartedError: it is not started.
         """
-        self._life.check_running()
+        self._lifecycle.check_running()
         with self._attempted:
             self._attempted.wait_for(self._is_decided, timeout)
             if not self.registered:

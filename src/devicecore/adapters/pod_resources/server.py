@@ -29,7 +29,7 @@ from devicecore.adapters.pod_resources.api import (
 from devicecore.domain.errors import DirectoryError, DirectoryInUseError, SetUpError
 from devicecore.domain.text import foreign_text
 from devicecore.ports.context import Runs
-from devicecore.runtime.life_cycle import LifeCycle
+from devicecore.runtime.lifecycle import Lifecycle
 from devicecore.system.background import SupervisedThread
 from devicecore.system.directories import KeptDirectory
 from devicecore.system.grpc_settings import target
@@ -89,7 +89,7 @@ class PodResourcesServer(Runs):
         self._socket = OwnedSocket(str(self.socket))
         self._server: grpc.Server | None = None
         self._keeper: SupervisedThread | None = None
-        self._life = LifeCycle("the pod-resources server")
+        self._lifecycle = Lifecycle("the pod-resources server")
 
     def __repr__(self) -> str:
         return f"PodResourcesServer({str(self.socket)!r}, {'stopped' if self._server is None else 'running'})"
@@ -102,7 +102,7 @@ class PodResourcesServer(Runs):
             DirectoryError: its directory cannot be made or used.
             DirectoryInUseError: another process serves this socket.
         """
-        self._life.start(self._begin, self._end)
+        self._lifecycle.start(self._begin, self._end)
 
     def stop(self) -> None:
         """Stop serving and remove our socket, not another process's at its path. A second call does nothing.
@@ -110,7 +110,7 @@ class PodResourcesServer(Runs):
         Raises:
             CalledFromInsideError: `look`, `sweep` or `observe` calls this.
         """
-        self._life.stop(self._end)
+        self._lifecycle.stop(self._end)
 
     def _begin(self) -> None:
         check_socket_path(str(self.socket))
@@ -162,7 +162,9 @@ class PodResourcesServer(Runs):
                 server.add_insecure_port(target(private))
                 server.start()
         except BaseException as error:
-            server.stop(None)
+            with suppress(ValueError):  # it has been started
+                server.start()  # else gRPC does not close its socket
+            server.stop(None).wait()
             if not isinstance(error, OSError | RuntimeError):  # the second is grpc's, which does not say why
                 self._socket.remove()
                 raise
@@ -225,7 +227,7 @@ class PodResourcesServer(Runs):
         self, method: str, version: str, answer: Callable[[Any], Message]
     ) -> Callable[[Any, grpc.ServicerContext], Message]:
         def respond(request: Message, context: grpc.ServicerContext) -> Message:
-            return self._life.call("a call of the pod-resources API", answered, request, context)
+            return self._lifecycle.call("a call of the pod-resources API", answered, request, context)
 
         def answered(request: Message, context: grpc.ServicerContext) -> Message:
             if self._bucket.take():

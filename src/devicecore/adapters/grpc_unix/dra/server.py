@@ -13,7 +13,7 @@ from typing import Any
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.adapters.grpc_unix.dra import calls
 from devicecore.adapters.grpc_unix.dra.service import DriverService
-from devicecore.adapters.grpc_unix.served import Served, check_directory
+from devicecore.adapters.grpc_unix.served import ServedSockets, check_directory
 from devicecore.adapters.grpc_unix.service import registration_methods
 from devicecore.domain.dra.drivers import SERVICES
 from devicecore.domain.dra.health import ReportedHealth
@@ -73,7 +73,7 @@ def serve_driver(
     return served
 
 
-class ServedDriver(Served[DriverService]):
+class ServedDriver(ServedSockets[DriverService]):
     """A driver that is served: a context manager that stops it at its end. `serve_driver` makes and starts it."""
 
     def __init__(
@@ -115,7 +115,7 @@ class ServedDriver(Served[DriverService]):
         Raises:
             NotStartedError: the driver is not started.
         """
-        self._life.check_running()
+        self._lifecycle.check_running()
         report = tuple(devices)
         self._user.loop.call_soon(lambda: self._service.report(report) if self._service else None)
 
