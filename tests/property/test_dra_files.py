@@ -20,13 +20,17 @@ text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 texts = st.none() | st.lists(text, max_size=3).map(tuple)
 devices = st.builds(PreparedDevice, text, text, st.none() | text, texts, texts)
 listed = st.none() | st.lists(devices, max_size=3).map(tuple)
+calls = st.frozensets(st.sampled_from(["NodePrepareResources", "NodeUnprepareResources", "*"]))
 entries = st.builds(
-    ClaimEntry,
+    lambda uid, name, space, pods, drivers, skips: ClaimEntry(
+        uid, name, space, pods, drivers, {driver: skips for driver in drivers or () if skips}
+    ),
     text,
     text,
     text,
     st.none() | st.lists(text, max_size=3, unique=True).map(sorted).map(tuple),
     st.none() | st.dictionaries(text, listed, max_size=3),
+    calls,
 )
 claims = st.builds(
     ClaimInfo,

@@ -1,8 +1,10 @@
 """The DRA manager where the recordings do not look: what happens at once, restarts, files, time and health."""
 
+import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from zlib import crc32
 
 import pytest
 from attrs import define, evolve, field
@@ -10,7 +12,7 @@ from attrs import define, evolve, field
 from devicecore.adapters.memory import MemoryPods, MemoryStore
 from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverInstance, MemoryDriverTransport, MemorySlices
 from devicecore.domain.dra import health
-from devicecore.domain.dra.answers import PrepareResult, UnprepareResult
+from devicecore.domain.dra.answers import PREPARE, UNPREPARE, PrepareResult, UnprepareResult
 from devicecore.domain.dra.claims import ClaimCache, ClaimPhase
 from devicecore.domain.dra.drivers import DriverRegistered, InstanceId
 from devicecore.domain.dra.errors import (
@@ -36,7 +38,7 @@ from devicecore.domain.dra.model import (
     PreparedDevice,
     ResourceClaim,
 )
-from devicecore.domain.dra.state_file import ClaimEntry, decode, encode
+from devicecore.domain.dra.state_file import ClaimEntry, StateWriter, decode, encode
 from devicecore.domain.errors import CalledFromInsideError, CorruptCheckpointError, StoreError
 from devicecore.domain.model import Container, ContainerClaim, Pod, PodClaim, PodUid
 from devicecore.dra_manager import DraManager
@@ -142,8 +144,15 @@ class Node:
         manager.start()
         return manager
 
-    def claim(self, name: str, *pods: str, drivers: Sequence[DriverName] = (GPU,), uid: str = "") -> ResourceClaim:
-        results = tuple(AllocatedDevice(driver, "pool", f"{name}-0", "r") for driver in drivers)
+    def claim(
+        self,
+        name: str,
+        *pods: str,
+        drivers: Sequence[DriverName] = (GPU,),
+        uid: str = "",
+        skips: Sequence[str] = (),
+    ) -> ResourceClaim:
+        results = tuple(AllocatedDevice(driver, "pool", f"{name}-0", "r", skips=frozenset(skips)) for driver in drivers)
         claim = ResourceClaim(
             ClaimKey("default", name), ClaimUid(uid or f"uid-of-{name}"), "", results, frozenset(pods)
         )
@@ -346,6 +355,49 @@ def test_a_restart_asks_again_and_has_each_device_once(node: Node) -> None:
     manager.unprepare(PodUid("a"))
     manager.unprepare(PodUid("b"))
     assert [method for method, _ in driver.calls] == ["prepare", "prepare", "unprepare"]
+
+
+def test_a_driver_whose_devices_need_no_calls_is_neither_called_nor_needed(node: Node) -> None:
+    """KEP-5945, since Kubernetes 1.37."""
+    manager = node.manager()
+    node.claim("virtual", "a", skips=["*"])
+    manager.prepare(pod("a", "virtual"))
+    manager = node.manager()
+    assert manager.claims.claims[ClaimKey("default", "virtual")].skips == {GPU: {PREPARE, UNPREPARE}}
+    manager.prepare(pod("a", "virtual"))
+    assert manager.claim_devices(pod("a", "virtual"), "main") == ()
+    manager.unprepare(PodUid("a"))
+    assert not manager.claims.claims
+
+
+@pytest.mark.parametrize(
+    ("skips", "called"),
+    [((["NodeUnprepareResources"], ["*"]), ["prepare"]), ((["*"], []), ["prepare", "unprepare"])],
+    ids=["what both devices skip", "nothing, if one device needs all"],
+)
+def test_a_call_is_skipped_if_no_device_of_the_driver_needs_it(
+    node: Node, skips: Sequence[Sequence[str]], called: Sequence[str]
+) -> None:
+    driver, manager = Driver(), node.manager()
+    node.transport.register(driver)
+    claim = node.claim("claim", "a")
+    results = tuple(AllocatedDevice(GPU, "pool", "claim-0", "r", skips=frozenset(one)) for one in skips)
+    node.claims.put(evolve(claim, allocation=results))
+    manager.prepare(pod("a", "claim"))
+    manager.unprepare(PodUid("a"))
+    assert [method for method, _ in driver.calls] == called
+
+
+@pytest.mark.parametrize("written", [b'["*"]', b'{"*":{}}', b'["*","Unknown"]'])
+def test_the_calls_to_skip_are_read_from_a_kubelets_file_in_any_form(written: bytes) -> None:
+    entry = (
+        b'{"ClaimUID":"u","ClaimName":"c","Namespace":"n","PodUIDs":{"p":{}},"DriverState":{"%b":{"Devices":null%b}}}'
+    )
+    data = b'{"ClaimInfoStateList":[' + entry % (GPU.encode(), b',"SkipNodeOperations":' + written) + b"]}"
+    blob = json.dumps({"Data": data.decode(), "Checksum": crc32(data)}).encode()
+    (claim,) = decode(blob).cache.claims.values()
+    assert claim.skips_call(GPU, PREPARE)
+    assert b'\\"SkipNodeOperations\\":[\\"*\\"' in StateWriter().encode(ClaimCache.of([claim]))
 
 
 def test_after_a_restart_a_pod_that_runs_on_has_its_devices(node: Node) -> None:

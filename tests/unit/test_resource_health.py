@@ -89,7 +89,7 @@ def test_the_notifications_are_those_of_the_kubelets_channel() -> None:
 
 
 def test_only_holders_of_the_devices_of_this_resource_are_notified() -> None:
-    """A kubelet goes by the id alone (pod_devices.json: "equal ids under different resources are confused")."""
+    """A kubelet up to 1.36 goes by the id alone (kubernetes#140323; pod_devices.json has the case)."""
     ledger = Ledger.of([allocation("a", GPU, "dev0"), allocation("b", "acme.io/nic", "dev0")])
     assert changed_health(GPU, None, report(("dev0", "Unhealthy")), ledger) == (changed("dev0", Health.UNHEALTHY, "a"),)
     assert changed_health(GPU, report(("dev0", "Healthy")), None, ledger) == ()

@@ -9,10 +9,16 @@ from enum import Enum
 
 from attrs import field, frozen
 
-from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid, DriverName, PreparedDevice
+from devicecore.domain.dra.answers import PREPARE, UNPREPARE
+from devicecore.domain.dra.model import AllocatedDevice, ClaimKey, ClaimRef, ClaimUid, DriverName, PreparedDevice
 from devicecore.domain.model import PodUid
 
 Devices = tuple[PreparedDevice, ...]
+
+ALL_CALLS = "*"
+"""What stands for all calls in `skipNodeOperations`."""
+
+_CALLS = frozenset({PREPARE, UNPREPARE})
 
 
 class ClaimPhase(Enum):
@@ -26,13 +32,23 @@ class ClaimPhase(Enum):
     """Every driver has answered, but one may have released the claim since. All are asked again before the next use."""
 
 
+def skipped_calls(allocation: Iterable[AllocatedDevice]) -> dict[DriverName, frozenset[str]]:
+    """Return the calls that no device of a driver needs, by driver. Drivers that need all calls are left out."""
+    found: dict[DriverName, frozenset[str]] = {}
+    for result in allocation:
+        own = _CALLS if ALL_CALLS in result.skips else result.skips & _CALLS
+        found[result.driver] = found.get(result.driver, own) & own
+    return {driver: skips for driver, skips in found.items() if skips}
+
+
 @frozen
 class ClaimInfo:
     """A claim as this node knows it (kubelet: `ClaimInfo`).
 
     `drivers` has the drivers of the claim's allocation, each with the devices that it answered; None before its answer.
     `answered` are the drivers that have answered in the attempts to prepare the claim that are under way. `calls`
-    counts the calls to prepare it since the start, so that a release notices if there was another one.
+    counts the calls to prepare it since the start, so that a release notices if there was another one. `skips` has for
+    a driver the calls that none of its devices needs; `*` stands for all of them (KEP-5945, since Kubernetes 1.37).
     """
 
     key: ClaimKey
@@ -42,6 +58,7 @@ class ClaimInfo:
     phase: ClaimPhase = ClaimPhase.ENTERED
     answered: frozenset[DriverName] = frozenset()
     calls: int = 0
+    skips: Mapping[DriverName, frozenset[str]] = field(factory=dict)
 
     @property
     def ref(self) -> ClaimRef:
@@ -55,7 +72,12 @@ class ClaimInfo:
 
     def must_ask(self, driver: DriverName) -> bool:
         """Whether `driver` has to be asked before a pod may use the claim."""
-        return self.phase is not ClaimPhase.PREPARED and driver in self.drivers and driver not in self.answered
+        missing = self.phase is not ClaimPhase.PREPARED and driver in self.drivers and driver not in self.answered
+        return missing and not self.skips_call(driver, PREPARE)
+
+    def skips_call(self, driver: DriverName, method: str) -> bool:
+        """Whether no device of `driver` needs this call."""
+        return not {method, ALL_CALLS}.isdisjoint(self.skips.get(driver, ()))
 
     def is_left_to(self, pod: PodUid | None) -> bool:
         """Whether no pod except `pod` uses the claim; if `pod` is None, whether no pod uses it."""

@@ -60,7 +60,8 @@ class PreparedDevice:
 class AllocatedDevice:
     """One result of a claim's allocation (API: `status.allocation.devices.results[]`).
 
-    With `admin_access`, the device is only looked at, and may belong to other claims at the same time.
+    With `admin_access`, the device is only looked at, and may belong to other claims at the same time. `skips` are the
+    calls to the driver that the device does not need (`skipNodeOperations`, Kubernetes 1.37).
     """
 
     driver: DriverName
@@ -69,6 +70,7 @@ class AllocatedDevice:
     request: str = ""
     share_id: str | None = None
     admin_access: bool = False
+    skips: frozenset[str] = frozenset()
 
 
 @frozen

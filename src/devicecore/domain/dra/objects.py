@@ -71,6 +71,7 @@ def _result(result: Value) -> AllocatedDevice:
         result["request"].text(""),
         result["shareID"].text("") or None,
         result["adminAccess"].boolean(),
+        frozenset([operation.text() for operation in result["skipNodeOperations"].sequence()]),
     )
 
 

@@ -12,8 +12,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 
 from attrs import evolve, frozen
 
-from devicecore.domain.dra.answers import PrepareResult, check_prepared
-from devicecore.domain.dra.claims import ClaimCache, ClaimInfo, ClaimPhase
+from devicecore.domain.dra.answers import PREPARE, PrepareResult, check_prepared
+from devicecore.domain.dra.claims import ClaimCache, ClaimInfo, ClaimPhase, skipped_calls
 from devicecore.domain.dra.errors import (
     DraError,
     DriverNotRegisteredError,
@@ -52,13 +52,13 @@ class Changed:
 
 
 def check_claim(pod: Pod, entry: PodClaim, claim: ResourceClaim, registered: Container[DriverName]) -> None:
-    """Check that a pod may use the claim of one of its entries, and that all its drivers are registered.
+    """Check that a pod may use the claim of one of its entries, and that all drivers to be called are registered.
 
     Raises:
         NotOwnerError: the entry has a template, and the claim was not made for this pod.
         NotReservedError: the claim is not reserved for this pod.
         NotAllocatedError: the claim is not allocated.
-        DriverNotRegisteredError: a driver of the allocation is not registered.
+        DriverNotRegisteredError: a driver of the allocation is not registered, and one of its devices needs the call.
     """
     if entry.claim is None and claim.owner != pod.uid:
         raise NotOwnerError(pod.namespace, claim.key.name, pod.name)
@@ -66,8 +66,9 @@ def check_claim(pod: Pod, entry: PodClaim, claim: ResourceClaim, registered: Con
         raise NotReservedError(pod.name, pod.uid, claim.key.name, claim.uid)
     if claim.allocation is None:
         raise NotAllocatedError(claim.key.name)
+    skipped = skipped_calls(claim.allocation)
     for result in claim.allocation:
-        if result.driver not in registered:
+        if result.driver not in registered and PREPARE not in skipped.get(result.driver, ()):
             raise DriverNotRegisteredError(result.driver)
 
 
@@ -81,7 +82,7 @@ def enter(cache: ClaimCache, pod: PodUid, claims: Iterable[ResourceClaim]) -> Ch
         known = changed.get(claim.key) or cache.claims.get(claim.key)
         if known is None:
             drivers = dict.fromkeys(sorted({result.driver for result in claim.allocation or ()}))
-            known = ClaimInfo(claim.key, claim.uid, frozenset(), drivers)
+            known = ClaimInfo(claim.key, claim.uid, drivers=drivers, skips=skipped_calls(claim.allocation or ()))
         elif known.uid != claim.uid:
             return Changed(cache.put(*changed.values()), OldClaimError(claim.key.name, known.uid))
         if pod not in known.pods:

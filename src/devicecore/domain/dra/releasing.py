@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 
 from attrs import evolve, frozen
 
+from devicecore.domain.dra.answers import UNPREPARE
 from devicecore.domain.dra.claims import ClaimCache, ClaimInfo, ClaimPhase
 from devicecore.domain.dra.model import ClaimKey, DriverName
 from devicecore.domain.dra.preparing import AskDriver, Changed
@@ -124,7 +125,7 @@ def after_answer(cache: ClaimCache, released: Released, driver: DriverName, keys
 def _left(claim: ClaimInfo, released: Released) -> frozenset[DriverName]:
     """The drivers that have not released a claim yet."""
     known = released.get(claim.key)
-    drivers = frozenset(claim.drivers)
+    drivers = frozenset(driver for driver in claim.drivers if not claim.skips_call(driver, UNPREPARE))
     return drivers - known.drivers if known and known.calls == claim.calls else drivers
 
 

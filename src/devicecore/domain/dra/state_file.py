@@ -13,7 +13,7 @@ from zlib import crc32
 
 from attrs import define, evolve, field, frozen
 
-from devicecore.domain.checkpoint.go_json import Json, parse
+from devicecore.domain.checkpoint.go_json import Json, Object, parse
 from devicecore.domain.checkpoint.go_text import json_text
 from devicecore.domain.checkpoint.go_values import (
     Fields,
@@ -53,18 +53,21 @@ class ClaimEntry:
     namespace: str = ""
     pods: tuple[str, ...] | None = None
     drivers: Mapping[str, tuple[PreparedDevice, ...] | None] | None = None
+    skips: Mapping[str, frozenset[str]] = field(factory=dict)
 
     @classmethod
     def of(cls, claim: ClaimInfo) -> "ClaimEntry":
         """The entry of a claim of the node."""
-        return cls(claim.uid, claim.key.name, claim.key.namespace, tuple(claim.pods), dict(claim.drivers.items()))
+        key, skips = claim.key, {str(name): operations for name, operations in claim.skips.items()}
+        return cls(claim.uid, key.name, key.namespace, tuple(claim.pods), dict(claim.drivers.items()), skips)
 
     @property
     def claim(self) -> ClaimInfo:
         """The claim of this entry. What is null in the file is empty in it."""
         drivers = {DriverName(name): devices for name, devices in (self.drivers or {}).items()}
         pods = frozenset(map(PodUid, self.pods or ()))
-        return ClaimInfo(ClaimKey(self.namespace, self.name), ClaimUid(self.uid), pods, drivers)
+        skips = {DriverName(name): operations for name, operations in self.skips.items()}
+        return ClaimInfo(ClaimKey(self.namespace, self.name), ClaimUid(self.uid), pods, drivers, skips=skips)
 
     @property
     def json(self) -> dict[str, object]:
@@ -72,7 +75,9 @@ class ClaimEntry:
         nothing: dict[str, object] = {}
         pods = None if self.pods is None else dict.fromkeys(sorted(self.pods), nothing)
         drivers = (
-            None if self.drivers is None else {name: _devices(list_) for name, list_ in sorted(self.drivers.items())}
+            None
+            if self.drivers is None
+            else {name: _devices(list_, self.skips.get(name)) for name, list_ in sorted(self.drivers.items())}
         )
         return {
             "ClaimUID": self.uid,
@@ -83,7 +88,8 @@ class ClaimEntry:
         }
 
 
-def _devices(devices: tuple[PreparedDevice, ...] | None) -> dict[str, object]:
+def _devices(devices: tuple[PreparedDevice, ...] | None, skips: frozenset[str] | None) -> dict[str, object]:
+    skipped = {"SkipNodeOperations": sorted(skips)} if skips else {}  # kubelets before 1.37 do not write the field
     return {
         "Devices": None
         if devices is None
@@ -96,7 +102,8 @@ def _devices(devices: tuple[PreparedDevice, ...] | None) -> dict[str, object]:
                 "CDIDeviceIDs": device.cdi_ids,
             }
             for device in devices
-        ]
+        ],
+        **skipped,
     }
 
 
@@ -252,6 +259,7 @@ class _Device:
 @define
 class _DriverState:
     devices: Slice[_Device] | None = None
+    skips: frozenset[str] = frozenset()
 
 
 @define
@@ -269,7 +277,9 @@ class _Entry:
                 name: None if state.devices is None else tuple(device.frozen() for device in state.devices.items)
                 for name, state in self.drivers.items()
             }
-        return ClaimEntry(self.uid, self.name, self.namespace, None if self.pods is None else tuple(self.pods), drivers)
+        skips = {name: state.skips for name, state in (self.drivers or {}).items() if state.skips}
+        pods = None if self.pods is None else tuple(self.pods)
+        return ClaimEntry(self.uid, self.name, self.namespace, pods, drivers, skips)
 
 
 @define
@@ -315,6 +325,12 @@ def _new_nothing(value: Json) -> None:
     into_struct(None, value, {})
 
 
+def _into_operations(_: frozenset[str], value: Json) -> frozenset[str]:
+    """A list of names, or a set as Go writes one. The field is alpha, so another form is no operation to skip."""
+    names = value if isinstance(value, list) else [name for name, _ in value] if isinstance(value, Object) else []
+    return frozenset(name for name in names if isinstance(name, str))
+
+
 _DEVICE_FIELDS: Fields = fields_of(
     {
         "PoolName": ("pool", into_string),
@@ -327,7 +343,9 @@ _DEVICE_FIELDS: Fields = fields_of(
 _into_devices = partial(
     into_slice, zero=_Device, into=partial(into_struct, fields=_DEVICE_FIELDS), wanted="[]state.Device"
 )
-_DRIVER_FIELDS: Fields = fields_of({"Devices": ("devices", _into_devices)})
+_DRIVER_FIELDS: Fields = fields_of(
+    {"Devices": ("devices", _into_devices), "SkipNodeOperations": ("skips", _into_operations)}
+)
 
 
 def _new_driver_state(value: Json) -> _DriverState:

@@ -101,6 +101,8 @@ def print_claims(found: ClaimsFile, shown: "tuple[ClaimEntry, ...]") -> None:
         pairs = [("pods", ", ".join(sorted(entry.pods or ())) or "none")]
         for driver, devices in sorted((entry.drivers or {}).items()):
             listed = [named_device(driver, device).removeprefix(f"{driver}: ") for device in devices or ()]
+            if skips := entry.skips.get(driver):
+                listed.append(f"needs no {', '.join(sorted(skips))}")
             pairs += [(driver, device) for device in listed or ["not prepared"]]
         click.echo()
         print_pairs(f"claim {claim_of(entry)} ({entry.uid})", pairs)

@@ -23,7 +23,8 @@ from devicecore.system.sockets import OwnedSocket
 from devicecore.wire import pluginregistration
 
 PLUGINS_REGISTRY = "/var/lib/kubelet/plugins_registry"
-HEALTH_SERVICE = "v1alpha1.DRAResourceHealth"
+HEALTH_SERVICES = tuple(calls.HEALTH_METHODS)
+"""The services of health that a driver lists: kubelets since 1.37 look for v1, older ones ask for v1alpha1 unlisted."""
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ def serve_driver(
     *,
     endpoint: str | os.PathLike[str] | None = None,
     socket_name: str | None = None,
-    services: Sequence[str] = (*SERVICES, HEALTH_SERVICE),
+    services: Sequence[str] = (*SERVICES, *HEALTH_SERVICES),
     wait_for_registry: bool = False,
     poll_interval: float = 1.0,
     report_period: float = 10.0,
