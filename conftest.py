@@ -11,6 +11,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Generator, Iterator
+from importlib import import_module
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,9 @@ from tests.guides import forbid_private_modules
 
 if TYPE_CHECKING:
     from xdist.workermanage import WorkerController  # type: ignore[import-untyped]  # pytest-xdist has no types
+
+# Both folders `tests` are parts of this namespace package. If pytest imported it first, it would know only one of them.
+import_module("tests")
 
 pytest_plugins = ["devicecore_tools.testing.pytest_plugin"]
 

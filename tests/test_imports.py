@@ -86,6 +86,7 @@ LAYERS = {
     "devicecore_tools.testing": Layer(TESTING | names(".testing"), names("grpc .adapters")),
     "devicecore_tools.testing.dra_kubelet": Layer(DRA_TESTING | names(".testing"), names(".adapters")),
     "devicecore_tools.testing.api_server": Layer(TESTING, names("jsonpatch jsonpointer yaml")),
+    "devicecore_tools.testing.wire": Layer(PURE | names("google .wire")),
     "devicecore_tools.testing.pytest_plugin": Layer(TESTING | names("pytest"), names("grpc .adapters")),
     "devicecore_tools.conformance": Layer(TESTING | names("cattrs google grpc .adapters /testing /doctor.sources.cdi")),
     "devicecore_tools.command.demo.cluster": Layer(ANY | names(".adapters .domain .dra_manager .manager .system")),

@@ -1,4 +1,4 @@
-"""Write `wire/descriptors.binpb` and the stubs beside the message modules anew from `wire/proto/*.proto`.
+"""Write `descriptors.binpb` and the stubs beside the message modules anew from `proto/*.proto`, in both packages.
 
 Run it with grpcio-tools installed: `python tools/make_protos.py [DIRECTORY]`.
 """
@@ -10,17 +10,21 @@ from pathlib import Path
 
 from grpc_tools import protoc
 
-WIRE = Path(__file__).parent.parent / "src" / "devicecore" / "wire"
+ROOT = Path(__file__).parent.parent
+PACKAGES = {
+    "devicecore": ROOT / "src" / "devicecore" / "wire",
+    "devicecore_tools": ROOT / "packages" / "tools" / "src" / "devicecore_tools" / "testing" / "wire",
+}
 
 
-def make_protos(target: Path) -> None:
-    """Write the blob and the stubs into `target`."""
-    protos = sorted(path.name for path in (WIRE / "proto").glob("*.proto"))
+def make_protos(wire: Path, target: Path) -> None:
+    """Write the blob and the stubs of the package in `wire` into `target`."""
+    protos = sorted(path.name for path in (wire / "proto").glob("*.proto"))
     with tempfile.TemporaryDirectory() as scratch:
         status = protoc.main(
             [
                 "protoc",
-                f"--proto_path={WIRE / 'proto'}",
+                f"--proto_path={wire / 'proto'}",
                 f"--proto_path={files('grpc_tools') / '_proto'}",
                 f"--descriptor_set_out={target / 'descriptors.binpb'}",
                 f"--pyi_out={scratch}",
@@ -36,4 +40,7 @@ def make_protos(target: Path) -> None:
 
 
 if __name__ == "__main__":
-    make_protos(Path(sys.argv[1]) if sys.argv[1:] else WIRE)
+    for name, wire in PACKAGES.items():
+        target = Path(sys.argv[1], name) if sys.argv[1:] else wire
+        target.mkdir(parents=True, exist_ok=True)
+        make_protos(wire, target)

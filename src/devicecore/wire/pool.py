@@ -15,18 +15,23 @@ from google.protobuf.message_factory import GetMessageClass
 
 
 @cache
-def _pool() -> DescriptorPool:
+def _pool(package: str) -> DescriptorPool:
     # The default pool refuses a second `v1beta1.Device` or a second `api.proto`, and plugin authors have their own.
     pool = DescriptorPool()
-    blob = files("devicecore.wire").joinpath("descriptors.binpb").read_bytes()
+    blob = files(package).joinpath("descriptors.binpb").read_bytes()
     for file in FileDescriptorSet.FromString(blob).file:
         pool.AddSerializedFile(file.SerializeToString())
     return pool
 
 
-def contents(proto: str) -> dict[str, type[Message] | FileDescriptor | EnumTypeWrapper | int]:
-    """What protoc's module for the file `proto` would contain: messages and enums by name, and `DESCRIPTOR`."""
-    descriptor = _pool().FindFileByName(proto)
+def contents(
+    proto: str, package: str = "devicecore.wire"
+) -> dict[str, type[Message] | FileDescriptor | EnumTypeWrapper | int]:
+    """Return what protoc's module for the file `proto` would contain: messages and enums by name, and `DESCRIPTOR`.
+
+    `package` is the one with the file `descriptors.binpb`.
+    """
+    descriptor = _pool(package).FindFileByName(proto)
     messages = {name: GetMessageClass(message) for name, message in descriptor.message_types_by_name.items()}
     enums = {name: EnumTypeWrapper(enum) for name, enum in descriptor.enum_types_by_name.items()}
     numbers = {name: number for enum in enums.values() for name, number in enum.items()}

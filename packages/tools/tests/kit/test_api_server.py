@@ -18,8 +18,7 @@ from devicecore_tools.testing.api_server import Answer, ApiError, Delay, Drop, J
 from devicecore_tools.testing.api_server import http as api_server_http
 from devicecore_tools.testing.api_server import server as api_server_server
 from devicecore_tools.testing.api_server import store as api_server_store
-
-from devicecore.wire import api_objects
+from devicecore_tools.testing.wire import api_objects
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"

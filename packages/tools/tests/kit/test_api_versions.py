@@ -8,9 +8,8 @@ from collections.abc import Iterator
 import pytest
 from devicecore_tools.testing.api_server import Json, LocalApiServer
 from devicecore_tools.testing.api_server.versions import RESOURCE_VERSIONS
-
-from devicecore.wire import api_objects
-from devicecore.wire.api_conversion import MAGIC
+from devicecore_tools.testing.wire import api_objects
+from devicecore_tools.testing.wire.api_conversion import MAGIC
 
 GROUP = "/apis/resource.k8s.io"
 BASIC = {"attributes": {"model": {"string": "x"}}, "capacity": {"memory": {"value": "1Gi"}}}

@@ -14,7 +14,7 @@ from typing import Self
 
 from google.protobuf.message import DecodeError
 
-from devicecore.wire import nri, ttrpc
+from devicecore_tools.testing.wire import nri, ttrpc
 
 VARIABLE = "NRI_PLUGIN_SOCKET"
 """The environment variable that has the number of the file descriptor."""

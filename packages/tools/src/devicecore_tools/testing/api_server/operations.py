@@ -271,7 +271,10 @@ def _finite(text: str) -> float:
 
 
 def _from_protobuf(body: bytes) -> Json:
-    from devicecore.wire.api_conversion import UnreadableKindError, object_from_protobuf  # loading protobuf takes time
+    from devicecore_tools.testing.wire.api_conversion import (  # loading protobuf takes time
+        UnreadableKindError,
+        object_from_protobuf,
+    )
 
     try:
         return object_from_protobuf(body)

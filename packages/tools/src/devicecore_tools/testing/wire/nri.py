@@ -2,4 +2,4 @@
 
 from devicecore.wire.pool import contents
 
-globals().update(contents("nri.proto"))
+globals().update(contents("nri.proto", "devicecore_tools.testing.wire"))

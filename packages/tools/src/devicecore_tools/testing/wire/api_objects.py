@@ -2,4 +2,4 @@
 
 from devicecore.wire.pool import contents
 
-globals().update(contents("api_objects.proto"))
+globals().update(contents("api_objects.proto", "devicecore_tools.testing.wire"))

@@ -2,4 +2,4 @@
 
 from devicecore.wire.pool import contents
 
-globals().update(contents("ttrpc.proto"))
+globals().update(contents("ttrpc.proto", "devicecore_tools.testing.wire"))

@@ -10,7 +10,7 @@ from typing import Any
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from devicecore.wire.api_objects import (
+from devicecore_tools.testing.wire.api_objects import (
     DeleteOptions,
     DeviceAttribute,
     Event,
