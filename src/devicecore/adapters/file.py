@@ -72,22 +72,26 @@ class FileStore:
                 process has written it since. The old file is still there; if the disk fails again when the old one is
                 put back, the new one is there.
         """
-        with self._lock, _store_errors(self.path, "write"):
-            if len(blob) > self._max_bytes:
-                problem = f"the checkpoint has {len(blob)} bytes, expected at most {self._max_bytes}"
-                raise OSError(
-                    errno.EFBIG, f"{problem}: plugins or drivers have sent names or answers that are too long"
-                )
-            if len(blob) > _MANY_BYTES and (problem := size_problem(blob)):
-                raise OSError(errno.EFBIG, f"it could not be read again: {problem}")
-            old = self._file.current()
-            # Writing over what another manager has saved would allocate that manager's devices again.
-            if self._ours is not None and old is not None and old not in self._ours:
-                problem = "another process has written it since; only one manager at a time can use it"
-                raise OSError(errno.EBUSY, problem)
-            self._ours = (old, blob)  # a write that fails may leave either
-            self._file.write(blob, old)
-            self._ours = (blob,)
+        try:
+            with self._lock:
+                self._save(blob)
+        except OSError as error:  # not `_store_errors`, because each admission comes by here
+            raise _store_error(self.path, "write", error) from error
+
+    def _save(self, blob: bytes) -> None:
+        if len(blob) > self._max_bytes:
+            problem = f"the checkpoint has {len(blob)} bytes, expected at most {self._max_bytes}"
+            raise OSError(errno.EFBIG, f"{problem}: plugins or drivers have sent names or answers that are too long")
+        if len(blob) > _MANY_BYTES and (problem := size_problem(blob)):
+            raise OSError(errno.EFBIG, f"it could not be read again: {problem}")
+        old = self._file.current()
+        # Writing over what another manager has saved would allocate that manager's devices again.
+        if self._ours is not None and old is not None and old not in self._ours:
+            problem = "another process has written it since; only one manager at a time can use it"
+            raise OSError(errno.EBUSY, problem)
+        self._ours = (old, blob)  # a write that fails may leave either
+        self._file.write(blob, old)
+        self._ours = (blob,)
 
     def set_aside(self) -> str | None:
         """Rename the file to `<name>.corrupt-<when it was last written>`; the new path, None if there is no file.
@@ -109,7 +113,11 @@ def _store_errors(path: Path, action: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreError(path.name, action, f"{path}: {error.strerror or error}") from error
+        raise _store_error(path, action, error) from error
+
+
+def _store_error(path: Path, action: str, error: OSError) -> StoreError:
+    return StoreError(path.name, action, f"{path}: {error.strerror or error}")
 
 
 class JsonFileSink:

@@ -29,7 +29,7 @@ Why it is built like this:
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import is_
 from typing import Generic
 from weakref import WeakMethod
@@ -157,41 +157,34 @@ class SavedState(Generic[Value]):
         self._waiting.append(own)
         with self._lock:
             if own.result is None and own.error is None:  # no other call has done it
-                self._commit_waiting(own)
+                waiting, self._waiting = self._waiting, []
+                if self._state.run is not run:
+                    raise self._state.stopped()
+                if len(waiting) == 1:
+                    own.error = self._commit_together((own,), own.call)
+                else:
+                    self._commit_waiting(own, waiting)
         own.call.end()
         if own.result is None:
             assert own.error is not None, "a commit that is done has one of both"  # noqa: S101 - for mypy
             raise own.error
         return own.result[0]  # type: ignore[return-value]  # `result` is that of `change`, whose type is known here only
 
-    def _commit_waiting(self, own: _Commit[Value]) -> None:
+    def _commit_waiting(self, own: _Commit[Value], waiting: Iterable[_Commit[Value]]) -> None:
         """Do `own` and all commits of its run that wait. The caller holds the lock."""
-        waiting, self._waiting = self._waiting, []
-        if self._state.run is not own.run:
-            raise self._state.stopped()
-        group = [own]
-        if len(waiting) > 1:
-            group += [
-                commit
-                for commit in waiting
-                if commit.run is own.run and commit is not own and not commit.call.has_ended
-            ]
-        error = self._commit_together(group)
-        if error is None:
-            return
-        if len(group) == 1:
-            own.error = error
-            return
-        for commit in group:  # each alone, because nobody may fail because of another one
-            commit.error = self._commit_together([commit])
+        others = (commit for commit in waiting if commit.run is own.run and commit is not own)
+        group = [own, *(commit for commit in others if not commit.call.has_ended)]
+        if self._commit_together(group, own.call) is not None:
+            for commit in group:  # each alone, because nobody may fail because of another one
+                commit.error = self._commit_together((commit,), own.call)
 
-    def _commit_together(self, group: Sequence[_Commit[Value]]) -> Exception | None:
+    def _commit_together(self, group: Sequence[_Commit[Value]], call: OpenCall) -> Exception | None:
         """Save the changes of `group` with one write. Return the error if that fails."""
         try:
             before = self._state.value
             saved = _applied(group, before)
             self.is_behind = True
-            self._save(saved[0])
+            self._save(saved[0], call)
             now, results = self._state.take(
                 lambda value: (saved[0], saved) if value is before else _with_itself(_applied(group, value))
             )
@@ -253,7 +246,7 @@ class SavedState(Generic[Value]):
     def _save_or_log(self) -> None:
         value = self._state.value
         try:
-            self._save(value)
+            self._save(value, OpenCall())
         except DeviceCoreError as error:
             _log.error("%s", error)
         except Exception:  # noqa: BLE001 - a mistake of the store; there is no caller to raise it to
@@ -262,14 +255,14 @@ class SavedState(Generic[Value]):
             # Not before the save, because an interrupt may end it. A newer value has its own request.
             self.is_behind = self._state.value is not value
 
-    def _save(self, value: Value) -> None:
-        """Make `value` durable. The caller holds the lock."""
+    def _save(self, value: Value, call: OpenCall) -> None:
+        """Make `value` durable. The caller holds the lock, and `call` is around this."""
         if self._saved is not None and self._alike(value, self._saved):
             return
         self._saved = None
         content = self._encode(value)
         self._called_at = time.monotonic()
-        self._call = OpenCall()
+        self._call = call
         try:
             self._store.save(content)
         finally:

@@ -138,11 +138,12 @@ class Turns(Generic[Key]):
             for key in turn.keys:
                 if key in taken:
                     return taken[key]
-            for other in tuple(self._waiting):  # calls come and go without the lock
-                if other is turn:
-                    break
-                if not other.call.has_ended and not set(turn.keys).isdisjoint(other.keys):
-                    return other
+            if self._waiting:
+                for other in tuple(self._waiting):  # calls come and go without the lock
+                    if other is turn:
+                        break
+                    if not other.call.has_ended and not set(turn.keys).isdisjoint(other.keys):
+                        return other
             self._take(turn)
             return None
 

@@ -173,13 +173,19 @@ class DurableFile:
 
         If the disk cannot make the change durable, this puts `old` back, or deletes the file if `old` is None.
         """
-        identity = self._replace(blob)
+        if not self._swept:
+            self._sweep()
+        self._seen = None
+        identity = self._put(blob)
         self._sync(lambda: self._path.unlink() if old is None else self._put(old))
         self._seen = _Seen(identity, blob)
 
     def replace(self, blob: bytes) -> None:
         """Replace the file without waiting for the disk. After a power failure the old content may be back."""
-        self._seen = _Seen(self._replace(blob, durable=False), blob)
+        if not self._swept:
+            self._sweep()
+        self._seen = None
+        self._seen = _Seen(self._put(blob, durable=False), blob)
 
     def delete(self) -> None:
         """Delete the file, and what a crash has left of it; on return the disk has neither. No file is no error."""
@@ -203,12 +209,6 @@ class DurableFile:
         self._path.rename(aside)
         self._sync(lambda: aside.rename(self._path))
         return str(aside)
-
-    def _replace(self, blob: bytes, *, durable: bool = True) -> _Identity:
-        if not self._swept:
-            self._sweep()
-        self._seen = None
-        return self._put(blob, durable=durable)
 
     def _put(self, blob: bytes, *, durable: bool = True) -> _Identity:
         """Replace the file; the renaming itself is not durable yet."""
