@@ -93,6 +93,7 @@ RESTART_FAULTS: list[tuple[str, str, list[str]]] = [
     ("gives-up", "returns-to-a-kubelet-that-was-away", AWAY[:1]),
     ("spins", "is-quiet-while-the-kubelet-is-away", AWAY),
     ("floods", "is-patient-with-a-kubelet-that-refuses", ["is-patient-with-a-kubelet-that-refuses"]),
+    ("ends-when-refused", "", ["is-patient-with-a-kubelet-that-refuses", "stays-up"]),
     ("slow-to-return", "", ["is-patient-with-a-kubelet-that-refuses", "starts-where-it-was-killed"]),
     ("finds-its-socket", "starts-where-it-was-killed", ["starts-where-it-was-killed"]),
     ("start-second", "", ["is-patient-with-a-kubelet-that-refuses", "starts-where-it-was-killed", *NAMES[-3:]]),

@@ -1,7 +1,8 @@
 """A correct device plugin, except for the one fault in its second argument: `faulty_plugin.py DIR [FAULT]`.
 
 It is written with protobuf messages and gRPC, as other people's plugins are, and uses nothing of `serve_plugin`. Some
-values of FAULT are no faults but habits of correct plugins: start-second, hides-while-sick, slow-to-return.
+values of FAULT are no faults but habits of correct plugins: start-second, hides-while-sick, slow-to-return,
+ends-when-refused.
 """
 
 import os
@@ -88,6 +89,9 @@ class Plugin:
             while not ended.wait(POLL_INTERVAL) and not over.is_set():
                 if FAULT == "short-stream" and time.monotonic() - began > 0.3:
                     return
+                if FAULT == "loses-a-later-change" and sent is None:
+                    yield api.ListAndWatchResponse()  # as plugins that look for their devices later
+                    ended.wait(0.3)
                 now = SICK.exists()
                 if now and sent is False and self.streams > 1 and FAULT == "dies-of-a-later-change":
                     os._exit(2)
@@ -269,6 +273,8 @@ def watch(plugin: Plugin) -> None:  # noqa: C901 - every fault is a branch
                 server = plugin.serve()
             plugin.dropped = False
             status = register()
+            if FAULT == "ends-when-refused" and status is grpc.StatusCode.UNKNOWN:
+                os._exit(1)
             registered_with = kubelet if status is grpc.StatusCode.OK else None
             retry_at = 0.0 if registered_with else time.monotonic() + 0.3
             if server is None and registered_with:

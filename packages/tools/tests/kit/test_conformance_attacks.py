@@ -188,9 +188,9 @@ def test_a_plugin_that_does_not_come_back_is_restarted_once(short_path: Path) ->
     try:
         for _ in range(3):
             with pytest.raises(Skip, match="did not register again"):
-                plugin.restarted()
+                plugin.registration.restarted()
     finally:
-        plugin.stop()
+        plugin.process.stop()
         kubelet.leave()
     assert len(starts) == 1
 

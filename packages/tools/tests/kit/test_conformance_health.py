@@ -13,7 +13,10 @@ def test_a_fault_is_found(fault: str, failing: str, names: list[str], short_path
 
 
 def test_a_change_of_health_can_be_undone(short_path: Path) -> None:
-    """Without the undo command, the second check would find the change in the first list of the new process."""
+    """Without the undo command, the second check would find the change in the list of the new process.
+
+    The first list of that process is empty, which is no change of health.
+    """
     settings = evolve(QUICK, timeout=5, undo_health=f"rm {short_path}/sick")
     report = run_checks_on("loses-a-later-change", HEALTH, settings, short_path)
     assert report.result(HEALTH[0]).failed

@@ -4,7 +4,8 @@
 """
 
 from devicecore_tools.conformance.device_plugin.checks import CHECKS
-from devicecore_tools.conformance.device_plugin.plugin import PluginUnderTest, Settings
+from devicecore_tools.conformance.device_plugin.plugin import PluginUnderTest
 from devicecore_tools.conformance.device_plugin.run import run
+from devicecore_tools.conformance.device_plugin.settings import Settings
 
 __all__ = ["CHECKS", "PluginUnderTest", "Settings", "run"]

@@ -16,7 +16,8 @@ from devicecore.domain.text import counted, foreign_text
 from devicecore.system.temporary import short_directory
 from devicecore_tools.conformance.device_plugin.checks import CHECKS
 from devicecore_tools.conformance.device_plugin.kubelet import BareKubelet
-from devicecore_tools.conformance.device_plugin.plugin import PluginUnderTest, Settings
+from devicecore_tools.conformance.device_plugin.plugin import PluginUnderTest
+from devicecore_tools.conformance.device_plugin.settings import Settings
 from devicecore_tools.conformance.device_plugin.watcher import WatchingKubelet
 from devicecore_tools.conformance.model import Check, Report, Result, some
 from devicecore_tools.conformance.processes import adopted, as_environment, end_all, new_marker, orphans_come_here
@@ -62,7 +63,12 @@ def run(
         _claimed(Path(path).absolute(), allow_shared=allow_shared_directory, wipe=not registry) as claimed,
         _running(command, claimed, settings or Settings(), registry=registry, on_ready=on_ready) as plugin,
     ):
-        results, not_made = run_checks(checks, plugin, on_result=on_result, after_failure=plugin.wait_for_exit)
+
+        def note(result: Result) -> None:
+            plugin.process.blame(result.name)
+            on_result(result)
+
+        results, not_made = run_checks(checks, plugin, on_result=note, after_failure=plugin.process.wait_for_exit)
     return _report(plugin, results, not_made, time.monotonic() - began)
 
 
@@ -107,17 +113,17 @@ def _running(
         stack.callback(kubelet.wipe)
         stack.callback(kubelet.leave)
         stack.callback(end_all, marker, but_not=others)
-        stack.callback(plugin.stop)
+        stack.callback(plugin.process.stop)
         kubelet.serve()
         on_ready(directory)
-        plugin.start()
+        plugin.process.start()
         yield plugin
 
 
 def _report(plugin: PluginUnderTest, results: tuple[Result, ...], not_made: str, seconds: float) -> Report:
     kubelet = plugin.kubelet
     resource = foreign_text(kubelet.resource)
-    devices = len(plugin.first_devices or ())
+    devices = len(plugin.lists.first or ())
     others = sorted(kubelet.others)
     version = next((foreign_text(each.request.version) for each in kubelet.registrations), "")
     notes = []
@@ -131,7 +137,8 @@ def _report(plugin: PluginUnderTest, results: tuple[Result, ...], not_made: str,
         notes=tuple(notes),
         results=results,
         not_made=not_made,
-        cannot_run=bool(plugin.exits) and not kubelet.was_called,
+        cannot_run=bool(plugin.process.exits) and not kubelet.was_called,
         seconds=seconds,
-        output=plugin.output,
+        output=plugin.process.output,
+        exits=tuple(plugin.process.exits),
     )

@@ -1,0 +1,159 @@
+"""The devices that a plugin lists, and calls about them.
+
+Law: a plugin is asked once for each device alone, and what it answered is kept in bounded memory.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+
+from attrs import define, field
+
+from devicecore.adapters.grpc_unix import rpc
+from devicecore.wire import deviceplugin
+from devicecore_tools.conformance.connection import CallFailedError
+from devicecore_tools.conformance.device_plugin.kubelet import PluginConnection, allocate_request
+from devicecore_tools.conformance.device_plugin.process import ProcessUnderTest
+from devicecore_tools.conformance.device_plugin.registration import PluginRegistration
+from devicecore_tools.conformance.device_plugin.settings import Settings
+from devicecore_tools.conformance.model import Skip, time_is_over
+
+_MAX_SINGLE_DEVICES = 64  # that are allocated one by one
+_MAX_ANSWERS = 16 * 1024 * 1024  # bytes of all answers for single devices, which are compared
+_SHORTEST_CALL = 0.1  # seconds
+
+
+@define(eq=False)
+class ListedDevices:
+    """The devices of the plugin.
+
+    Attributes:
+        first: the devices before any change of health was provoked; None if there was no list.
+    """
+
+    registration: PluginRegistration
+    process: ProcessUnderTest
+    settings: Settings
+    first: tuple[deviceplugin.Device, ...] | None = None
+    _singles: dict[str, bytes] = field(factory=dict)
+    _single_bytes: int = 0  # of all of them
+    _looked_into: deviceplugin.ListAndWatchResponse | None = None
+    _healthy: list[str] = field(factory=list)
+    _waited_for_healthy: bool = False
+
+    def require_list(self) -> PluginConnection:
+        """Return the connection after its first list.
+
+        Raises:
+            Skip: there is no list.
+        """
+        connection = self.registration.streaming()
+        if not connection.list_count:
+            reason = "the plugin has sent no list"
+            raise Skip(reason)
+        return connection
+
+    @property
+    def devices(self) -> tuple[deviceplugin.Device, ...]:
+        """The last list. If a first list has no healthy device, the first use waits for one that has.
+
+        Raises:
+            Skip: there is no list.
+        """
+        connection = self.require_list()
+        if not self._waited_for_healthy:  # once, because some plugins never have a healthy device
+            self._waited_for_healthy = True
+            self.process.wait(lambda: self._healthy_ids(connection), self.settings.timeout)
+        devices = tuple(connection.last_list.devices)
+        self.first = self.first or devices
+        return devices
+
+    @property
+    def healthy(self) -> list[str]:
+        """The ids of healthy devices. Of more than 64, 64 from the whole list.
+
+        Raises:
+            Skip: there is none.
+        """
+        ids = self._healthy_ids(self.require_list()) if self.devices else []
+        if not ids:
+            reason = "the plugin lists no healthy device"
+            raise Skip(reason)
+        step = -(-len(ids) // _MAX_SINGLE_DEVICES)
+        return ids[::step]
+
+    def _healthy_ids(self, connection: PluginConnection) -> list[str]:
+        """Return the ids of the healthy devices in the last list, in which it looks once."""
+        last = connection.last_list
+        if last is not self._looked_into:
+            self._looked_into = last
+            self._healthy = sorted({device.ID for device in last.devices if device.health == "Healthy"})
+        return self._healthy
+
+    def two_devices(self) -> tuple[str, str]:
+        """Return two healthy devices.
+
+        Raises:
+            Skip: there is only one.
+        """
+        ids = self.healthy
+        if len(ids) == 1:
+            reason = "the plugin has only one healthy device"
+            raise Skip(reason)
+        return ids[0], ids[-1]
+
+    def allocate(self, *containers: Sequence[str]) -> list[deviceplugin.ContainerAllocateResponse]:
+        """Call Allocate for containers with these devices; return the answers.
+
+        Raises:
+            CallFailedError: the plugin answered with an error or not in time.
+        """
+        return list(self.call(rpc.ALLOCATE, allocate_request(containers)).container_responses)
+
+    def alone(self, device: str) -> deviceplugin.ContainerAllocateResponse:
+        """Return the answer for a container with only this device; the plugin is asked once.
+
+        Raises:
+            Skip: the plugin did not allocate it, which is the subject of another check, or all answers are too large.
+        """
+        if device not in self._singles:
+            try:
+                answers = self.allocate([device])
+            except CallFailedError as error:
+                raise Skip(str(error)) from None
+            if not answers:
+                reason = f"Allocate of {device} was answered for no container"
+                raise Skip(reason)
+            self._singles[device] = answers[0].SerializeToString()  # as a message it may take much more memory
+            self._single_bytes += len(self._singles[device])
+            if self._single_bytes > _MAX_ANSWERS:
+                self._singles.clear()
+                self._single_bytes = 0
+                reason = f"the answers to Allocate for single devices have more than {_MAX_ANSWERS} bytes together"
+                raise Skip(reason)
+        return deviceplugin.ContainerAllocateResponse.FromString(self._singles[device])
+
+    def call(self, method: rpc.Method[rpc.Request, rpc.Response], request: rpc.Request) -> rpc.Response:
+        """Call any method.
+
+        Raises:
+            CallFailedError: the plugin answered with an error or not in time.
+        """
+        connection = self.registration.connected()
+        self.process.require_time()
+        limit = min(self.settings.timeout, max(self.process.deadline - time.monotonic(), _SHORTEST_CALL))
+        try:
+            return connection.call(method, request, limit)
+        except CallFailedError as error:
+            if error.code == "DEADLINE_EXCEEDED" and limit < self.settings.timeout:
+                raise time_is_over(self.settings.budget) from None
+            raise
+
+
+def health_of(devices: Sequence[deviceplugin.Device]) -> Mapping[str, str]:
+    """Return the health of each device."""
+    return {device.ID: device.health for device in devices}
+
+
+def health_changes(before: Mapping[str, str], now: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the devices with another health, or that have gone. A new device is no change of health."""
+    return {id_: now.get(id_, "gone") for id_ in sorted(before) if now.get(id_) != before[id_]}

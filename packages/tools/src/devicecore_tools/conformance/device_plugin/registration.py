@@ -1,0 +1,179 @@
+"""The registrations of a plugin: its connection to the kubelet, and how it comes back after restarts.
+
+Law: a check finds the plugin registered, even if the check before it has ended the plugin. If the plugin cannot be
+brought back, the check is skipped.
+"""
+
+import time
+
+from attrs import define
+
+from devicecore.domain.text import counted
+from devicecore_tools.conformance.device_plugin.kubelet import BareKubelet, PluginConnection, Registration
+from devicecore_tools.conformance.device_plugin.process import ProcessUnderTest
+from devicecore_tools.conformance.device_plugin.settings import Settings
+from devicecore_tools.conformance.model import Failure, Skip
+
+_STREAM_STAYS = 1.0  # seconds after which an open stream of lists is believed to stay open
+_AFTER_NO_RETURN = 5.0  # seconds to return, for a plugin that has failed to return before
+_RETURN_FACTOR = 1.3  # times the plugin's slowest return so far
+
+
+@define(eq=False)
+class PluginRegistration:
+    """The registrations of the plugin."""
+
+    kubelet: BareKubelet
+    process: ProcessUnderTest
+    settings: Settings
+    _is_lost: bool = False
+    _waited_for: PluginConnection | None = None
+    _waited_for_first: bool = False
+    _slowest_return: float = 0.0
+    _returns: bool = True
+
+    @property
+    def first(self) -> Registration:
+        """The first registration, successful or not. The first use waits for it.
+
+        Raises:
+            Skip: there is none.
+        """
+        self.wait_for_first()
+        if not self.kubelet.registrations:
+            reason = "the plugin did not register"
+            raise Skip(reason)
+        return self.kubelet.registrations[0]
+
+    def wait_for_first(self) -> None:
+        """Wait once until the plugin has registered and the kubelet has answered."""
+        if not self._waited_for_first:
+            self._waited_for_first = True
+            registrations = self.kubelet.registrations
+            self.process.wait(lambda: registrations, self.settings.first)
+            if registrations:
+                first = registrations[0]
+                self.process.wait(lambda: first.problem or first.answered, 4 * self.settings.timeout)
+            self.process.deadline = time.monotonic() + self.settings.budget
+
+    def wait_registered(self, number: int, timeout: float) -> PluginConnection | None:
+        """Wait for a successful registration with a list of devices after the first `number` registrations.
+
+        Some plugins register twice in a row and close their first socket, so only an open connection counts.
+        """
+
+        def look() -> PluginConnection | None:
+            for registration in self.kubelet.registrations[number:]:
+                connection = registration.connection
+                if registration.answered and connection is not None and not connection.ended and connection.list_count:
+                    return connection
+            return None
+
+        return self.process.wait(look, timeout)
+
+    def connected(self) -> PluginConnection:
+        """Return the connection to the plugin. If it has none, restart the kubelet and the plugin first.
+
+        Raises:
+            Skip: the plugin did not register.
+        """
+        self.wait_for_first()
+        connection = self.kubelet.connection
+        if (
+            connection is not None and not self.process.has_exited()
+        ):  # gRPC does not always notice the end of the process
+            self._is_lost = False
+            return connection
+        if not any(registration.answered for registration in self.kubelet.registrations):
+            reason = "the plugin did not register successfully"
+            raise Skip(reason)
+        self.process.wait_for_exit()
+        return self.restarted()
+
+    def restarted(self) -> PluginConnection:
+        """Restart the kubelet with an empty directory, and the plugin's process; return the new connection.
+
+        Raises:
+            Skip: the plugin did not register again, or has not done so after the last such restart.
+        """
+        reason = "the plugin is not registered any more and did not register again"
+        if self._is_lost:
+            raise Skip(reason)
+        self.process.stop()
+        number = len(self.kubelet.registrations)
+        self.kubelet.leave()
+        self.kubelet.wipe()
+        self.kubelet.serve()
+        self.process.start()
+        connection = self.wait_registered(number, self.settings.returning)
+        self._is_lost = connection is None
+        if connection is None:
+            raise Skip(reason)
+        return connection
+
+    def streaming(self) -> PluginConnection:
+        """Return the connection after its first list. A plugin can notice the end of a stream only after that.
+
+        Raises:
+            Skip: the plugin did not register.
+        """
+        connection = self.connected()
+        if connection is not self._waited_for:  # once, because some plugins never send a list
+            self._waited_for = connection
+            self.process.wait(lambda: connection.list_count or connection.ended, self.settings.timeout)
+        return connection
+
+    def restart_kubelet(self, *, wipe: bool) -> int:
+        """Restart the kubelet; return the number of registrations before."""
+        self.streaming()
+        number = len(self.kubelet.registrations)
+        self.kubelet.leave()
+        self.process.pause(self.settings.restarting)
+        if wipe:
+            self.kubelet.wipe()
+        self.kubelet.serve()
+        return number
+
+    def see_it_return(self, number: int, *, noticing: bool = False) -> str:
+        """Wait for a registration with a list after the first `number` ones; return a sentence about it.
+
+        Args:
+            number: of registrations before.
+            noticing: whether the plugin has less to notice than deleted sockets, so that the wait is shorter.
+
+        Raises:
+            Failure: the plugin did not register in time, or did not send a list.
+        """
+        limit = self.settings.returning
+        if noticing:
+            limit = min(limit, max(self.settings.noticing, self._slowest_return * _RETURN_FACTOR))
+        if not self._returns:
+            limit = min(limit, _AFTER_NO_RETURN)
+        began = time.monotonic()
+        before = len(self.process.exits)
+        connection = self.wait_registered(number, limit)
+        exits = self.process.exits[before:]
+        restarted = f"; it had ended and was started again: {exits[-1]}" if exits else ""
+        if connection is None:
+            self._returns = self._returns and noticing
+            waited = min(limit, time.monotonic() - began)
+            after = counted(round(waited, 1), "second")
+            actual = f"it was not back after {after}: {self._last_try(number)}{restarted}"
+            raise Failure(actual)
+        took = time.monotonic() - began
+        self._slowest_return = max(self._slowest_return, took)
+        return f"it was back after {took:.1f} seconds{restarted}"
+
+    def _last_try(self, number: int) -> str:
+        tries = self.kubelet.registrations[number:]
+        refused = [registration.problem for registration in tries if registration.problem]
+        if any(registration.answered for registration in tries):
+            return "it registered, but sent no list of its devices or closed its stream"
+        if refused:
+            return f"its last registration was refused: {refused[-1]}"
+        return f"it made no {self.kubelet.attempt}"
+
+    def wait_for_stream(self, connection: PluginConnection) -> None:
+        """Wait until the stream of lists has been open long enough to be believed to stay open."""
+        left = connection.opened + _STREAM_STAYS - time.monotonic()
+        self.process.wait(lambda: connection.ended, max(left, 0.0))

@@ -1,0 +1,45 @@
+"""How a device plugin is tested.
+
+Law: the defaults suit plugins that answer and return as slowly as real ones do.
+"""
+
+from attrs import frozen
+
+
+@frozen
+class Settings:
+    """How a plugin is tested. Times are in seconds.
+
+    Args:
+        resource: the resource to test; by default the first that registers.
+        first: for the first registration.
+        timeout: for every answer, for the first list, and for a provoked change of health.
+        returning: for registering again after a restart of the kubelet that deletes all sockets.
+        noticing: for registering again after less: a cut stream, or a new kubelet.sock alone. A plugin that needed
+            longer after a restart gets 1.3 times that.
+        restarting: how long a restart of the kubelet takes.
+        away: how long the kubelet is away in the checks of a longer absence.
+        refusing: how long the kubelet refuses every registration.
+        grace: for ending after SIGTERM.
+        restart: whether a plugin that exits is started again, as Kubernetes does.
+        provoke_health: a shell command that changes the health of a device.
+        undo_health: a shell command that undoes it.
+        owns_children: whether all processes that become children of this one belong to the plugin, because the program
+            starts no others. Then daemons that have dropped the plugin's environment are ended, too.
+        budget: for everything after the first registration. Checks for which no time is left are skipped.
+    """
+
+    resource: str = ""
+    first: float = 60.0
+    timeout: float = 10.0
+    returning: float = 20.0
+    noticing: float = 8.0
+    restarting: float = 1.0
+    away: float = 3.0
+    refusing: float = 2.0
+    grace: float = 10.0
+    restart: bool = True
+    provoke_health: str = ""
+    undo_health: str = ""
+    owns_children: bool = False
+    budget: float = 300.0
