@@ -5,11 +5,12 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -32,6 +33,7 @@ from devicecore_tools.doctor.sources.plugin_sockets import read_plugins
 from devicecore_tools.doctor.sources.pod_resources import read_pod_resources
 from devicecore_tools.testing.api_server import LocalApiServer
 
+from devicecore.adapters import manifests
 from devicecore.adapters.grpc_unix import serve_plugin
 from devicecore.adapters.kube_api import http as kube_http
 from devicecore.adapters.kube_api.reading import read_objects
@@ -45,7 +47,8 @@ from devicecore.domain.dra.state_file import ClaimEntry
 from devicecore.domain.dra.state_file import encode as encode_claims
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.json_size import OBJECTS
-from devicecore.domain.model import Container, Pod, PodUid
+from devicecore.domain.model import Container, ContainerClaim, Pod, PodUid
+from devicecore.domain.objects import pod_of
 from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 from devicecore.wire import podresources
@@ -134,7 +137,7 @@ def test_sockets_are_listed_and_nothing_else_is(directory: Path) -> None:
 # --- pods and the Node ------------------------------------------------------------------------------------------------
 
 
-POD = {
+POD: dict[str, Any] = {
     "metadata": {"uid": "u-1", "name": "train", "namespace": "ml", "annotations": {"kubernetes.io/config.hash": "h"}},
     "spec": {
         "initContainers": [{"name": "load", "restartPolicy": "Always"}],
@@ -162,6 +165,34 @@ def test_pods_are_read_from_what_kubelets_and_kubectl_print(tmp_path: Path, kind
     )
     assert seen.other_uids == ("h",)
     assert seen.pod.claimed == {("main", GPU)}
+
+
+def test_an_object_is_the_same_pod_and_the_same_mistake_wherever_it_is_read() -> None:
+    containers = POD["spec"]["containers"]
+    claims = {"resourceClaims": [{"name": "mine", "resourceClaimTemplateName": "gpus"}]}
+    used = {"name": "side", "resources": {"claims": [{"name": "mine", "request": "gpu"}], "requests": {GPU: "1"}}}
+    made = {"resourceClaimStatuses": [{"name": "mine", "resourceClaimName": "train-mine-x"}]}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": POD["metadata"],
+        "status": {**POD["status"], **made},
+        "spec": {**POD["spec"], **claims, "containers": [*containers, used]},
+    }
+    (listed,) = pods_in(Value({"kind": "PodList", "items": [pod]}, "f"))
+    assert pod_of(pod) == listed.pod == manifests.read_pods(json.dumps(pod), "f")[0]
+    assert listed.pod.container("side").claims == (ContainerClaim("mine", "gpu"),)
+
+    pod["spec"] = {"containers": [{"name": "main", "resources": {"limits": []}}]}
+    read_by: tuple[Callable[[], object], ...] = (
+        lambda: pod_of(pod),
+        lambda: pods_in(Value({"kind": "PodList", "items": [pod]}, "f")),
+        lambda: manifests.read_pods(json.dumps(pod), "f"),
+    )
+    for read in read_by:
+        with pytest.raises(DocumentError) as refused:
+            read()
+        assert str(refused.value).endswith("spec.containers[0].resources.limits: expected an object, got a list")
 
 
 def test_a_kubelet_without_pods_prints_null() -> None:

@@ -7,13 +7,13 @@ changes nothing.
 import re
 from collections.abc import Iterator
 
+from devicecore.domain.names import is_qualified_name
 from devicecore_tools.testing.api_server.causes import (
     MAX_ENTRIES,
     driver_name_causes,
     forbidden,
     immutable,
     invalid_value,
-    is_subdomain,
     is_whole,
     label_causes,
     limit_causes,
@@ -39,7 +39,6 @@ MAX_DEVICES = 128
 MAX_DEVICES_WITH_DETAILS = 64
 """Devices of a slice in which a device has taints, consumes counters or has attributes that are lists."""
 
-_LABEL_KEY_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _SEMVER = re.compile(
     r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?"
 )
@@ -218,15 +217,10 @@ def _counters(counters: object, field: str) -> Iterator[Cause]:
 
 def _taint(taint: Json, field: str) -> Iterator[Cause]:
     key = str(taint.get("key") or "")
-    prefix, slash, name = key.rpartition("/")
     if not key:
         yield required(f"{field}.key")
-    elif (slash and not is_subdomain(prefix)) or not _LABEL_KEY_NAME.fullmatch(name):
-        yield invalid_value(
-            f"{field}.key",
-            key,
-            _LABEL_KEY_SENTENCE,
-        )
+    elif not is_qualified_name(key):
+        yield invalid_value(f"{field}.key", key, _LABEL_KEY_SENTENCE)
     if not taint.get("effect"):
         yield required(f"{field}.effect")
     elif taint["effect"] not in ("NoExecute", "NoSchedule", "None"):
