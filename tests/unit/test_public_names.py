@@ -96,10 +96,17 @@ def _lines(name: str, value: object) -> Iterator[str]:
     bases = ", ".join(base.__name__ for base in value.__bases__ if base is not object)
     made_by_others = (issubclass(value, Enum | Exception | str) and not has(value)) or Protocol in value.__bases__
     yield f"{name}{'' if made_by_others else _signature(value)}" + (f" is {bases}" if bases else "")
-    for attribute, member in sorted(vars(value).items()):
+    for attribute, member in sorted(_members(value).items()):
         if not attribute.startswith("_"):
             function = getattr(member, "__func__", member)  # of a class method
             yield f"    .{attribute}{_signature(function) if inspect.isfunction(function) else ''}"
+
+
+def _members(cls: type) -> dict[str, object]:
+    """What a class defines, and what it has of bases of ours that are not public themselves."""
+    public = {id(value) for names in public_modules().values() for value in names.values()}
+    ours = [base for base in cls.__mro__[1:] if base.__module__.startswith("devicecore.") and id(base) not in public]
+    return {name: member for base in (*reversed(ours), cls) for name, member in vars(base).items()}
 
 
 def _signature(value: Callable[..., object]) -> str:
