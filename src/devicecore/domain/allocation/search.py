@@ -110,15 +110,15 @@ class Search:
     """
 
     def __init__(self, situation: Situation, *, admin_counts: bool = False) -> None:
-        self.claims = situation.claims
-        self.node = situation.node
-        self.pools = situation.pools
-        self.classes = situation.classes
-        self.features = situation.features
+        self.claims: Sequence[UnallocatedClaim] = situation.claims
+        self.node: TargetNode = situation.node
+        self.pools: Sequence[Pool] = situation.pools
+        self.classes: Mapping[str, DeviceClass] = situation.classes
+        self.features: Features = situation.features
         self.taken: list[Taken] = []
         self.reasons: dict[tuple[DeviceRequest, DeviceKey], Reason] = {}
-        self.limit = situation.max_steps
-        self.excluded = ""
+        self.limit: int = situation.max_steps
+        self.excluded: str = ""
         self._admin_counts = admin_counts
         self._held = situation.held
         self._matches = situation.matches

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from attrs import frozen
 
@@ -123,7 +123,7 @@ class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
             not block or raise.
     """
 
-    expected = (DraStoppedError,)
+    expected: ClassVar[tuple[type[Exception], ...]] = (DraStoppedError,)
 
     def __init__(
         self,
