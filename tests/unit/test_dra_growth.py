@@ -132,7 +132,7 @@ def rendering(monkeypatch: pytest.MonkeyPatch) -> list[ClaimInfo]:
     rendered: list[ClaimInfo] = []
     render = StateWriter._render  # noqa: SLF001 - what is counted is inside
 
-    def counting(self: StateWriter, claim: ClaimInfo) -> bytes:
+    def counting(self: StateWriter, claim: ClaimInfo) -> tuple[bytes, bytes]:
         rendered.append(claim)
         return render(self, claim)
 
