@@ -13,8 +13,9 @@ from devicecore import NodeState, ResourceName
 from devicecore.domain.checkpoint import CheckpointWriter
 from devicecore.domain.errors import ManagerStoppedError, StoreError, UnencodableCheckpointError
 from devicecore.runtime.current_state import CurrentState
+from devicecore.runtime.open_call import OpenCall
 from devicecore.runtime.run import Run
-from devicecore.runtime.saved_state import SavedState
+from devicecore.runtime.saved_state import SavedState, _Commit
 from tests.unit.runtime.stores import Store
 
 NAMES = [ResourceName(f"example.com/r{number}") for number in range(8)]
@@ -135,3 +136,17 @@ def test_an_interrupted_call_leaves_the_commits_of_others_to_these(moment: str) 
     assert all(answer.result() for answer in answers if answer not in interrupted)
     bench.saver.end()
     assert {name for name in NAMES if bench.state.value.knows(name)} == bench.store.resources() & {*NAMES}
+
+
+def test_a_commit_whose_call_was_interrupted_is_not_saved() -> None:
+    """Its caller may have tried again since, and the old change would follow the newer one."""
+    bench = Bench()
+
+    def interrupted() -> None:
+        call = OpenCall()
+        bench.saver._waiting.append(_Commit(bench.run, adding(NAMES[1]), call))  # noqa: SLF001 - an interrupt leaves it so
+
+    interrupted()
+    assert bench.commit(NAMES[0])
+    assert bench.store.resources() & {*NAMES} == {NAMES[0]}
+    bench.saver.end()

@@ -66,7 +66,8 @@ def test_turns_of_other_keys_do_not_wait_and_a_turn_of_the_same_key_does() -> No
 def test_a_turn_that_is_not_free_in_time_is_none() -> None:
     turns = Turns[str](INSIDE)
     assert Holder(turns, "a").has_begun.wait(LIMIT)
-    assert begin(turns, "a", patience=0.01) is None
+    assert begin(turns, "b", "a", patience=0.01) is None
+    assert {*turns._taken} == {"a"}  # noqa: SLF001 - it has taken none of its keys
     assert not turns._waiting  # noqa: SLF001 - else later turns would wait for it
 
 
