@@ -12,7 +12,7 @@ from attrs import frozen
 
 from devicecore.domain.dra.claims import ClaimCache
 from devicecore.domain.dra.errors import DraStoppedError, SaveClaimsError
-from devicecore.domain.dra.state_file import StateWriter, decode, have_equal_entries
+from devicecore.domain.dra.state_file import StateWriter, decode
 from devicecore.domain.errors import CheckpointError, DeviceCoreError, StoreError
 from devicecore.ports.store import CheckpointStore
 from devicecore.runtime.current_state import CurrentState
@@ -47,7 +47,7 @@ class SavedClaims:
 
     def __init__(self, store: CheckpointStore) -> None:
         self._state = CurrentState(ClaimCache(), DraStoppedError)
-        self._saved = SavedState(store, self._state, StateWriter().encode, have_equal_entries, requests=False)
+        self._saved = SavedState(store, self._state, StateWriter().encode, _have_same_entries, requests=False)
         self.end: Callable[[Run | None], None] = self._saved.end
         """End a run. After that nothing is saved, because the store may soon belong to another manager."""
         self.run: Callable[[], Run] = self._state.current_run
@@ -98,6 +98,10 @@ class SavedClaims:
             _log.error("%s; it is kept as %s, and no claims are restored", error, set_aside)
             return ClaimCache(), RestoredClaims(problem=error, set_aside=set_aside)
         return cache, RestoredClaims(len(cache.claims))
+
+
+def _have_same_entries(one: ClaimCache, other: ClaimCache) -> bool:
+    return one.entries is other.entries
 
 
 def _with_cache(step: Step) -> tuple[ClaimCache, Step]:

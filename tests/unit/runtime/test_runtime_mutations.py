@@ -14,7 +14,7 @@ from devicecore.runtime.open_call import OpenCall
 from devicecore.runtime.saved_state import SavedState
 from devicecore.runtime.start_stop import StartStop
 from devicecore.runtime.turns import Turns
-from tests.reliability import test_life_cycle as life
+from tests.reliability import test_life_cycle as starts
 from tests.unit import test_dra_manager as dra
 from tests.unit.runtime import test_current_state as states
 from tests.unit.runtime import test_group_commit as commits
@@ -214,7 +214,7 @@ MUTATIONS: Sequence[tuple[Callable[[Patch], None], Callable[[], None]]] = (
     (nobody_is_woken, states.test_a_waiting_thread_notices_a_change_of_another),
     (an_observer_may_fail_a_call, lambda: dra.test_an_observer_that_fails_changes_nothing(dra.Node())),
     (a_start_inside_a_start_waits_for_it, lambda: dra.test_a_stop_inside_an_event_of_a_driver_is_an_error(dra.Node())),
-    (a_stop_waits_for_a_start, lambda: life.test_a_stop_during_a_start_leaves_nothing_running("before_load")),
+    (a_stop_waits_for_a_start, lambda: starts.test_a_stop_during_a_start_leaves_nothing_running("before_load")),
     (jobs_that_need_the_same_thing_run_at_once, lanes.test_jobs_that_need_the_same_thing_never_run_at_once),
     (all_jobs_run_in_one_thread, lanes.test_a_job_that_hangs_delays_only_jobs_that_need_the_same_thing),
 )
@@ -227,7 +227,7 @@ def test_a_guarantee_that_is_taken_away_is_missed(
 ) -> None:
     test()
     take_away(monkeypatch)
-    for module in (turns, commits, saved, lanes, life, dra):
+    for module in (turns, commits, saved, lanes, starts, dra):
         for limit in ("LIMIT", "SECONDS"):
             if hasattr(module, limit):
                 monkeypatch.setattr(module, limit, 2.0)  # until a test gives up on what does not come now

@@ -79,6 +79,10 @@ class ClaimInfo:
         """Whether no device of `driver` needs this call."""
         return not {method, ALL_CALLS}.isdisjoint(self.skips.get(driver, ()))
 
+    def has_entry_of(self, other: "ClaimInfo | None") -> bool:
+        """Whether the file has the same for both."""
+        return other is not None and self.uid == other.uid and self.pods == other.pods and self.drivers == other.drivers
+
     def is_left_to(self, pod: PodUid | None) -> bool:
         """Whether no pod except `pod` uses the claim; if `pod` is None, whether no pod uses it."""
         return not self.pods or self.pods == {pod}
@@ -86,9 +90,13 @@ class ClaimInfo:
 
 @frozen
 class ClaimCache:
-    """All claims of the node. Each method that changes something returns a new cache."""
+    """All claims of the node. Each method that changes something returns a new cache.
+
+    Caches with the same `entries` have the same file: they differ only in what is not saved, such as phases.
+    """
 
     claims: Mapping[ClaimKey, ClaimInfo] = field(factory=dict)
+    entries: object = field(factory=object, eq=False, repr=False)
 
     @classmethod
     def of(cls, claims: Iterable[ClaimInfo]) -> "ClaimCache":
@@ -126,9 +134,10 @@ class ClaimCache:
         """The cache with these claims added, or replacing the claims with their keys."""
         if not changed:
             return self
+        is_alike = all(claim.has_entry_of(self.claims.get(claim.key)) for claim in changed)
         claims = _copied(self.claims)
         claims.update({claim.key: claim for claim in changed})
-        return ClaimCache(claims)
+        return ClaimCache(claims, self.entries) if is_alike else ClaimCache(claims)
 
     def without(self, keys: Collection[ClaimKey]) -> "ClaimCache":
         """The cache without these claims."""

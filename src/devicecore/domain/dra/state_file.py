@@ -196,19 +196,6 @@ class StateWriter:
         return text, _escaped(text)
 
 
-def have_equal_entries(one: ClaimCache, other: ClaimCache) -> bool:
-    """Whether the files for two caches are the same. Claims that are the same objects are not looked at."""
-    claims, others = one.claims, other.claims
-    if len(claims) != len(others) or any(map(is_not, claims, others)):
-        return False
-    return all(
-        claim.uid == former.uid and claim.pods == former.pods and claim.drivers == former.drivers
-        for claim, former in compress(
-            zip(claims.values(), others.values(), strict=True), map(is_not, claims.values(), others.values())
-        )
-    )
-
-
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
