@@ -45,7 +45,7 @@ class Layer:
 
 
 ADAPTER = ANY | names("attrs .domain .ports .runtime .system .wire")
-TESTING = ANY | names("attrs .domain .ports .manager .plugins .system .wire .adapters.memory .adapters.file")
+TESTING = ANY | names("attrs .domain .ports .runtime .manager .plugins .system .wire .adapters.memory .adapters.file")
 DRA_TESTING = TESTING | names(".adapters.memory_dra .dra_manager")
 
 # The longest name that fits a module decides. Whatever stands here, a module may import from its own layer, and an

@@ -79,12 +79,13 @@ def connect(server: NodeServer, directory: Path) -> Iterator[Connect]:
             if not (directory / "kubeconfig").exists():
                 server.config(directory)
         sinks.append(KubeApiSink(NODE, **{**defaults, **options}))
+        sinks[-1].start()
         return sinks[-1]
 
     yield connect
     server.release()
     for sink in sinks:
-        sink.close()
+        sink.stop()
 
 
 def published(sink: KubeApiSink, *statuses: NodeStatus) -> None:
@@ -868,7 +869,7 @@ class TestPrograms:
         while not (directory / "started").exists():
             time.sleep(0.01)
         (directory / "started").read_text()
-        sink.close(timeout=0.1)
+        sink.stop(timeout=0.1)
         for thread in [one for one in threading.enumerate() if one.name.startswith("devicecore-kube-api")]:
             thread.join(PATIENCE / 2)
             assert not thread.is_alive()
@@ -995,7 +996,7 @@ class TestLimits:
             sink = connect(timeout=0.3)
             sink.publish(status(4))
             wait_for_problem(sink, server, "^no complete answer in time$")
-            sink.close()
+            sink.stop()
             over.set()
             thread.join(PATIENCE)
 
@@ -1151,10 +1152,10 @@ class TestClosing:
     ) -> None:
         with connect() as sink:
             published(sink, status(4))
-        sink.close()
-        with pytest.raises(SinkError, match="this sink is closed"):
+        sink.stop()
+        with pytest.raises(SinkError, match="the sink is not started"):
             sink.publish(status(5))
-        connect().close()
+        connect().stop()
 
     def test_closing_makes_a_last_attempt_without_a_pause(self, server: NodeServer, connect: Connect) -> None:
         sink = connect(backoff=Backoff(1000, 1000))
@@ -1163,7 +1164,7 @@ class TestClosing:
         wait_for_problem(sink, server, "too many requests")
         sink.publish(status(5))
         began = time.monotonic()
-        sink.close()
+        sink.stop()
         assert time.monotonic() - began < PATIENCE / 2
         assert server.status(NODE) == with_gpus("5", "5")
 
@@ -1180,7 +1181,7 @@ class TestClosing:
         with connect() as sink:
             sink.publish(status(4))
             wait_for_problem(sink, server, "^no connection")
-        assert logged(caplog)[-1].startswith("closed before all was published: failed to publish ")
+        assert logged(caplog)[-1].startswith("stopped before all was published: failed to publish ")
 
     def test_closing_does_not_wait_for_a_server_that_hangs(
         self, server: NodeServer, connect: Connect, caplog: pytest.LogCaptureFixture
@@ -1191,9 +1192,9 @@ class TestClosing:
         server.wait_for(lambda: server.calls)
         [thread] = [thread for thread in threading.enumerate() if thread.name == "devicecore-kube-api"]
         began = time.monotonic()
-        sink.close(timeout=0.1)
+        sink.stop(timeout=0.1)
         assert time.monotonic() - began < PATIENCE / 2
-        assert logged(caplog) == [f"closed before all was published: no answer from node {NODE} at {server.url}"]
+        assert logged(caplog) == [f"stopped before all was published: no answer from node {NODE} at {server.url}"]
         server.release()
         thread.join(PATIENCE)
         assert not thread.is_alive()

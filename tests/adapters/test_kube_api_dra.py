@@ -113,10 +113,10 @@ class TestClaims:
                 assert not late.done()
             assert claims.get(KEY).key == KEY
             assert not late.done()
-            claims.close()
+            claims.stop()
             with pytest.raises(ClaimSourceError):
                 late.result()
-            with pytest.raises(ClaimSourceError, match="closed"):
+            with pytest.raises(ClaimSourceError, match="not started"):
                 claims.get(KEY)
 
     def test_credentials_that_have_expired_are_read_again(self, tmp_path: Path) -> None:

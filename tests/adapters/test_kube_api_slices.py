@@ -41,7 +41,9 @@ def publisher(server: LocalApiServer, tmp_path: Path) -> Iterator[KubeApiSlicePu
 
 def make(server: LocalApiServer, tmp_path: Path) -> KubeApiSlicePublisher:
     config = server.kubeconfig(tmp_path / "config")
-    return KubeApiSlicePublisher(DRIVER, NODE, kubeconfig=config, backoff=QUICK)
+    publisher = KubeApiSlicePublisher(DRIVER, NODE, kubeconfig=config, backoff=QUICK)
+    publisher.start()
+    return publisher
 
 
 def names(server: LocalApiServer) -> list[str]:
@@ -196,16 +198,16 @@ def test_devices_that_the_server_drops_fields_of_are_written_once(
 
 def test_slices_stay_when_the_publisher_is_closed(server: LocalApiServer, tmp_path: Path) -> None:
     publisher = make(server, tmp_path)
-    publisher.close()
+    publisher.stop()
     publisher = make(server, tmp_path)
     publisher.publish(devices(1))
     publisher.wait_until_published(PATIENCE)
     before = threading.active_count()
-    publisher.close()
-    publisher.close()
+    publisher.stop()
+    publisher.stop()
     assert threading.active_count() < before
     assert shows(server, 1)()
-    with pytest.raises(SlicePublishError, match="closed"):
+    with pytest.raises(SlicePublishError, match="not started"):
         publisher.publish(devices(2))
 
 

@@ -301,8 +301,8 @@ class TestServer:
 
     def test_closing_twice_is_no_error_and_frees_the_port(self, metrics: PrometheusMetrics) -> None:
         server = metrics.serve(0)
-        server.close()
-        server.close()
+        server.stop()
+        server.stop()
         with metrics.serve(server.port) as again:
             assert again.port == server.port
             assert scraped(again)

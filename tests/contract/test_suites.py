@@ -22,6 +22,7 @@ from devicecore.testing.contracts import (
     dra_drivers,
     dra_metrics,
     dra_slices,
+    lifecycle,
     metrics,
     plugin,
     pods,
@@ -43,6 +44,7 @@ SUITES: dict[ModuleType, Checks] = {
     dra_claims: dra_claims.CLAIM_SOURCE,
     dra_slices: dra_slices.RESOURCE_SLICES,
     dra_metrics: dra_metrics.DRA_METRICS,
+    lifecycle: lifecycle.LIFECYCLE,
 }
 
 

@@ -20,8 +20,8 @@ from devicecore.adapters.pod_resources import PodResourcesServer, Snapshot
 from devicecore.adapters.pod_resources import server as pod_resources
 from devicecore.domain.node_state import NodeState
 from devicecore.system.temporary import short_directory
+from devicecore.testing.interrupts import Interrupts
 from tests.adapters.peers import environment
-from tests.interrupts import Interrupts
 from tests.reliability.scale import scale
 
 FAST = "/dev/shm"  # noqa: S108 - a file system in memory, because a disk would only make so many calls slower

@@ -11,7 +11,7 @@ import pytest
 
 from devicecore.system import files
 from devicecore.system.files import DurableFile, read_file, read_input
-from tests.interrupts import Interrupts
+from devicecore.testing.interrupts import Interrupts
 
 
 class TestReadFile:

@@ -6,6 +6,7 @@ number of labels, of connections and of seconds that a connection may take is li
 
 import errno
 import logging
+import math
 import socket
 import sys
 import threading
@@ -14,7 +15,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import reduce
+from functools import partial, reduce
 from itertools import accumulate, islice
 from operator import sub
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,8 @@ from devicecore.domain.errors import SetUpError
 from devicecore.domain.model import ResourceName
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.text import foreign_text
-from devicecore.ports.context import ClosesAtExit
+from devicecore.ports.context import Runs
+from devicecore.runtime.lifecycle import Lifecycle
 
 if TYPE_CHECKING:
     from devicecore.domain.dra.claims import ClaimCache
@@ -55,6 +57,9 @@ MAX_CONNECTIONS = 16
 
 MAX_CONNECTION_SECONDS = 10.0
 """Seconds after which the metrics server ends a connection. A scrape takes some milliseconds."""
+
+END_SECONDS = 1.0
+"""Seconds that a stop of the metrics server waits for scrapes that are under way."""
 
 _LABELS = ("resource_name",)
 _STATES = ("free", "reserved", "allocated", "unhealthy")
@@ -199,15 +204,17 @@ class PrometheusMetrics:
             )
 
     def serve(self, port: int, host: str = "127.0.0.1") -> "MetricsServer":
-        """Answer scrapes over HTTP, on any path; port 0 is a free one. Close what is returned.
+        """Answer scrapes over HTTP, on any path; port 0 is a free one. Stop what is returned.
 
         Raises:
             CannotListenError: the port is in use, or not ours to use.
         """
+        server = MetricsServer(self.registry, host, port)
         try:
-            return MetricsServer(self.registry, host, port)
+            server.start()
         except (OSError, OverflowError) as error:
             raise CannotListenError(host, port, getattr(error, "strerror", None) or str(error)) from error
+        return server
 
 
 class _Handler(WSGIRequestHandler):
@@ -225,8 +232,24 @@ class _Listener(ThreadingWSGIServer):
     def __init__(self, family: int, address: tuple[str, int]) -> None:
         self.address_family = family
         self._connections: dict[socket.socket, float] = {}  # and when each was accepted, in monotonic seconds
-        self._lock = threading.Lock()  # held while the connections change
-        super().__init__(address, _Handler)
+        self._lock = threading.Condition()  # held while the connections change
+        super().__init__(address, _Handler, bind_and_activate=False)
+
+    def listen(self) -> None:
+        """Bind the address.
+
+        Raises:
+            OSError: it cannot be bound.
+            OverflowError: no port has this number.
+        """
+        self.server_bind()
+        self.server_activate()
+
+    def end_connections(self) -> None:
+        """End all connections. A scrape whose collector does not return within `END_SECONDS` is left behind."""
+        with self._lock:
+            self._shut_down(accepted_before=math.inf)
+            self._lock.wait_for(lambda: not self._connections, END_SECONDS)
 
     def get_request(self) -> tuple[socket.socket, Any]:
         try:
@@ -246,15 +269,19 @@ class _Listener(ThreadingWSGIServer):
     def service_actions(self) -> None:
         """End connections that take too long, at least once in each interval."""
         with self._lock:
-            for connection, accepted in self._connections.items():
-                if time.monotonic() - accepted > MAX_CONNECTION_SECONDS:
-                    with suppress(OSError):  # the client has closed it
-                        connection.shutdown(socket.SHUT_RDWR)
+            self._shut_down(accepted_before=time.monotonic() - MAX_CONNECTION_SECONDS)
+
+    def _shut_down(self, accepted_before: float) -> None:
+        for connection, accepted in self._connections.items():
+            if accepted < accepted_before:
+                with suppress(OSError):  # the client has closed it
+                    connection.shutdown(socket.SHUT_RDWR)
 
     def shutdown_request(self, request: Any) -> None:  # noqa: ANN401 - as in the base class
+        super().shutdown_request(request)
         with self._lock:
             self._connections.pop(request, None)
-        super().shutdown_request(request)
+            self._lock.notify_all()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002 - as in the base class
         """Do not print a traceback for a client that closes its connection early."""
@@ -262,43 +289,80 @@ class _Listener(ThreadingWSGIServer):
             _log.exception("a scrape failed")
 
 
-class MetricsServer(ClosesAtExit):
-    """Answers scrapes until it is closed. Use it as a context manager, or call `close`."""
+class MetricsServer(Runs):
+    """Answers scrapes from its start to its stop.
+
+    Args:
+        registry: what a scrape reads.
+        host: a name or an address of this machine.
+        port: 0 for a free one, which is kept from the first start on.
+    """
 
     def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
-        """Listen.
+        self._app = make_wsgi_app(registry)
+        self._host = host
+        self._port = port
+        self._lifecycle = Lifecycle("the metrics server")
+        self._listener: _Listener | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Listen. A second start does nothing.
 
         Raises:
             OSError: the address cannot be bound.
             OverflowError: no port has this number.
         """
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        self._server = _Listener(family, (str(address[0]), port))
-        self._server.set_app(make_wsgi_app(registry))
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(_INTERVAL,), name="devicecore-metrics", daemon=True
-        )
-        self._thread.start()
+        self._lifecycle.start(self._begin, self._end)
+
+    def stop(self) -> None:
+        """Stop listening. A second stop does nothing.
+
+        Raises:
+            CalledFromInsideError: it is called from inside a collector during a scrape.
+        """
+        self._lifecycle.stop(self._end)
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
-        return self._server.server_port
+        """The port that it listens on, or last listened on."""
+        return self._port
 
     @property
     def url(self) -> str:
-        """The URL that it answers."""
-        host = self._server.server_address[0]
-        is_v6 = self._server.address_family == socket.AF_INET6
+        """The URL that it answers.
+
+        Raises:
+            NotStartedError: it does not run, so it has no address.
+        """
+        self._lifecycle.check_running()
+        assert self._listener is not None, "it runs"  # noqa: S101 - for mypy
+        host = self._listener.server_address[0]
+        is_v6 = self._listener.address_family == socket.AF_INET6
         return f"http://[{host!s}]:{self.port}/metrics" if is_v6 else f"http://{host!s}:{self.port}/metrics"
 
-    def close(self) -> None:
-        """Stop. A second close does nothing."""
-        if self._thread.is_alive():
+    def _begin(self) -> None:
+        found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, *_, address = found[0]
+        self._listener = _Listener(family, (str(address[0]), self._port))
+        self._listener.listen()
+        self._port = self._listener.server_port
+        self._listener.set_app(partial(self._lifecycle.call, "a scrape", self._app))
+        self._thread = threading.Thread(
+            target=self._listener.serve_forever, args=(_INTERVAL,), name="devicecore-metrics", daemon=True
+        )
+        self._thread.start()
+
+    def _end(self) -> None:
+        if self._listener is None:
+            return
+        if self._thread is not None and self._thread.is_alive():
             with suppress(OSError):
-                self._server.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, which would sleep for the interval
-            self._server.shutdown()
-        self._server.server_close()
+                self._listener.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, which would sleep for the interval
+            self._listener.shutdown()
+            self._thread.join()
+        self._listener.server_close()
+        self._listener.end_connections()
 
 
 def devices_by_state(state: NodeState) -> Iterator[tuple[ResourceName, str, int]]:

@@ -1,6 +1,9 @@
-"""Contexts of everything that runs: leaving the context stops it.
+"""The lifecycle of everything that runs.
 
-Law: it is stopped even if the block has failed, and the failure of the block is not suppressed.
+Law: leaving the context stops it, even if the block has failed; the failure of the block is not suppressed.
+
+`docs/design.md` has the rule ("Starting and stopping"), `devicecore.testing.contracts.lifecycle` the checks, and
+`devicecore.runtime.lifecycle` what implements it once.
 """
 
 from abc import ABC, abstractmethod
@@ -8,45 +11,26 @@ from types import TracebackType
 from typing import Self
 
 
-class StopsAtExit(ABC):
-    """A context manager that runs already when it is entered. Its end calls `stop`."""
-
-    @abstractmethod
-    def stop(self) -> None:
-        """Stop, and release everything. A second call does nothing."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
-
-
-class Runs(StopsAtExit):
+class Runs(ABC):
     """A context manager whose beginning calls `start`, and whose end calls `stop`."""
 
     @abstractmethod
     def start(self) -> None:
         """Start. A second call does nothing."""
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-
-class ClosesAtExit(ABC):
-    """A context manager whose end calls `close`."""
-
     @abstractmethod
-    def close(self) -> None:
-        """Close, and release everything. A second call does nothing."""
+    def stop(self) -> None:
+        """Stop, and release everything. A second call does nothing. Afterwards it may be started again."""
 
     def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()  # an interrupt may have come when it was started already
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        self.stop()

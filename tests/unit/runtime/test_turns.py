@@ -7,7 +7,7 @@ from devicecore.domain.errors import CalledFromInsideError
 from devicecore.runtime import open_call, turns
 from devicecore.runtime.open_call import OpenCall
 from devicecore.runtime.turns import Turn, Turns
-from tests.interrupts import Interrupts
+from devicecore.testing.interrupts import Interrupts
 
 LIMIT = 60.0
 INSIDE = "a call for the same thing"

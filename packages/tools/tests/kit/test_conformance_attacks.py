@@ -181,6 +181,7 @@ def test_a_plugin_that_does_not_come_back_is_restarted_once(short_path: Path) ->
 
     def start() -> PluginProcess:
         starts.append(PluginProcess(["sleep", "600"], short_path))
+        starts[-1].start()
         return starts[-1]
 
     kubelet = BareKubelet(short_path, lambda: None, LIMIT)

@@ -21,10 +21,11 @@ from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT
 from devicecore.domain.dra.errors import ClaimSourceError, SliceError
 from devicecore.domain.dra.model import ClaimKey, DriverName, ResourceClaim
 from devicecore.domain.dra.objects import resource_claim_of
-from devicecore.domain.errors import DocumentError
+from devicecore.domain.errors import DocumentError, NotStartedError
 from devicecore.domain.names import is_dns_subdomain
 from devicecore.domain.text import foreign_text
-from devicecore.ports.context import ClosesAtExit
+from devicecore.ports.context import Runs
+from devicecore.runtime.lifecycle import Lifecycle
 
 T = TypeVar("T")
 
@@ -52,22 +53,28 @@ class _Refused:
     message: str
 
 
-class _ApiServers(ClosesAtExit):
+class _ApiServers(Runs):
     """Connections to one API server, one for each call that is under way."""
 
-    def __init__(self, node: str, access: Access) -> None:
+    def __init__(self, name: str, node: str, access: Access) -> None:
         access.connection()  # files are read now, so that errors are raised
         self._node = node
         self._access = access
         self._lock = threading.Lock()  # held while the two lists change, never during a request
         self._idle: list[ApiServer] = []
         self._used: list[ApiServer] = []
-        self._is_closed = False
+        self._lifecycle = Lifecycle(name)
 
-    def close(self) -> None:
-        """End the requests that are under way; later ones fail. A second close does nothing."""
+    def start(self) -> None:
+        """Accept calls, each of which connects if it must. A second start does nothing."""
+        self._lifecycle.start(lambda: None, self._end)
+
+    def stop(self) -> None:
+        """End the requests that are under way; later ones fail. A second stop does nothing."""
+        self._lifecycle.stop(self._end)
+
+    def _end(self) -> None:
         with self._lock:
-            self._is_closed = True
             idle, self._idle = self._idle, []
             used = tuple(self._used)
         for server in used:
@@ -79,8 +86,12 @@ class _ApiServers(ClosesAtExit):
         """Ask the server; its answer or its refusal.
 
         Raises:
-            Problem: there is no answer, or the credentials are refused.
+            Problem: there is no answer, or the credentials are refused, or this is not started.
         """
+        try:
+            self._lifecycle.check_running()
+        except NotStartedError as error:
+            raise Problem(kind="not started", cause=str(error)) from error
 
         def answer(client: Client) -> T | _Refused:
             try:
@@ -98,7 +109,7 @@ class _ApiServers(ClosesAtExit):
     def _one(self) -> Iterator[ApiServer]:
         with self._lock:
             server = self._idle.pop() if self._idle else ApiServer(self._node, self._access, "devicecore")
-            if self._is_closed:
+            if not self._lifecycle.is_running:
                 server.stop()
             self._used.append(server)
         try:
@@ -106,7 +117,7 @@ class _ApiServers(ClosesAtExit):
         finally:
             with self._lock:
                 self._used.remove(server)
-                is_kept = not self._is_closed and len(self._idle) < MAX_IDLE
+                is_kept = self._lifecycle.is_running and len(self._idle) < MAX_IDLE
                 if is_kept:
                     self._idle.append(server)
             if not is_kept:
@@ -114,7 +125,7 @@ class _ApiServers(ClosesAtExit):
 
 
 class KubeApiClaims(_ApiServers):
-    """A `ClaimSource`: the ResourceClaims of an API server. Thread-safe. Close it, or use it as a context manager.
+    """A `ClaimSource`: the ResourceClaims of an API server. Thread-safe. Use it as a context manager.
 
     Args:
         kubeconfig: the kubeconfig. Without it: the service account of the pod that this process runs in, then the files
@@ -137,7 +148,9 @@ class KubeApiClaims(_ApiServers):
         program_timeout: float = 30.0,
         service_account: str | os.PathLike[str] = SERVICE_ACCOUNT,
     ) -> None:
-        super().__init__("", Access(kubeconfig, context, service_account, timeout, program_timeout))
+        super().__init__(
+            "the client of ResourceClaims", "", Access(kubeconfig, context, service_account, timeout, program_timeout)
+        )
 
     def get(self, key: ClaimKey) -> ResourceClaim:
         """The claim as it is now.
@@ -168,7 +181,7 @@ class KubeApiClaims(_ApiServers):
 
 
 class KubeApiSlices(_ApiServers):
-    """The `ResourceSlices` of one node on an API server. Thread-safe. Close it, or use it as a context manager.
+    """The `ResourceSlices` of one node on an API server. Thread-safe. Use it as a context manager.
 
     Args:
         node: the name of the node whose slices are deleted.
@@ -195,7 +208,8 @@ class KubeApiSlices(_ApiServers):
     ) -> None:
         if not is_dns_subdomain(node):
             raise NodeNameError(node)
-        super().__init__(node, Access(kubeconfig, context, service_account, timeout, program_timeout))
+        access = Access(kubeconfig, context, service_account, timeout, program_timeout)
+        super().__init__("the client of ResourceSlices", node, access)
 
     def delete(self, driver: DriverName | None) -> None:
         """Delete this node's slices of one driver, or of all, with one request (kubelet: `wipeResourceSlices`).

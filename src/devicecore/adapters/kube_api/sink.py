@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from http import HTTPStatus
 from os import PathLike
 
@@ -19,16 +20,18 @@ from devicecore.adapters.kube_api.access import Access, ApiServer, NodeNameError
 from devicecore.adapters.kube_api.client_config import SERVICE_ACCOUNT
 from devicecore.adapters.kube_api.patches import NodeObject, PatchStrategy, Wanted, changes, render
 from devicecore.domain.capacity import NodeStatus
-from devicecore.domain.errors import SinkError
+from devicecore.domain.errors import NotStartedError, SinkError
 from devicecore.domain.model import ResourceName
 from devicecore.domain.names import is_dns_subdomain
-from devicecore.ports.context import ClosesAtExit
+from devicecore.ports.context import Runs
+from devicecore.runtime.lifecycle import Lifecycle
 from devicecore.system.background import SupervisedThread
 
 _log = logging.getLogger(__name__)
 
 _MAX_PATCHES = 4  # in one attempt: others write to the node too, and usually the second patch is accepted
 
+_LAST_SECONDS = 1.0  # for a thread to end after its request was ended
 _PASSWORD = re.compile(r"//[^/?#]*@")  # and the name before it, in a URL; logs must not have them
 
 
@@ -72,12 +75,12 @@ class _State:
         return self.published == self.wanted
 
 
-class KubeApiSink(ClosesAtExit):
+class KubeApiSink(Runs):
     """Publishes a node's device resources in the status of its Node object.
 
     A thread publishes what `publish` was given last, and tries again after a failure. Another thread watches the Node:
-    if another writer recreates it or overwrites a value, the sink repairs it within seconds. Thread-safe. Close the
-    sink, or use it as a context manager.
+    if another writer recreates it or overwrites a value, the sink repairs it within seconds. Thread-safe. Use it as a
+    context manager, or call `start` and `stop`; what was published before a stop is published again after a start.
 
     Args:
         node: the name of the Node object, which need not exist yet.
@@ -128,8 +131,8 @@ class KubeApiSink(ClosesAtExit):
         access = Access(kubeconfig, context, service_account, timeout, program_timeout)
         server = access.connection().server  # files are read now, so that errors are raised
         self._name = f"node {node} at {_PASSWORD.sub('//***@', server)}"
-        self._server = ApiServer(node, access, field_manager)
-        self._watched = ApiServer(node, access, field_manager, is_watch=True)
+        self._new_server = partial(ApiServer, node, access, field_manager)
+        self._server, self._watched = self._new_server(), self._new_server(is_watch=True)
         # Apply deletes only keys that no other writer has ever written: the others take a second patch.
         is_apply = strategy is PatchStrategy.APPLY
         self._strategies = (strategy, PatchStrategy.STRATEGIC_MERGE) if is_apply else (strategy,)
@@ -143,29 +146,70 @@ class KubeApiSink(ClosesAtExit):
         leftover = Wanted().updated(NodeStatus(removed=tuple(leftovers)), self._gone)
         self._state = _State(leftover, leftover)
         self._closing = False
+        self._has_status = False  # whether anything was published since the sink was made
         self._has_looked_for_leftovers = False  # used by the publishing thread only
+        self._lifecycle = Lifecycle("the sink")
         self._publisher: threading.Thread | None = None
+        self._watcher: SupervisedThread | None = None
+
+    def start(self) -> None:
+        """Start the two threads, which do nothing before `publish`. A second start does nothing."""
+        self._lifecycle.start(self._begin, self._end)
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """Stop, after a last attempt if something is not published yet. A second stop does nothing.
+
+        After `timeout` seconds, the request that is under way is ended, and no further one is begun.
+        """
+        self._lifecycle.stop(partial(self._end, timeout))
+
+    def _begin(self) -> None:
+        self._server, self._watched = self._new_server(), self._new_server(is_watch=True)
+        self._closing = False
+        if self._has_status:
+            self._state.published = self._state.version = None
+        self._publisher = threading.Thread(target=self._work, name="devicecore-kube-api", daemon=True)
+        self._publisher.start()
         self._watcher = SupervisedThread("devicecore-kube-api-watch", self._watch)
+        self._watcher.start()
+
+    def _end(self, timeout: float = 0.0) -> None:
+        with self._condition:
+            self._closing = True
+            self._condition.notify_all()
+        end = time.monotonic() + timeout
+        self._watched.stop()
+        if self._publisher is not None and self._publisher.ident is not None:
+            self._publisher.join(timeout)
+        problem = self._state.problem
+        self._server.stop()
+        for thread in (self._watcher, self._publisher):
+            if isinstance(thread, SupervisedThread):
+                thread.stop(max(_LAST_SECONDS, end - time.monotonic()))
+            elif thread is not None and thread.ident is not None:
+                thread.join(_LAST_SECONDS)
+        with self._condition:
+            if not self._state.is_published:
+                _log.error("stopped before all was published: %s", problem or f"no answer from {self._name}")
 
     def publish(self, status: NodeStatus) -> None:
         """Let a thread publish `status` as soon as possible; return at once, without waiting for the network.
 
         Raises:
-            SinkError: this sink is closed.
+            SinkError: this sink is not started.
         """
+        try:
+            self._lifecycle.check_running()
+        except NotStartedError as error:
+            raise SinkError(self._name, str(error)) from error
         if self._beside_kubelet:
             capacity = {name: status.allocatable.get(name, count) for name, count in status.capacity.items()}
             status = evolve(status, capacity=capacity)
         with self._condition:
-            if self._closing:
-                raise SinkError(self._name, "this sink is closed")
             self._state.wanted = self._state.wanted.updated(status, self._gone)
+            if not self._has_status:
+                self._has_status, self._state.published = True, None
             self._condition.notify_all()
-            if self._publisher is None:
-                self._state.published = None
-                self._publisher = threading.Thread(target=self._work, name="devicecore-kube-api", daemon=True)
-                self._publisher.start()
-                self._watcher.start()
 
     @property
     def problem(self) -> SinkError | None:
@@ -187,27 +231,6 @@ class KubeApiSink(ClosesAtExit):
         with self._condition:
             if not self._condition.wait_for(lambda: self._state.is_published, timeout):
                 raise self._state.problem or SinkError(self._name, f"no answer within {timeout:g} s")
-
-    def close(self, timeout: float = 5.0) -> None:
-        """Stop, after a last attempt if something is not published yet. A second close does nothing.
-
-        After `timeout` seconds, the request that is under way is ended, and no further one is begun.
-        """
-        with self._condition:
-            self._closing = True
-            self._condition.notify_all()
-            thread, self._publisher = self._publisher, None
-        if thread is None:
-            return
-        end = time.monotonic() + timeout
-        self._watched.stop()
-        thread.join(timeout)
-        problem = self._state.problem
-        self._server.stop()
-        self._watcher.stop(max(0.1, end - time.monotonic()))
-        with self._condition:
-            if not self._state.is_published:
-                _log.error("closed before all was published: %s", problem or f"no answer from {self._name}")
 
     # --- the thread that publishes ------------------------------------------------------------------------------------
 
@@ -243,7 +266,8 @@ class KubeApiSink(ClosesAtExit):
                 self._condition.wait_for(lambda: self._closing or (state.is_missing and state.must_compare), pause)
             else:
                 self._condition.wait_for(
-                    lambda: self._closing or state.must_compare or not state.is_published, self._resync
+                    lambda: self._closing or state.must_compare or not state.is_published,
+                    self._resync if self._has_status else None,
                 )
             state.must_compare = False
             return not self._closing or not state.is_published
@@ -300,7 +324,7 @@ class KubeApiSink(ClosesAtExit):
                 self._condition.wait(seconds)
 
     def _report(self, problem: Problem, bug: Exception | None) -> None:
-        if not self._closing:  # `close` reports what was not published
+        if not self._closing:  # `stop` reports what was not published
             error = SinkError(self._name, problem.cause)
             _log.error("%s; the sink tries again until it succeeds", error, exc_info=bug)
 

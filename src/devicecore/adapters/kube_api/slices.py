@@ -1,7 +1,7 @@
 """Publishes the devices of a DRA driver as ResourceSlices of its node, and repairs them.
 
 Laws: after any failure the publisher tries again with the newest devices, and `problem` says why they are not
-published. It writes nothing while the slices are right, and deletes nothing when it is closed: the next instance of
+published. It writes nothing while the slices are right, and deletes nothing when it is stopped: the next instance of
 the driver takes them over, and a kubelet deletes those of a driver that stays away.
 """
 
@@ -25,13 +25,16 @@ from devicecore.domain.dra.errors import SlicePublishError
 from devicecore.domain.dra.model import DriverName
 from devicecore.domain.dra.objects import slice_of
 from devicecore.domain.dra.slices import DevicePool, PublishedDevice, SliceChanges, StoredSlice, canonical, changes
+from devicecore.domain.errors import NotStartedError
 from devicecore.domain.names import is_dns_subdomain
 from devicecore.domain.text import foreign_text
-from devicecore.ports.context import ClosesAtExit
+from devicecore.ports.context import Runs
+from devicecore.runtime.lifecycle import Lifecycle
 from devicecore.system.background import SupervisedThread, bounded_backoff
 
 _log = logging.getLogger(__name__)
 
+_LAST_SECONDS = 1.0  # for a thread to end after its request was ended
 _SETTLE = 0.2  # seconds in which changes by others are awaited together, because a wipe deletes one slice after another
 _MAX_REPAIR_PAUSE = 30.0  # seconds between two repairs if another client keeps changing the slices
 _REPAIRS_FORGOTTEN = 300.0  # seconds after a repair at which the pause begins anew
@@ -56,8 +59,11 @@ class _Slice(Watched):
     )
 
 
-class KubeApiSlicePublisher(ClosesAtExit):
-    """Publishes the devices of one driver on one node. Thread-safe. Close it, or use it as a context manager.
+class KubeApiSlicePublisher(Runs):
+    """Publishes the devices of one driver on one node. Thread-safe.
+
+    Use it as a context manager, or call `start` and `stop`. What was published before a stop is published again after a
+    start.
 
     A thread publishes what `publish` was given last, and tries again after a failure. Another thread watches: if a
     kubelet deletes the slices, or another client changes them, they are written again within seconds.
@@ -100,9 +106,8 @@ class KubeApiSlicePublisher(ClosesAtExit):
         self._empty = DevicePool(DriverName(driver), node, node if pool is None else pool, ())
         access = Access(kubeconfig, context, service_account, timeout, program_timeout)
         access.connection()  # files are read now, so that errors are raised
-        self._node = ApiServer(node, access, "devicecore")
-        self._server = ApiServer(node, access, "devicecore", sentences=_SENTENCES)
-        self._watched = ApiServer(node, access, "devicecore", is_watch=True, sentences=_SENTENCES)
+        self._new_server = partial(ApiServer, node, access, "devicecore")
+        self._node, self._server, self._watched = self._new_servers()
         self._selector = {"spec.driver": driver, "spec.nodeName": node}
         self._backoff = backoff
         self._resync = resync
@@ -117,28 +122,70 @@ class KubeApiSlicePublisher(ClosesAtExit):
         self._returned: dict[str, str] = {}
         self._attempted: DevicePool | None = None
         self._repairs: list[float] = []  # when slices were written again that others had changed, in monotonic seconds
-        self._publisher = SupervisedThread("devicecore-slices", self._work)
-        self._watcher = SupervisedThread("devicecore-slices-watch", self._watch)
-        self._is_started = False
+        self._lifecycle = Lifecycle("the publisher of slices")
+        self._publisher = self._new_publisher()
+        self._watcher = self._new_watcher()
+
+    def start(self) -> None:
+        """Start the two threads, which do nothing before `publish`. A second start does nothing."""
+        self._lifecycle.start(self._begin, self._end)
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """Stop publishing; the slices stay. A second stop does nothing.
+
+        Args:
+            timeout: seconds for the request that is under way, after which it is ended.
+        """
+        self._lifecycle.stop(partial(self._end, timeout))
+
+    def _new_servers(self) -> tuple[ApiServer, ApiServer, ApiServer]:
+        new = self._new_server
+        return new(), new(sentences=_SENTENCES), new(is_watch=True, sentences=_SENTENCES)
+
+    def _new_publisher(self) -> SupervisedThread:
+        return SupervisedThread("devicecore-slices", self._work)
+
+    def _new_watcher(self) -> SupervisedThread:
+        return SupervisedThread("devicecore-slices-watch", self._watch)
+
+    def _begin(self) -> None:
+        self._node, self._server, self._watched = self._new_servers()
+        self._closing = False
+        self._published = self._seen_version = None
+        self._publisher, self._watcher = self._new_publisher(), self._new_watcher()
+        self._publisher.start()
+        self._watcher.start()
+
+    def _end(self, timeout: float = 0.0) -> None:
+        threads = (self._publisher, self._watcher)
+        for thread in threads:
+            thread.stop(0)  # before they can see that we are closing, so that their end is expected
+        with self._condition:
+            self._closing = True
+            self._condition.notify_all()
+        self._watched.stop()
+        if not self._publisher.stop(timeout):
+            self._server.stop()
+            self._node.stop()
+        for thread in threads:
+            thread.stop(max(_LAST_SECONDS, timeout))
 
     def publish(self, devices: Iterable[PublishedDevice]) -> None:
         """Let a thread publish these devices, and no others; return at once, without waiting for the network.
 
         Raises:
             InvalidPoolError: two devices have the same name.
-            SlicePublishError: this publisher is closed.
+            SlicePublishError: this publisher is not started.
         """
         empty = self._empty
+        try:
+            self._lifecycle.check_running()
+        except NotStartedError as error:
+            raise SlicePublishError(empty.driver, str(error)) from error
         wanted = DevicePool(empty.driver, empty.node, empty.name, devices)
         with self._condition:
-            if self._closing:
-                raise SlicePublishError(empty.driver, "the publisher is closed")
             self._wanted = wanted
             self._condition.notify_all()
-            if not self._is_started:
-                self._is_started = True
-                self._publisher.start()
-                self._watcher.start()
 
     @property
     def problem(self) -> SlicePublishError | None:
@@ -155,30 +202,12 @@ class KubeApiSlicePublisher(ClosesAtExit):
             if not self._condition.wait_for(lambda: self._published == self._wanted, timeout):
                 raise self._problem or SlicePublishError(self._empty.driver, f"no answer within {timeout:g} s")
 
-    def close(self, timeout: float = 5.0) -> None:
-        """Stop publishing; the slices stay. A second close does nothing.
-
-        Args:
-            timeout: seconds for the request that is under way, after which it is ended.
-        """
-        threads = (self._publisher, self._watcher)
-        for thread in threads:
-            thread.stop(0)  # before they can see that we are closing, so that their end is expected
-        with self._condition:
-            self._closing = True
-            self._condition.notify_all()
-        self._watched.stop()
-        if not self._publisher.stop(timeout):
-            self._server.stop()
-            self._node.stop()
-        for thread in threads:
-            thread.stop(timeout)
-
     # --- the thread that publishes ------------------------------------------------------------------------------------
 
     def _work(self, stopping: threading.Event) -> None:
         failures = 0
         last: object = None
+        self._wait(None, lambda: self._wanted is not None)
         while not stopping.is_set() and not self._closing:
             try:
                 self._reconcile()
@@ -274,7 +303,7 @@ class KubeApiSlicePublisher(ClosesAtExit):
             self._problem = error
             self._condition.notify_all()
 
-    def _wait(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
+    def _wait(self, seconds: float | None, until: Callable[[], bool] = lambda: False) -> None:
         with self._condition:
             self._condition.wait_for(lambda: self._closing or until(), seconds)
 

@@ -18,7 +18,8 @@ from google.protobuf.message import DecodeError, Message
 from devicecore.adapters.pod_resources.api import SERVICE_V1, SERVICE_V1ALPHA1
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.text import foreign_text
-from devicecore.ports.context import ClosesAtExit
+from devicecore.ports.context import Runs
+from devicecore.runtime.lifecycle import Lifecycle
 from devicecore.system.grpc_settings import channel_options, target
 from devicecore.system.in_time import NOTICED, in_time
 from devicecore.wire import podresources, podresources_v1alpha1
@@ -43,8 +44,8 @@ class PodResourcesError(DeviceCoreError):
         return f"{self.method} at {self.socket!r} failed with {self.code}: {self.cause}"
 
 
-class PodResourcesClient(ClosesAtExit):
-    """Asks a kubelet, which need not run yet when the client is made. Thread-safe.
+class PodResourcesClient(Runs):
+    """Asks a kubelet, which need not run yet when the client is started. Thread-safe.
 
     A call waits for the socket. It is repeated while the kubelet is unavailable or rejects it because of its rate
     limit, until there is an answer or `timeout` seconds have passed.
@@ -55,20 +56,32 @@ class PodResourcesClient(ClosesAtExit):
     ) -> None:
         self.socket: str = str(socket)
         self._timeout = timeout
-        self._channel = grpc.insecure_channel(
-            target(str(Path(socket).absolute())), options=channel_options(_MAX_ANSWER)
-        )
+        self._lifecycle = Lifecycle("the client of the pod-resources API")
+        self._channel: grpc.Channel | None = None
 
-    def close(self) -> None:
-        """Close the connection. A second close does nothing."""
-        with suppress(TimeoutError):
-            in_time(self._channel.close, NOTICED)
+    def start(self) -> None:
+        """Begin to connect. A second start does nothing."""
+        self._lifecycle.start(self._begin, self._end)
+
+    def stop(self) -> None:
+        """Close the connection. A second stop does nothing."""
+        self._lifecycle.stop(self._end)
+
+    def _begin(self) -> None:
+        where = target(str(Path(self.socket).absolute()))
+        self._channel = grpc.insecure_channel(where, options=channel_options(_MAX_ANSWER))
+
+    def _end(self) -> None:
+        if self._channel is not None:
+            with suppress(TimeoutError):
+                in_time(self._channel.close, NOTICED)
 
     def list(self) -> podresources.ListPodResourcesResponse:
         """Every active pod, with the devices of its containers.
 
         Raises:
             PodResourcesError: no answer came in time, or the answer was an error.
+            NotStartedError: the client is not started.
         """
         return self._call("List", podresources.ListPodResourcesRequest(), podresources.ListPodResourcesResponse)
 
@@ -77,6 +90,7 @@ class PodResourcesClient(ClosesAtExit):
 
         Raises:
             PodResourcesError: the pod does not exist, no answer came in time, or the answer was an error.
+            NotStartedError: the client is not started.
         """
         request = podresources.GetPodResourcesRequest(pod_name=name, pod_namespace=namespace)
         return self._call("Get", request, podresources.GetPodResourcesResponse)
@@ -86,6 +100,7 @@ class PodResourcesClient(ClosesAtExit):
 
         Raises:
             PodResourcesError: no answer came in time, or the answer was an error.
+            NotStartedError: the client is not started.
         """
         request = podresources.AllocatableResourcesRequest()
         return self._call("GetAllocatableResources", request, podresources.AllocatableResourcesResponse)
@@ -95,6 +110,7 @@ class PodResourcesClient(ClosesAtExit):
 
         Raises:
             PodResourcesError: no answer came in time, or the answer was an error.
+            NotStartedError: the client is not started.
         """
         request = podresources_v1alpha1.ListPodResourcesRequest()
         return self._call("List", request, podresources_v1alpha1.ListPodResourcesResponse, SERVICE_V1ALPHA1)
@@ -107,6 +123,8 @@ class PodResourcesClient(ClosesAtExit):
             raise PodResourcesError(self.socket, method, "INTERNAL", f"the answer cannot be read: {error}") from error
 
     def _call(self, method: str, request: Message, response: type[Response], service: str = SERVICE_V1) -> Response:
+        self._lifecycle.check_running()
+        assert self._channel is not None, "it runs"  # noqa: S101 - for mypy
         call: Callable[..., bytes] = self._channel.unary_unary(
             f"/{service}/{method}", request_serializer=type(request).SerializeToString
         )

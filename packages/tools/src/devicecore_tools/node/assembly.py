@@ -66,7 +66,7 @@ def sink(options: NodeSettings, wake: Callable[[], None], last_to_first: ExitSta
         beside_kubelet=options.beside_kubelet,
         resync=options.resync,
     )
-    last_to_first.callback(published.close)
+    last_to_first.enter_context(published)
     published.publish(NodeStatus())  # what an earlier run left on the Node is removed, even if no plugin ever comes
     return LoggedSink(published, wake, lambda: published.problem, published.wait_until_published)
 
@@ -120,7 +120,7 @@ def _metrics(port: int | None, last_to_first: ExitStack) -> "PrometheusMetrics |
 
     metrics = PrometheusMetrics()
     server = metrics.serve(port)
-    last_to_first.callback(server.close)
+    last_to_first.callback(server.stop)
     _log.info("metrics at %s", server.url)
     return metrics
 

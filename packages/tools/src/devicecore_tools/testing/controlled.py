@@ -10,10 +10,11 @@ from abc import abstractmethod
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
+from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
 from devicecore.adapters.memory import MemoryStore
-from devicecore.ports.context import ClosesAtExit
+from devicecore.ports.context import Runs
 from devicecore.ports.store import CheckpointStore
 from devicecore.system.temporary import short_directory
 from devicecore_tools.testing.process import PluginProcess
@@ -44,7 +45,7 @@ Call = TypeVar("Call", bound=_Call)
 Served = TypeVar("Served", bound=_Registers)
 
 
-class ControlledKubelet(Waiting, ClosesAtExit, Generic[Manager, Event, Call]):
+class ControlledKubelet(Waiting, Runs, Generic[Manager, Event, Call]):
     """A kubelet that a test starts, stops and moves forward in time. Each restart makes a new `manager`."""
 
     manager: Manager
@@ -65,6 +66,11 @@ class ControlledKubelet(Waiting, ClosesAtExit, Generic[Manager, Event, Call]):
             self.close()
             raise
         return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
 
     def start(self) -> None:
         """Start the kubelet. A second call does nothing.
@@ -120,9 +126,9 @@ class ControlledKubelet(Waiting, ClosesAtExit, Generic[Manager, Event, Call]):
         return Path(self._files.enter_context(short_directory()) if given is None else given)
 
     def _watch(self, process: PluginProcess) -> PluginProcess:
-        """Let waits raise an error if the process ends by itself, and `close` stop it."""
+        """Start a process, let waits raise an error if it ends by itself, and let `stop` stop it."""
+        self._cleanup.enter_context(process)
         self._processes.append(process)
-        self._cleanup.callback(process.stop)
         return process
 
     @property

@@ -12,13 +12,15 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO
 
 from attrs import frozen
 
 from devicecore.domain.errors import DeviceCoreError
-from devicecore.ports.context import StopsAtExit
+from devicecore.ports.context import Runs
+from devicecore.runtime.lifecycle import Lifecycle
 
 POD_UID = "11111111-1111-4111-8111-111111111111"
 """The UID of the pod in which a DRA driver is said to run, unless a test gives another."""
@@ -105,8 +107,8 @@ class NotPrintedError(PluginProcessError, TimeoutError):
         return f"expected the plugin to print {self.text!r} within {self.timeout:g} s, {last}"
 
 
-class PluginProcess(StopsAtExit):
-    """A running command; as a context manager it stops the command in the end.
+class PluginProcess(Runs):
+    """A command that runs from `start` to `stop`. Afterwards its status and its output can still be read.
 
     In the command, `{dir}` is replaced by `directory` and `{socket}` by the kubelet's socket in it. The environment
     variables `DEVICE_PLUGIN_PATH` and `KUBELET_SOCKET` are set to the same paths.
@@ -119,9 +121,6 @@ class PluginProcess(StopsAtExit):
         cwd: the working directory of the process.
         keep_open: numbers of file descriptors that the process inherits, as the same numbers.
         changed: called from another thread after new output and when the process has ended.
-
-    Raises:
-        CannotRunError: the program does not exist or may not be run.
     """
 
     def __init__(
@@ -140,46 +139,114 @@ class PluginProcess(StopsAtExit):
         texts = {"{dir}": where, "{socket}": socket, **placeholders}
         self.command: tuple[str, ...] = tuple(with_texts(os.fspath(word), texts) for word in command)
         self._changed = changed
+        self._cwd = cwd
+        self._environment = {
+            **os.environ,
+            "DEVICE_PLUGIN_PATH": where,
+            "KUBELET_SOCKET": socket,
+            **(environment or {}),
+        }
+        self._keep_open = tuple(keep_open)
+        self._lifecycle = Lifecycle(f"`{shlex.join(self.command)}`")
         self._lines: deque[str] = deque()
         self._kept = 0
         self._changes = threading.Condition()
         self._ended = threading.Event()
         self._expected_to_end = False
+        self._popen: subprocess.Popen[bytes] | None = None
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Run the command. A second start does nothing, even if the process has ended by itself.
+
+        Raises:
+            CannotRunError: the program does not exist or may not be run.
+        """
+        self._lifecycle.start(self._begin, self._end)
+
+    def stop(self, grace: float = 5.0) -> None:
+        """End the process with SIGTERM, and after `grace` seconds with SIGKILL. A second stop does nothing.
+
+        A daemon that has left the session of the process is not ended. The thread that reads its output ends with it.
+
+        Raises:
+            CalledFromInsideError: it is called from inside `changed`.
+        """
+        self._lifecycle.stop(partial(self._end, grace))
+
+    def _begin(self) -> None:
+        self._lines.clear()
+        self._kept = 0
+        self._ended.clear()
+        self._expected_to_end = False
+        self._popen = process = subprocess.Popen.__new__(subprocess.Popen)  # known before there is a process to lose
         try:
-            self._process = subprocess.Popen(  # noqa: S603 - the caller wants this command to be run
+            process.__init__(  # type: ignore[misc]  # for the reason above
                 self.command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                cwd=cwd,
-                env={**os.environ, "DEVICE_PLUGIN_PATH": where, "KUBELET_SOCKET": socket, **(environment or {})},
-                pass_fds=keep_open,
+                cwd=self._cwd,
+                env=self._environment,
+                pass_fds=self._keep_open,
                 start_new_session=True,  # so that what it starts can be ended with it
             )
         except OSError as error:
+            self._popen = None
             raise CannotRunError(self.command, error.strerror or str(error)) from error
-        assert self._process.stdout is not None, "it is a pipe"  # noqa: S101 - for mypy
-        self._pipe = self._process.stdout
+        assert process.stdout is not None, "it is a pipe"  # noqa: S101 - for mypy
         self._threads = [
-            threading.Thread(target=self._read, args=(self._pipe,), name="devicecore-output", daemon=True),
-            threading.Thread(target=self._watch, name="devicecore-watcher", daemon=True),
+            threading.Thread(target=self._read, args=(process.stdout,), name="devicecore-output", daemon=True),
+            threading.Thread(target=self._watch, args=(process,), name="devicecore-watcher", daemon=True),
         ]
         for thread in self._threads:
             thread.start()
 
+    def _end(self, grace: float = 0.0) -> None:
+        process, threads = self._popen, [thread for thread in self._threads if thread.ident is not None]
+        self._expected_to_end = True
+        if process is not None and getattr(process, "pid", None) is not None:
+            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGCONT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(grace)
+            _kill(process)
+        for thread in threads:
+            thread.join(_LAST_OUTPUT)
+        pipe = getattr(process, "stdout", None)
+        if pipe is not None and not threads:  # else a thread has closed it
+            pipe.close()
+
     def __repr__(self) -> str:
+        if self._popen is None:
+            return f"<PluginProcess `{shlex.join(self.command)}`, not started>"
         state = "running" if self.status is None else f"status {self.status}"
         return f"<PluginProcess {self.pid} `{shlex.join(self.command)}`, {state}>"
 
     @property
     def pid(self) -> int:
-        """The process id."""
+        """The process id, also after the process has ended.
+
+        Raises:
+            NotStartedError: there was no start.
+        """
         return self._process.pid
 
     @property
     def status(self) -> int | None:
-        """The exit status, or minus the signal's number; None while the process runs."""
+        """The exit status, or minus the signal's number; None while the process runs.
+
+        Raises:
+            NotStartedError: there was no start.
+        """
         return self._process.poll()
+
+    @property
+    def _process(self) -> "subprocess.Popen[bytes]":
+        if self._popen is None:
+            self._lifecycle.check_running()
+        assert self._popen is not None, "it was started"  # noqa: S101 - for mypy
+        return self._popen
 
     @property
     def output(self) -> str:
@@ -267,9 +334,7 @@ class PluginProcess(StopsAtExit):
     def kill(self) -> None:
         """Send SIGKILL to the process and its descendants, and wait until they have ended."""
         self._expected_to_end = True
-        with suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
-        self._process.wait()
+        _kill(self._process)
         self._ended.wait()
 
     def pause(self) -> None:
@@ -279,18 +344,6 @@ class PluginProcess(StopsAtExit):
     def resume(self) -> None:
         """Continue the process after `pause`."""
         self.signal(signal.SIGCONT)
-
-    def stop(self, grace: float = 5.0) -> None:
-        """End the process with SIGTERM, and after `grace` seconds with SIGKILL. A second call does nothing.
-
-        A daemon that has left the session of the process is not ended. The thread that reads its output ends with it.
-        """
-        self.terminate()
-        self.resume()
-        self._ended.wait(grace)
-        self.kill()
-        for thread in self._threads:
-            thread.join(_LAST_OUTPUT)
 
     def _read(self, pipe: IO[bytes]) -> None:
         """Read what there is at once, because a process that prints without end must not wake others for each line."""
@@ -311,15 +364,21 @@ class PluginProcess(StopsAtExit):
             while len(self._lines) > _LINES_KEPT or self._kept > _MAX_KEPT:
                 self._kept -= len(self._lines.popleft())
             self._changes.notify_all()
-        self._changed()
+        self._lifecycle.call("`changed`", self._changed)
 
-    def _watch(self) -> None:
-        self._process.wait()
+    def _watch(self, process: "subprocess.Popen[bytes]") -> None:
+        process.wait()
         self._threads[0].join(0.2)  # read the rest of its output; a descendant may keep the pipe open for longer
         with self._changes:
             self._ended.set()
             self._changes.notify_all()
-        self._changed()
+        self._lifecycle.call("`changed`", self._changed)
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def with_texts(word: str, texts: Mapping[str, str]) -> str:

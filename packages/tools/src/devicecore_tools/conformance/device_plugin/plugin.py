@@ -167,9 +167,10 @@ class PluginUnderTest:
     def _run_shell(self, command: str) -> None:
         process = PluginProcess(["/bin/sh", "-c", command], self.kubelet.directory)
         try:
+            process.start()
             status = process.wait(self.settings.timeout)
         except PluginProcessError as error:
-            process.kill()
+            process.stop(grace=0.0)
             raise Failure(str(error)) from None
         if status:
             actual = f"`{command}` exited with status {status}: {process.last_output or 'it printed nothing'}"

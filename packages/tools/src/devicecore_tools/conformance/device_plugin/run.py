@@ -102,7 +102,9 @@ def _running(
             changed.notify_all()
 
     def start() -> PluginProcess:
-        return PluginProcess(command or (), directory, environment=as_environment(marker), changed=wake)
+        process = PluginProcess(command or (), directory, environment=as_environment(marker), changed=wake)
+        process.start()
+        return process
 
     def end_rest() -> None:
         end_all(marker)

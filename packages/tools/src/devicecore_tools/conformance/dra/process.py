@@ -103,6 +103,7 @@ class DriverProcess:
                 environment={RUNTIME_VARIABLE: str(number), **self._environment.variables(pod_uid)},
                 keep_open=[number],
             )
+            process.start()
             runtime.serve()
             return process
 

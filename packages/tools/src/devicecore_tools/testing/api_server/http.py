@@ -44,6 +44,9 @@ MAX_LARGE = 16
 SENDING_SECONDS = 30.0
 """How long a client may read nothing of a list before its connection ends."""
 
+END_SECONDS = 1.0
+"""How long a stop waits for requests that are under way."""
+
 _LARGE = 64 * 1024  # bytes of a body
 
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -60,10 +63,16 @@ class HttpServer(ThreadingHTTPServer):
         self.api = api
         self._connections: set[socket.socket] = set()
         self._idle: dict[socket.socket, None] = {}  # those without a complete request, the longest first
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()  # held while the two change
         self.large: threading.BoundedSemaphore = threading.BoundedSemaphore(MAX_LARGE)
         self._context = context
-        super().__init__(("127.0.0.1", port), Handler)
+        super().__init__(("127.0.0.1", port), Handler, bind_and_activate=False)
+
+    def listen(self) -> int:
+        """Begin to listen, and return the port."""
+        self.server_bind()
+        self.server_activate()
+        return int(self.server_address[1])
 
     def get_request(self) -> tuple[socket.socket, Any]:
         """Accept a connection. Its own thread makes the TLS handshake, because that may fail and take long."""
@@ -73,7 +82,9 @@ class HttpServer(ThreadingHTTPServer):
             connection = self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
         with self._lock:
             if len(self._connections) >= MAX_CONNECTIONS and self._idle:
-                self._end(next(iter(self._idle)))
+                longest = next(iter(self._idle))
+                self._connections.discard(longest)
+                self._end(longest)
             self._connections.add(connection)
             self._idle[connection] = None
         return connection, address
@@ -86,7 +97,6 @@ class HttpServer(ThreadingHTTPServer):
                 self._idle[connection] = None
 
     def _end(self, connection: socket.socket) -> None:
-        self._connections.discard(connection)
         self._idle.pop(connection, None)
         with suppress(OSError):  # it may have ended by itself
             connection.shutdown(socket.SHUT_RDWR)
@@ -97,11 +107,12 @@ class HttpServer(ThreadingHTTPServer):
 
     def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
         """Forget a connection that has ended."""
+        super().shutdown_request(request)
         if isinstance(request, socket.socket):
             with self._lock:
                 self._connections.discard(request)
                 self._idle.pop(request, None)
-        super().shutdown_request(request)
+                self._lock.notify_all()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002 - as in the standard library
         """Record a bug of the server. An OSError is no bug: the connection has ended."""
@@ -109,13 +120,16 @@ class HttpServer(ThreadingHTTPServer):
         if error is not None and not isinstance(error, OSError):
             self.api.bugs.append(error)
 
-    def stop(self) -> None:
-        """Stop listening and end every connection."""
-        self.shutdown()
+    def stop(self, thread: threading.Thread | None) -> None:
+        """Stop listening in `thread` and end every connection. A request that does not end is left behind."""
+        if thread is not None and thread.is_alive():
+            self.shutdown()
+            thread.join()
         self.server_close()
         with self._lock:
-            for connection in tuple(self._connections):
+            for connection in self._connections:
                 self._end(connection)
+            self._lock.wait_for(lambda: not self._connections, END_SECONDS)
 
 
 class Handler(BaseHTTPRequestHandler):

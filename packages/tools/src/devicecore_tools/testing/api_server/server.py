@@ -16,6 +16,7 @@ from typing import Any
 from attrs import evolve
 
 from devicecore.ports.context import Runs
+from devicecore.runtime.lifecycle import Lifecycle
 from devicecore_tools.testing.api_server.faults import Fault, PlannedFault, Request
 from devicecore_tools.testing.api_server.http import HttpServer
 from devicecore_tools.testing.api_server.kinds import NAMESPACE, Kinds
@@ -85,7 +86,9 @@ class LocalApiServer(Runs):
         self._planned: list[list[Any]] = []  # each with the number of requests that it fitted
         self._lock = threading.Lock()
         self._released = threading.Event()
+        self._lifecycle = Lifecycle("the API server for tests")
         self._http: HttpServer | None = None
+        self._thread: threading.Thread | None = None
         self._port = 0
         for namespace in DEFAULT_NAMESPACES:
             self.store.create(NAMESPACE, "", {"metadata": {"name": namespace}})
@@ -106,12 +109,7 @@ class LocalApiServer(Runs):
         if find_spec("jsonpatch") is None:
             message = "the API server for tests needs jsonpatch: install devicecore with the extra `testing`"
             raise ModuleNotFoundError(message, name="jsonpatch")
-        if self._http is None:
-            self._released.clear()
-            self._http = HttpServer(self, self._port, self._tls)
-            self._port = self._http.server_address[1]
-            serve = {"poll_interval": 0.01}
-            threading.Thread(target=self._http.serve_forever, kwargs=serve, name="api-server", daemon=True).start()
+        self._lifecycle.start(self._begin, self._end)
 
     def stop(self) -> None:
         """End all connections and stop listening; the objects stay. A second stop does nothing.
@@ -119,13 +117,23 @@ class LocalApiServer(Runs):
         Raises:
             Exception: the first bug of the server that a request has met.
         """
+        self._lifecycle.stop(self._end)
+        if self.bugs:
+            raise self.bugs[0]
+
+    def _begin(self) -> None:
+        self._released.clear()
+        self._http = HttpServer(self, self._port, self._tls)
+        self._port = self._http.listen()
+        serve = {"poll_interval": 0.01}
+        self._thread = threading.Thread(target=self._http.serve_forever, kwargs=serve, name="api-server", daemon=True)
+        self._thread.start()
+
+    def _end(self) -> None:
         self.release()
         self.cut_watches()
         if self._http is not None:
-            self._http.stop()
-            self._http = None
-        if self.bugs:
-            raise self.bugs[0]
+            self._http.stop(self._thread)
 
     def __repr__(self) -> str:
         return f"<LocalApiServer at {self.url}, {len(self.requests)} requests>"

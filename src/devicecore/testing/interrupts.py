@@ -1,7 +1,7 @@
-"""Interrupts (Ctrl-C) at each place where Python lets one in, one after another.
+"""Actions at each place where Python lets an interrupt (Ctrl-C) in, one after another.
 
-Python handles a signal after it has called a function, at the start of a function, and when a loop begins again. So an
-interrupt may come between a call and the assignment of its result.
+Law: a place is where Python handles signals: after a call, at the start of a function, and when a loop begins again.
+So an interrupt may come between a call and the assignment of its result.
 """
 
 import dis
@@ -14,16 +14,34 @@ from typing import Any
 _AFTER = frozenset({"CALL", "CALL_FUNCTION_EX", "CALL_KW", "JUMP_BACKWARD", "RESUME"})
 
 
-class Interrupts:
-    """Calls an action and raises KeyboardInterrupt at the `at`-th place in `modules`, counted from 1."""
+def _raise() -> None:
+    raise KeyboardInterrupt
 
-    def __init__(self, at: int, *modules: ModuleType) -> None:
-        self._left = at
+
+class Interrupts:
+    """Calls a function and does something at the `at`-th place in `modules`, counted from 1.
+
+    Args:
+        at: which place.
+        modules: where places are counted.
+        then: what to do there; by default, raise KeyboardInterrupt.
+    """
+
+    def __init__(self, at: int, *modules: ModuleType, then: Callable[[], object] = _raise) -> None:
+        self._at = at
+        self.passed: int = 0
+        """How many places were reached."""
         self._files = {module.__file__ for module in modules}
+        self._then = then
         self._last: dict[int, int] = {}
 
+    @property
+    def is_reached(self) -> bool:
+        """Whether there was such a place. If not, there are fewer."""
+        return self.passed >= self._at
+
     def interrupt(self, action: Callable[[], object]) -> bool:
-        """Call `action`; return whether it was interrupted. If not, there are fewer places."""
+        """Call `action` and return whether it was interrupted. An interrupt is not raised again."""
         before = sys.gettrace()
         sys.settrace(self._enter)
         try:
@@ -44,9 +62,9 @@ class Interrupts:
         if event == "opcode":
             last, self._last[id(frame)] = self._last.get(id(frame)), frame.f_lasti
             if last is not None and _is_place(frame.f_code, last, frame.f_lasti):
-                self._left -= 1
-                if self._left == 0:
-                    raise KeyboardInterrupt
+                self.passed += 1
+                if self.passed == self._at:
+                    self._then()
         elif event == "return":
             self._last.pop(id(frame), None)
         return self._step

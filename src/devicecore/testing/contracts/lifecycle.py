@@ -1,0 +1,439 @@
+"""The contract of everything that starts and stops (docs/design.md, "Starting and stopping").
+
+Law: what runs takes threads, descriptors, processes and files between its start and its stop, and at no other time.
+"""
+
+import gc
+import os
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
+from itertools import count
+from pathlib import Path
+from types import ModuleType
+from typing import Protocol
+
+from attrs import frozen
+
+from devicecore.domain.errors import CalledFromInsideError, DeviceCoreError
+from devicecore.ports.context import Runs
+from devicecore.runtime import lifecycle
+from devicecore.testing.contracts.expect import EVENT_TIMEOUT, expect, expect_error, port_check
+from devicecore.testing.interrupts import Interrupts
+
+_PAUSE = 0.005  # seconds between two looks at what is left
+_MOST_PLACES = 12  # of a start or a stop in which something else is called
+_STILL = 20  # looks at a thread that has done nothing since: then it waits
+
+
+class LifecycleHarness(Protocol):
+    """Makes objects of one class that runs."""
+
+    @property
+    def directory(self) -> Path | None:
+        """Where they make files, all of which belong to a run; None if they make none."""
+
+    def new(self) -> Runs:
+        """Make one, which is not started."""
+
+    @property
+    def modules(self) -> Sequence[ModuleType]:
+        """The modules in which their starts and stops are interrupted."""
+
+    def use(self, subject: Runs) -> bool:
+        """Use it as can be done only between its start and its stop; return False if there is no such use."""
+
+    def broken(self) -> AbstractContextManager[object] | None:
+        """Return a context in which each start fails; None if a start cannot fail."""
+
+    def call_back(self, subject: Runs, action: Callable[[], object]) -> None:
+        """Call `action` from inside each function that the running `subject` was given. Without any, do nothing."""
+
+
+MakeLifecycle = Callable[[], AbstractContextManager[LifecycleHarness]]
+"""Makes a harness. All its objects are stopped in the end."""
+
+
+@port_check
+def a_constructor_starts_nothing(make: MakeLifecycle) -> None:
+    """Making an object takes no thread, descriptor, process or file."""
+    with make() as harness:
+        _warm_up(harness)
+        before = _Taken.now(harness)
+        subject = harness.new()
+        expect("what the constructor took", _Taken.now(harness).beyond(before), {})
+        subject.stop()
+
+
+@port_check
+def a_second_start_does_nothing(make: MakeLifecycle) -> None:
+    """A start of an object that runs takes nothing that one stop does not release, and what runs goes on."""
+    with make() as harness:
+        before = _warm_up(harness)
+        subject = harness.new()
+        for _ in range(2):
+            subject.start()
+            harness.use(subject)
+        subject.stop()
+        _expect_nothing_left("after two starts and one stop", harness, before)
+
+
+@port_check
+def starts_in_many_threads_are_one_start(make: MakeLifecycle) -> None:
+    """When any of several starts at once has returned, the object runs, and one stop ends it."""
+    with make() as harness:
+        before = _warm_up(harness)
+        subject = harness.new()
+        for start in [_Call(subject.start).begin() for _ in range(4)]:
+            start.result()
+            harness.use(subject)
+        subject.stop()
+        _expect_nothing_left("after one stop", harness, before)
+
+
+@port_check
+def a_start_inside_a_start_does_not_hang(make: MakeLifecycle) -> None:
+    """A start from inside a start or a stop of the same object works or is a named error."""
+    _call_inside(make, _start)
+
+
+@port_check
+def a_stop_inside_a_start_does_not_hang(make: MakeLifecycle) -> None:
+    """A stop from inside a start or a stop of the same object works or is a named error."""
+    _call_inside(make, _stop)
+
+
+@port_check
+def a_stop_in_a_callback_does_not_hang(make: MakeLifecycle) -> None:
+    """A stop from inside a function that the object was given works or is a named error."""
+    with make() as harness:
+        before = _warm_up(harness)
+        subject = harness.new()
+        subject.start()
+        _Call(partial(harness.call_back, subject, partial(_works_or_is_refused, subject.stop))).begin().result()
+        _Call(subject.stop).begin().result()
+        _expect_nothing_left("after the stop", harness, before)
+
+
+@port_check
+def a_failed_start_leaves_nothing(make: MakeLifecycle) -> None:
+    """A start that fails leaves nothing running, and it may be tried again."""
+    with make() as harness:
+        before = _warm_up(harness)
+        subject = harness.new()
+        broken = harness.broken()
+        if broken is not None:
+            with broken:
+                for _ in range(2):
+                    expect_error("a start that cannot succeed", (DeviceCoreError, OSError), subject.start)
+                    _expect_nothing_left("after a start that failed", harness, before)
+        subject.start()
+        harness.use(subject)
+        subject.stop()
+        _expect_nothing_left("after the stop", harness, before)
+
+
+@port_check
+def a_stop_releases_everything(make: MakeLifecycle) -> None:
+    """After a stop, the threads, descriptors, processes and files are those from before the start."""
+    with make() as harness:
+        before = _warm_up(harness)
+        subject = harness.new()
+        for _ in range(3):
+            subject.start()
+            harness.use(subject)
+            subject.stop()
+            _expect_nothing_left("after the stop", harness, before)
+
+
+@port_check
+def a_second_stop_is_no_error(make: MakeLifecycle) -> None:
+    """A stop before the start does nothing, and so does a second stop."""
+    with make() as harness:
+        subject = harness.new()
+        subject.stop()
+        subject.start()
+        harness.use(subject)
+        subject.stop()
+        subject.stop()
+
+
+@port_check
+def a_stop_during_a_start_makes_it_fail(make: MakeLifecycle) -> None:
+    """If a stop comes from another thread while a start is under way, the start fails and nothing is left."""
+    with make() as harness:
+        before = _warm_up(harness)
+        failed = 0
+        for at in _places(harness, _start):
+            subject = harness.new()
+            stop = _Call(subject.stop)
+            point = Interrupts(at, *_modules(harness), then=stop.begin_and_wait)
+            start = _Call(partial(point.interrupt, subject.start)).begin()
+            failed += isinstance(start.error(), DeviceCoreError)
+            stop.result()
+            subject.stop()
+            _expect_nothing_left("after a stop during a start", harness, before)
+        expect("what a stop during a start made of it", "failed" if failed else "succeeded", "failed")
+
+
+@port_check
+def use_without_a_start_is_an_error(make: MakeLifecycle) -> None:
+    """What needs a run raises an error that says so, before the first start and after a stop."""
+    with make() as harness:
+        subject = harness.new()
+        for when in ("before the start", "after the stop"):
+            try:
+                is_used = harness.use(subject)
+            except DeviceCoreError as error:
+                says_so = "not started" in str(error) or "not running" in str(error)
+                expect(f"the error of a use {when}", error, error if says_so else "an error that says `not started`")
+            else:
+                expect(f"a use {when}", "no error" if is_used else "no use", "no use")
+            subject.start()
+            harness.use(subject)
+            subject.stop()
+
+
+@port_check
+def a_context_starts_and_stops(make: MakeLifecycle) -> None:
+    """Entering the context starts, and leaving it stops, even if the block has failed."""
+    with make() as harness:
+        before = _warm_up(harness)
+        for _ in range(2):
+            with suppress(LookupError), harness.new() as subject:
+                harness.use(subject)
+                raise LookupError
+            _expect_nothing_left("after the context", harness, before)
+
+
+@port_check
+def an_interrupted_start_leaves_nothing(make: MakeLifecycle) -> None:
+    """After a start that was interrupted at any place, a stop releases everything, and a start works."""
+    _interrupt(make, _start)
+
+
+@port_check
+def an_interrupted_stop_leaves_nothing(make: MakeLifecycle) -> None:
+    """After a stop that was interrupted at any place, another one releases everything, and a start works."""
+    _interrupt(make, _stop)
+
+
+LIFECYCLE: tuple[Callable[[MakeLifecycle], None], ...] = (
+    a_constructor_starts_nothing,
+    a_second_start_does_nothing,
+    starts_in_many_threads_are_one_start,
+    a_start_inside_a_start_does_not_hang,
+    a_stop_inside_a_start_does_not_hang,
+    a_stop_in_a_callback_does_not_hang,
+    a_failed_start_leaves_nothing,
+    a_stop_releases_everything,
+    a_second_stop_is_no_error,
+    a_stop_during_a_start_makes_it_fail,
+    use_without_a_start_is_an_error,
+    a_context_starts_and_stops,
+    an_interrupted_start_leaves_nothing,
+    an_interrupted_stop_leaves_nothing,
+)
+"""The checks for everything that starts."""
+
+
+# --- what is taken ----------------------------------------------------------------------------------------------------
+
+
+@frozen
+class _Taken:
+    """What this process has at one time."""
+
+    threads: frozenset[threading.Thread]
+    descriptors: "Counter[str]"
+    processes: frozenset[int]
+    files: frozenset[str]
+
+    @classmethod
+    def now(cls, harness: LifecycleHarness) -> "_Taken":
+        files = () if harness.directory is None else harness.directory.rglob("*")
+        return cls(
+            frozenset(threading.enumerate()),
+            Counter(_descriptors()),
+            frozenset(_children()),
+            frozenset(str(path) for path in files if not path.is_dir()),
+        )
+
+    def beyond(self, before: "_Taken") -> dict[str, list[str]]:
+        """Return what there is now and was not there before, by kind."""
+        more = {
+            "threads": sorted(thread.name for thread in self.threads - before.threads),
+            "descriptors": sorted((self.descriptors - before.descriptors).elements()),
+            "processes": sorted(map(str, self.processes - before.processes)),
+            "files": sorted(self.files - before.files),
+        }
+        return {kind: names for kind, names in more.items() if names}
+
+
+def _descriptors() -> Iterator[str]:
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # that of the directory itself, and what other threads close meanwhile
+            yield entry.readlink().name.partition(":[")[0]
+
+
+def _children() -> Iterator[int]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):  # it has ended meanwhile
+                fields = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+                if int(fields[1]) == os.getpid():
+                    yield int(entry.name)
+
+
+def _warm_up(harness: LifecycleHarness) -> _Taken:
+    """Run one object, because a library may keep what its first use takes; return what is taken afterwards."""
+    with harness.new() as subject:
+        harness.use(subject)
+    return _Taken.now(harness)
+
+
+def _expect_nothing_left(when: str, harness: LifecycleHarness, before: _Taken) -> None:
+    deadline = time.monotonic() + EVENT_TIMEOUT
+    while (left := _Taken.now(harness).beyond(before)) and time.monotonic() < deadline:
+        gc.collect()  # gRPC gives back some things when its objects go
+        time.sleep(_PAUSE)  # a thread that has done its work may still be about to end
+    expect(f"what is left {when}", left, {})
+
+
+# --- calls that could hang, and calls in the middle of others ---------------------------------------------------------
+
+
+class _Call:
+    """A call in a daemon thread, so that one that hangs fails the check and nothing else."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self._action = action
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def begin(self) -> "_Call":
+        """Begin the call."""
+        self._thread.start()
+        return self
+
+    def begin_and_wait(self) -> None:
+        """Begin the call, and wait until it has ended or waits for something."""
+        self.begin()
+        seen, still = "", 0
+        while self._thread.is_alive() and still < _STILL:
+            now = _state_of(self._thread)
+            seen, still = now, still + 1 if now == seen and now.startswith("S") else 0
+            time.sleep(_PAUSE)
+
+    def error(self) -> BaseException | None:
+        """Return what it has raised, or None.
+
+        Raises:
+            AssertionError: it has not ended in time.
+        """
+        if self._thread.ident is None:
+            return None
+        self._thread.join(EVENT_TIMEOUT)
+        if self._thread.is_alive():
+            frame = sys._current_frames().get(self._thread.ident)  # noqa: SLF001 - documented
+            where = "".join(traceback.format_stack(frame))
+            message = f"expected the call to end within {EVENT_TIMEOUT:g} s; it is at\n{where}"
+            raise AssertionError(message)
+        return self._error
+
+    def result(self) -> None:
+        """Wait for its end, and raise what it has raised."""
+        error = self.error()
+        if error is not None:
+            raise error
+
+    def _run(self) -> None:
+        try:
+            self._action()
+        except BaseException as error:  # noqa: BLE001 - the caller raises it again
+            self._error = error
+
+
+def _state_of(thread: threading.Thread) -> str:
+    """Return the state of a thread, `S` if it sleeps, and how often it has been switched; empty if it has ended."""
+    try:
+        lines = Path(f"/proc/self/task/{thread.native_id}/status").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    values = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+    return f"{values['State']} {values['voluntary_ctxt_switches']} {values['nonvoluntary_ctxt_switches']}"
+
+
+def _start(subject: Runs) -> None:
+    subject.start()
+
+
+def _stop(subject: Runs) -> None:
+    subject.stop()
+
+
+def _modules(harness: LifecycleHarness) -> tuple[ModuleType, ...]:
+    return (lifecycle, *harness.modules)
+
+
+def _places(harness: LifecycleHarness, method: Callable[[Runs], None]) -> Sequence[int]:
+    """Return the numbers of some places of a start or a stop, which are as far from each other as possible."""
+    point = Interrupts(sys.maxsize, *_modules(harness))
+    with _prepared(harness, method) as subject:
+        point.interrupt(partial(method, subject))
+    step = max(1, point.passed // _MOST_PLACES)
+    return range(1, point.passed + 1, step)
+
+
+@contextmanager
+def _prepared(harness: LifecycleHarness, method: Callable[[Runs], None]) -> Iterator[Runs]:
+    """Make an object on which `method` can be called, and stop it in the end."""
+    subject = harness.new()
+    if method is _stop:
+        subject.start()
+    try:
+        yield subject
+    finally:
+        _Call(subject.stop).begin().result()
+
+
+def _call_inside(make: MakeLifecycle, inner: Callable[[Runs], None]) -> None:
+    with make() as harness:
+        before = _warm_up(harness)
+        for outer in (_start, _stop):
+            for at in _places(harness, outer):
+                with _prepared(harness, outer) as subject:
+                    then = partial(_works_or_is_refused, partial(inner, subject))
+                    point = Interrupts(at, *_modules(harness), then=then)
+                    _Call(partial(point.interrupt, partial(outer, subject))).begin().result()
+                _expect_nothing_left(f"after a call inside a {outer.__name__[1:]}", harness, before)
+
+
+def _works_or_is_refused(action: Callable[[], object]) -> None:
+    with suppress(CalledFromInsideError):
+        action()
+
+
+def _interrupt(make: MakeLifecycle, method: Callable[[Runs], None]) -> None:
+    with make() as harness, warnings.catch_warnings():
+        for kind in (ResourceWarning, RuntimeWarning):  # an object that an interrupt has cost its owner is closed late
+            warnings.simplefilter("ignore", kind)
+        before = _warm_up(harness)
+        for at in count(1):
+            with _prepared(harness, method) as subject:
+                point = Interrupts(at, *_modules(harness))
+                _Call(partial(point.interrupt, partial(method, subject))).begin().result()
+                if at % 2:
+                    _Call(subject.stop).begin().result()
+                    _expect_nothing_left("after an interrupt and a stop", harness, before)
+                _Call(subject.start).begin().result()
+                harness.use(subject)
+            _expect_nothing_left("after the stop", harness, before)
+            if not point.is_reached:
+                break

@@ -1,0 +1,427 @@
+"""Everything that starts keeps one contract, and an object that breaks a sentence of it is caught."""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import httpx2
+import pytest
+from attrs import define
+from devicecore_tools.testing import process
+from devicecore_tools.testing.api_server import LocalApiServer, http, server
+from devicecore_tools.testing.process import PluginProcess
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from devicecore import DeviceManager
+from devicecore.adapters import prometheus
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, plugin_server, transport
+from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
+from devicecore.adapters.grpc_unix.dra import server as driver_server
+from devicecore.adapters.grpc_unix.dra import transport as driver_transport
+from devicecore.adapters.kube_api import KubeApiSink, dra, sink, slices
+from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
+from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverTransport
+from devicecore.adapters.pod_resources import PodResourcesClient, PodResourcesServer, Snapshot
+from devicecore.adapters.pod_resources import client as pod_resources_client
+from devicecore.adapters.pod_resources import server as pod_resources_server
+from devicecore.adapters.prometheus import MetricsServer
+from devicecore.domain.capacity import NodeStatus
+from devicecore.domain.dra.model import ClaimKey, DriverName
+from devicecore.domain.dra.slices import PublishedDevice
+from devicecore.domain.model import ResourceName
+from devicecore.domain.node_state import NodeState
+from devicecore.dra_manager import DraManager
+from devicecore.dra_manager import manager as dra_manager
+from devicecore.manager import manager
+from devicecore.plugins.simulated import SimulatedPlugin
+from devicecore.ports.context import Runs
+from devicecore.system.temporary import short_directory
+from devicecore.testing.contracts.lifecycle import LIFECYCLE, LifecycleHarness, MakeLifecycle
+
+Check = Callable[[MakeLifecycle], None]
+
+PATIENCE = 60.0
+
+
+@define
+class Harness:
+    """Makes objects by `make`; what a class does not have is left as it is here."""
+
+    make: Callable[[], Runs]
+    modules: Sequence[ModuleType]
+    used: Callable[..., object] | None = None
+    failing: Callable[[], AbstractContextManager[object]] | None = None
+    called_back: Callable[..., object] | None = None
+    directory: Path | None = None
+
+    def new(self) -> Runs:
+        return self.make()
+
+    def use(self, subject: Runs) -> bool:
+        return self.used is not None and self.used(subject) is not False
+
+    def broken(self) -> AbstractContextManager[object] | None:
+        return self.failing() if self.failing is not None else None
+
+    def call_back(self, subject: Runs, action: Callable[[], object]) -> None:
+        if self.called_back is not None:
+            self.called_back(subject, action)
+
+
+# --- managers ---------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def device_managers() -> Iterator[LifecycleHarness]:
+    class Sink(MemorySink):
+        """Calls what it is told to while it publishes."""
+
+        action: Callable[[], object] = staticmethod(lambda: None)
+
+        def publish(self, status: NodeStatus) -> None:
+            self.action()
+            super().publish(status)
+
+    sink, plugins = Sink(), MemoryTransport()
+
+    def call_back(_: DeviceManager, action: Callable[[], object]) -> None:
+        sink.action = action
+        plugins.connect(SimulatedPlugin("example.com/gpu"))
+        sink.action = staticmethod(lambda: None)
+
+    yield Harness(
+        lambda: DeviceManager(plugins, MemoryStore(), sink), [manager], DeviceManager.tick, called_back=call_back
+    )
+
+
+@contextmanager
+def dra_managers() -> Iterator[LifecycleHarness]:
+    yield Harness(
+        lambda: DraManager(MemoryDriverTransport(), MemoryClaims(), MemoryStore()), [dra_manager], DraManager.tick
+    )
+
+
+# --- device plugins and DRA drivers over gRPC -------------------------------------------------------------------------
+
+
+@define(eq=False)
+class Listening(Runs):
+    """A transport with a listener that hears nothing."""
+
+    transport: GrpcUnixTransport | GrpcDriverTransport
+
+    def start(self) -> None:
+        self.transport.start(self._listen)
+
+    def stop(self) -> None:
+        self.transport.stop()
+
+    def _listen(self, _event: object) -> None: ...
+
+
+@contextmanager
+def plugin_transports() -> Iterator[LifecycleHarness]:
+    with short_directory() as path:
+        directory = Path(path)
+
+        @contextmanager
+        def other_owner() -> Iterator[None]:
+            with Listening(GrpcUnixTransport(directory)):
+                yield
+
+        yield Harness(
+            lambda: Listening(GrpcUnixTransport(directory, plugins_registry=directory / "registry")),
+            [transport],
+            failing=other_owner,
+            directory=directory,
+        )
+
+
+@contextmanager
+def unusable(directory: Path) -> Iterator[None]:
+    """Put a file where the directory should be."""
+    directory.rmdir()
+    directory.touch()
+    yield
+    directory.unlink()
+    directory.mkdir(0o700)
+
+
+@contextmanager
+def driver_transports() -> Iterator[LifecycleHarness]:
+    with short_directory() as path:
+        directory = Path(path)
+        registry = directory / "registry"
+        registry.mkdir(0o700)
+        yield Harness(
+            lambda: Listening(GrpcDriverTransport(registry)), [driver_transport], failing=lambda: unusable(registry)
+        )
+
+
+@contextmanager
+def served_plugins() -> Iterator[LifecycleHarness]:
+    with short_directory() as path:
+        directory = Path(path)
+        where = directory / "plugins"
+        where.mkdir(0o700)
+
+        def new() -> plugin_server.ServedPlugin:
+            plugin = SimulatedPlugin("example.com/gpu")
+            return plugin_server.ServedPlugin(plugin, str(where / "a.sock"), str(where / "kubelet.sock"), 0.01, 1 << 20)
+
+        yield Harness(new, [plugin_server], failing=lambda: unusable(where), directory=where)
+
+
+@contextmanager
+def served_drivers() -> Iterator[LifecycleHarness]:
+    class Driver:
+        name = "gpu.example.com"
+
+    with short_directory() as path:
+        directory = Path(path)
+        where = directory / "registry"
+        where.mkdir(0o700)
+
+        def new() -> driver_server.ServedDriver:
+            return driver_server.ServedDriver(
+                Driver(),  # type: ignore[arg-type]  # nothing calls it
+                str(where / "a-reg.sock"),
+                None,
+                services=["v1.DRAPlugin"],
+                wait_for_registry=False,
+                poll_interval=0.01,
+                report_period=10.0,
+                max_message_bytes=1 << 20,
+            )
+
+        yield Harness(new, [driver_server], failing=lambda: unusable(where), directory=where)
+
+
+# --- pod resources and metrics ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def pod_resources_servers() -> Iterator[LifecycleHarness]:
+    with short_directory() as path:
+        directory = Path(path)
+        where = directory / "pod-resources"
+        where.mkdir(0o700)
+        actions: list[Callable[[], object]] = []
+
+        def look() -> Snapshot:
+            for action in actions:
+                action()
+            return Snapshot(NodeState(), ())
+
+        def ask(subject: PodResourcesServer) -> None:
+            with PodResourcesClient(subject.socket, timeout=PATIENCE) as client:
+                client.get_allocatable_resources()
+
+        def call_back(subject: PodResourcesServer, action: Callable[[], object]) -> None:
+            actions.append(action)
+            ask(subject)
+            actions.clear()
+
+        yield Harness(
+            lambda: PodResourcesServer(where / "kubelet.sock", look, requests_per_second=1e6),
+            [pod_resources_server],
+            failing=lambda: unusable(where),
+            called_back=call_back,
+            directory=where,
+        )
+
+
+@contextmanager
+def pod_resources_clients() -> Iterator[LifecycleHarness]:
+    with short_directory() as path:
+        directory = Path(path)
+        socket = directory / "kubelet.sock"
+        with PodResourcesServer(socket, lambda: Snapshot(NodeState(), ()), requests_per_second=1e6, burst=1000):
+            yield Harness(
+                lambda: PodResourcesClient(socket, timeout=PATIENCE), [pod_resources_client], PodResourcesClient.list
+            )
+
+
+@contextmanager
+def metrics_servers() -> Iterator[LifecycleHarness]:
+    class Scraped(Collector):
+        """Calls what it is told to while a scrape reads it."""
+
+        action: Callable[[], object] = staticmethod(lambda: None)
+
+        def collect(self) -> Iterator[Metric]:
+            self.action()
+            return iter(())
+
+    collector, registry, port = Scraped(), CollectorRegistry(), 0
+    registry.register(collector)
+
+    def scrape(subject: MetricsServer) -> None:
+        assert httpx2.get(subject.url, timeout=PATIENCE).is_success
+
+    def call_back(subject: MetricsServer, action: Callable[[], object]) -> None:
+        collector.action = action
+        scrape(subject)
+        collector.action = staticmethod(lambda: None)
+
+    @contextmanager
+    def port_in_use() -> Iterator[None]:
+        nonlocal port
+        with MetricsServer(registry, "127.0.0.1", 0) as other:
+            port = other.port
+            yield
+
+    yield Harness(lambda: MetricsServer(registry, "127.0.0.1", port), [prometheus], scrape, called_back=call_back)
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def processes() -> Iterator[LifecycleHarness]:
+    actions: list[Callable[[], object]] = []
+
+    def changed() -> None:
+        while actions:
+            actions.pop()()
+
+    def call_back(subject: PluginProcess, action: Callable[[], object]) -> None:
+        actions.append(action)
+        subject.terminate()
+        subject.wait(PATIENCE)
+
+    with tempfile.TemporaryDirectory() as directory:
+        program = Path(directory, "plugin")
+
+        @contextmanager
+        def not_executable() -> Iterator[None]:
+            program.chmod(0o600)
+            yield
+            program.chmod(0o700)
+
+        program.write_text("#!/bin/sh\nexec sleep 600\n")
+        program.chmod(0o700)
+        yield Harness(
+            lambda: PluginProcess([program], directory, changed=changed),
+            [process],
+            failing=not_executable,
+            called_back=call_back,
+        )
+
+
+# --- an API server, and what talks to one -----------------------------------------------------------------------------
+
+
+@contextmanager
+def api_servers() -> Iterator[LifecycleHarness]:
+    def ask(subject: LocalApiServer) -> bool:
+        try:
+            assert httpx2.get(f"{subject.url}/readyz", timeout=PATIENCE).is_success
+        except httpx2.ConnectError:
+            return False
+        return True
+
+    yield Harness(LocalApiServer, [server, http], ask)
+
+
+SERVE = """
+import sys
+from pathlib import Path
+from devicecore_tools.testing.api_server import LocalApiServer
+with LocalApiServer() as server:
+    server.create({"kind": "Node", "metadata": {"name": "worker-1"}})
+    claim = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}}
+    server.create({"kind": "ResourceClaim", "metadata": {"name": "gpu", "namespace": "default"}, "spec": claim})
+    server.kubeconfig(Path(sys.argv[1]))
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+def on_api_server(new: Callable[[Path], Runs], use: Callable[..., object], module: ModuleType) -> MakeLifecycle:
+    """The server is another process, so that what it takes is not counted."""
+
+    @contextmanager
+    def make() -> Iterator[LifecycleHarness]:
+        with tempfile.TemporaryDirectory() as directory:
+            kubeconfig, pipe = Path(directory, "kubeconfig"), subprocess.PIPE
+            command = [sys.executable, "-c", SERVE, str(kubeconfig)]
+            with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as running:
+                assert running.stdout is not None
+                assert running.stdout.readline() == "ready\n"
+                yield Harness(lambda: new(kubeconfig), [module], use)
+                running.kill()
+
+    return make
+
+
+def publish_status(subject: KubeApiSink) -> None:
+    subject.publish(NodeStatus({ResourceName("example.com/gpu"): 1}))
+    subject.wait_until_published(PATIENCE)
+
+
+def publish_slices(subject: slices.KubeApiSlicePublisher) -> None:
+    subject.publish([PublishedDevice("gpu-0")])
+    subject.wait_until_published(PATIENCE)
+
+
+RUNNING: dict[str, MakeLifecycle] = {
+    "device manager": device_managers,
+    "DRA manager": dra_managers,
+    "plugin transport": plugin_transports,
+    "driver transport": driver_transports,
+    "served plugin": served_plugins,
+    "served driver": served_drivers,
+    "pod resources server": pod_resources_servers,
+    "pod resources client": pod_resources_clients,
+    "metrics server": metrics_servers,
+    "plugin process": processes,
+    "API server": api_servers,
+    "sink": on_api_server(lambda config: KubeApiSink("worker-1", kubeconfig=config), publish_status, sink),
+    "publisher of slices": on_api_server(
+        lambda config: slices.KubeApiSlicePublisher("gpu.example.com", "worker-1", kubeconfig=config),
+        publish_slices,
+        slices,
+    ),
+    "client of claims": on_api_server(
+        lambda config: dra.KubeApiClaims(kubeconfig=config),
+        lambda subject: subject.get(ClaimKey("default", "gpu")),
+        dra,
+    ),
+    "client of slices": on_api_server(
+        lambda config: dra.KubeApiSlices("worker-1", kubeconfig=config),
+        lambda subject: subject.delete(DriverName("gpu.example.com")),
+        dra,
+    ),
+}
+
+# What still starts and stops in a way of its own. Those that hang, or leave something that other tests would find, are
+# not run.
+NOT_YET: dict[str, set[str]] = {
+    "device manager": {"use_without_a_start_is_an_error"},
+    "DRA manager": {"use_without_a_start_is_an_error", "a_stop_during_a_start_makes_it_fail"},
+}
+NOT_RUN: dict[str, set[str]] = {
+    "device manager": {"a_start_inside_a_start_does_not_hang", "a_stop_inside_a_start_does_not_hang"},
+    "DRA manager": {"a_start_inside_a_start_does_not_hang", "a_stop_inside_a_start_does_not_hang"},
+}
+
+
+def pairs() -> Iterator[object]:
+    for name, make in RUNNING.items():
+        for check in LIFECYCLE:
+            is_run = check.__name__ not in NOT_RUN.get(name, ())
+            fails = not is_run or check.__name__ in NOT_YET.get(name, ())
+            marks = [pytest.mark.xfail(strict=True, run=is_run, reason="it starts and stops in a way of its own")]
+            yield pytest.param(check, make, id=f"{name}: {check.__name__}", marks=marks if fails else [])
+
+
+@pytest.mark.parametrize(("check", "make"), list(pairs()))
+def test_what_starts_keeps_the_contract(check: Check, make: MakeLifecycle) -> None:
+    check(make)
