@@ -130,9 +130,10 @@ def a_failed_start_leaves_nothing(make: MakeLifecycle) -> None:
         broken = harness.broken()
         if broken is not None:
             with broken:
+                before_it = _Taken.now(harness)
                 for _ in range(2):
                     expect_error("a start that cannot succeed", (DeviceCoreError, OSError), subject.start)
-                    _expect_nothing_left("after a start that failed", harness, before)
+                    _expect_nothing_left("after a start that failed", harness, before_it)
         subject.start()
         harness.use(subject)
         subject.stop()
