@@ -154,16 +154,16 @@ def simulated(**values: Any) -> int:  # noqa: ANN401 - click passes the value of
     """
     options = _Options(**values)
     log_to_stderr()
-    with ExitStack() as last_to_first:
+    with Signals(grace=END_WITHIN) as signals, ExitStack() as last_to_first:  # before other threads start
         if options.manifests:
             claims, publish = _from_manifests(options.manifests)
         else:
             claims, publish = _from_api_server(options, last_to_first)
-        _serve(options, claims, publish)
+        _serve(options, claims, publish, signals)
     return 0
 
 
-def _serve(options: _Options, claims: "ClaimSource", publish: "Publish") -> None:
+def _serve(options: _Options, claims: "ClaimSource", publish: "Publish", signals: Signals) -> None:
     """Serve the driver until a signal or the end of standard input ends the process."""
     from devicecore.adapters.grpc_unix.dra import serve_driver
     from devicecore.plugins.simulated_driver import SimulatedDriver, published
@@ -174,7 +174,6 @@ def _serve(options: _Options, claims: "ClaimSource", publish: "Publish") -> None
         name, options.pool_name, (), claims, state_directory=directory / "claims", cdi_directory=options.cdi_dir
     )
     with (
-        Signals(grace=END_WITHIN) as signals,
         driver.running(options.pod_uid),
         serve_driver(
             driver,
