@@ -14,8 +14,9 @@ from attrs import define, evolve, field, frozen
 
 from devicecore.adapters.memory import MemoryPods, MemoryStore
 from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverTransport
+from devicecore.domain.dra import state_file
 from devicecore.domain.dra.answers import PrepareResult, UnprepareResult
-from devicecore.domain.dra.claims import ClaimInfo
+from devicecore.domain.dra.claims import ClaimCache, ClaimInfo
 from devicecore.domain.dra.model import (
     AllocatedDevice,
     ClaimKey,
@@ -29,6 +30,7 @@ from devicecore.domain.dra.state_file import ClaimEntry, StateWriter, encode
 from devicecore.domain.model import Container, ContainerClaim, Pod, PodClaim, PodUid
 from devicecore.dra_manager import DraManager
 from devicecore.ports.dra_driver import DraDriver
+from tests.interrupts import Interrupts
 
 GPU = DriverName("gpu.example.com")
 SMALL, LARGE = 100, 1_000
@@ -210,6 +212,18 @@ def test_a_release_of_many_pods_of_one_claim_asks_the_driver_once() -> None:
     work = released(LARGE, shared=True)
     assert (work.driver_calls, work.writes) == (1, 2)
     assert work.calls < 10 * LARGE
+
+
+def test_a_writer_that_was_interrupted_at_any_place_writes_the_next_file_right() -> None:
+    claims = [one.claim for one in map(entry, range(600))]
+    before, after = ClaimCache.of(claims), ClaimCache.of([*claims[:300], *claims[301:]])
+    at, is_interrupted = 0, True
+    while is_interrupted:
+        writer = StateWriter()
+        writer.encode(before)
+        is_interrupted = Interrupts(at := at + 50, state_file).interrupt(lambda: writer.encode(after))  # noqa: B023 - called at once
+        assert writer.encode(before) == encode(map(ClaimEntry.of, claims)), at
+    assert at > 500
 
 
 def test_ten_thousand_claims_fit_in_100_megabytes() -> None:

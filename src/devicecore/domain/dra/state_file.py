@@ -162,9 +162,10 @@ class StateWriter:
         Raises:
             UnencodableCheckpointError: a string is no Unicode text.
         """
+        # What was written last is not known until the end, because an interrupt or an error may come before.
+        claims, former, self._claims = cache.claims, self._claims, {}
         # Only C code looks at every claim: there may be thousands of them, and most saves change one.
-        claims, former = cache.claims, self._claims
-        is_longer = len(claims) >= len(former) and not any(map(is_not, former, claims))
+        is_longer = bool(former) and len(claims) >= len(former) and not any(map(is_not, former, claims))
         old = chain(former.values(), repeat(None)) if is_longer else map(former.get, claims)
         keys = [*claims]
         changed = [*compress(count(), map(is_not, claims.values(), old))]
