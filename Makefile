@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .NOTPARALLEL: # two pips must not work on one environment
 .DEFAULT_GOAL := help
-.PHONY: help test quick lint types imports unit coverage laws faults cross matrix simulate bench storm fuzz demo zipapp dist format protos conformance clean FORCE
+.PHONY: help test quick lint types imports unit coverage laws faults cross judge matrix simulate bench storm fuzz demo zipapp dist format protos conformance clean FORCE
 
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
@@ -83,6 +83,11 @@ faults: $(VENV)/.dev ## the faulty plugins and drivers of all conformance checks
 
 cross: $(VENV)/.dev ## all conformance checks on each of the faulty DRA drivers: about an hour
 	@STORM=1 $(BIN)/pytest --quiet packages/tools/tests/conformance
+
+CASES ?= 100000
+
+judge: $(VENV)/.dev ## claims: compare an exhaustive search with our allocation on CASES (100000), and with Kubernetes: minutes
+	@$(BIN)/python -m tools.judge_allocations $(CASES)
 
 SEEDS ?= 0-119
 STEPS ?= 1000

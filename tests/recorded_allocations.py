@@ -15,12 +15,15 @@ from devicecore.domain.allocation import (
     Features,
     Held,
     NoAllocation,
+    Slices,
     allocate,
+    by_device,
     claim_of,
     class_of,
     node_of,
     slice_of,
 )
+from devicecore.domain.allocation.search import Situation
 from devicecore.domain.quantity import Quantity
 from tests.recorded import Json
 
@@ -64,6 +67,31 @@ def held_of(recorded: Json) -> list[Held]:
         consumed = {name: Quantity.parse(value) for name, value in one["consumed"].items()}
         held.append(Held(key(one), is_share=True, consumed=consumed))
     return held
+
+
+def situation_of(recording: Json) -> Situation:
+    """What a search for a recording starts from."""
+    features, node = features_of(recording["features"]), node_of(recording["node"])
+    return Situation(
+        [claim_of(one) for one in recording["claims"]],
+        node,
+        Slices([slice_of(one) for one in recording["slices"]]).pools(node, features),
+        by_device(held_of(recording["allocated"])),
+        {one.name: one for one in map(class_of, recording["classes"])},
+        selectors(features),
+        features,
+    )
+
+
+def devices_of(results: Json) -> tuple[tuple[int, str, DeviceKey], ...] | None:
+    """Claim, request and device of each result, None if there are no results."""
+    if results is None:
+        return None
+    return tuple(
+        (number, one["request"], DeviceKey(one["driver"], one["pool"], one["device"]))
+        for number, result in enumerate(results)
+        for one in result["devices"].get("results", ())
+    )
 
 
 def allocation_of(recording: Json) -> DeviceAllocation | NoAllocation:

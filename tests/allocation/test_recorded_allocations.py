@@ -1,8 +1,9 @@
 """Recorded allocations of Kubernetes 1.36.2: its own tables, random cases, and the smallest cases of its faults."""
 
 from devicecore.domain.allocation import DeviceAllocation, NoAllocation
+from devicecore.testing.allocation_faults import ALL_FAULTS, KubernetesFault, causes, outcome
 from tests.recorded import Json, check_each, share
-from tests.recorded_allocations import allocation_of, recordings, results_of
+from tests.recorded_allocations import allocation_of, devices_of, recordings, results_of, situation_of
 
 
 def test_each_entry_of_kubernetes_own_tables_has_the_recorded_answer() -> None:
@@ -20,3 +21,22 @@ def test_claims_are_allocated_if_and_only_if_the_rules_allow_it() -> None:
         assert recording["possible"] in (None, isinstance(allocation_of(recording), DeviceAllocation))
 
     check_each((*share(list(recordings("random.jsonl.gz")), of=4), *recordings("defects.jsonl")), check)
+
+
+def test_an_answer_that_differs_from_ours_has_one_of_the_known_causes() -> None:
+    """With all known faults, a search finds the recorded devices, and each fault has a recording that needs it."""
+    needed: set[KubernetesFault] = set()
+
+    def check(recording: Json) -> None:
+        situation = situation_of(recording)
+        recorded = devices_of(recording["expect"]["results"])
+        assert outcome(situation, ALL_FAULTS) == recorded
+        if devices_of(results_of(allocation_of(recording))) != recorded:
+            found = causes(situation, recorded)
+            assert found
+            needed.update(found[0])
+
+    check_each((*share(list(recordings("random.jsonl.gz")), of=4), *recordings("defects.jsonl")), check)
+    assert needed == set(KubernetesFault) - {
+        KubernetesFault.CAPACITY_REJECT
+    }  # which was seen only together with others

@@ -209,9 +209,11 @@ class Search:
         return [
             one
             for one in self._candidates
-            if self._unselected(claim, request, one) is None
-            and not (request.capacity and self._over_capacity(request, one))
+            if self._unselected(claim, request, one) is None and self._is_meant(request, one)
         ]
+
+    def _is_meant(self, request: DeviceRequest, candidate: Candidate) -> bool:
+        return not (request.capacity and self._lacks_capacity(request, candidate, counts=not request.admin_access))
 
     def _least(self, claim: int, first: int) -> int:
         """How many devices the requests from `first` on need at least."""
@@ -245,12 +247,18 @@ class Search:
             self._count_step()
             if self._take(place.claim, request, candidate):
                 yield evolve(place, taken=place.taken + 1, start=start + index + 1)
-                self.taken.pop()
+                self._give_back()
             elif request.wants_all and isinstance(self.reasons[request, candidate.key], ConstraintBroken):
-                self.excluded = self.excluded or (
-                    f"claim {self.claims[place.claim].name}, request {request.name}: cannot add device {candidate.key}"
-                    " because a claim constraint would not be satisfied"
-                )
+                where = f"claim {self.claims[place.claim].name}, request {request.name}"
+                problem = f"cannot add device {candidate.key} because a claim constraint would not be satisfied"
+                self._exclude(f"{where}: {problem}")
+
+    def _give_back(self) -> Taken:
+        return self.taken.pop()
+
+    def _exclude(self, problem: str) -> None:
+        """Remember that a constraint forbids one of all devices, because a scheduler reports it as an error."""
+        self.excluded = self.excluded or problem
 
     def _has_room(self, place: _Place, request: DeviceRequest) -> bool:
         """Whether the claim stays within its limit with an alternative, and there is a device if all are wanted."""
@@ -330,10 +338,13 @@ class Search:
         return None
 
     def _over_capacity(self, request: DeviceRequest, candidate: Candidate) -> Reason | None:
+        return self._lacks_capacity(request, candidate, counts=self._counts(request))
+
+    def _lacks_capacity(self, request: DeviceRequest, candidate: Candidate, *, counts: bool) -> Reason | None:
         if not self.features.consumable_capacity:
             return None
         used: dict[str, int] = defaultdict(int)
-        if self._is_shared(candidate.device) and self._counts(request):
+        if self._is_shared(candidate.device) and counts:
             for consumed in self._shares(candidate.key):
                 for name, amount in consumed.items():
                     used[name] += amount.nanos
@@ -385,13 +396,15 @@ class Search:
         return dict(self._free_counters[pool.key])
 
     def _paying(self, pool: Pool) -> Iterator[PoolDevice]:
-        """The devices of a pool that the search has taken, each once."""
-        seen: set[DeviceKey] = set()
+        """The devices of a pool for which the search consumes counters: a shared one only for its first share."""
+        shared: set[DeviceKey] = set()
         for one in self.taken:
-            if one.candidate.pool is pool and self._counts(one.request) and one.key not in seen:
-                seen.add(one.key)
-                if not (one.candidate.device.is_shared and self._held.get(one.key)):
-                    yield one.candidate.device
+            if one.candidate.pool is pool and self._counts(one.request):
+                if one.key in shared or (self._is_shared(one.candidate.device) and self._held.get(one.key)):
+                    continue
+                if self._is_shared(one.candidate.device):
+                    shared.add(one.key)
+                yield one.candidate.device
 
     def _repelled(self, request: DeviceRequest, candidate: Candidate) -> Reason | None:
         if self.features.device_taints:

@@ -1,0 +1,90 @@
+"""The judge and our allocation: they agree, and the judge finds what is broken in an allocation on purpose."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from devicecore.domain.allocation import capacity, pools, search
+from devicecore.testing.allocation_cases import allocation_cases
+from tests.allocation.judging import disagreement, disagreements
+from tests.recorded import Json
+
+Search = search.Search
+
+
+@given(allocation_cases())
+def test_the_allocation_and_the_judge_agree(case: Json) -> None:
+    """The claims get devices if and only if the rules allow it, and the first devices that fit."""
+    assert disagreement(case) == ""
+
+
+def test_the_allocation_and_the_judge_agree_on_many_cases() -> None:
+    assert set(disagreements(500)) == {""}
+
+
+ROOT = Path(__file__).parent.parent.parent
+YES, NO = True, False
+
+
+def _returns(value: object) -> Callable[..., object]:
+    return lambda *_, **__: value
+
+
+def _backwards(self: Any) -> bool:  # noqa: ANN401 - a method of Search
+    self._candidates.reverse()
+    return _run(self)
+
+
+_run = Search.run
+MUTATIONS: dict[str, tuple[object, str, object]] = {
+    "taints are ignored": (Search, "_repelled", _returns(None)),
+    "constraints are ignored": (Search, "_constraint_broken", _returns(None)),
+    "constraints always hold": (Search, "_agree", _returns(YES)),
+    "counters are ignored": (Search, "_counters_exhausted", _returns(None)),
+    "each share pays for its counters": (Search, "_counters_are_paid", _returns(NO)),
+    "counters are always paid": (Search, "_counters_are_paid", _returns(YES)),
+    "what is taken costs no counters": (Search, "_paying", lambda *_: iter(())),
+    "capacity is ignored": (Search, "_over_capacity", _returns(None)),
+    "shares are forgotten": (Search, "_shares", lambda *_: iter(())),
+    "a device is given twice": (Search, "_in_use", _returns(None)),
+    "admin access takes devices away": (Search, "_counts", _returns(YES)),
+    "nobody takes anything away": (Search, "_counts", _returns(NO)),
+    "no device is shared": (Search, "_is_shared", _returns(NO)),
+    "each device is shared": (Search, "_is_shared", _returns(YES)),
+    "each device is selected": (Search, "_unselected", _returns(None)),
+    "the last devices come first": (Search, "run", _backwards),
+    "policies do not round": (capacity, "_rounded_up", lambda asked, *_: asked),
+    "policies forbid nothing": (capacity, "_violated", _returns("")),
+    "contradictions in pools are ignored": (pools, "_contradiction", _returns("")),
+    "old generations are used": (pools, "max", lambda found, **_: min(found, default=0)),
+}
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_the_judge_finds(mutation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    where, name, instead = MUTATIONS[mutation]
+    monkeypatch.setattr(where, name, instead, raising=False)
+
+    def outcomes() -> Any:  # noqa: ANN401 - an iterator of texts
+        yield from disagreements(4_000, "mutation")
+
+    try:
+        assert any(outcomes())
+    except (KeyError, IndexError, RuntimeError):
+        return  # a mutation may also break what relies on it
+
+
+def test_the_published_cases_are_answered_right_by_our_allocation_and_by_the_program() -> None:
+    """An allocator that always says no is found out by each case that is possible."""
+    cases = [json.loads(line) for line in (ROOT / "docs" / "claims" / "cases.jsonl").read_text().splitlines()]
+    assert [disagreement(case) for case in cases] == [""] * len(cases)
+    command = [sys.executable, "tools/try_allocator.py", "echo", "null"]
+    run = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    assert run.returncode == 1
+    assert len(run.stdout.splitlines()) == sum(case["possible"] is not None for case in cases)

@@ -1,0 +1,36 @@
+"""Compares the judge, our allocation and the recordings of Kubernetes: `make judge`."""
+
+import sys
+from collections import Counter
+
+from devicecore.domain.allocation import DeviceAllocation
+from tests.allocation.judging import disagreements
+from tests.recorded_allocations import RECORDINGS, allocation_of, recordings, results_of
+
+
+def main(cases: int) -> int:
+    """Compare, print what differs, and return the exit status."""
+    found = Counter(disagreements(cases))
+    agreed = found.pop("", 0)
+    print(f"{agreed:,} of {cases:,} random cases: judge and allocation agree")
+    for problem, number in found.most_common(10):
+        print(f"  {number}: {problem}")
+    wrong = 0
+    if not RECORDINGS.is_dir():
+        print(f"there are no recordings of Kubernetes at {RECORDINGS}")
+        return 1 if found else 0
+    for name in ("tables.jsonl", "random.jsonl.gz", "defects.jsonl"):
+        same = different = 0
+        for recording in recordings(name):
+            answer = allocation_of(recording)
+            possible = recording.get("possible")
+            is_same = results_of(answer) == recording["expect"]["results"]
+            wrong += possible is not None and possible != isinstance(answer, DeviceAllocation)
+            same, different = same + is_same, different + (not is_same)
+        print(f"{name}: {same:,} answers are those of Kubernetes 1.36.2, {different:,} are others")
+    print(f"{wrong:,} answers are not those of the exhaustive search of the recordings")
+    return 1 if found or wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))

@@ -1,0 +1,22 @@
+"""Tries an allocator on the published cases: `python tools/try_allocator.py COMMAND...`.
+
+The command gets a case as JSON on standard input, and prints the `status.allocation` of each claim as a list, or null.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from devicecore.testing.allocation_cases import EXPRESSIONS
+from devicecore.testing.allocation_judge import Judge
+
+problems = 0
+for line in (Path(__file__).parent.parent / "docs" / "claims" / "cases.jsonl").read_text().splitlines():
+    case = json.loads(line)
+    run = subprocess.run(sys.argv[1:], input=line, stdout=subprocess.PIPE, text=True, timeout=60, check=True)
+    judge = Judge(case, lambda expression, driver, device: EXPRESSIONS[expression](driver, device))
+    if problem := judge.problem_with(json.loads(run.stdout)):
+        problems += 1
+        print(f"case {case['id']}: {problem}")
+sys.exit(problems > 0)
