@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 
 from attrs import evolve
 from devicecore_tools.doctor import (
+    AllocatedClaimSeen,
     CdiSeen,
     CdiSpec,
     CheckpointSeen,
     ClaimsSeen,
+    EventSeen,
     Facts,
     HoldingSeen,
     Look,
@@ -25,6 +27,7 @@ from devicecore_tools.doctor import (
     Reading,
     ReceiptSeen,
     SocketsSeen,
+    StateFileSeen,
     check,
     report,
 )
@@ -34,6 +37,7 @@ from devicecore.domain.checkpoint.decoding import decode
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.model import (
     Container,
+    ContainerClaim,
     ContainerKey,
     Device,
     DeviceId,
@@ -41,11 +45,12 @@ from devicecore.domain.model import (
     NumaNode,
     PluginOptions,
     Pod,
+    PodClaim,
     PodUid,
     ResourceName,
 )
 
-GPU, NIC = "example.com/gpu", "example.com/nic"
+GPU, NIC, FPGA = "example.com/gpu", "example.com/nic", "example.com/fpga"
 RDMA = ("rdma.other.org", "n1", "rdma-0")
 PCI = "resource.kubernetes.io/pciBusID"
 GPUS = tuple(f"gpu-{number}" for number in range(8))
@@ -109,9 +114,20 @@ def plugin(socket: str, devices: Iterable[str], *, unhealthy: Iterable[str] = ()
     return PluginSeen(socket, "", PluginOptions(), DeviceList.of(listed), 200, 0.01)
 
 
+def sockets(
+    *plugins: str, registry: tuple[str, ...] = ("rdma.other.org-reg.sock",), dead: tuple[str, ...] = ()
+) -> SocketsSeen:
+    """The sockets of a living kubelet. Processes listen at all of them but those that are dead."""
+    names = ["device-plugins/kubelet.sock", "pod-resources/kubelet.sock"]
+    names += [f"device-plugins/{name}" for name in plugins] + [f"plugins_registry/{name}" for name in registry]
+    return SocketsSeen(
+        kubelet=True, plugins=plugins, registry=registry, served={name: name not in dead for name in names}
+    )
+
+
 CLEAN = Look(
     Reading.of("checkpoint", checkpoint(ENTRIES, {GPU: GPUS, NIC: NICS})),
-    Reading.of("plugins", SocketsSeen(kubelet=True, plugins=("gpu.sock", "nic.sock"))),
+    Reading.of("plugins", sockets("gpu.sock", "nic.sock")),
     Reading.of(
         "kubelet.sock",
         PodResourcesSeen(
@@ -133,9 +149,7 @@ CLEAN = Look(
     Reading.of("node.json", NodeSeen("n1", "v1.36.2", {GPU: 8, NIC: 4}, {GPU: 8, NIC: 4})),
     Reading.of("plugins", (plugin("gpu.sock", GPUS), plugin("nic.sock", NICS))),
     Reading.of("/etc/cdi", CdiSeen((CdiSpec("/etc/cdi", "nic.json", "example.com/nic", ("0", "1")),))),
-    Reading.of(
-        "dra_manager_state", ClaimsSeen((PreparedDeviceSeen("default/link", "rdma.other.org", "n1", "rdma-0"),))
-    ),
+    Reading.of("dra_manager_state", ClaimsSeen((PreparedDeviceSeen("default/link", *RDMA),))),
     Reading.of("slices.json", (PublishedDeviceSeen("rdma.other.org", "n1", "rdma-0", {PCI: "0000:5e:00.0"}),)),
 )
 
@@ -183,6 +197,20 @@ def with_cdi(look: Look, *specs: CdiSpec, is_complete: bool = True) -> Look:
     return evolve(look, cdi=Reading.of("/etc/cdi", CdiSeen(specs, is_complete)))
 
 
+def pods_of(look: Look) -> tuple[PodSeen, ...]:
+    assert look.pods.value is not None
+    return look.pods.value
+
+
+def with_prepared(look: Look, device: PreparedDeviceSeen, uid: str) -> Look:
+    """`look` in which a device is prepared for a claim of one pod."""
+    assert look.claims.value is not None
+    claims = look.claims.value
+    devices = tuple(one for one in claims.devices if one != device)
+    drivers, pods = {**claims.drivers, device.claim: (device.driver,)}, {**claims.pods, device.claim: (uid,)}
+    return evolve(look, claims=Reading.of("dra_manager_state", ClaimsSeen((*devices, device), drivers, pods)))
+
+
 def with_pods(look: Look, *pods: PodSeen) -> Look:
     return evolve(look, pods=Reading.of("pods.json", pods))
 
@@ -224,8 +252,12 @@ def with_claim(look: Look, device: str, driver: str = "gpu.example.com", **attri
     prepared = PreparedDeviceSeen("default/claim", driver, "n1", device, (f"{driver}/gpu={device}",))
     published = PublishedDeviceSeen(driver, "n1", device, attributes)
     claims = evolve(look.claims.value, devices=(*look.claims.value.devices, prepared))
+    seen = look.sockets.value or SocketsSeen()
+    name = f"{driver}-reg.sock"
+    seen = evolve(seen, registry=(*seen.registry, name), served={**seen.served, f"plugins_registry/{name}": True})
     return evolve(
         look,
+        sockets=Reading.of("plugins", seen),
         claims=Reading.of("dra_manager_state", claims),
         slices=Reading.of("slices.json", (*look.slices.value, published)),
     )
@@ -243,8 +275,87 @@ def receipt(*cdi_devices: str, problem: str = "") -> ReceiptSeen:
 # --- what is planted --------------------------------------------------------------------------------------------------
 
 
-def owner_without_pod(look: Look) -> Look:
+def of_a_pod_that_is_gone(look: Look) -> Look:
     return with_entries(look, ("uid-gone", "main", GPU, {1: ("gpu-7",)}))
+
+
+def kubelet_gone(look: Look) -> Look:
+    dead = ("device-plugins/kubelet.sock", "pod-resources/kubelet.sock")
+    look = without(look, "pod_resources")
+    return evolve(look, sockets=Reading.of("plugins", sockets("gpu.sock", "nic.sock", dead=dead)))
+
+
+def kubelet_cannot_start(look: Look) -> Look:
+    return evolve(look, state_files=Reading.of("root", (StateFileSeen("cpu_manager_state", "it is not JSON"),)))
+
+
+def kubelet_starting(look: Look) -> Look:
+    return with_api(look, PodResourcesSeen("v1", allocatable={}))
+
+
+def request_without_device(look: Look) -> Look:
+    """A pod runs, the kubelet lists it, and nobody knows its devices."""
+    lost = PodSeen(Pod(PodUid("uid-lost"), name="lost", containers=(Container("main", {NIC: 2}),)), "Running")
+    look = with_pods(look, *pods_of(look), lost)
+    seen = api_of(look)
+    return with_api(look, evolve(seen, pods=seen.pods | {("default", "lost")}))
+
+
+def driver_gone(look: Look) -> Look:
+    """A driver has published a device, and no socket can be its."""
+    gone = PublishedDeviceSeen("gone.other.org", "n1", "card-0")
+    return evolve(look, slices=Reading.of("slices.json", (*(look.slices.value or ()), gone)))
+
+
+def claim_not_prepared(look: Look) -> Look:
+    entry, used = PodClaim("link", claim="wanted"), ContainerClaim("link")
+    spec = Pod(PodUid("uid-waits"), name="waits", containers=(Container("main", claims=[used]),), claims=[entry])
+    look = with_pods(look, *pods_of(look), PodSeen(spec, "Pending", is_acknowledged=True))
+    seen = api_of(look)
+    message = "Failed to prepare dynamic resources: NodePrepareResources failed for ResourceClaim wanted: out of links"
+    event = EventSeen("default", "waits", "uid-waits", "FailedPrepareDynamicResources", message)
+    look = with_api(look, evolve(seen, pods=seen.pods | {("default", "waits")}))
+    return evolve(look, events=Reading.of("events.json", (event,)))
+
+
+def pod_cannot_end(look: Look) -> Look:
+    look = driver_gone(look)
+    prepared = PreparedDeviceSeen("default/card", "gone.other.org", "n1", "card-0")
+    look = with_prepared(look, prepared, "uid-leaves")
+    return with_pods(look, *pods_of(look), evolve(pod("leaves", "main"), is_deleting=True))
+
+
+def claimed_unhealthy(look: Look) -> Look:
+    look = with_prepared(look, PreparedDeviceSeen("default/link", *RDMA), "uid-serve")
+    return evolve(look, health=Reading.of("dra_health_state", {RDMA: "Unhealthy"}))
+
+
+def slices_missing(look: Look) -> Look:
+    """The driver of the RDMA device has prepared another device, and its slices were wiped."""
+    key = ("tpu.other.org", "n1", "tpu-0")
+    look = with_prepared(look, PreparedDeviceSeen("default/tpu", *key), "uid-serve")
+    registry = ("rdma.other.org-reg.sock", "tpu.other.org-reg.sock")
+    look = evolve(look, sockets=Reading.of("plugins", sockets("gpu.sock", "nic.sock", registry=registry)))
+    allocated = AllocatedClaimSeen("default/tpu", (key,), ("uid-serve",), is_local=True)
+    return evolve(look, allocations=Reading.of("resourceclaims.json", (allocated,)))
+
+
+def plugin_gone(look: Look) -> Look:
+    """A pod holds a device of which the kubelet has no healthy one any more."""
+    look = with_entries(look, ("uid-serve", "main", FPGA, {0: ("fpga-7",)}))
+    look = with_holding(look, HoldingSeen("default", "serve", "main", FPGA, {"fpga-7": (0,)}))
+    node = node_of(look)
+    return with_node(look, evolve(node, capacity={**node.capacity, FPGA: 1}, allocatable={**node.allocatable, FPGA: 0}))
+
+
+def unhealthy(look: Look) -> Look:
+    """A plugin lists a device that is not healthy and that no container holds."""
+    node = node_of(look)
+    look = with_node(look, evolve(node, capacity={**node.capacity, GPU: 9}))
+    kept = [one for one in plugins_of(look) if one.socket != "gpu.sock"]
+    seen = _gpu_plugin(look)
+    sick = Device(DeviceId("gpu-8"), Health.UNHEALTHY)
+    return with_plugins(look, *kept, evolve(seen, devices=DeviceList.of([*(seen.devices or ()), sick])))
 
 
 def two_owners(look: Look) -> Look:
@@ -296,7 +407,9 @@ def socket_without_resource(look: Look) -> Look:
 
 
 def resource_without_socket(look: Look) -> Look:
-    look = with_registered(look, "example.com/tpu", "tpu-0")
+    look, seen = with_registered(look, "example.com/tpu", "tpu-0"), look.pod_resources.value
+    if seen is not None:
+        look = with_api(look, evolve(seen, allocatable={**(seen.allocatable or {}), "example.com/tpu": {"tpu-0": ()}}))
     node = node_of(look)
     more = {"example.com/tpu": 1}
     return with_node(look, evolve(node, capacity={**node.capacity, **more}, allocatable={**node.allocatable, **more}))
@@ -362,7 +475,17 @@ def many_numa_nodes(look: Look) -> Look:
 
 
 PLANTS: Mapping[str, Plant] = {
-    "owner-without-pod": owner_without_pod,
+    "kubelet-gone": kubelet_gone,
+    "kubelet-cannot-start": kubelet_cannot_start,
+    "kubelet-starting": kubelet_starting,
+    "request-without-device": request_without_device,
+    "driver-gone": driver_gone,
+    "claim-not-prepared": claim_not_prepared,
+    "pod-cannot-end": pod_cannot_end,
+    "claimed-unhealthy": claimed_unhealthy,
+    "slices-missing": slices_missing,
+    "plugin-gone": plugin_gone,
+    "unhealthy": unhealthy,
     "plugin-and-claim": plugin_and_claim,
     "offered-and-claimed": offered_and_claimed,
     "two-owners": two_owners,

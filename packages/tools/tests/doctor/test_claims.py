@@ -115,31 +115,34 @@ def test_the_kubelets_answer_alone_is_enough_to_find_it() -> None:
 
 
 def test_a_holder_that_is_gone_shares_nothing() -> None:
-    look = nodes.with_claim(nodes.owner_without_pod(CLEAN), "gpu-7")
+    look = nodes.with_claim(nodes.of_a_pod_that_is_gone(CLEAN), "gpu-7")
     assert [one.code for one in of_claims(look)] == ["offered-and-claimed"]
 
 
 def states(look: Look) -> set[tuple[str, str]]:
-    return {(row.owner, row.state.value) for row in report(Facts(look), ()).devices if not row.container}
+    return {
+        (row.owner, row.state.value) for row in report(Facts(look), ()).devices if not row.container and not row.pool
+    }
 
 
 def test_nothing_is_called_free_while_a_source_of_claims_is_missing() -> None:
     live, unknown = ("free", OwnerState.LIVE.value), ("unknown", OwnerState.UNKNOWN.value)
     assert states(CLEAN) == {live}
-    assert report(Facts(CLEAN), ()).not_ruled_out == ()
-    damaged = evolve(
-        CLEAN, claims=Reading.of("dra_manager_state", ClaimsSeen(is_sound=False), ("checkpoint is corrupted",))
-    )
-    other = evolve(CLEAN, slices=Reading.of("slices.json", ()))
+    damaged = evolve(CLEAN, claims=Reading.of("dra_manager_state", ClaimsSeen(problem="checkpoint is corrupted")))
     for look, why in (
         (nodes.without(CLEAN, "claims"), "the file of ResourceClaims was not read"),
-        (nodes.without(CLEAN, "slices"), "the ResourceSlices, which name PCI addresses, were not read"),
         (damaged, "is not sound: checkpoint is corrupted"),
-        (other, "no ResourceSlice has the device rdma.other.org/n1/rdma-0"),
     ):
         assert states(look) == {unknown}
-        (sentence,) = report(Facts(look), ()).not_ruled_out
-        assert why in sentence
+        assert why in report(Facts(look), ()).not_ruled_out[0]
+
+
+@pytest.mark.parametrize("look", [nodes.without(CLEAN, "slices"), evolve(CLEAN, slices=Reading.of("slices.json", ()))])
+def test_a_driver_without_slices_says_nothing_of_another_vendors_devices(look: Look) -> None:
+    assert states(look) == {("free", OwnerState.LIVE.value)}
+    assert Facts(look).claimed.perhaps(GPU, "gpu-7") == ""
+    assert "rdma.other.org/n1/rdma-0" in Facts(look).claimed.perhaps("other.org/link", "link-0")
+    assert "rdma.other.org/n1/rdma-0" in Facts(look).claimed.perhaps(GPU, "0000:3b:00.0")
 
 
 def test_without_claims_no_slices_are_needed() -> None:
@@ -176,4 +179,4 @@ def test_what_is_no_pci_address_is_none(text: str) -> None:
 
 def test_gpus_and_nics_of_the_clean_node_belong_to_no_claim() -> None:
     facts = Facts(CLEAN)
-    assert not any(facts.claimed(resource, device) for resource in (GPU, NIC) for device in facts.devices(resource))
+    assert not any(facts.claimed.find(name, device) for name in (GPU, NIC) for device in facts.lists.devices[name])

@@ -1,6 +1,7 @@
 """A refusal is explained with what the node's sources say."""
 
-from devicecore_tools.doctor import CheckpointSeen, ClaimsSeen, Facts, Look, PodResourcesSeen, Reading
+from attrs import evolve
+from devicecore_tools.doctor import CheckpointSeen, ClaimsSeen, Facts, Look, PodResourcesSeen, PodSeen, Reading
 from devicecore_tools.doctor.explanation import ResourceNow, explain
 from devicecore_tools.doctor.look import HoldingSeen
 from devicecore_tools.doctor.trial import fit, trial_node
@@ -25,7 +26,9 @@ def facts() -> Facts:
     listed = {GPU: {"gpu-0": (0,), "gpu-1": (1,)}}
     api = PodResourcesSeen("v1", frozenset({("default", "train")}), (holding,), listed)
     claims = Reading.of("dra_manager_state", ClaimsSeen())
-    return Facts(Look(Reading.of("checkpoint", checkpoint), pod_resources=Reading.of("socket", api), claims=claims))
+    pods = (PodSeen(Pod(PodUid("uid-1"), name="train", containers=(Container("app", {GPU: 1}),)), "Running"),)
+    look = Look(Reading.of("checkpoint", checkpoint), pod_resources=Reading.of("socket", api), claims=claims)
+    return Facts(evolve(look, pods=Reading.of("pods.json", pods)))
 
 
 def test_the_numbers_of_now_stand_beside_those_of_the_refusal() -> None:

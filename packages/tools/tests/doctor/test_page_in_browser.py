@@ -55,7 +55,7 @@ def planted(*codes: str) -> Look:
     return look
 
 
-ILL = planted("two-owners", "held-unhealthy", "owner-without-pod", "plugin-late", "cdi-duplicate", "list-near-limit")
+ILL = planted("two-owners", "held-unhealthy", "unhealthy", "plugin-late", "cdi-duplicate", "list-near-limit")
 
 
 def shown(browser: Browser, directory: Path, of: NodeReport, *, scheme: str = "light") -> str:

@@ -74,17 +74,18 @@ def test_devices_are_in_boxes_of_their_numa_nodes() -> None:
 
 
 def test_a_cell_says_in_words_what_its_colour_and_pattern_show() -> None:
-    look = nodes.held_unhealthy(nodes.owner_without_pod(nodes.two_owners(CLEAN)))
+    look = nodes.held_unhealthy(nodes.of_a_pod_that_is_gone(nodes.two_owners(CLEAN)))
+    stale = labels(picture(report_of(nodes.without(look, "pod_resources"))))
+    assert f"gpu-7 of {GPU}, NUMA node 1, Healthy, held by uid-gone container main, stale" in stale
     said = labels(picture(report_of(look)))
     assert f"gpu-1 of {GPU}, NUMA node 1, Healthy, held by default/serve container main, live" in said
-    assert f"gpu-7 of {GPU}, NUMA node 1, Healthy, held by uid-gone container main, stale; finding 1" in said
     assert "nic-2 of example.com/nic, no NUMA node, Healthy, free" in said
     assert (
         "nic-0 of example.com/nic, no NUMA node, Healthy, held by default/train container main, live and "
-        "default/serve container main, live; finding 2"
+        "default/serve container main, live; finding 1"
     ) in said
     assert (
-        "nic-1 of example.com/nic, no NUMA node, Unhealthy, held by default/static container proxy, live; finding 3"
+        "nic-1 of example.com/nic, no NUMA node, Unhealthy, held by default/static container proxy, live; finding 2"
     ) in said
 
 

@@ -20,7 +20,7 @@ from tests.doctor.nodes import CLEAN, GPU, NIC, PLANTS, report_of
 
 from devicecore.domain.checkpoint import CheckpointData, judge
 
-SOURCES = ("checkpoint", "sockets", "pod_resources", "pods", "node", "plugins", "cdi", "claims", "slices")
+SOURCES = tuple(source.name.lower() for source in Source)
 
 
 def row(look: Look, device: str, place: int = 0) -> DeviceRow:
@@ -57,11 +57,11 @@ def test_a_device_is_free_if_checkpoint_and_kubelet_name_no_holder() -> None:
     assert (free.owner, free.state, free.pod_uid, free.container) == (FREE, OwnerState.LIVE, "", "")
 
 
-@pytest.mark.parametrize("missing", ["checkpoint", "pod_resources"])
+@pytest.mark.parametrize("missing", ["checkpoint", "pod_resources", "pods"])
 def test_unknown_is_never_shown_as_free(missing: str) -> None:
     for one in report_of(nodes.without(CLEAN, missing)).devices:
         assert one.owner != FREE
-        if not one.container:
+        if not one.container and not one.pool:
             assert (one.owner, one.state) == (UNKNOWN, OwnerState.UNKNOWN)
 
 
@@ -77,15 +77,16 @@ def test_an_unhealthy_device_without_a_holder_is_not_free() -> None:
 
 
 def test_the_holder_of_a_pod_that_is_gone_or_has_ended_is_stale() -> None:
-    gone = row(nodes.owner_without_pod(CLEAN), "gpu-7")
+    gone = row(nodes.without(nodes.of_a_pod_that_is_gone(CLEAN), "pod_resources"), "gpu-7")
     assert (gone.owner, gone.state) == ("uid-gone", OwnerState.STALE)
-    ended = row(nodes.with_entries(CLEAN, ("uid-done", "main", GPU, {1: ("gpu-7",)})), "gpu-7")
+    look = nodes.with_entries(nodes.without(CLEAN, "pod_resources"), ("uid-done", "main", GPU, {1: ("gpu-7",)}))
+    ended = row(look, "gpu-7")
     assert (ended.owner, ended.state) == ("default/done", OwnerState.STALE)
 
 
 def test_a_holder_that_only_the_checkpoint_names_is_unknown() -> None:
     alone = nodes.without(CLEAN, "pod_resources", "pods")
-    assert {one.state for one in report_of(alone).devices} == {OwnerState.UNKNOWN}
+    assert {one.state for one in report_of(alone).devices if not one.pool} == {OwnerState.UNKNOWN}
 
 
 def test_a_holder_that_checkpoint_and_pods_name_is_live() -> None:
@@ -105,17 +106,7 @@ def test_the_health_of_a_device_that_no_source_tells_is_unknown() -> None:
 
 def test_each_source_is_named_with_the_reason_why_it_was_not_read() -> None:
     lines = report_of(nodes.without(CLEAN, *SOURCES[1:])).sources
-    assert [(line.source.value, line.was_read) for line in lines] == [
-        ("checkpoint", True),
-        ("sockets", False),
-        ("pod-resources", False),
-        ("pods", False),
-        ("node", False),
-        ("plugins", False),
-        ("cdi", False),
-        ("claims", False),
-        ("slices", False),
-    ]
+    assert [line.was_read for line in lines] == [True] + [False] * (len(SOURCES) - 1)
     assert all(line.was_read == (not line.problem) for line in lines)
 
 
@@ -128,7 +119,7 @@ def test_no_report_needs_any_one_source(missing: str) -> None:
 def test_a_report_of_one_source_finds_nothing_and_says_if_it_is_enough(only: str) -> None:
     look = nodes.without(CLEAN, *(one for one in SOURCES if one != only))
     assert check(Facts(look)) == ()
-    assert report_of(look).is_enough == (only in {"checkpoint", "pod_resources", "plugins"})
+    assert report_of(look).is_enough == (only in {"checkpoint", "pod_resources", "plugins", "claims"})
 
 
 def test_a_checkpoint_that_does_not_exist_is_not_enough() -> None:
@@ -194,3 +185,8 @@ def test_labels_of_metrics_are_escaped() -> None:
     data = CheckpointData(None, {'a"b\\c\nd': ("x",)})
     look = nodes.with_file(CLEAN, evolve(nodes.file_of(CLEAN), data=data))
     assert r'resource_name="a\"b\\c\\nd"' in metrics_text(report_of(look))
+
+
+def test_a_device_that_only_the_file_gives_to_a_pod_that_is_gone_is_free() -> None:
+    """The kubelet's answer agrees that the pod is gone, so its devices can be given away."""
+    assert row(nodes.of_a_pod_that_is_gone(CLEAN), "gpu-7").owner == FREE

@@ -283,11 +283,15 @@ def test_the_file_of_claims_is_read_whole_or_named_as_incomplete(tmp_path: Path)
     blob = encode_claims([ClaimEntry("c-1", "one", "default", ("p",), {"d.org": (device,), "e.org": None})])
     path.write_bytes(blob)
     seen = PreparedDeviceSeen("default/one", "d.org", "n1", "gpu-0", ("d.org/gpu=0",))
-    assert read_claims(str(path), may_be_absent=True).value == ClaimsSeen((seen,), frozenset({"d.org", "e.org"}))
+    assert read_claims(str(path), may_be_absent=True).value == ClaimsSeen(
+        (seen,), {"default/one": ("d.org", "e.org")}, {"default/one": ("p",)}
+    )
     path.write_bytes(blob.replace(b"gpu-0", b"gpu-1"))
     assert "checkpoint is corrupted" in read_claims(str(path), may_be_absent=True).notes[0]
     path.write_bytes(b"{")
-    assert read_claims(str(path), may_be_absent=True).value is None
+    assert read_claims(str(path), may_be_absent=True).value == ClaimsSeen(
+        problem="not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"
+    )
     assert (
         "there is no directory" in read_claims(str(tmp_path / "none" / "dra_manager_state"), may_be_absent=True).problem
     )
@@ -364,9 +368,9 @@ def test_pods_and_node_are_read_from_an_api_server(tmp_path: Path) -> None:
             devices = [{"name": "gpu-0", "attributes": {PCI: {"string": "0000:3b:00.0"}, "index": {"int": 0}}}]
             published = {"driver": "d.org", "nodeName": name, "pool": pool, "devices": devices}
             server.create({"kind": "ResourceSlice", "metadata": {"name": f"slice-{name}"}, "spec": published})
-        node, pods, slices = read_objects("n1", server.kubeconfig(tmp_path / "config"))
-        missing, *none = read_objects("n3", server.kubeconfig(tmp_path / "config"))
-    assert (missing, none) == ("there is no node 'n3' (nodes \"n3\" not found)", [[], []])
+        node, pods, _, slices, _ = read_objects("n1", server.kubeconfig(tmp_path / "config")).values()
+        missing, *none = read_objects("n3", server.kubeconfig(tmp_path / "config")).values()
+    assert (missing, none) == ("there is no node 'n3' (nodes \"n3\" not found)", [[], [], [], []])
     found = slices_in(Value({"kind": "ResourceSliceList", "items": slices}, "server"))
     assert found == (PublishedDeviceSeen("d.org", "n1", "gpu-0", {PCI: "0000:3b:00.0"}),)
     assert not isinstance(node, str)
@@ -413,7 +417,7 @@ def test_a_list_that_the_server_continues_without_end_is_given_up(
         thread.start()
         try:
             url = f"http://127.0.0.1:{server.server_port}"
-            node, pods, slices = read_objects("n1", kubeconfig_of(url, tmp_path / "config", {}))
+            node, pods, _, slices, _ = read_objects("n1", kubeconfig_of(url, tmp_path / "config", {})).values()
         finally:
             server.shutdown()
             thread.join()
@@ -429,7 +433,7 @@ def test_without_credentials_the_api_server_is_asked_once(tmp_path: Path) -> Non
         "args": ["-c", f"echo called >> {tmp_path}/calls; exit 3"],
     }
     answers = read_objects("n1", kubeconfig_of("http://127.0.0.1:1", tmp_path / "config", {"exec": program}))
-    assert set(answers) == {"exec program '/bin/sh': ended with status 3: it printed no reason"}
+    assert set(answers.values()) == {"exec program '/bin/sh': ended with status 3: it printed no reason"}
     assert (tmp_path / "calls").read_text() == "called\n"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 from devicecore_tools.command.doctor import report_on
-from devicecore_tools.command.node_sources import NodeSources
+from devicecore_tools.doctor.sources.node import NodeSources
 from tests.e2e.world import PATIENCE, Kubelet, Plugin
 
 from devicecore.adapters.file import CHECKPOINT_NAME

@@ -1,9 +1,8 @@
-"""The Node object, the pods and the ResourceSlices of a node, read from the API server. Nothing is written.
+"""The objects of a node or of all nodes, read from the API server. Nothing is written.
 
 Law: the answer is what the server sent, or a `Problem` with a sentence.
 """
 
-from collections.abc import Callable
 from http import HTTPStatus
 from os import PathLike
 from typing import Any
@@ -19,79 +18,90 @@ _SECONDS = 30.0  # for a request, and for a program that gives credentials
 _PODS_AT_ONCE = 100  # so that no answer comes near the limit of one
 
 
-class _WholeNode(GlobalResource, dict[str, Any]):
-    _api_info = ApiInfo(ResourceDef("", "v1", "Node"), plural="nodes", verbs=["get"])
+class _Node(GlobalResource, dict[str, Any]):
+    _api_info = ApiInfo(ResourceDef("", "v1", "Node"), plural="nodes", verbs=["get", "list"])
 
 
 class _Pod(NamespacedResourceG, dict[str, Any]):
     _api_info = ApiInfo(ResourceDef("", "v1", "Pod"), plural="pods", verbs=["global_list"])
 
 
+class _Event(NamespacedResourceG, dict[str, Any]):
+    _api_info = ApiInfo(ResourceDef("", "v1", "Event"), plural="events", verbs=["global_list"])
+
+
 class _Slice(GlobalResource, dict[str, Any]):
     _api_info = ApiInfo(ResourceDef("resource.k8s.io", "v1", "ResourceSlice"), plural="resourceslices", verbs=["list"])
 
 
-class NodeReader(ApiServer):
-    """Reads one node, its pods, and the devices that DRA drivers publish for it."""
+class _Claim(NamespacedResourceG, dict[str, Any]):
+    _api_info = ApiInfo(
+        ResourceDef("resource.k8s.io", "v1", "ResourceClaim"), plural="resourceclaims", verbs=["global_list"]
+    )
 
-    def read_slices(self) -> Json:
-        """Return the ResourceSlices of the node, as the server sent them; none if it does not know that kind.
+
+_LISTS: dict[str, tuple[str, type[dict[str, Any]]]] = {
+    "Node": ("nodes", _Node),
+    "Pod": ("pods", _Pod),
+    "Event": ("events", _Event),
+    "ResourceSlice": ("resourceslices", _Slice),
+    "ResourceClaim": ("resourceclaims", _Claim),
+}
+
+PREPARE_FAILED = {"reason": "FailedPrepareDynamicResources"}
+"""The events that are read: no status of a pod says what they say."""
+
+
+class NodeReader(ApiServer):
+    """Reads nodes, their pods, and the devices that DRA drivers publish for them."""
+
+    def objects(self, kind: str, *, of_all_nodes: bool) -> Json:
+        """Return the objects of a kind as the server sent them, for one node or for all.
+
+        ResourceClaims are those of all nodes, because they name no node; none, and no ResourceSlices, if the server
+        does not know these kinds.
 
         Raises:
             Problem: there is no answer, or an error.
         """
-        fields: dict[str, Any] = {"spec.nodeName": self.node}
+        if kind == "Node" and not of_all_nodes:
+            return self.ask("get nodes", lambda client: client.get(_Node, self.node))
+        what, resource = _LISTS[kind]
+        of_node = {} if of_all_nodes or kind not in {"Pod", "ResourceSlice"} else {"spec.nodeName": self.node}
         try:
-            return self.ask(
-                "list resourceslices", lambda client: [*client.list(_Slice, fields=fields, chunk_size=_PODS_AT_ONCE)]
-            )
+            return self._list(what, resource, dict(PREPARE_FAILED) if kind == "Event" else of_node)
         except Problem as problem:
-            if problem.kind == HTTPStatus.NOT_FOUND:
+            if problem.kind == HTTPStatus.NOT_FOUND and kind.startswith("Resource"):
                 return []
             raise
 
-    def read_node(self) -> Json:
-        """Return the Node object as the server sent it.
-
-        Raises:
-            Problem: there is no answer, or an error.
-        """
-        return self.ask("get nodes", lambda client: client.get(_WholeNode, self.node))
-
-    def read_pods(self) -> Json:
-        """Return the pods that are bound to the node, as the server sent them.
-
-        Raises:
-            Problem: there is no answer, or an error.
-        """
-        fields: dict[str, Any] = {"spec.nodeName": self.node}
+    def _list(self, what: str, kind: Any, fields: dict[str, Any]) -> Json:  # noqa: ANN401 - lightkube has no base
+        extra: dict[str, Any] = {"namespace": "*"} if issubclass(kind, NamespacedResourceG) else {}
         return self.ask(
-            "list pods", lambda client: [*client.list(_Pod, namespace="*", fields=fields, chunk_size=_PODS_AT_ONCE)]
+            f"list {what}",
+            lambda client: [*client.list(kind, fields=fields or None, chunk_size=_PODS_AT_ONCE, **extra)],
         )
 
 
-def read_objects(node: str, kubeconfig: str | PathLike[str] | None) -> tuple[Json | str, Json | str, Json | str]:
-    """The Node, its pods and its ResourceSlices; in place of each, a sentence if it cannot be read.
+def read_objects(node: str, kubeconfig: str | PathLike[str] | None) -> dict[str, Json | str]:
+    """Return the objects of a node by kind, or of all nodes if `node` is empty; a sentence if they cannot be read.
 
     Raises:
         NodeNameError: no node can have this name.
     """
-    if not is_dns_subdomain(node):
+    if node and not is_dns_subdomain(node):
         raise NodeNameError(node)
-    reader = NodeReader(node, Access(kubeconfig, None, SERVICE_ACCOUNT, _SECONDS, _SECONDS), "devicecore")
+    access = Access(kubeconfig, None, SERVICE_ACCOUNT, _SECONDS, _SECONDS)
+    reader = NodeReader(node or "all", access, "devicecore")
     unreachable = ""
-
-    def answer(read: Callable[[], Json]) -> Json | str:
-        nonlocal unreachable
-        if unreachable:  # a server that is silent is waited for once
-            return unreachable
-        try:
-            return read()
-        except Problem as problem:
-            unreachable = str(problem) if problem.is_unreachable else ""
-            return str(problem)
-
+    answers: dict[str, Json | str] = {}
     try:
-        return answer(reader.read_node), answer(reader.read_pods), answer(reader.read_slices)
+        for kind in _LISTS:
+            try:
+                answers[kind] = unreachable or reader.objects(kind, of_all_nodes=not node)
+            except Problem as problem:
+                unreachable = str(problem) if problem.is_unreachable else ""  # a silent server is waited for once
+                answers[kind] = str(problem)
     finally:
         reader.disconnect()
+    return answers

@@ -16,13 +16,14 @@ import click
 from attrs import frozen
 
 from devicecore.domain.text import foreign_text
-from devicecore_tools.command.node_sources import NodeSources, source_options
+from devicecore_tools.command.node_sources import node_sources, source_options
 from devicecore_tools.command.options import PLACE, Seconds
 from devicecore_tools.command.output import complain, fold, json_option
 from devicecore_tools.command.signals import Signals
 
 if TYPE_CHECKING:
     from devicecore_tools.doctor import DeviceRow, NodeFinding, NodeReport
+    from devicecore_tools.doctor.sources.node import NodeSources
 
 _LOOK_INTERVAL = 1.0  # seconds between two looks
 _WIDTH = 120  # columns of prose
@@ -105,7 +106,7 @@ def doctor(
         message = f"expected options only, got {place!r}. If it is what to read, write {option} {place}."
         raise click.UsageError(message)
     output = _Output(as_json=as_json, metrics=metrics, html=html, svg=svg)
-    read = NodeSources(**sources)  # type: ignore[arg-type]  # click has checked what each option holds
+    read = node_sources(**sources)
     if not watch:
         return _finish(report_on(read, patience, _sleep), output)
     with Signals() as signals:
@@ -236,7 +237,7 @@ def _status(report: "NodeReport") -> int:
     return 0 if report.is_enough else _UNUSABLE
 
 
-def report_on(sources: NodeSources, patience: float | None, wait: Wait) -> "NodeReport | None":
+def report_on(sources: "NodeSources", patience: float | None, wait: Wait) -> "NodeReport | None":
     """Look, and look again until each finding has lasted or gone.
 
     Args:
@@ -248,7 +249,7 @@ def report_on(sources: NodeSources, patience: float | None, wait: Wait) -> "Node
         return _confirmed_report(sources, patience, wait)
 
 
-def _confirmed_report(sources: NodeSources, patience: float | None, wait: Wait) -> "NodeReport | None":
+def _confirmed_report(sources: "NodeSources", patience: float | None, wait: Wait) -> "NodeReport | None":
     from devicecore_tools.doctor import Facts, check, report, still_wrong
     from devicecore_tools.doctor.report import patience as patience_of
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 import click
 from attrs import evolve
 
-from devicecore_tools.command.node_sources import DEFAULT_ROOT, NodeSources, given_pods
+from devicecore_tools.command.node_sources import DEFAULT_ROOT, given_pods, node_sources
 from devicecore_tools.command.options import PLACE
 from devicecore_tools.command.output import complain, json_option, print_json, print_pairs
-from devicecore_tools.command.trial_options import TopologyOptions, node_for_trial, pod_in_file, topology_options
+from devicecore_tools.command.trial_options import pod_in_file, topology_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from devicecore.domain.documents import Value
-    from devicecore_tools.doctor import Look, PodSeen, Reading
-    from devicecore_tools.doctor.trial import Fit, TrialNode
+    from devicecore_tools.doctor import PodSeen, Reading
+    from devicecore_tools.doctor.trial import Fit, TopologySettings, TrialNode
 
 _NEGATIVE, _UNUSABLE = 1, 2
 _ONLY_DEVICES = (
@@ -31,19 +31,21 @@ _ONLY_DEVICES = (
 @click.command()
 @click.option(
     "--node",
+    "--root",
     "places",
     metavar="PLACE",
     type=PLACE,
     multiple=True,
-    help=f"A node: a kubelet's directory, a checkpoint, or a description. May be repeated. Default: {DEFAULT_ROOT}.",
+    help="A node: a kubelet's directory, a record of one, a checkpoint, or a description. May be repeated. Default: "
+    f"{DEFAULT_ROOT}.",
 )
 @click.option("--plugins", is_flag=True, help="Ask the plugins of a kubelet's directory for their lists.")
 @click.option(
     "--pods",
     metavar="FILE",
     type=PLACE,
-    help="All pods of the nodes: what `kubectl get pods -A -o json` prints. Devices of other pods, and of pods that "
-    "have ended, are free, which a checkpoint alone does not tell. - is standard input.",
+    help="All pods of the nodes: what `kubectl get pods -A -o json` prints. Pods hold what they request, and what has "
+    "ended holds nothing, which a checkpoint alone does not tell. - is standard input.",
 )
 @topology_options
 @json_option
@@ -55,7 +57,7 @@ def fits(
     plugins: bool,
     pods: str | None,
     pod: str,
-    topology: TopologyOptions,
+    topology: "TopologySettings",
 ) -> int:
     """Say whether POD fits on a node, and on which devices.
 
@@ -101,12 +103,14 @@ def fits(
         print_json({"nodes": [_document(answer) for answer in answers], "note": _ONLY_DEVICES})
     else:
         for answer in answers:
-            print_pairs(f"{answer.node}: {'fits' if answer.fits else 'does not fit'}", _pairs(answer))
+            print_pairs(f"{answer.node}: {fits_or_not(answer)}", _pairs(answer))
         click.echo(_ONLY_DEVICES)
     return 0 if any(answer.fits for answer in answers) else _NEGATIVE
 
 
-def _node(place: str, topology: TopologyOptions, pods: "Reading[tuple[PodSeen, ...]]", *, plugins: bool) -> "TrialNode":
+def _node(
+    place: str, topology: "TopologySettings", pods: "Reading[tuple[PodSeen, ...]]", *, plugins: bool
+) -> "TrialNode":
     """A node to try the pod on. A description names its holders itself, so `pods` are not compared with it.
 
     Raises:
@@ -114,29 +118,24 @@ def _node(place: str, topology: TopologyOptions, pods: "Reading[tuple[PodSeen, .
         ValueError: it says nothing of devices.
     """
     from devicecore_tools.doctor import Facts
+    from devicecore_tools.doctor.trial import trial_node
 
     path = Path(place)
     if not path.is_dir():
         document = _description(path)
         if document is not None:
-            from devicecore_tools.command.node_description import described_node
+            from devicecore_tools.doctor.description import described_node
 
             return described_node(document, topology)
     root, checkpoint = (place, None) if path.is_dir() else (None, place)
-    look = NodeSources(root=root, checkpoint=checkpoint, plugins=plugins and root is not None).look()
-    problem = _problem(look)
-    if problem:
+    look = node_sources(root=root, checkpoint=checkpoint, plugins=plugins and root is not None).look()
+    file = look.checkpoint.value
+    is_known = look.pod_resources.value or (file and file.data) or look.node.value or (look.is_enough and not file)
+    if not is_known:
+        problem = (file.verdict.problem if file else look.checkpoint.problem) or "there is no checkpoint"
         message = f"{place}: expected a kubelet's directory, a checkpoint or a description, but {problem}"
         raise ValueError(message)
-    return node_for_trial(place, Facts(evolve(look, pods=pods)), topology)
-
-
-def _problem(look: "Look") -> str:
-    """Why nothing is known of the node's devices; empty if something is."""
-    file = look.checkpoint.value
-    if look.pod_resources.value or (file and file.data is not None):
-        return ""
-    return (file.verdict.problem if file else look.checkpoint.problem) or "there is no checkpoint"
+    return trial_node(place, Facts(look if pods.value is None else evolve(look, pods=pods)), topology)
 
 
 def _description(path: Path) -> "Value | None":
@@ -151,16 +150,27 @@ def _description(path: Path) -> "Value | None":
         return None  # `NodeSources` says what is wrong with it
 
 
+def fits_or_not(answer: "Fit") -> str:
+    """The answer in a few words."""
+    if not answer.fits:
+        return "does not fit"
+    return "fits, apart from its claims, which were not looked at" if answer.claims else "fits"
+
+
 def _pairs(answer: "Fit") -> "Iterator[tuple[str, str]]":
     from devicecore.domain.admission import Admitted
 
     if isinstance(answer.verdict, Admitted):
-        for held in answer.verdict.allocations:
+        for held in answer.verdict.allocations if not answer.warnings else ():
             yield f"{held.key.container}", f"{held.resource}: {', '.join(held.devices)}"
         for container, resource in answer.verdict.unhandled:
             yield container, f"{resource}: no source names this resource, so a kubelet would not give any devices"
     else:
         yield "reason", str(answer.verdict)
+    for warning in answer.warnings:
+        yield "warning", warning
+    for claim in answer.claims:
+        yield "not looked at", f"ResourceClaim {claim}: whether devices for it are left"
     for change in answer.changes:
         yield "fits if", change.sentence
 
@@ -182,5 +192,7 @@ def _document(answer: "Fit") -> dict[str, object]:
             {"container": container, "resource": resource}
             for container, resource in (admitted.unhandled if admitted else ())
         ],
+        "claims_not_looked_at": list(answer.claims),
+        "warnings": list(answer.warnings),
         "changes": [{"change": change.sentence, "size": change.size} for change in answer.changes],
     }

@@ -9,14 +9,11 @@ from functools import wraps
 from typing import TYPE_CHECKING, TypeVar
 
 import click
-from attrs import frozen
 
 from devicecore_tools.command.options import numbers, with_options
 
 if TYPE_CHECKING:
     from devicecore.domain.model import Pod
-    from devicecore_tools.doctor import Facts
-    from devicecore_tools.doctor.trial import TrialNode
 
 _MAX_POD = 1024 * 1024  # bytes
 
@@ -51,31 +48,19 @@ _OPTIONS = (
 )
 
 
-@frozen
-class TopologyOptions:
-    """The topology manager of a node, as the user has described it. Without NUMA nodes, devices say which there are."""
-
-    policy: str
-    scope: str
-    numa_nodes: tuple[int, ...]
-
-
 def topology_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Give a command the options above, and their values as one argument, `topology`."""
+    """Give a command the options above, and their values as one argument, `topology`, `TopologySettings`."""
 
     @wraps(command)
     def bundled(*, topology_policy: str, topology_scope: str, numa_nodes: tuple[int, ...], **others: object) -> R:
-        return command(topology=TopologyOptions(topology_policy, topology_scope, numa_nodes), **others)
+        from devicecore.domain.model import NumaNode
+        from devicecore.domain.topology import Policy, Scope
+        from devicecore_tools.doctor.trial import TopologySettings
+
+        nodes = tuple(map(NumaNode, numa_nodes))
+        return command(topology=TopologySettings(Policy(topology_policy), Scope(topology_scope), nodes), **others)
 
     return with_options(bundled, _OPTIONS)
-
-
-def node_for_trial(name: str, facts: "Facts", topology: TopologyOptions) -> "TrialNode":
-    """The node that sources describe, with the topology manager that the options describe."""
-    from devicecore.domain.topology import Policy, Scope
-    from devicecore_tools.doctor.trial import trial_node
-
-    return trial_node(name, facts, Policy(topology.policy), Scope(topology.scope), topology.numa_nodes)
 
 
 def pod_in_file(place: str) -> "Pod":

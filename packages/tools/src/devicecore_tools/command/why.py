@@ -1,8 +1,9 @@
-"""`devicecore why`: explain why a kubelet refused a pod.
+"""`devicecore why`: explain why a pod does not run.
 
-Law: a message that no kubelet says is not explained.
+Law: a message that neither a kubelet nor the scheduler says is not explained.
 """
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,17 +12,17 @@ from typing import TYPE_CHECKING
 import click
 
 from devicecore.domain.text import foreign_text
-from devicecore_tools.command.node_sources import MAX_INPUT, NodeSources, source_options
+from devicecore_tools.command.node_sources import node_sources, source_options
 from devicecore_tools.command.options import PLACE
 from devicecore_tools.command.output import complain, json_option, print_json, print_pairs
-from devicecore_tools.command.trial_options import TopologyOptions, node_for_trial, pod_in_file, topology_options
+from devicecore_tools.command.trial_options import pod_in_file, topology_options
 
 if TYPE_CHECKING:
     from devicecore.domain.documents import Value
     from devicecore.domain.model import Pod
     from devicecore_tools.doctor import Facts
     from devicecore_tools.doctor.explanation import Explanation, ResourceNow
-    from devicecore_tools.doctor.trial import Fit
+    from devicecore_tools.doctor.trial import Fit, TopologySettings
 
 _NEGATIVE, _UNUSABLE = 1, 2
 _MAX_TEXT = 2_000_000  # characters, of which each line is searched
@@ -30,6 +31,7 @@ _HOW_TO_GET_IT = (
     " (no file has this name, and a reason such as UnexpectedAdmissionError is not enough; "
     "run: kubectl get pod NAME -o json | devicecore why -)"
 )
+_NO_EVENTS = " (its events may have one: add --events FILE, or --kubeconfig FILE)"
 _UPSTREAM = "https://github.com/kubernetes/kubernetes/issues/"
 
 
@@ -50,27 +52,30 @@ def why(
     as_json: bool,
     pod_file: str | None,
     message: str,
-    topology: TopologyOptions,
+    topology: "TopologySettings",
     **sources: object,
 ) -> int:
-    """Explain why a kubelet refused a pod.
+    """Explain why a kubelet refused a pod, why it waits, or why the scheduler finds no node for it.
 
     MESSAGE is the message of the pod's status or of its event, or a file, or - for standard input. It may have quotes,
     line breaks and columns around it, as `kubectl describe` and logs print them. A file may also be what
-    `kubectl get -o json` prints: events, or a pod, which then is known, too.
+    `kubectl get -o json` prints: events, or a pod, which then is known, too. Its events are read with --events or
+    --kubeconfig, because no status says why a pod waits for a claim.
 
     \b
     $ devicecore why "Allocate failed due to requested number of devices unavailable for nvidia.com/gpu. ..."
     $ kubectl describe pod train | devicecore why -
     $ kubectl get pod train -o json | devicecore why - --root /var/lib/kubelet
+    $ kubectl get pod train -o json | devicecore why - --kubeconfig ~/.kube/config
 
     Names who decided, on which numbers, what the kubelet does next, and what would have to change. With sources of the
     node (see `devicecore doctor --help`), also says who holds the devices now, tries the pod on the node as it is now,
     and proposes the smallest changes after which it fits.
 
-    Exit status: 0 if the message was explained, 1 if no kubelet from 1.29 to 1.36 says it, 2 if nothing could be read.
+    Exit status: 0 if something was explained, 1 if neither a kubelet from 1.29 to 1.36 nor the scheduler says it, 2 if
+    nothing could be read.
     """
-    from devicecore_tools.doctor.explanation import explain
+    from devicecore_tools.doctor.explanation import concerning, explain
 
     try:
         texts, pod = _read(message)
@@ -81,23 +86,38 @@ def why(
     except ValueError as error:
         complain("devicecore why", str(error))
         return _UNUSABLE
-    facts = _facts(sources) if any(sources[name] for name in ("root", "checkpoint", "pod_resources")) else None
-    explained = list({one.text: one for text in texts for one in explain(text, pod, facts)}.values())
-    if not explained:
+    facts = _facts(sources, pod)
+    found = texts if pod is None or facts is None else [*texts, *_events_of(pod, facts)]
+    explained = list({one.text: one for text in found for one in explain(text, pod, facts)}.values())
+    wrong = concerning(pod, facts) if pod is not None and facts is not None else ()
+    if not explained and not wrong:
         said = foreign_text(texts[0]) if texts else "there is no message"
-        hint = _HOW_TO_GET_IT if message != "-" and not _is_file(message) else ""
+        hint = _HOW_TO_GET_IT if message != "-" and not _is_file(message) else "" if texts else _NO_EVENTS
         complain("devicecore why", f"expected a message with which a kubelet refuses a pod, got: {said}{hint}")
         return _NEGATIVE
     trial = None
-    if pod is not None and facts is not None and any(one.concerns_devices for one in explained):
-        from devicecore_tools.doctor.trial import fit
+    runs = (
+        facts is not None
+        and pod is not None
+        and any(one.pod.uid == pod.uid and one.phase == "Running" for one in facts.pods.here)
+    )
+    if pod is not None and facts is not None and not runs and (wrong or any(one.concerns_devices for one in explained)):
+        from devicecore_tools.doctor.trial import fit, trial_node
 
-        trial = fit(node_for_trial("this node", facts, topology), pod)
+        trial = fit(trial_node("this node", facts, topology), pod)
     if as_json:
-        print_json({"explanations": [_document(one) for one in explained], "trial": trial and _trial_document(trial)})
+        print_json(
+            {
+                "explanations": [_document(one) for one in explained],
+                "findings": [_document(one) for one in wrong],
+                "trial": trial and _trial_document(trial),
+            }
+        )
     else:
         for one in explained:
             print_pairs(one.text, _pairs(one))
+        for finding in wrong:
+            print_pairs(finding.sentence, (("next", finding.next), ("confirm", finding.confirm)))
         if trial is not None:
             print_pairs("The same pod, tried on the node as it is now", _trial_pairs(trial))
     return 0
@@ -108,6 +128,8 @@ def why(
 
 def _read(message: str) -> tuple[list[str], "Pod | None"]:
     """The messages, and the pod if it is known."""
+    from devicecore_tools.doctor.sources.node import MAX_INPUT
+
     if message == "-":
         data, place = sys.stdin.buffer.read(MAX_INPUT), "standard input"
     elif _is_file(message):
@@ -170,15 +192,36 @@ def _pod_of(document: "Value") -> "Pod":
     return pods_in(Value({"kind": "PodList", "items": [document.data]}, document.file))[0].pod
 
 
-def _facts(options: dict[str, object]) -> "Facts":
+def _facts(options: dict[str, object], pod: "Pod | None") -> "Facts | None":
+    """What the sources say that the options name; None if they name none."""
     from devicecore_tools.doctor import Facts
 
-    sources = NodeSources(**options)  # type: ignore[arg-type]  # click has checked what each option holds
+    named = [name for name in _SOURCES if options[name]]
+    if not named:
+        return None
+    if named == ["events"] or (named == ["kubeconfig"] and pod is not None):
+        options = {**options, "root": os.devnull}  # the events of the pod, and nothing of a node
+    sources = node_sources(**options)
+    if pod is not None:
+        sources.events_of = pod.namespace, pod.name
     facts = Facts(sources.look())
     for source, reading in facts.look.readings.items():
-        if reading.value is None and reading.place:
+        if reading.value is None and reading.place and os.devnull not in reading.place:
             complain("devicecore why", f"{source.value} at {reading.place} was not read: {reading.problem}")
     return facts
+
+
+def _events_of(pod: "Pod", facts: "Facts") -> list[str]:
+    """The messages of the pod's events, the newest first."""
+    events = [
+        one
+        for one in facts.look.events.value or ()
+        if (one.namespace, one.pod) == (pod.namespace, pod.name) and one.pod_uid in {"", str(pod.uid)}
+    ]
+    return list(dict.fromkeys(one.message for one in sorted(events, key=lambda one: one.last, reverse=True)))
+
+
+_SOURCES = ("root", "checkpoint", "pod_resources", "events", "kubeconfig", "in_cluster")
 
 
 # --- what is printed --------------------------------------------------------------------------------------------------
@@ -207,12 +250,16 @@ def _counts(now: "ResourceNow") -> str:
 
 
 def _trial_pairs(trial: "Fit") -> Iterator[tuple[str, str]]:
-    yield "verdict", "it fits" if trial.fits else str(trial.verdict)
+    from devicecore_tools.command.fits import fits_or_not
+
+    yield "verdict", fits_or_not(trial) if trial.fits else str(trial.verdict)
+    for warning in trial.warnings:
+        yield "warning", warning
     for change in trial.changes:
         yield "it fits if", change.sentence
 
 
-def _document(one: "Explanation") -> object:
+def _document(one: object) -> object:
     from devicecore.system.json_values import to_json
 
     return to_json(one)
@@ -221,4 +268,10 @@ def _document(one: "Explanation") -> object:
 def _trial_document(trial: "Fit") -> dict[str, object]:
     verdict = None if trial.fits else str(trial.verdict)
     changes = [{"change": change.sentence, "size": change.size} for change in trial.changes]
-    return {"fits": trial.fits, "refusal": verdict, "changes": changes}
+    return {
+        "fits": trial.fits,
+        "refusal": verdict,
+        "claims_not_looked_at": list(trial.claims),
+        "warnings": list(trial.warnings),
+        "changes": changes,
+    }

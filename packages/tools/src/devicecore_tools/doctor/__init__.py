@@ -6,14 +6,16 @@ together. `state_of` gives the `NodeState` that the domain's functions decide wi
 """
 
 from devicecore_tools.doctor.checks import CHECKS
-from devicecore_tools.doctor.facts import Facts, Owner, OwnerState
+from devicecore_tools.doctor.facts import Facts
 from devicecore_tools.doctor.findings import Evidence, NodeCheck, NodeFinding
 from devicecore_tools.doctor.look import (
+    AllocatedClaimSeen,
     CdiSeen,
     CdiSpec,
     CheckpointSeen,
     ClaimedDeviceSeen,
     ClaimsSeen,
+    EventSeen,
     HoldingSeen,
     Look,
     NodeSeen,
@@ -26,22 +28,27 @@ from devicecore_tools.doctor.look import (
     ReceiptSeen,
     SocketsSeen,
     Source,
+    StateFileSeen,
 )
 from devicecore_tools.doctor.metrics import metrics_text
+from devicecore_tools.doctor.precedence import KubeletNow, Owner, OwnerState
 from devicecore_tools.doctor.report import DeviceRow, NodeReport, SourceLine, check, report, still_wrong
 from devicecore_tools.doctor.state import state_of
 
 __all__ = [
     "CHECKS",
+    "AllocatedClaimSeen",
     "CdiSeen",
     "CdiSpec",
     "CheckpointSeen",
     "ClaimedDeviceSeen",
     "ClaimsSeen",
     "DeviceRow",
+    "EventSeen",
     "Evidence",
     "Facts",
     "HoldingSeen",
+    "KubeletNow",
     "Look",
     "NodeCheck",
     "NodeFinding",
@@ -59,6 +66,7 @@ __all__ = [
     "SocketsSeen",
     "Source",
     "SourceLine",
+    "StateFileSeen",
     "check",
     "metrics_text",
     "report",

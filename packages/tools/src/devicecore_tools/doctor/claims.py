@@ -1,7 +1,8 @@
 """Devices of ResourceClaims beside devices of plugins: which of them are the same hardware.
 
 Laws: two devices count as one only if the sources show it: by a PCI address, by an identifier that only one device has,
-or by one name and one vendor. If a source is missing that could show it, `missing` names the source.
+by one name and one vendor, or because plugin and driver list the same names. If a source is missing that could show it
+of a device, `perhaps` names the source; a driver says nothing about the devices of another vendor.
 """
 
 import re
@@ -10,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from attrs import frozen
 
 from devicecore_tools.doctor.look import ClaimedDeviceSeen, Look, PreparedDeviceSeen, PublishedDeviceSeen, Source
+from devicecore_tools.doctor.precedence import Holders, Lists, believed_file
 
 _ADDRESS = re.compile(  # with colons as the system writes it, or with hyphens as in names of devices
     r"(?<![0-9a-z])(?:"
@@ -36,50 +38,88 @@ class SameDevice:
 class ClaimedHardware:
     """The devices that claims hold in one look, found by the ids of plugins."""
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self, look: Look, holders: Holders, lists: Lists) -> None:
         self._prepared = {_key(device): (device, sources) for device, sources in _prepared(look)}
         published = {(one.driver, one.pool, one.device): one for one in look.slices.value or ()}
-        self.missing: str = _missing(look, published)
-        """Why a device that is not found here may still belong to a claim; empty if it cannot."""
+        self.missing: str = _missing(look)
+        """Why any device may belong to a claim; empty if that is known."""
+        self._unpublished = [key for key in self._prepared if key not in published]
+        self._no_slices = f", because they were not read: {look.slices.problem}" if look.slices.value is None else ""
         self._by_address: dict[str, tuple[Device, str]] = {}
         self._by_identifier: dict[str, tuple[Device, str]] = {}
         self._by_name: dict[str, list[Device]] = {}
-        self._found_by_name: dict[tuple[str, str], Device | None] = {}
+        self._found_by_name: dict[tuple[str, str], SameDevice | str] = {}
         self._by_cdi: dict[str, Device] = {}
+        self._lists = lists
+        self._names: dict[str, set[str]] = {}
+        if self._prepared:
+            for driver, _, name in published:
+                self._names.setdefault(driver, set()).add(name.lower())
+            self._cdi_of = _cdi_names(look, holders)
         for key, (device, _) in self._prepared.items():
             self._index(key, device, published.get(key))
 
-    def find(self, resource: str, device: str, cdi_devices: tuple[str, ...] = ()) -> SameDevice | None:
-        """The device of a claim that is the same as a plugin's; None if none is known.
+    def find(self, resource: str, device: str) -> SameDevice | None:
+        """The device of a claim that is the same as a plugin's; None if none is known."""
+        found = self._find(resource, device) if self._prepared else None
+        return found if isinstance(found, SameDevice) else None
 
-        Args:
-            resource: the plugin's resource.
-            device: its id.
-            cdi_devices: the CDI names that the plugin gave to the holder of this device alone.
-        """
-        if not self._prepared:
-            return None
+    def perhaps(self, resource: str, device: str) -> str:
+        """Why a plugin's device that `find` does not find may belong to a claim all the same; empty if it cannot."""
+        if self.missing or not self._prepared:
+            return self.missing
+        found = self._find(resource, device)
+        if isinstance(found, str) and found:
+            return found
+        has_address = pci_address(device) is not None
+        for driver, pool, name in self._unpublished:
+            if _is_one_vendor(resource, driver) or (has_address and pci_address(name) is None):
+                return self._unpublished_as((driver, pool, name))
+        return ""
+
+    @property
+    def unidentified(self) -> str:
+        """Why it is not known which hardware the device of a claim is; empty if it is known of all."""
+        return self._unpublished_as(self._unpublished[0]) if self._unpublished else ""
+
+    def _unpublished_as(self, key: Device) -> str:
+        return f"no ResourceSlice has the device {'/'.join(key)} of a claim{self._no_slices}"
+
+    def _find(self, resource: str, device: str) -> SameDevice | str:
+        """The device of a claim that is certainly the same; or why one may be, empty if none can be."""
         id_ = device.partition(_REPLICA)[0]
         address = pci_address(id_)
         if address is not None and address in self._by_address:
             return self._same(*self._by_address[address])
         if id_ in self._by_identifier:
             return self._same(*self._by_identifier[id_])
-        key = self._of_one_vendor(resource, id_.lower())
-        if key is not None:
-            return self._same(key, f"both are called {id_}, and resource and driver are of one vendor")
-        for name in cdi_devices:
+        key = resource, id_.lower()
+        if key not in self._found_by_name:
+            self._found_by_name[key] = self._of_one_name(resource, id_)
+        found = self._found_by_name[key]
+        if isinstance(found, SameDevice):
+            return found
+        for name in self._cdi_of.get((resource, device), ()):
             if name in self._by_cdi:
                 return self._same(self._by_cdi[name], f"both were given as the CDI device {name}")
-        return None
+        return found
 
-    def _of_one_vendor(self, resource: str, name: str) -> Device | None:
-        """The device of this name whose driver is of the resource's vendor; ids of replicas all have one name."""
-        if (resource, name) not in self._found_by_name:
-            named = self._by_name.get(name, ())
-            found = next((key for key in named if _is_one_vendor(resource, key[0])), None)
-            self._found_by_name[resource, name] = found
-        return self._found_by_name[resource, name]
+    def _of_one_name(self, resource: str, id_: str) -> SameDevice | str:
+        """The device of this name whose driver is of the resource's vendor or lists just what the plugin lists."""
+        perhaps = ""
+        ids = {one.partition(_REPLICA)[0].lower() for one in self._lists.devices.get(resource, ())}
+        is_telling = len(ids) > 1 and not any(one.isdecimal() for one in ids)
+        for key in self._by_name.get(id_.lower(), ()):
+            driver = key[0]
+            if _is_one_vendor(resource, driver):
+                return self._same(key, f"both are called {id_}, and resource and driver are of one vendor")
+            names = self._names.get(driver, set())
+            if is_telling and ids == names:
+                because = f"both are called {id_}, and the plugin lists the same {len(ids):,} names as the driver"
+                return self._same(key, because)
+            if not names or ids <= names:
+                perhaps = f"a ResourceClaim has a device of {driver} that is called {id_} too"
+        return perhaps
 
     def _same(self, key: Device, because: str) -> SameDevice:
         device, sources = self._prepared[key]
@@ -133,19 +173,23 @@ def _claimed(look: Look) -> tuple[ClaimedDeviceSeen, ...]:
     return look.pod_resources.value.claimed if look.pod_resources.value else ()
 
 
-def _missing(look: Look, published: Mapping[Device, PublishedDeviceSeen]) -> str:
+def _missing(look: Look) -> str:
     claims = look.claims.value
     if claims is None:
         return f"the file of ResourceClaims was not read: {look.claims.problem}"
-    if not claims.is_sound:
-        return f"the file of ResourceClaims is not sound: {', '.join(look.claims.notes)}"
-    devices = [*map(_key, claims.devices), *((one.driver, one.pool, one.device) for one in _claimed(look))]
-    if all(device in published for device in devices):
-        return ""
-    if look.slices.value is None:
-        return f"the ResourceSlices, which name PCI addresses, were not read: {look.slices.problem}"
-    driver, pool, name = next(device for device in devices if device not in published)
-    return f"no ResourceSlice has the device {driver}/{pool}/{name} of a claim"
+    return f"the file of ResourceClaims is not sound: {claims.problem}" if claims.problem else ""
+
+
+def _cdi_names(look: Look, holders: Holders) -> Mapping[tuple[str, str], tuple[str, ...]]:
+    """The CDI names that plugins gave for a single device, by resource and device."""
+    file = believed_file(look)
+    receipts = {(one.key, one.resource): one.cdi_devices for one in file.receipts} if file else {}
+    return {
+        (str(one.resource), str(device)): receipts[one.key, one.resource]
+        for one in holders.ledger
+        if (one.key, one.resource) in receipts and len(one.numa_nodes) == 1
+        for device in one.numa_nodes
+    }
 
 
 def _key(device: PreparedDeviceSeen) -> Device:

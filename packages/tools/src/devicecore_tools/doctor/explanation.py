@@ -1,4 +1,4 @@
-"""Why a kubelet refused a pod: the sentence explained, with what is known of the node.
+"""Why a pod does not run: what the kubelet or the scheduler says, explained, with what is known of the node.
 
 Law: the explanation of a sentence is the same for every node. Every statement about the node comes from its sources.
 """
@@ -8,12 +8,18 @@ from collections.abc import Iterable
 from attrs import frozen
 
 from devicecore.domain.model import Health, Pod
-from devicecore_tools.doctor.facts import Facts, OwnerState
+from devicecore_tools.doctor.facts import Facts
+from devicecore_tools.doctor.findings import NodeFinding
 from devicecore_tools.doctor.messages import NEXT, Match
 from devicecore_tools.doctor.pasted import find_all
-from devicecore_tools.doctor.report import DeviceRow, report
+from devicecore_tools.doctor.precedence import OwnerState
+from devicecore_tools.doctor.report import FREE, UNKNOWN, DeviceRow, check, report
+from devicecore_tools.doctor.scheduler import NEXT as SCHEDULED_NEXT
+from devicecore_tools.doctor.scheduler import Unscheduled, find_unscheduled
 
-_DECIDES_ON_DEVICES = ("device manager", "topology manager", "device, CPU or memory manager")
+_SCHEDULER = "scheduler"
+_DECIDES_ON_DEVICES = ("device manager", "topology manager", "device, CPU or memory manager", _SCHEDULER, "predicates")
+_OF_THE_NODE = {"kubelet-gone", "kubelet-cannot-start", "kubelet-starting"}  # findings that concern each pod
 
 
 @frozen
@@ -53,7 +59,7 @@ class Explanation:
 
 
 def explain(text: str, pod: Pod | None = None, facts: Facts | None = None) -> tuple[Explanation, ...]:
-    """Explain each refusal in a text; nothing if there is none that a kubelet says.
+    """Explain each refusal in a text; nothing if there is none that a kubelet or the scheduler says.
 
     Args:
         text: a pod's status message, the message of an event, or that of a waiting container; also with what
@@ -61,7 +67,31 @@ def explain(text: str, pod: Pod | None = None, facts: Facts | None = None) -> tu
         pod: the pod that was refused, if it is known: many sentences do not name the resource.
         facts: what the sources of the node say, if they were read.
     """
-    return tuple(_explained(found, pod, facts) for found in find_all(text))
+    refusals = find_all(text)
+    if not refusals or all(found.message.is_last_resort for found in refusals):
+        scheduler = tuple(_unscheduled(found, facts) for found in find_unscheduled(text))
+        if scheduler:
+            return scheduler
+    return tuple(_explained(found, pod, facts) for found in refusals)
+
+
+def concerning(pod: Pod, facts: Facts) -> tuple[NodeFinding, ...]:
+    """Return what is wrong on the node and keeps this pod from starting, running or ending."""
+    identity = f"{pod.namespace}/{pod.name}"
+    wanted = {resource for container in pod.in_start_order for resource, size in container.limits.items() if size}
+    found = check(facts)
+    return tuple(
+        one
+        for one in found
+        if identity in one.pods or one.code in _OF_THE_NODE or (one.code == "plugin-gone" and one.resource in wanted)
+    )
+
+
+def _unscheduled(found: Unscheduled, facts: Facts | None) -> Explanation:
+    rows = tuple(row for row in report(facts, ()).devices if row.resource in found.resources) if facts else ()
+    now = tuple(_now(name, rows) for name in found.resources) if facts else ()
+    id_, values = "SC-01", tuple(("resource", name) for name in found.resources)
+    return Explanation(found.text, id_, _SCHEDULER, found.because, SCHEDULED_NEXT, found.change, (), values, now, rows)
 
 
 def _explained(found: Match, pod: Pod | None, facts: Facts | None) -> Explanation:
@@ -76,7 +106,7 @@ def _explained(found: Match, pod: Pod | None, facts: Facts | None) -> Explanatio
         found.change,
         found.message.issues,
         tuple(sorted(found.values.items())),
-        tuple(_now(name, rows, facts) for name in names) if facts else (),
+        tuple(_now(name, rows) for name in names) if facts else (),
         rows,
     )
 
@@ -88,13 +118,13 @@ def _resources(found: Match, pod: Pod | None, facts: Facts | None) -> tuple[str,
     if pod is None or found.message.manager not in _DECIDES_ON_DEVICES:
         return ()
     asked = {resource for container in pod.in_start_order for resource, size in container.limits.items() if size}
-    return tuple(sorted(asked.intersection(facts.resources if facts else asked)))
+    return tuple(sorted(asked.intersection(facts.lists.resources if facts else asked)))
 
 
-def _now(resource: str, rows: Iterable[DeviceRow], facts: Facts) -> ResourceNow:
+def _now(resource: str, rows: Iterable[DeviceRow]) -> ResourceNow:
     mine = [row for row in rows if row.resource == resource]
     healthy = {row.device for row in mine if row.health == Health.HEALTHY.value}
     held = {row.device for row in mine if row.container}
     gone = {row.device for row in mine if row.container and row.state is OwnerState.STALE}
-    free = len(healthy - held) if facts.holders_are_known else None
+    free = None if any(row.owner == UNKNOWN for row in mine) else len([row for row in mine if row.owner == FREE])
     return ResourceNow(resource, len({row.device for row in mine}), len(healthy), len(held), len(gone), free)

@@ -11,7 +11,6 @@ from attrs import field, frozen
 
 from devicecore.domain.device_set import natural_key
 from devicecore.domain.text import counted, foreign_text
-from devicecore_tools.doctor.facts import Facts
 from devicecore_tools.doctor.look import Source
 
 _MAX_NAMES = 5
@@ -28,12 +27,16 @@ class Evidence:
 
 @frozen
 class Found:
-    """What a check found. If `next` is not empty, it replaces the `next` of the check."""
+    """What a check found. If `next` is not empty, it replaces the `next` of the check.
+
+    `pods` names the pods that cannot start, run or end because of it.
+    """
 
     sentence: str
     evidence: tuple[Evidence, ...]
     resource: str = ""
     devices: tuple[str, ...] = ()
+    pods: tuple[str, ...] = field(default=(), kw_only=True)
     measured: str = field(default="", eq=False)
     next: str = ""
 
@@ -45,7 +48,7 @@ class NodeCheck:
     Attributes:
         code: its name in JSON and metrics.
         title: what it is, in a few words.
-        find: yields what is wrong in one look.
+        find: yields what is wrong in one look; its arguments name the values of `Facts` that it needs.
         next: what the kubelet will do next.
         confirm: how to confirm the finding by hand.
         issue: the public issue or page that describes it.
@@ -55,7 +58,7 @@ class NodeCheck:
 
     code: str
     title: str
-    find: Callable[[Facts], Iterator[Found]]
+    find: Callable[..., Iterator[Found]]
     next: str
     confirm: str
     issue: str
@@ -77,6 +80,7 @@ class NodeFinding:
     devices: tuple[str, ...] = ()
     measured: str = field(default="", eq=False)
     number: int = field(default=0, eq=False)
+    pods: tuple[str, ...] = ()
 
 
 def name(text: str) -> str:

@@ -35,6 +35,10 @@ class Source(Enum):
     CDI = "cdi"
     CLAIMS = "claims"
     SLICES = "slices"
+    ALLOCATIONS = "resourceclaims"
+    HEALTH = "dra-health"
+    EVENTS = "events"
+    STATE_FILES = "state-files"
 
 
 @frozen
@@ -89,11 +93,14 @@ class SocketsSeen:
     """The sockets in the kubelet's directories: its own, those of plugins, and those for the plugin watcher.
 
     `registry` also has the sockets of CSI and DRA drivers. Paths are relative to the directory that was read.
+    `served` says whether a process listens, by the path relative to the kubelet's root; a socket that could not be
+    tried is not in it.
     """
 
     kubelet: bool = False
     plugins: tuple[str, ...] = ()
     registry: tuple[str, ...] = ()
+    served: Mapping[str, bool] = field(factory=dict)
 
 
 @frozen
@@ -135,14 +142,52 @@ class PreparedDeviceSeen:
 
 @frozen
 class ClaimsSeen:
-    """The kubelet's file of claims. `devices` are prepared, and `drivers` are those of all claims.
+    """The kubelet's file of claims.
 
-    `is_sound` says that the file is what the kubelet wrote.
+    Attributes:
+        devices: the devices that are prepared.
+        drivers: the drivers of each claim, which is named `namespace/name`.
+        pods: the UIDs of the pods of each claim.
+        problem: why a kubelet cannot start with the file; empty if it is what the kubelet wrote.
     """
 
     devices: tuple[PreparedDeviceSeen, ...] = ()
-    drivers: frozenset[str] = frozenset()
-    is_sound: bool = True
+    drivers: Mapping[str, tuple[str, ...]] = field(factory=dict)
+    pods: Mapping[str, tuple[str, ...]] = field(factory=dict)
+    problem: str = ""
+
+
+@frozen
+class AllocatedClaimSeen:
+    """A ResourceClaim at the API server that has devices: driver, pool and name of each.
+
+    `is_local` says that the allocation is for one node by its name, so that its devices are that node's own.
+    """
+
+    claim: str
+    devices: tuple[tuple[str, str, str], ...] = ()
+    pods: tuple[str, ...] = ()
+    is_local: bool = False
+
+
+@frozen
+class EventSeen:
+    """An event about a pod, with the time at which it happened last, as the API server wrote it."""
+
+    namespace: str
+    pod: str
+    pod_uid: str
+    reason: str
+    message: str
+    last: str = ""
+
+
+@frozen
+class StateFileSeen:
+    """A state file with which a kubelet starts, and why it cannot; `problem` is empty if it can."""
+
+    name: str
+    problem: str = ""
 
 
 @frozen
@@ -176,11 +221,36 @@ class PodSeen:
     """A pod, its phase, and the UIDs a kubelet may know it by.
 
     The API server's copy of a static pod has a UID of its own; the kubelet's is in an annotation.
+
+    Attributes:
+        node: the node that it is bound to; empty if none is named.
+        is_acknowledged: whether a kubelet has written its status.
+        is_deleting: whether it has a deletionTimestamp.
+        statuses: the health of each device in its status, by container and resource, as the kubelet last wrote it.
     """
 
     pod: Pod
     phase: str = ""
     other_uids: tuple[str, ...] = ()
+    node: str = ""
+    is_acknowledged: bool = False
+    is_deleting: bool = False
+    statuses: Mapping[tuple[str, str], Mapping[str, str]] = field(factory=dict)
+
+    @cached_property
+    def claims(self) -> Mapping[str, tuple[str, ...]]:
+        """The ResourceClaims of each container that uses some, as `namespace/name`."""
+        of_entry = {one.name: one.claim or self.pod.generated_claims.get(one.name) for one in self.pod.claims}
+        found: dict[str, dict[str, None]] = {}
+        for container in self.pod.in_start_order:
+            for used in container.claims:
+                if name := of_entry.get(used.name):
+                    found.setdefault(container.name, {})[f"{self.pod.namespace}/{name}"] = None
+        extended = self.pod.extended_claim
+        if extended is not None and extended.claim:
+            for mapping in extended.mappings:
+                found.setdefault(mapping.container, {})[f"{self.pod.namespace}/{extended.claim}"] = None
+        return {container: tuple(names) for container, names in found.items()}
 
     @cached_property
     def reusable(self) -> frozenset[str]:
@@ -191,6 +261,11 @@ class PodSeen:
     def has_ended(self) -> bool:
         """Whether no container of the pod runs any more or ever will (kubelet: `isAdmittedPodTerminal`)."""
         return self.phase in {"Succeeded", "Failed"}
+
+    @property
+    def identity(self) -> str:
+        """Namespace and name."""
+        return f"{self.pod.namespace}/{self.pod.name}"
 
 
 @frozen
@@ -257,6 +332,10 @@ class Look:
     cdi: Reading[CdiSeen] = Reading()
     claims: Reading[ClaimsSeen] = Reading()
     slices: Reading[tuple[PublishedDeviceSeen, ...]] = Reading()
+    allocations: Reading[tuple[AllocatedClaimSeen, ...]] = Reading()
+    health: Reading[Mapping[tuple[str, str, str], str]] = Reading()
+    events: Reading[tuple[EventSeen, ...]] = Reading()
+    state_files: Reading[tuple[StateFileSeen, ...]] = Reading()
 
     @property
     def readings(self) -> "dict[Source, Reading[object]]":
@@ -265,10 +344,11 @@ class Look:
 
     @property
     def is_enough(self) -> bool:
-        """Whether anything is known of devices: from the checkpoint, the pod-resources API or a plugin."""
+        """Whether anything is known of devices: from the checkpoint, the pod-resources API, claims or a plugin."""
         file = self.checkpoint.value
         return bool(
             (file and file.verdict.verdict.value != "absent")
             or self.pod_resources.value
+            or (self.claims.value and self.claims.value.devices)
             or any(plugin.devices is not None for plugin in self.plugins.value or ())
         )

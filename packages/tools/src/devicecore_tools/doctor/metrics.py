@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from devicecore.domain.text import foreign_text
 from devicecore_tools.doctor.checks import CHECKS
-from devicecore_tools.doctor.facts import OwnerState
+from devicecore_tools.doctor.precedence import OwnerState
 from devicecore_tools.doctor.report import FREE, NodeReport
 
 _MAX_LABEL = 320  # characters; a resource name has at most 317

@@ -14,8 +14,8 @@ from attrs import astuple, frozen
 
 from devicecore.domain.model import Health
 from devicecore.domain.text import counted
-from devicecore_tools.doctor.facts import OwnerState
 from devicecore_tools.doctor.findings import NodeFinding
+from devicecore_tools.doctor.precedence import OwnerState
 from devicecore_tools.doctor.report import FREE, NOBODY, UNKNOWN, DeviceRow, NodeReport
 
 MAX_CELLS = 2_000

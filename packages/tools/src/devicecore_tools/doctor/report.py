@@ -3,19 +3,21 @@
 Laws: each device that a source names has a row. A finding is reported only if each look has it with the same evidence.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from attrs import evolve, frozen
 
 from devicecore.domain.device_set import in_natural_order
-from devicecore.domain.model import Health
+from devicecore.domain.model import DeviceId, Health
 from devicecore_tools.doctor.checks import CHECKS
-from devicecore_tools.doctor.facts import Facts, OwnerState
+from devicecore_tools.doctor.dra import DraDevice, DraDevices, DriverPresence
+from devicecore_tools.doctor.facts import Facts
 from devicecore_tools.doctor.findings import NodeFinding
 from devicecore_tools.doctor.look import Source
+from devicecore_tools.doctor.precedence import OwnerState
 
 FREE = "free"
-"""The owner of a healthy device that no container holds, as far as two sources agree."""
+"""The owner of a device that no container holds and that a pod can get, as every source says that could deny it."""
 
 NOBODY = "none"
 """The owner of a device that no container holds and that is not healthy, so that it cannot be allocated."""
@@ -40,6 +42,9 @@ class DeviceRow:
     """One device and one holder of it; a device with two holders has two rows.
 
     Attributes:
+        resource: the resource of a plugin, or the name of a DRA driver.
+        device: the plugin's id, or the name of the driver's device.
+        pool: the pool of a driver's device; empty for a plugin's.
         numa_nodes: None if no source says.
         health: `Healthy`, `Unhealthy`, `not listed`, or `unknown`.
         owner: `free`, `none`, `unknown`, `claim` and a ResourceClaim, or what is known of the pod: namespace and name,
@@ -58,6 +63,7 @@ class DeviceRow:
     container: str
     sources: tuple[Source, ...]
     state: OwnerState
+    pool: str = ""
 
     @property
     def is_held(self) -> bool:
@@ -95,9 +101,10 @@ def check(facts: Facts) -> tuple[NodeFinding, ...]:
             found.resource,
             found.devices,
             found.measured,
+            pods=found.pods,
         )
         for one in CHECKS
-        for found in one.find(facts)
+        for found in facts.ask(one.find)
     )
 
 
@@ -121,45 +128,77 @@ def report(facts: Facts, findings: Iterable[NodeFinding]) -> NodeReport:
     )
     numbered = tuple(evolve(finding, number=number) for number, finding in enumerate(findings, start=1))
     node = facts.look.node.value
-    missing = facts.claims_missing if facts.look.is_enough else ""
-    not_ruled_out = (f"a device of a plugin that belongs to a ResourceClaim too, because {missing}",) if missing else ()
     name = node.name if node else ""
+    not_ruled_out = tuple(_not_ruled_out(facts)) if facts.look.is_enough else ()
     return NodeReport(name, sources, tuple(_rows(facts)), numbered, facts.look.is_enough, not_ruled_out)
 
 
+def _not_ruled_out(facts: Facts) -> Iterator[str]:
+    if facts.claimed.missing:
+        yield f"a device of a plugin that belongs to a ResourceClaim too, because {facts.claimed.missing}"
+    elif facts.claimed.unidentified and facts.lists.resources:
+        same = (
+            "a device of a plugin of the same vendor, or with a PCI address as its id, that belongs to a ResourceClaim"
+        )
+        yield f"{same} too, because {facts.claimed.unidentified}"
+    if "" in facts.not_free and facts.lists.resources:
+        yield f"a container that holds a device without a holder, because {facts.not_free['']}"
+    if facts.dra.why_not_free and facts.dra.devices:
+        yield f"a claim that has a device of a driver without a holder, because {facts.dra.why_not_free}"
+
+
 def _rows(facts: Facts) -> Iterator[DeviceRow]:
-    for resource in facts.resources:
-        for device in in_natural_order(facts.devices(resource)):
-            key = resource, device
-            what = facts.numa_nodes.get(key), _health(facts, resource, device)
-            owners = facts.holders.get(key)
-            if not owners:
-                yield _without_owner(facts, resource, device, *what)
-            for owner in owners or ():
+    numa_nodes = facts.numa_nodes
+    lists, holders = facts.lists, facts.holders
+    for resource in lists.resources:
+        for device in in_natural_order([*map(DeviceId, lists.devices[resource])]):
+            key = resource, str(device)
+            what = numa_nodes.get(key), lists.health(resource, device, holders)
+            owners = holders.by_device.get(key, ())
+            if all(one.state is OwnerState.STALE for one in owners):
+                row = _without_owner(facts, resource, device, *what)
+                if not owners or row.owner != UNKNOWN:  # the kubelet has let go of what its file still names
+                    yield row
+                    continue
+            for owner in owners:
                 who = owner.identity, owner.uid, owner.container
                 yield DeviceRow(resource, device, *what, *who, owner.sources, owner.state)
+    for (driver, pool, name), claimed in facts.dra.devices.items():
+        yield from _of_driver(facts.dra, driver, pool, name, claimed)
 
 
 def _without_owner(
     facts: Facts, resource: str, device: str, numa_nodes: tuple[int, ...] | None, health: str
 ) -> DeviceRow:
-    listed = (
-        (Source.CHECKPOINT, facts.healthy_in_file),
-        (Source.POD_RESOURCES, facts.allocatable),
-        (Source.PLUGINS, facts.listed),
+    lists = facts.lists
+    listed: tuple[tuple[Source, Mapping[str, Collection[str]]], ...] = (
+        (Source.CHECKPOINT, lists.in_file),
+        (Source.POD_RESOURCES, lists.allocatable or {}),
+        (Source.PLUGINS, lists.listed),
     )
     sources = tuple([source for source, devices in listed if device in devices.get(resource, ())])
     owner, state = UNKNOWN, OwnerState.UNKNOWN
-    if (same := facts.claimed(resource, device)) is not None:
-        owner, state, sources = f"claim {same.prepared.claim}", OwnerState.LIVE, (*sources, *same.sources)
-    elif facts.holders_are_known and not facts.claims_missing:
-        owner, state = FREE if health == Health.HEALTHY.value else NOBODY, OwnerState.LIVE
+    if (same := facts.claimed.find(resource, device)) is not None:
+        owner, state, sources = (
+            f"claim {same.prepared.claim}",
+            OwnerState.LIVE,
+            tuple(dict.fromkeys((*sources, *same.sources))),
+        )
+    elif "" not in facts.not_free and resource not in facts.not_free and not facts.claimed.perhaps(resource, device):
+        is_given = health == Health.HEALTHY.value and lists.kubelet_has(resource, device)
+        owner, state = FREE if is_given else NOBODY, OwnerState.LIVE
     return DeviceRow(resource, device, numa_nodes, health, owner, "", "", sources, state)
 
 
-def _health(facts: Facts, resource: str, device: str) -> str:
-    listed = facts.listed.get(resource)
-    if listed is not None:
-        health = listed.get(device)
-        return health.value if health else "not listed"
-    return Health.HEALTHY.value if device in facts.healthy.get(resource, ()) else UNKNOWN
+def _of_driver(dra: DraDevices, driver: str, pool: str, name: str, claimed: DraDevice) -> Iterator[DeviceRow]:
+    for owner in claimed.owners:
+        who = owner.identity, owner.uid, owner.container
+        yield DeviceRow(driver, name, None, claimed.health, *who, owner.sources, owner.state, pool)
+    if claimed.owners:
+        return
+    owner_text, state = UNKNOWN, OwnerState.UNKNOWN
+    if claims := (*claimed.claims, *claimed.pending):
+        owner_text, state = f"claim {claims[0]}", OwnerState.LIVE
+    elif not dra.why_not_free and dra.drivers.get(driver) is not DriverPresence.UNKNOWN:
+        owner_text, state = FREE if dra.drivers.get(driver) is DriverPresence.ALIVE else NOBODY, OwnerState.LIVE
+    yield DeviceRow(driver, name, None, claimed.health, owner_text, "", "", claimed.sources, state, pool)

@@ -19,7 +19,8 @@ from devicecore.domain.model import (
     ResourceName,
 )
 from devicecore.domain.node_state import NodeState
-from devicecore_tools.doctor.facts import Facts, OwnerState
+from devicecore_tools.doctor.facts import Facts
+from devicecore_tools.doctor.precedence import Lists, OwnerState
 
 
 def state_of(facts: Facts) -> NodeState:
@@ -28,11 +29,15 @@ def state_of(facts: Facts) -> NodeState:
     A holder that is stale is left out, because a kubelet releases its devices before it admits a pod. A holder that is
     unknown is kept. A pod of which no source names the UID is known by its namespace and name.
     """
+    lists, numa_nodes = facts.lists, facts.numa_nodes
     inventory = Inventory()
-    for resource in facts.resources:
-        if resource in facts.registered or resource in facts.allocatable or resource in facts.listed:
+    for resource in lists.resources:
+        if resource in lists.registered or resource in (lists.allocatable or {}) or resource in lists.listed:
             plugin = PluginId(ResourceName(resource), "", 1)
-            devices = [_device(facts, resource, device) for device in facts.devices(resource)]
+            devices = [
+                _device(lists, resource, device, numa_nodes.get((resource, device)))
+                for device in lists.devices[resource]
+            ]
             inventory = inventory.connect(plugin, PluginOptions()).report(plugin, [one for one in devices if one])
     return NodeState(inventory, Ledger.of(_allocations(facts)))
 
@@ -40,7 +45,7 @@ def state_of(facts: Facts) -> NodeState:
 def _allocations(facts: Facts) -> list[Allocation]:
     """What each container holds; parts of it that different sources name are put together."""
     found: dict[tuple[ContainerKey, ResourceName], dict[DeviceId, tuple[NumaNode, ...]]] = {}
-    for allocation in facts.allocations:
+    for allocation in facts.holders.allocations:
         if allocation.owner.state is not OwnerState.STALE:
             key = ContainerKey(PodUid(allocation.owner.uid or allocation.owner.identity), allocation.owner.container)
             devices = found.setdefault((key, ResourceName(allocation.resource)), {})
@@ -49,14 +54,13 @@ def _allocations(facts: Facts) -> list[Allocation]:
     return [Allocation(key, resource, devices, Receipt(b"")) for (key, resource), devices in found.items()]
 
 
-def _device(facts: Facts, resource: str, device: DeviceId) -> Device | None:
+def _device(lists: Lists, resource: str, device: str, numa_nodes: tuple[int, ...] | None) -> Device | None:
     """A device as its plugin reports it; None if it is only held."""
-    listed = facts.listed.get(resource)
-    is_healthy = device in facts.healthy.get(resource, ())
+    listed = lists.listed.get(resource)
+    is_healthy = device in lists.healthy.get(resource, ())
     if listed is not None and device not in listed:
         return None
     if listed is None and not is_healthy:
         return None
-    numa_nodes = facts.numa_nodes.get((resource, device))
     topology = tuple(map(NumaNode, numa_nodes)) if numa_nodes else None
-    return Device(device, Health.HEALTHY if is_healthy else Health.UNHEALTHY, topology)
+    return Device(DeviceId(device), Health.HEALTHY if is_healthy else Health.UNHEALTHY, topology)

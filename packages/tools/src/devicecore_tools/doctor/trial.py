@@ -1,11 +1,14 @@
 """Whether a pod fits on a node, and the smallest change after which it does.
 
-Laws: A trial decides nothing itself. A `DeviceManager` with adapters in memory admits the pod, so the answer is the one
-that the node's own manager would give. A change is proposed only after a trial with it has admitted the pod.
+Laws: A trial decides nothing about devices itself. A `DeviceManager` with adapters in memory admits the pod, so the
+answer is the one that the node's own manager would give. Then the pods' requests are compared with what the Node has,
+as a kubelet does. A change is proposed only after a trial with it has admitted the pod. Claims are not decided here: a
+pod with a claim whose driver is gone does not fit, and otherwise the answer names the claims that were not looked at.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
+from typing import Literal
 
 from attrs import evolve, field, frozen
 
@@ -28,7 +31,9 @@ from devicecore.domain.model import (
 from devicecore.domain.topology import Policy, Scope, Topology
 from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated import SimulatedPlugin
-from devicecore_tools.doctor import Facts, state_of
+from devicecore_tools.doctor import Facts, KubeletNow, state_of
+from devicecore_tools.doctor.dra import DriverPresence
+from devicecore_tools.doctor.plugins import wanted_resources
 
 MAX_CHANGES = 64
 """How many devices, pods or requests one proposed change has at most."""
@@ -46,6 +51,15 @@ _POLICIES = (Policy.SINGLE_NUMA_NODE, Policy.RESTRICTED, Policy.BEST_EFFORT, Pol
 
 
 @frozen
+class TopologySettings:
+    """The topology manager of a kubelet, as a user describes it. Without NUMA nodes, devices say which there are."""
+
+    policy: Policy = Policy.NONE
+    scope: Scope = Scope.CONTAINER
+    numa_nodes: tuple[NumaNode, ...] = ()
+
+
+@frozen
 class TrialNode:
     """A node on which pods can be tried.
 
@@ -54,6 +68,13 @@ class TrialNode:
         devices: the devices that each resource's plugin lists, in its order.
         allocations: which container holds which devices.
         awaited: resources that are registered although no list of their devices is known.
+        absent: resources whose plugin is missing, with the devices that it listed before; the kubelet gives none now.
+        requests: what the pods on the node request, by pod and resource.
+        allocatable: how many devices of a resource the Node has; a resource that is not in it is not counted.
+        stopped: why no pod is admitted at all now; empty if pods are.
+        drivers_gone: the DRA drivers that are not registered.
+        claims: the drivers of claims that have been allocated, by `namespace/name` of the claim.
+        unknown: why a device that the pod gets may be in use all the same, by resource.
         topology: the NUMA nodes, the topology policy and its scope.
         pod_names: the names of the holders in answers; a pod without a name is called by its UID.
     """
@@ -64,6 +85,44 @@ class TrialNode:
     awaited: Sequence[ResourceName] = ()
     topology: Topology = Topology()
     pod_names: Mapping[PodUid, str] = field(factory=dict)
+    absent: Mapping[ResourceName, Sequence[Device]] = field(factory=dict)
+    requests: Mapping[PodUid, Mapping[str, int]] = field(factory=dict)
+    allocatable: Mapping[str, int] = field(factory=dict)
+    stopped: str = ""
+    drivers_gone: Collection[str] = ()
+    claims: Mapping[str, Sequence[str]] = field(factory=dict)
+    unknown: Mapping[str, str] = field(factory=dict)
+
+    def answer(self, pod: Pod) -> "Verdict | NotNow":
+        """What a kubelet on the node would answer to `pod`, apart from its claims."""
+        if self.stopped:
+            return NotNow(self.stopped)
+        for claim in claims_of(pod):
+            gone = [driver for driver in self.claims.get(claim, ()) if driver in self.drivers_gone]
+            if gone:
+                return NotNow(f"ResourceClaim {claim} cannot be prepared: DRA driver {gone[0]} is not registered")
+        verdict = self.admit(pod)
+        shortage = self._out_of(pod, verdict) if isinstance(verdict, Admitted) and _fits(verdict) else None
+        return verdict if shortage is None else shortage
+
+    def _out_of(self, pod: Pod, admitted: Admitted) -> "NotNow | None":
+        """The first resource of which all pods together would request more than the Node has (kubelet: `OutOf`).
+
+        A kubelet counts at least as many devices as it has allocated, those of this pod included (kubelet.md 8.1).
+        """
+        for resource, size in sorted(requests_of(pod).items()):
+            used = sum(of.get(resource, 0) for uid, of in self.requests.items() if uid != pod.uid)
+            held = {
+                device
+                for one in (*self.allocations, *admitted.allocations)
+                if one.resource == resource
+                for device in one.numa_nodes
+            }
+            capacity = self.allocatable.get(resource)
+            if capacity is not None and size and used + size > max(capacity, len(held)):
+                numbers = f"requested: {size}, used: {used}, capacity: {capacity}"
+                return NotNow(f"Node didn't have enough resource: {resource}, {numbers}")
+        return None
 
     def admit(self, pod: Pod) -> Verdict:
         """What the node's device manager would answer to `pod`.
@@ -73,7 +132,7 @@ class TrialNode:
         """
         asked = {ResourceName(resource) for container in pod.in_start_order for resource in container.limits}
         entries = [entry_of(one) for one in self._held_of(asked, pod.uid)]
-        registered = {str(name): () for name in (*self.devices, *self.awaited) if name in asked}
+        registered = {str(name): () for name in (*self.devices, *self.awaited, *self.absent) if name in asked}
         store = MemoryStore()
         store.save(encode(CheckpointData(tuple(entries) or None, registered)))
         transport = MemoryTransport()
@@ -104,7 +163,24 @@ class TrialNode:
     def without(self, pods: Iterable[PodUid]) -> "TrialNode":
         """The node after these pods have gone."""
         gone = set(pods)
-        return evolve(self, allocations=tuple(one for one in self.allocations if one.key.pod not in gone))
+        return evolve(
+            self,
+            allocations=tuple(one for one in self.allocations if one.key.pod not in gone),
+            requests={uid: of for uid, of in self.requests.items() if uid not in gone},
+        )
+
+
+@frozen
+class NotNow:
+    """The pod does not start on the node as it is, for a reason that is not the device manager's."""
+
+    reason: str
+
+    def __bool__(self) -> Literal[False]:
+        return False
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 @frozen
@@ -117,11 +193,19 @@ class Change:
 
 @frozen
 class Fit:
-    """The answer of one node. `changes` are the smallest of each kind that were found, the smallest first."""
+    """The answer of one node.
+
+    Attributes:
+        changes: the smallest of each kind that were found, the smallest first.
+        claims: the claims of the pod, which were not looked at: the answer holds apart from them.
+        warnings: what is missing, or what may happen although the kubelet admits the pod, a sentence each.
+    """
 
     node: str
-    verdict: Verdict
+    verdict: Verdict | NotNow
     changes: tuple[Change, ...] = ()
+    claims: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def fits(self) -> bool:
@@ -131,16 +215,53 @@ class Fit:
 
 def fit(node: TrialNode, pod: Pod) -> Fit:
     """Try `pod` on `node`; if it does not fit, look for the smallest changes after which it does."""
-    verdict = node.admit(pod)
+    verdict = node.answer(pod)
+    claims = tuple(claims_of(pod))
     if _fits(verdict):
-        return Fit(node.name, verdict)
+        warnings = tuple(node.unknown[name] for name in _wanted(node, pod) if name in node.unknown)
+        return Fit(node.name, verdict, claims=claims, warnings=warnings)
+    missing = [name for name in _wanted(node, pod) if name in node.absent]
+    warnings = tuple(
+        f"the plugin of {name} is missing: the kubelet gives none of it to any pod until the plugin has registered"
+        for name in missing
+    )
     attempts = max(MIN_ATTEMPTS, MAX_WORK // (1 + len(node.allocations) + sum(map(len, node.devices.values()))))
-    kinds = (_healing(node, pod), _release(node, pod), _policy(node, pod), _addition(node, pod), _reduction(node, pod))
+    kinds: tuple[Iterator[_Attempt], ...] = (_recovery(node, pod),)
+    if not node.stopped and not missing:
+        kinds = (
+            _healing(node, pod),
+            _release(node, pod),
+            _policy(node, pod),
+            _addition(node, pod),
+            _reduction(node, pod),
+        )
     found = [change for kind in kinds if (change := _first_that_helps(islice(kind, attempts))) is not None]
-    return Fit(node.name, verdict, tuple(sorted(found, key=lambda change: change.size)))
+    return Fit(node.name, verdict, tuple(sorted(found, key=lambda change: change.size)), claims, warnings)
 
 
-def _fits(verdict: Verdict) -> bool:
+def claims_of(pod: Pod) -> list[str]:
+    """The ResourceClaims of a pod, as `namespace/name`; one that is not made yet by the name of its template."""
+    named = []
+    for one in pod.claims:
+        name = one.claim or pod.generated_claims.get(one.name) or one.template or one.name
+        named.append(f"{pod.namespace}/{name}")
+    return named
+
+
+def requests_of(pod: Pod) -> dict[str, int]:
+    """How many devices of each resource a pod requests, as a scheduler and a kubelet count them."""
+    names = {name for one in pod.in_start_order for name in one.limits if is_extended_resource(name)}
+    sidecars = [one for one in pod.init_containers if one.restartable]
+    ends = [one for one in pod.init_containers if not one.restartable]
+    return {
+        name: sum(one.limits.get(name, 0) for one in sidecars)
+        + max([sum(one.limits.get(name, 0) for one in pod.containers), *(one.limits.get(name, 0) for one in ends)])
+        for name in names
+        if not any((one.name, name) in pod.claimed for one in pod.in_start_order)
+    }
+
+
+def _fits(verdict: Verdict | NotNow) -> bool:
     return isinstance(verdict, Admitted) and not verdict.unhandled
 
 
@@ -148,7 +269,7 @@ _Attempt = tuple[Change, TrialNode, Pod]
 
 
 def _first_that_helps(attempts: Iterator[_Attempt]) -> Change | None:
-    return next((change for change, node, pod in attempts if _has_enough(node, pod) and _fits(node.admit(pod))), None)
+    return next((change for change, node, pod in attempts if _has_enough(node, pod) and _fits(node.answer(pod))), None)
 
 
 def _has_enough(node: TrialNode, pod: Pod) -> bool:
@@ -173,8 +294,24 @@ def _has_enough(node: TrialNode, pod: Pod) -> bool:
 def _wanted(node: TrialNode, pod: Pod) -> tuple[ResourceName, ...]:
     """The device resources that the pod asks for, by name, whether or not the node has them."""
     limits = {resource for container in pod.in_start_order for resource, size in container.limits.items() if size}
-    known = {*node.devices, *node.awaited}
+    known = {*node.devices, *node.awaited, *node.absent}
     return tuple(sorted(ResourceName(name) for name in limits if name in known or is_extended_resource(name)))
+
+
+def _recovery(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
+    """The kubelet starts, plugins register again with what they listed before, drivers come back."""
+    returned = {name: node.absent[name] for name in _wanted(node, pod) if node.absent.get(name)}
+    parts = ["a kubelet runs on the node"] if node.stopped else []
+    parts += [f"the plugin of {name} registers again" for name in returned]
+    gone = sorted({one for claim in claims_of(pod) for one in node.claims.get(claim, ()) if one in node.drivers_gone})
+    parts += [f"DRA driver {name} registers again" for name in gone]
+    if parts:
+        left = {name: devices for name, devices in node.absent.items() if name not in returned}
+        devices = {**node.devices, **returned}
+        counts: dict[str, int] = {name: len(of) for name, of in returned.items()}
+        allocatable = {**node.allocatable, **counts}
+        healed = evolve(node, devices=devices, absent=left, allocatable=allocatable, stopped="", drivers_gone=())
+        yield Change(" and ".join(parts), len(parts)), healed, pod
 
 
 def _healing(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
@@ -202,6 +339,9 @@ def _release(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
     for allocation in node.allocations:
         if allocation.resource in wanted and allocation.key.pod != pod.uid:
             sizes[allocation.key.pod] = sizes.get(allocation.key.pod, 0) + len(allocation.numa_nodes)
+    for uid, requested in node.requests.items():
+        if uid != pod.uid and (size := sum(requested.get(name, 0) for name in wanted)):
+            sizes.setdefault(uid, size)
     holders = sorted(sizes, key=lambda uid: sizes[uid])
     for uid in islice(holders, MAX_PODS_TRIED):
         yield Change(f"pod {node.pod_name(uid)} ends", 1), node.without([uid]), pod
@@ -258,13 +398,10 @@ def _listed(devices: Sequence[tuple[ResourceName, DeviceId]]) -> str:
     return f"{noun} {', '.join(f'{device} of {name}' for name, device in devices)}"
 
 
-def trial_node(
-    name: str,
-    facts: Facts,
-    policy: Policy = Policy.NONE,
-    scope: Scope = Scope.CONTAINER,
-    numa_nodes: Sequence[int] = (),
-) -> TrialNode:
+_DEFAULT = TopologySettings()
+
+
+def trial_node(name: str, facts: Facts, topology: TopologySettings = _DEFAULT) -> TrialNode:
     """The node that sources describe, for a trial.
 
     A plugin's list says most of its devices; without one, the kubelet's and the checkpoint's lists of healthy devices
@@ -274,19 +411,70 @@ def trial_node(
     Args:
         name: the name of the node in answers.
         facts: what the sources say.
-        policy: the kubelet's topology policy.
-        scope: the kubelet's topology scope.
-        numa_nodes: the machine's NUMA nodes; by default those that devices are attached to.
+        topology: the kubelet's topology manager; without NUMA nodes, those that devices are attached to.
     """
     state = state_of(facts)
-    reports = {ResourceName(one): state.inventory.current_report(ResourceName(one)) for one in facts.resources}
+    reports = {ResourceName(one): state.inventory.current_report(ResourceName(one)) for one in facts.lists.resources}
     devices = {one: tuple(report.devices.values()) if report else () for one, report in reports.items()}
     known = sorted({one for nodes in facts.numa_nodes.values() for one in nodes}) or [0]
+    here = {pod.pod.uid: pod for pod in (*facts.pods.here, *facts.pods.perhaps_here)}
+    names = {PodUid(one.owner.uid): one.owner.identity for one in facts.holders.allocations if one.owner.uid}
+    absent = dict(_absent(facts))
+    listed = {resource: of for resource, of in devices.items() if of and resource not in absent}
     return TrialNode(
         name,
-        {resource: listed for resource, listed in devices.items() if listed},
+        listed,
         tuple(state.ledger),
-        [resource for resource, listed in devices.items() if not listed],
-        Topology(tuple(map(NumaNode, numa_nodes or known)), policy, scope),
-        {PodUid(one.owner.uid): one.owner.identity for one in facts.allocations if one.owner.uid},
+        [resource for resource in devices if resource not in listed and resource not in absent],
+        Topology(topology.numa_nodes or tuple(map(NumaNode, known)), topology.policy, topology.scope),
+        names | {uid: pod.identity for uid, pod in here.items()},
+        absent,
+        {uid: requests_of(pod.pod) for uid, pod in here.items()},
+        _counts(facts, listed),
+        _stopped(facts),
+        [driver for driver, of in facts.dra.drivers.items() if of is DriverPresence.GONE],
+        facts.dra.allocated,
+        dict(_unknown(facts)),
     )
+
+
+def _absent(facts: Facts) -> Iterator[tuple[ResourceName, Sequence[Device]]]:
+    """The resources of which the kubelet has nothing now, with the devices that it had before or that are held."""
+    wanted = {*facts.lists.resources, *wanted_resources(facts.pods, facts.holders)}
+    published = facts.look.node.value.allocatable if facts.look.node.value else {}
+    for resource in sorted({*wanted, *(name for name, number in published.items() if not number)}):
+        if facts.lists.listed.get(resource) or (facts.lists.allocatable or {}).get(resource):
+            continue
+        is_gone = facts.sockets.none_is_left and not facts.look.plugins.value
+        if facts.lists.allocatable is not None or published.get(resource) == 0 or is_gone:
+            before = facts.lists.registered.get(resource) or [*facts.lists.devices.get(resource, ())]
+            nodes = {one: tuple(map(NumaNode, facts.numa_nodes.get((resource, one), ()))) for one in before}
+            yield ResourceName(resource), tuple(Device(DeviceId(one), topology=of or None) for one, of in nodes.items())
+
+
+def _counts(facts: Facts, listed: Mapping[ResourceName, Sequence[Device]]) -> dict[str, int]:
+    """How many devices of each resource the Node has: as it says itself, else as many as are healthy."""
+    healthy = {str(name): sum(one.health is Health.HEALTHY for one in of) for name, of in listed.items()}
+    return {**healthy, **(facts.look.node.value.allocatable if facts.look.node.value else {})}
+
+
+def _stopped(facts: Facts) -> str:
+    if facts.kubelet is KubeletNow.STOPPED:
+        return "no kubelet runs on this node, so no pod starts"
+    return "the kubelet does not answer, so no pod starts" if facts.kubelet is KubeletNow.SILENT else ""
+
+
+def _unknown(facts: Facts) -> Iterator[tuple[str, str]]:
+    """What may happen to a pod that the kubelet admits."""
+    for one in facts.holders.missing:
+        yield (
+            one.resource,
+            f"no source names the devices that pod {one.pod.identity} uses: the kubelet can give them to this pod too",
+        )
+    for resource in facts.lists.resources:
+        for device in facts.lists.devices[resource]:
+            same = facts.claimed.find(resource, device)
+            if same is not None and device not in facts.holders.in_use.get(resource, ()):
+                claim = same.prepared.claim
+                yield resource, f"the kubelet can give this pod {device}, which ResourceClaim {claim} has"
+                break

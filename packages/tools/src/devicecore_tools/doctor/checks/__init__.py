@@ -3,13 +3,22 @@
 Law: a check uses one look only. A comparison of looks decides whether a finding lasts (`report.still_wrong`).
 """
 
-from devicecore_tools.doctor.checks.claims import offered_and_claimed, plugin_and_claim
+from devicecore_tools.doctor.checks.claims import (
+    claimed_device_unhealthy,
+    driver_gone,
+    offered_and_claimed,
+    plugin_and_claim,
+    pod_cannot_end,
+    pod_waits_for_claim,
+    slices_missing,
+)
 from devicecore_tools.doctor.checks.devices import (
     held_device_not_listed,
     held_device_unhealthy,
     many_numa_nodes,
     more_allocated_than_allocatable,
     node_status_differs,
+    unhealthy_device,
 )
 from devicecore_tools.doctor.checks.file import (
     duplicate_cdi_names,
@@ -19,11 +28,13 @@ from devicecore_tools.doctor.checks.file import (
     unresolvable_cdi_names,
     wrong_checksum,
 )
-from devicecore_tools.doctor.checks.owners import owner_without_pod, sources_disagree, two_owners
+from devicecore_tools.doctor.checks.kubelet import kubelet_cannot_start, kubelet_gone, kubelet_starting
+from devicecore_tools.doctor.checks.owners import request_without_device, sources_disagree, two_owners
 from devicecore_tools.doctor.checks.plugins import (
     list_near_limit,
     plugin_answers_late,
     plugin_does_not_answer,
+    plugin_gone,
     plugin_lists_nothing,
     resource_without_socket,
     socket_without_resource,
@@ -38,18 +49,47 @@ _STARTS_EMPTY = (
 _POD_STATUS = 10.0  # seconds within which pods, checkpoint and kubelet agree after a pod has ended
 _NODE_STATUS = 15.0  # seconds: a kubelet writes the Node's status every 10 s
 _REGISTRATION = 15.0  # seconds that a plugin has to register again after the kubelet has restarted
+_SLICES = 40.0  # seconds: a driver's helper publishes again 30 s after a kubelet has deleted the slices
 
 CHECKS: tuple[NodeCheck, ...] = (
     NodeCheck(
-        "owner-without-pod",
-        "a holder in the checkpoint has no pod",
-        owner_without_pod,
-        "The kubelet frees the devices when it next admits a pod that asks for devices, and removes the entry with "
-        "its next write of the file. Until then the entry stays, also over a restart.",
-        "kubectl get pods -A -o custom-columns=UID:.metadata.uid,NAME:.metadata.name shows no pod with this UID. A "
-        "list of only one namespace, or one that is older than the pod, would not show it either.",
-        f"{_KUBERNETES}137010",
-        _POD_STATUS,
+        "kubelet-gone",
+        "no kubelet runs on the node, or it does not answer",
+        kubelet_gone,
+        "Containers run on with their devices. No pod is admitted, ended or reported until a kubelet runs; after some "
+        "40 s the Node becomes NotReady, and after 5 minutes its pods are evicted.",
+        "systemctl status kubelet, and the end of its log.",
+        f"{_KUBERNETES}127653",
+    ),
+    NodeCheck(
+        "kubelet-cannot-start",
+        "a kubelet cannot start with a state file",
+        kubelet_cannot_start,
+        "A kubelet reads the file at its start, and ends with an error each time. One that runs already goes on until "
+        "it is restarted.",
+        "The end of the kubelet's log names the file. Drain the node and move the file away; for dra_manager_state "
+        "devicecore checkpoint show says which claims it names, and devicecore checkpoint repair writes a sound one.",
+        f"{_KUBERNETES}131253",
+    ),
+    NodeCheck(
+        "kubelet-starting",
+        "the kubelet has just started",
+        kubelet_starting,
+        "The kubelet lists its pods again within seconds, and each plugin registers again when it sees the new "
+        "kubelet.sock. Pods keep their devices meanwhile.",
+        "Look again after a minute. If it lasts, look in the kubelet's log for what it waits for.",
+        f"{_KUBERNETES}109595",
+        _REGISTRATION,
+    ),
+    NodeCheck(
+        "request-without-device",
+        "a running pod requests devices that no source names",
+        request_without_device,
+        "The kubelet counts the devices of these pods as free and gives them to other pods. Only the requests of the "
+        "pods still limit how many it gives.",
+        "Compare the environment or the device files of the containers: kubectl exec POD -c CONTAINER -- env. Drain "
+        "the node, or delete these pods, before new ones come; a new pod gets a record again.",
+        f"{_KUBERNETES}137534",
     ),
     NodeCheck(
         "two-owners",
@@ -80,6 +120,66 @@ CHECKS: tuple[NodeCheck, ...] = (
         "https://github.com/kubernetes/enhancements/issues/5004",
     ),
     NodeCheck(
+        "driver-gone",
+        "a DRA driver is gone",
+        driver_gone,
+        "The kubelet prepares no claim of the driver and releases none. 30 s after the driver has gone, the kubelet "
+        "deletes its ResourceSlices.",
+        "kubectl get pods -A -o wide shows whether the driver's pod runs on this node; ls /var/lib/kubelet/"
+        "plugins_registry shows its socket.",
+        f"{_KUBERNETES}129402",
+        _REGISTRATION,
+    ),
+    NodeCheck(
+        "claim-not-prepared",
+        "a pod waits for a ResourceClaim",
+        pod_waits_for_claim,
+        "The pod stays Pending. The kubelet tries again every 60 to 90 seconds.",
+        "kubectl describe pod POD lists the event FailedPrepareDynamicResources; the pod's status does not have it.",
+        f"{_KUBERNETES}129402",
+    ),
+    NodeCheck(
+        "pod-cannot-end",
+        "a pod that is being deleted waits for a DRA driver",
+        pod_cannot_end,
+        "The pod stays Terminating. The kubelet tries again about every 10 seconds; only its log says so.",
+        "Bring the driver back on this node. Do not delete the pod by force: its devices would stay taken.",
+        f"{_KUBERNETES}131957",
+        _REGISTRATION,
+    ),
+    NodeCheck(
+        "claimed-unhealthy",
+        "a container holds an unhealthy device of a DRA driver",
+        claimed_device_unhealthy,
+        "The container keeps running. Neither scheduler nor kubelet keeps the device from other pods, unless the "
+        "driver taints it.",
+        "status.containerStatuses[].allocatedResourcesStatus of the pod shows the health; the driver's log tells the "
+        "cause.",
+        "https://github.com/kubernetes/enhancements/issues/4680",
+    ),
+    NodeCheck(
+        "slices-missing",
+        "a DRA driver runs, and its ResourceSlices are gone",
+        slices_missing,
+        "No pod that asks for the driver's devices is scheduled to this node until the driver publishes again. Pods "
+        "that have devices keep them.",
+        "kubectl get resourceslices --field-selector spec.nodeName=NODE. Restart the driver.",
+        f"{_KUBERNETES}128696",
+        _SLICES,
+    ),
+    NodeCheck(
+        "plugin-gone",
+        "the kubelet has no device of a resource that pods hold",
+        plugin_gone,
+        "Pods that have devices keep them. The kubelet refuses new pods that ask for the resource, with 'no healthy "
+        "devices present' or 'unregistered device'; the end of a pod does not help. The kubelet never connects by "
+        "itself: the plugin has to register.",
+        "kubectl get pods -A -o wide shows whether the plugin's pod runs on this node; its log shows 'Register'. "
+        "kubectl get node NODE -o jsonpath='{.status.allocatable}'",
+        f"{_KUBERNETES}125579",
+        _REGISTRATION,
+    ),
+    NodeCheck(
         "held-not-listed",
         "a container holds a device that its plugin does not list",
         held_device_not_listed,
@@ -99,6 +199,15 @@ CHECKS: tuple[NodeCheck, ...] = (
         "https://github.com/kubernetes/enhancements/issues/4680",
     ),
     NodeCheck(
+        "unhealthy",
+        "a device that no container holds is not healthy",
+        unhealthy_device,
+        "The kubelet gives the device to no pod until the plugin reports it as healthy.",
+        "The plugin's log tells the cause; devicecore doctor --plugins names the device.",
+        "https://github.com/kubernetes/enhancements/issues/4680",
+        _NODE_STATUS,
+    ),
+    NodeCheck(
         "over-allocated",
         "more devices are allocated than are allocatable",
         more_allocated_than_allocatable,
@@ -111,7 +220,7 @@ CHECKS: tuple[NodeCheck, ...] = (
     ),
     NodeCheck(
         "node-status-differs",
-        "the Node's status differs from the registered devices",
+        "the Node's status differs from the kubelet's devices",
         node_status_differs,
         "The kubelet writes the Node's status about every 10 s, so a difference that lasts means that these writes "
         "fail, that the plugin has gone, or that another program writes the status. The scheduler believes the Node.",

@@ -1,25 +1,29 @@
-"""Checks of devices that a plugin serves and that a ResourceClaim holds.
+"""Checks of DRA drivers and claims, and of devices that a plugin serves and that a ResourceClaim holds.
 
 Law: a holder whose pod is known to be gone does not count.
 """
 
 from collections.abc import Iterator
 
-from devicecore_tools.doctor.claims import SameDevice
-from devicecore_tools.doctor.facts import Facts, OwnerState
-from devicecore_tools.doctor.findings import Evidence, Found, name
-from devicecore_tools.doctor.look import Source
+from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.doctor.claims import ClaimedHardware, SameDevice
+from devicecore_tools.doctor.dra import DraDevices, DriverPresence
+from devicecore_tools.doctor.findings import Evidence, Found, devices_of, name, names
+from devicecore_tools.doctor.look import EventSeen, Look, PodSeen, Source
+from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, OwnerState, Pods
+
+_MAX_MESSAGE = 300  # characters of an event that are shown
 
 
-def plugin_and_claim(facts: Facts) -> Iterator[Found]:
+def plugin_and_claim(holders: Holders, claimed: ClaimedHardware) -> Iterator[Found]:
     """A container holds a device of a plugin that is prepared for a ResourceClaim as well."""
     seen: set[tuple[str, str]] = set()
-    for allocation in facts.allocations:
+    for allocation in holders.allocations:
         owner = allocation.owner
         if owner.state is OwnerState.STALE:
             continue
         for device in allocation.devices:
-            same = facts.claimed(allocation.resource, device)
+            same = claimed.find(allocation.resource, device)
             if same is None or (allocation.resource, device) in seen:
                 continue
             seen.add((allocation.resource, device))
@@ -32,25 +36,146 @@ def plugin_and_claim(facts: Facts) -> Iterator[Found]:
             yield Found(sentence, evidence, allocation.resource, (device,))
 
 
-def offered_and_claimed(facts: Facts) -> Iterator[Found]:
+def offered_and_claimed(holders: Holders, lists: Lists, claimed: ClaimedHardware) -> Iterator[Found]:
     """A plugin offers a device that no container holds, and that is prepared for a ResourceClaim."""
-    for resource in facts.resources:
-        healthy = facts.healthy.get(resource, frozenset())
-        for device in map(str, facts.devices(resource)):
-            if device not in healthy or device in facts.in_use.get(resource, ()):
+    for resource in lists.resources:
+        for device in lists.devices[resource]:
+            if device not in lists.healthy.get(resource, ()) or device in holders.in_use.get(resource, ()):
                 continue
-            same = facts.claimed(resource, device)
+            same = claimed.find(resource, device)
             if same is not None:
                 sentence = (
                     f"The plugin of {resource} offers device {name(device)}, which {same.prepared.driver} has prepared "
                     f"for ResourceClaim {name(same.prepared.claim)}: {same.because}."
                 )
-                source = Source.PLUGINS if resource in facts.listed else Source.CHECKPOINT
-                if source is Source.CHECKPOINT and resource not in facts.registered:
-                    source = Source.POD_RESOURCES
-                yield Found(
-                    sentence, (Evidence(source, f"{name(device)} is healthy"), *_of_claim(same)), resource, (device,)
+                api = Source.CHECKPOINT if lists.allocatable is None else Source.POD_RESOURCES
+                source = Source.PLUGINS if resource in lists.listed else api
+                evidence = (Evidence(source, f"{name(device)} is healthy"), *_of_claim(same))
+                yield Found(sentence, evidence, resource, (device,))
+
+
+def driver_gone(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
+    """A driver is not registered, although pods use its devices or wait for them, or it publishes some."""
+    if kubelet in {KubeletNow.STARTING, KubeletNow.STOPPED}:
+        return  # a kubelet that has just started registers each driver within seconds
+    waiting_for: dict[str, list[str]] = {}
+    for pod, claims in dra.waiting:
+        for driver in {one: None for claim in claims for one in dra.allocated.get(claim, ())}:
+            waiting_for.setdefault(driver, []).append(pod.identity)
+    for driver, state in dra.drivers.items():
+        if state is not DriverPresence.GONE:
+            continue
+        pods = list(dict.fromkeys(one.identity for one in dra.holding(driver)))
+        devices = [key[2] for key, one in dra.by_driver.get(driver, {}).items() if Source.SLICES in one.sources]
+        waiting = waiting_for.get(driver, [])
+        if not (pods or devices or waiting):
+            continue
+        holds = (
+            f" {counted(len(pods), 'pod')} cannot end while it is gone, because they hold its devices ({names(pods)})."
+            if pods
+            else ""
+        )
+        waits = f" {counted(len(waiting), 'pod')} cannot start ({names(waiting)})." if waiting else ""
+        sentence = (
+            f"DRA driver {name(driver)} is not registered with the kubelet: no socket of it is served.{holds}{waits}"
+        )
+        evidence = [Evidence(Source.SOCKETS, "no registration socket of the driver at which a process listens")]
+        if devices:
+            evidence.append(Evidence(Source.SLICES, f"{devices_of(devices, driver)} still published"))
+        yield Found(sentence, tuple(evidence), driver, tuple(devices), pods=(*pods, *waiting))
+
+
+def pod_waits_for_claim(dra: DraDevices) -> Iterator[Found]:
+    """A pod has been bound to this node and waits, because a claim cannot be prepared."""
+    for pod, claims in dra.waiting:
+        event = dra.last_event.get((pod.pod.namespace, pod.pod.name))
+        drivers = {one: None for claim in claims for one in dra.allocated.get(claim, ())}
+        gone = [one for one in drivers if dra.drivers.get(one) is DriverPresence.GONE]
+        if event is not None and event.pod_uid in {"", str(pod.pod.uid)}:
+            yield _waits(pod, claims, foreign_text(_cause(event), _MAX_MESSAGE), Evidence(Source.EVENTS, _event(event)))
+        elif gone:
+            problem = f"DRA driver {gone[0]} is not registered"
+            yield _waits(pod, claims, problem, Evidence(Source.SOCKETS, f"no registration socket of {name(gone[0])}"))
+
+
+def _waits(pod: PodSeen, claims: tuple[str, ...], why: str, evidence: Evidence) -> Found:
+    what = f"ResourceClaim{'' if len(claims) == 1 else 's'} {', '.join(map(name, claims))}"
+    sentence = f"Pod {name(pod.identity)} waits, because its {what} cannot be prepared: {why}."
+    file = Evidence(Source.CLAIMS, f"no entry of {what} for the pod")
+    return Found(sentence, (evidence, file), pods=(pod.identity,))
+
+
+def _cause(event: EventSeen) -> str:
+    return (
+        event.message.removeprefix("Failed to prepare dynamic resources: ")
+        .removeprefix("prepare dynamic resources: ")
+        .rstrip(".")
+    )
+
+
+def _event(event: EventSeen) -> str:
+    return f"{event.reason}: {foreign_text(event.message, _MAX_MESSAGE)}"
+
+
+def pod_cannot_end(look: Look, pods: Pods, dra: DraDevices) -> Iterator[Found]:
+    """A pod is being deleted, and the driver that has to release its claims is gone."""
+    prepared = look.claims.value
+    if prepared is None or prepared.problem:
+        return
+    for pod in pods.here:
+        if not pod.is_deleting:
+            continue
+        for claim, uids in prepared.pods.items():
+            gone = [one for one in prepared.drivers.get(claim, ()) if dra.drivers.get(one) is DriverPresence.GONE]
+            if pod.pod.uid in uids and gone:
+                sentence = (
+                    f"Pod {name(pod.identity)} is being deleted and cannot end: DRA driver {name(gone[0])}, which has "
+                    f"to release its ResourceClaim {name(claim)}, is not registered with the kubelet."
                 )
+                evidence = (
+                    Evidence(Source.PODS, f"{name(pod.identity)} has a deletionTimestamp"),
+                    Evidence(Source.CLAIMS, f"{name(claim)} is prepared for the pod"),
+                )
+                yield Found(sentence, evidence, gone[0], pods=(pod.identity,))
+
+
+def claimed_device_unhealthy(look: Look, dra: DraDevices) -> Iterator[Found]:
+    """A container holds a device of a driver that reports it as unhealthy."""
+    for (driver, pool, device), one in dra.devices.items():
+        owners = [owner for owner in one.owners if owner.state is OwnerState.LIVE]
+        if one.health == "Unhealthy" and owners:
+            pods = list(dict.fromkeys(owner.identity for owner in owners))
+            sentence = (
+                f"Device {name(device)} of {driver} is unhealthy, and {counted(len(pods), 'pod')} "
+                f"{'holds' if len(pods) == 1 else 'hold'} it ({names(pods)}) through ResourceClaim {names(one.claims)}."
+            )
+            source = Source.HEALTH if (driver, pool, device) in (look.health.value or {}) else Source.PODS
+            evidence = (
+                Evidence(source, f"{name(f'{driver}/{pool}/{device}')}: Unhealthy"),
+                Evidence(owners[0].sources[0], f"{name(pods[0])} holds it"),
+            )
+            yield Found(sentence, evidence, driver, (device,), pods=tuple(pods))
+
+
+def slices_missing(look: Look, dra: DraDevices) -> Iterator[Found]:
+    """A driver runs and has prepared devices of this node, and no ResourceSlice of it is left."""
+    if look.slices.value is None:
+        return
+    published = {one.driver for one in look.slices.value}
+    local = {one.claim for one in look.allocations.value or () if one.is_local}
+    for driver, state in dra.drivers.items():
+        used = [key[2] for key, one in dra.by_driver.get(driver, {}).items() if not local.isdisjoint(one.claims)]
+        if state is DriverPresence.ALIVE and driver not in published and used:
+            in_use = f"{counted(len(used), 'device')} of it {'is' if len(used) == 1 else 'are'} in use ({names(used)})."
+            sentence = (
+                f"DRA driver {name(driver)} runs, and there is no ResourceSlice of it for this node, so the scheduler "
+                f"allocates none of its devices. {in_use}"
+            )
+            evidence = (
+                Evidence(Source.SLICES, "none of this driver"),
+                Evidence(Source.SOCKETS, "its registration socket is served"),
+            )
+            yield Found(sentence, evidence, driver, tuple(used))
 
 
 def _of_claim(same: SameDevice) -> tuple[Evidence, ...]:

@@ -1,137 +1,199 @@
 """Checks of the devices that containers hold, and of what the Node object says about them.
 
-Law: a holder whose pod is known to be gone does not count.
+Law: a holder counts only if it is certain. What the checkpoint lists as healthy is no evidence of what is healthy now.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from devicecore.domain.model import Health
-from devicecore_tools.doctor.facts import Facts
+from devicecore.domain.text import counted
+from devicecore_tools.doctor.facts import all_numa_nodes
 from devicecore_tools.doctor.findings import Evidence, Found, devices_of, name
-from devicecore_tools.doctor.look import Source
+from devicecore_tools.doctor.look import Look, Source
+from devicecore_tools.doctor.plugins import wanted_resources
+from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, OwnerState, Pods, believed_file
+
+NumaNodes = Mapping[tuple[str, str], tuple[int, ...]]
 
 MAX_NUMA_NODES = 8
 """The most NUMA nodes that a kubelet's topology manager accepts by default."""
 
 
-def held_device_not_listed(facts: Facts) -> Iterator[Found]:
+def held_device_not_listed(holders: Holders, lists: Lists) -> Iterator[Found]:
     """A container holds a device that its plugin does not list."""
-    for resource, listed in facts.listed.items():
-        missing = [device for device in facts.in_use.get(resource, ()) if device not in listed]
+    for resource, listed in lists.listed.items():
+        missing = [device for device in holders.in_use.get(resource, ()) if device not in listed]
         if missing:
             sentence = (
                 f"Containers hold {devices_of(missing, resource)}, but the plugin does not list {_them(missing)}."
             )
             evidence = (
-                *_holders(facts, resource, missing),
-                Evidence(Source.PLUGINS, f"{_sockets(facts, resource)}: {devices_of([*listed], resource)}"),
+                *_holders(holders, resource, missing),
+                Evidence(Source.PLUGINS, f"{_sockets(lists, resource)}: {devices_of([*listed], resource)}"),
             )
             yield Found(sentence, evidence, resource, tuple(missing))
 
 
-def held_device_unhealthy(facts: Facts) -> Iterator[Found]:
+def held_device_unhealthy(holders: Holders, lists: Lists, numa_nodes: NumaNodes) -> Iterator[Found]:
     """A container holds a device that is not healthy."""
-    for resource, devices in facts.in_use.items():
-        listed, healthy = facts.listed.get(resource), facts.healthy.get(resource, frozenset())
+    for resource, sick in _held_and_sick(holders, lists, numa_nodes).items():
+        what = devices_of(sick, resource)
+        if resource in lists.listed:
+            sentence = f"Containers hold {what}, which the plugin reports as unhealthy."
+            why = Evidence(Source.PLUGINS, f"{_sockets(lists, resource)}: Unhealthy")
+        else:
+            sentence = f"Containers hold {what}, which the kubelet does not count as healthy."
+            source = Source.CHECKPOINT if lists.allocatable is None else Source.POD_RESOURCES
+            why = Evidence(source, f"healthy: {devices_of(lists.healthy.get(resource, ()), resource)}")
+        yield Found(sentence, (*_holders(holders, resource, sick), why), resource, tuple(sick))
+
+
+def _held_and_sick(holders: Holders, lists: Lists, numa_nodes: NumaNodes) -> Mapping[str, list[str]]:
+    """The devices of each resource that containers certainly hold and that are not healthy."""
+    found = {}
+    for resource, devices in _live(holders).items():
+        listed, healthy = lists.listed.get(resource), lists.healthy.get(resource, ())
         if listed is not None:
             sick = [device for device in devices if listed.get(device) is Health.UNHEALTHY]
-        elif healthy:  # if no device is, the plugin has gone or not listed yet, which is another finding
-            sick = [device for device in devices if device not in healthy and _would_be_listed(facts, resource, device)]
-        else:
+        elif not healthy:  # the plugin has gone or not listed yet, which is another finding
             sick = []
+        else:  # the kubelet's answer leaves out devices whose topology has no nodes; the file of then has them
+            file = lists.in_file.get(resource)
+            sick = [
+                device
+                for device in devices
+                if device not in healthy
+                and (numa_nodes.get((resource, device)) or (file is not None and device not in file))
+            ]
         if sick:
-            what = devices_of(sick, resource)
-            if listed is not None:
-                sentence = f"Containers hold {what}, which the plugin reports as unhealthy."
-                why = Evidence(Source.PLUGINS, f"{_sockets(facts, resource)}: Unhealthy")
-            else:
-                sentence = f"Containers hold {what}, which the kubelet does not count as healthy."
-                source = Source.CHECKPOINT if facts.registered.get(resource) else Source.POD_RESOURCES
-                why = Evidence(source, f"healthy: {devices_of(healthy, resource)}")
-            yield Found(sentence, (*_holders(facts, resource, sick), why), resource, tuple(sick))
+            found[resource] = sick
+    return found
 
 
-def _would_be_listed(facts: Facts, resource: str, device: str) -> bool:
-    """Whether a healthy device would be named: the API leaves out those whose topology has no nodes."""
-    in_file = resource in facts.registered or resource not in facts.allocatable
-    return in_file or bool(facts.numa_nodes.get((resource, device)))
+def _live(holders: Holders) -> Mapping[str, Mapping[str, None]]:
+    """The devices of each resource whose holders are certain, in order."""
+    found: dict[str, dict[str, None]] = {}
+    for one in holders.allocations:
+        if one.owner.state is OwnerState.LIVE:
+            found.setdefault(one.resource, {}).update(dict.fromkeys(one.devices))
+    return found
 
 
-def more_allocated_than_allocatable(facts: Facts) -> Iterator[Found]:
-    """Containers hold more devices than are allocatable.
+def unhealthy_device(
+    look: Look, holders: Holders, lists: Lists, numa_nodes: NumaNodes, not_free: Mapping[str, str]
+) -> Iterator[Found]:
+    """A device that no container holds is not healthy."""
+    node = look.node.value
+    sick_and_held = _held_and_sick(holders, lists, numa_nodes)
+    for resource in lists.resources:
+        if "" in not_free or resource in not_free:
+            continue  # a container may hold it
+        if resource in lists.listed:
+            held = holders.in_use.get(resource, ())
+            sick = [
+                device
+                for device, state in lists.listed[resource].items()
+                if state is Health.UNHEALTHY and device not in held
+            ]
+            if sick:
+                sentence = (
+                    f"The plugin reports {devices_of(sick, resource)} as unhealthy. No container holds {_them(sick)}, "
+                    f"and the kubelet gives {_them(sick)} to no pod."
+                )
+                told = Evidence(Source.PLUGINS, f"{_sockets(lists, resource)}: Unhealthy")
+                yield Found(sentence, (told,), resource, tuple(sick))
+        elif node is not None and lists.healthy.get(resource):
+            capacity, allocatable = node.capacity.get(resource, 0), node.allocatable.get(resource, 0)
+            count = capacity - allocatable - len(sick_and_held.get(resource, ()))
+            if count > 0 and allocatable:
+                sentence = (
+                    f"{counted(count, 'device')} of {name(resource)} {'is' if count == 1 else 'are'} not healthy. No "
+                    f"container holds {'it' if count == 1 else 'them'}, and the kubelet gives "
+                    f"{'it' if count == 1 else 'them'} to no pod. Only the plugin knows the id: ask it with --plugins."
+                )
+                text = f"status.capacity: {capacity:,}, status.allocatable: {allocatable:,}"
+                healthy = f"healthy: {devices_of(lists.healthy[resource], resource)}"
+                evidence = (Evidence(Source.NODE, text), Evidence(Source.POD_RESOURCES, healthy))
+                yield Found(sentence, evidence, resource)
 
-    The kubelet's answer alone is not enough: it leaves out devices whose topology has no nodes.
-    """
-    node = facts.look.node.value
-    for resource, devices in facts.in_use.items():
-        allocatable, source, what = None, Source.CHECKPOINT, "healthy devices"
-        if resource in facts.listed or resource in facts.registered:
-            allocatable = len(facts.healthy[resource]) or None
-            source = Source.PLUGINS if resource in facts.listed else Source.CHECKPOINT
-        if node is not None and resource in node.allocatable:
-            allocatable, source, what = node.allocatable[resource], Source.NODE, "status.allocatable"
-        if allocatable is not None and len(devices) > allocatable:
+
+def more_allocated_than_allocatable(
+    look: Look, holders: Holders, lists: Lists, numa_nodes: NumaNodes
+) -> Iterator[Found]:
+    """Containers hold more healthy devices than are allocatable."""
+    node = look.node.value
+    sick = _held_and_sick(holders, lists, numa_nodes)
+    for resource, devices in _live(holders).items():
+        allocatable = node.allocatable.get(resource, 0) if node else 0
+        healthy = len(devices) - len(sick.get(resource, ()))
+        if 0 < allocatable < healthy:
             sentence = f"Containers hold {devices_of([*devices], resource)}, but only {allocatable:,} are allocatable."
-            evidence = (*_holders(facts, resource, [*devices]), Evidence(source, f"{what}: {allocatable:,}"))
-            yield Found(sentence, evidence, resource, (*devices,))
+            text = Evidence(Source.NODE, f"status.allocatable: {allocatable:,}")
+            yield Found(sentence, (*_holders(holders, resource, [*devices]), text), resource, (*devices,))
 
 
-def node_status_differs(facts: Facts) -> Iterator[Found]:
-    """The Node object counts other devices than the kubelet has registered."""
-    node = facts.look.node.value
-    if node is None:
+def node_status_differs(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holders, lists: Lists) -> Iterator[Found]:
+    """The Node object counts other devices than the kubelet or the plugin."""
+    node = look.node.value
+    if node is None or lists.allocatable is None or kubelet is not KubeletNow.ANSWERS:
         return
-    for resource in sorted({*facts.registered, *facts.allocatable}):
-        counts = {}
-        if resource in facts.registered:
-            counts[Source.CHECKPOINT] = len(facts.registered[resource])
-        if facts.api is not None and facts.api.allocatable is not None:  # of a plugin that has gone it lists none
-            counts[Source.POD_RESOURCES] = len(facts.allocatable.get(resource, ()))
+    wanted = wanted_resources(pods, holders)
+    for resource in sorted({*lists.registered, *lists.allocatable}):
+        count, total = len(lists.allocatable.get(resource, ())), len(lists.listed.get(resource, ()))
         published, capacity = node.allocatable.get(resource, 0), node.capacity.get(resource, 0)
-        evidence = (
+        if not count and resource in wanted:
+            continue  # its plugin has gone, which is another finding
+        evidence: tuple[Evidence, ...] = (
             Evidence(Source.NODE, f"status.allocatable: {published:,}, status.capacity: {capacity:,}"),
-            *(Evidence(source, f"{count:,} healthy") for source, count in counts.items()),
+            Evidence(Source.POD_RESOURCES, f"{count:,} healthy"),
         )
-        said = " and ".join(f"{count:,} in the {source.value}" for source, count in counts.items())
-        # The kubelet's answer leaves out devices whose topology has no nodes, so alone it is only a lower bound.
-        is_certain = resource in facts.registered or published < len(facts.allocatable.get(resource, ()))
-        if published not in counts.values() and is_certain:
-            sentence = f"The Node has {published:,} allocatable {name(resource)}, but {said} are healthy."
-        elif capacity < min(counts.values()):
-            sentence = f"The Node has a capacity of {capacity:,} {name(resource)}, but {said} are healthy."
-        elif (total := len(facts.listed.get(resource, ()))) > capacity:
+        # The kubelet's answer leaves out devices whose topology has no nodes, so it is only a lower bound.
+        if published < count or (published > count and _lists_all(lists, resource)):
+            sentence = (
+                f"The Node has {published:,} allocatable {name(resource)}, but the kubelet has {count:,} healthy."
+            )
+        elif capacity < count:
+            sentence = (
+                f"The Node has a capacity of {capacity:,} {name(resource)}, but the kubelet has {count:,} healthy."
+            )
+        elif total > capacity:
             sentence = f"The Node has a capacity of {capacity:,} {name(resource)}, but the plugin lists {total:,}."
-            evidence = (*evidence, Evidence(Source.PLUGINS, f"{_sockets(facts, resource)}: {total:,} listed"))
+            evidence = (*evidence, Evidence(Source.PLUGINS, f"{_sockets(lists, resource)}: {total:,} listed"))
         else:
             continue
         yield Found(sentence, evidence, resource)
 
 
-def many_numa_nodes(facts: Facts) -> Iterator[Found]:
+def _lists_all(lists: Lists, resource: str) -> bool:
+    """Whether the kubelet lists each device that its checkpoint lists, so that its answer leaves out none."""
+    in_file = lists.in_file.get(resource)
+    return in_file is not None and (lists.allocatable or {}).get(resource, {}).keys() >= set(in_file)
+
+
+def many_numa_nodes(look: Look, holders: Holders, lists: Lists) -> Iterator[Found]:
     """Devices name more NUMA nodes than the topology manager accepts."""
-    found = sorted(facts.all_numa_nodes)
+    found = sorted(all_numa_nodes(look, holders, lists))
     if len(found) > MAX_NUMA_NODES:
         named = ", ".join(map(str, found[:20])) + (", ..." if len(found) > 20 else "")  # noqa: PLR2004 - fits into a line
-        source = Source.CHECKPOINT if facts.data else Source.POD_RESOURCES if facts.api else Source.PLUGINS
+        api = Source.POD_RESOURCES if look.pod_resources.value else Source.PLUGINS
+        source = Source.CHECKPOINT if believed_file(look) else api
         sentence = (
             f"The devices of this node are on {len(found):,} NUMA nodes; the topology manager accepts {MAX_NUMA_NODES}."
         )
         yield Found(sentence, (Evidence(source, f"NUMA nodes {named}"),))
 
 
-def _holders(facts: Facts, resource: str, devices: list[str]) -> tuple[Evidence, ...]:
+def _holders(holders: Holders, resource: str, devices: list[str]) -> tuple[Evidence, ...]:
     """Who holds the first of `devices`."""
-    owner = facts.holders[resource, devices[0]][0]
-    pod = f"{owner.namespace}/{owner.name}" if owner.name else owner.uid
+    owner = holders.by_device[resource, devices[0]][0]
     others = f", and the holders of {len(devices) - 1:,} more" if len(devices) > 1 else ""
-    return (
-        Evidence(owner.sources[0], f"{name(devices[0])}: container {name(owner.container)} of pod {name(pod)}{others}"),
-    )
+    text = f"{name(devices[0])}: container {name(owner.container)} of pod {name(owner.identity)}{others}"
+    return (Evidence(owner.sources[0], text),)
 
 
-def _sockets(facts: Facts, resource: str) -> str:
-    return ", ".join(map(name, facts.sockets_of.get(resource, ())))
+def _sockets(lists: Lists, resource: str) -> str:
+    return ", ".join(map(name, lists.sockets_of.get(resource, ())))
 
 
-def _them(devices: list[str]) -> str:
+def _them(devices: Collection[str]) -> str:
     return "it" if len(devices) == 1 else "them"

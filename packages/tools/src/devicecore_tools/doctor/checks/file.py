@@ -10,9 +10,9 @@ from itertools import islice
 
 from devicecore.domain.checkpoint import FileVerdict
 from devicecore.domain.text import counted, foreign_text
-from devicecore_tools.doctor.facts import Facts, OwnerState
 from devicecore_tools.doctor.findings import Evidence, Found, name, names
-from devicecore_tools.doctor.look import ReceiptSeen, Source
+from devicecore_tools.doctor.look import Look, ReceiptSeen, Source
+from devicecore_tools.doctor.precedence import Holders, OwnerState, believed_file
 
 _VERSION = re.compile(r"v?(\d{1,4})\.(\d{1,4})")
 _FORMAT_2 = (1, 20)  # the first kubelet that writes format 2
@@ -21,18 +21,18 @@ _NO_FORMAT_1 = (1, 30)
 _MAX_FILES = 5  # that a finding names
 
 
-def unreadable_checkpoint(facts: Facts) -> Iterator[Found]:
+def unreadable_checkpoint(look: Look) -> Iterator[Found]:
     """The checkpoint cannot be read at all."""
-    file = facts.file
+    file = look.checkpoint.value
     if file is not None and file.verdict.verdict is FileVerdict.MALFORMED:
         problem = foreign_text(file.verdict.problem, 300)
         sentence = f"The checkpoint cannot be read: {problem}."
-        yield Found(sentence, (Evidence(Source.CHECKPOINT, f"{facts.look.checkpoint.place}: {problem}"),))
+        yield Found(sentence, (Evidence(Source.CHECKPOINT, f"{look.checkpoint.place}: {problem}"),))
 
 
-def wrong_checksum(facts: Facts) -> Iterator[Found]:
+def wrong_checksum(look: Look) -> Iterator[Found]:
     """The checkpoint's checksum is wrong."""
-    file = facts.file
+    file = look.checkpoint.value
     if file is not None and file.verdict.verdict is FileVerdict.CHECKSUM:
         verdict = file.verdict
         sentence = f"The checkpoint is not what was written: {foreign_text(verdict.problem, 300)}."
@@ -40,17 +40,17 @@ def wrong_checksum(facts: Facts) -> Iterator[Found]:
         yield Found(sentence, (Evidence(Source.CHECKPOINT, text),))
 
 
-def old_format(facts: Facts) -> Iterator[Found]:
+def old_format(look: Look) -> Iterator[Found]:
     """The checkpoint has a format that this kubelet no longer writes."""
-    file = facts.file
+    file = believed_file(look)
     if file is None or file.verdict.format in {None, 2}:
         return
-    node = facts.look.node.value
+    node = look.node.value
     version = _version(node.kubelet_version) if node else None
     evidence = [Evidence(Source.CHECKPOINT, f"format {file.verdict.format}")]
     if version and node:
         evidence.append(Evidence(Source.NODE, f"kubelet {foreign_text(node.kubelet_version, 60)}"))
-    elif facts.api is not None and facts.api.version == "v1":
+    elif look.pod_resources.value is not None and look.pod_resources.value.version == "v1":
         version = _FORMAT_2
         evidence.append(Evidence(Source.POD_RESOURCES, "the kubelet serves pod resources v1, so it is 1.20 or later"))
     if version is None or version < _FORMAT_2:
@@ -67,25 +67,26 @@ _READS_IT = (
 )
 
 
-def unreadable_receipt(facts: Facts) -> Iterator[Found]:
+def unreadable_receipt(look: Look, holders: Holders) -> Iterator[Found]:
     """A plugin's answer in the checkpoint cannot be read."""
-    for receipt in facts.file.receipts if facts.file else ():
+    file = believed_file(look)
+    for receipt in file.receipts if file else ():
         if receipt.problem:
             sentence = (
                 f"The checkpoint has an answer of the plugin of {name(receipt.resource)} that cannot be read, in the "
                 f"entry of {_entry(receipt)}."
             )
             problem = foreign_text(receipt.problem, 200)
-            allocation = facts.ledger.allocation(receipt.key, receipt.resource)
+            allocation = holders.ledger.allocation(receipt.key, receipt.resource)
             devices = tuple(map(str, allocation.device_ids)) if allocation else ()
             evidence = (Evidence(Source.CHECKPOINT, f"AllocResp: {problem}"),)
             yield Found(sentence, evidence, str(receipt.resource), devices)
 
 
-def duplicate_cdi_names(facts: Facts) -> Iterator[Found]:
+def duplicate_cdi_names(look: Look) -> Iterator[Found]:
     """Two CDI files of one directory, or one file twice, define the same device."""
     places: dict[tuple[str, str], list[str]] = {}
-    for spec in facts.look.cdi.value.specs if facts.look.cdi.value else ():
+    for spec in look.cdi.value.specs if look.cdi.value else ():
         for device in spec.devices:
             places.setdefault((spec.directory, f"{spec.kind}={device}"), []).append(spec.file)
     by_files: dict[tuple[str, tuple[str, ...]], list[str]] = {}
@@ -102,15 +103,15 @@ def duplicate_cdi_names(facts: Facts) -> Iterator[Found]:
         yield Found(sentence, (Evidence(Source.CDI, f"{where}: {names(devices)}"),))
 
 
-def unresolvable_cdi_names(facts: Facts) -> Iterator[Found]:
+def unresolvable_cdi_names(look: Look, holders: Holders) -> Iterator[Found]:
     """A container was given a CDI device that no CDI file defines."""
-    cdi = facts.look.cdi.value
-    if cdi is None or not cdi.is_complete or facts.file is None:
+    cdi, file = look.cdi.value, believed_file(look)
+    if cdi is None or not cdi.is_complete or file is None:
         return
     defined = {f"{spec.kind}={device}" for spec in cdi.specs for device in spec.devices}
-    stale = [one.owner for one in facts.allocations if one.owner.state is OwnerState.STALE]
+    stale = [one.owner for one in holders.allocations if one.owner.state is OwnerState.STALE]
     gone = {(owner.uid, owner.container) for owner in stale}
-    for receipt in facts.file.receipts:
+    for receipt in file.receipts:
         missing = [device for device in receipt.cdi_devices if device not in defined]
         if missing and (str(receipt.key.pod), receipt.key.container) not in gone:
             sentence = f"No CDI file defines {names(missing)}, which {_entry(receipt)} was given."

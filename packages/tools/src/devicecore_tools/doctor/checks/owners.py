@@ -3,37 +3,58 @@
 Law: a holder is not reported if a source that was not read could explain it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 
+from devicecore.domain.checkpoint import FileVerdict
 from devicecore.domain.text import counted
-from devicecore_tools.doctor.facts import AllocationSeen, Facts, Owner, OwnerState
 from devicecore_tools.doctor.findings import Evidence, Found, devices_of, name, names
-from devicecore_tools.doctor.look import Source
+from devicecore_tools.doctor.look import Look, Source
+from devicecore_tools.doctor.precedence import (
+    AllocationSeen,
+    Holders,
+    Lists,
+    Missing,
+    Owner,
+    OwnerState,
+    api_omits,
+)
 
 
-def owner_without_pod(facts: Facts) -> Iterator[Found]:
-    """The checkpoint names a holder whose pod does not exist."""
-    if not facts.pods_are_complete:
-        return
-    for allocation in _in_the_file(facts):
-        owner = allocation.owner
-        if owner.uid not in facts.pods:
-            sentence = (
-                f"The pod with UID {name(owner.uid)} does not exist, but the checkpoint gives its container "
-                f"{name(owner.container)} {devices_of([*allocation.devices], allocation.resource)}."
-            )
-            existing = counted(len(facts.look.pods.value or ()), "pod")
-            evidence = (_in_checkpoint(allocation), Evidence(Source.PODS, f"{existing}, none of them with this UID"))
-            yield Found(sentence, evidence, allocation.resource, tuple(allocation.devices))
+def request_without_device(look: Look, holders: Holders, lists: Lists) -> Iterator[Found]:
+    """A running pod requests devices, and no source names those that it holds."""
+    node = look.node.value
+    by_resource: dict[str, list[Missing]] = {}
+    for one in holders.missing:
+        had_devices = node is not None and node.allocatable.get(one.resource) == 0  # others may serve what it lacks
+        is_of_a_plugin = one.resource in lists.devices or had_devices
+        if one.is_certain and is_of_a_plugin:
+            by_resource.setdefault(one.resource, []).append(one)
+    for resource, missing in by_resource.items():
+        pods = list(dict.fromkeys(one.pod.identity for one in missing))
+        requests = names([f"{one.pod.identity} {one.requested - one.named:,}" for one in missing])
+        sentence = (
+            f"{counted(len(pods), 'pod')} that {'runs' if len(pods) == 1 else 'run'} here "
+            f"{'requests' if len(pods) == 1 else 'request'} devices of {resource} of which no source names the ids: "
+            f"{requests}. Either the kubelet has lost its record, so it can give devices that they use to other pods, "
+            "or it admitted them before it knew the resource, so that they run without devices."
+        )
+        first = missing[0]
+        text = f"{name(first.pod.identity)}, container {name(first.container)} requests {first.requested:,}"
+        evidence = [Evidence(Source.PODS, text), Evidence(Source.CHECKPOINT, f"names {first.named:,} of them")]
+        if look.pod_resources.value is not None:
+            evidence.append(Evidence(Source.POD_RESOURCES, f"lists the pod with {first.named:,} of them"))
+        yield Found(sentence, tuple(evidence), resource, pods=tuple(pods))
 
 
-def two_owners(facts: Facts) -> Iterator[Found]:
+def two_owners(holders: Holders) -> Iterator[Found]:
     """Two pods hold one device, or two containers of a pod do that cannot share."""
     shared: dict[tuple[str, tuple[Owner, ...]], list[str]] = {}
-    for (resource, device), owners in facts.holders.items():
-        if len(owners) > 1 and _exclude_each_other(owners):
-            shared.setdefault((resource, owners), []).append(device)
+    for (resource, device), owners in holders.by_device.items():
+        if len(owners) > 1:
+            present = tuple(one for one in owners if one.state is not OwnerState.STALE)
+            if len(present) > 1 and _share_a_source(present) and _exclude_each_other(present):
+                shared.setdefault((resource, present), []).append(device)
     for (resource, owners), devices in shared.items():
         sentence = f"{devices_of(devices, resource)} {_belong(devices)} {' and to '.join(map(_described, owners))}."
         evidence = tuple(
@@ -44,43 +65,37 @@ def two_owners(facts: Facts) -> Iterator[Found]:
         yield Found(sentence, evidence, resource, tuple(devices))
 
 
-def sources_disagree(facts: Facts) -> Iterator[Found]:
+def sources_disagree(look: Look, holders: Holders) -> Iterator[Found]:
     """The kubelet's answer and its checkpoint name different holders."""
-    if facts.api is None or facts.look.checkpoint.value is None:
+    file, api = look.checkpoint.value, look.pod_resources.value
+    if api is None or file is None or file.verdict.verdict not in {FileVerdict.OK, FileVerdict.ABSENT}:
         return
-    file = facts.file
-    if file is not None and file.data is None:
-        return  # nothing of it can be read, which is a finding of its own
-    alive = {one.owner.uid for one in facts.allocations if Source.POD_RESOURCES in one.owner.sources}
-    for allocation in facts.allocations:
+    for allocation in holders.allocations:
         owner = allocation.owner
         what = devices_of([*allocation.devices], allocation.resource)
         in_api = Evidence(Source.POD_RESOURCES, f"{_described(owner)}: {names([*allocation.devices])}")
         if owner.sources == (Source.POD_RESOURCES,):
             sentence = f"The kubelet lists {what} for {_described(owner)}, and the checkpoint does not."
-            missing = "there is no checkpoint" if file is None else "no such entry"
+            missing = "there is no checkpoint" if file.data is None else "no such entry"
             evidence = (in_api, Evidence(Source.CHECKPOINT, missing))
             yield Found(sentence, evidence, allocation.resource, tuple(allocation.devices))
-        elif allocation.devices and _is_missing_in_the_answer(facts, owner, alive):
+        elif allocation.devices and _is_missing_in_the_answer(look, owner):
             sentence = f"The checkpoint gives {what} to {_described(owner)}, and the kubelet lists no such container."
             evidence = (_in_checkpoint(allocation), Evidence(Source.POD_RESOURCES, "no container with these devices"))
-            following = "" if owner.pod else _FREED_OR_INIT
-            yield Found(sentence, evidence, allocation.resource, tuple(allocation.devices), next=following)
+            yield Found(sentence, evidence, allocation.resource, tuple(allocation.devices))
 
 
-_FREED_OR_INIT = (
-    "If the pod has ended, the kubelet frees the devices when it next admits a pod that asks for devices. If the "
-    "container is an init container, this is normal: the kubelet never lists those. Read the pods too, to tell."
-)
-
-
-def _is_missing_in_the_answer(facts: Facts, owner: Owner, alive: set[str]) -> bool:
-    """Whether the kubelet should list an owner that only the checkpoint names, as far as can be known."""
-    if Source.POD_RESOURCES in owner.sources or owner.state is not OwnerState.UNKNOWN:
+def _is_missing_in_the_answer(look: Look, owner: Owner) -> bool:
+    """Whether the kubelet lists the pod of an entry, and should list this container with it."""
+    api = look.pod_resources.value
+    if Source.CHECKPOINT not in owner.sources or owner.state is not OwnerState.UNKNOWN or owner.pod is None:
         return False
-    if owner.pod is not None:
-        return not facts.api_omits(owner)
-    return owner.uid not in alive and facts.look.pods.value is None
+    return api is not None and (owner.namespace, owner.name) in api.pods and not api_omits(look, owner)
+
+
+def _share_a_source(owners: Sequence[Owner]) -> bool:
+    """Whether one source names all of them. Sources of two times may name two pods that followed each other."""
+    return bool(set.intersection(*({*one.sources} for one in owners)) & {Source.CHECKPOINT, Source.POD_RESOURCES})
 
 
 def _exclude_each_other(owners: tuple[Owner, ...]) -> bool:
@@ -94,12 +109,6 @@ def _exclude_each_other(owners: tuple[Owner, ...]) -> bool:
     return sum(not owner.is_reusable for owner in owners) > 1
 
 
-def _in_the_file(facts: Facts) -> Iterator[AllocationSeen]:
-    for allocation in facts.allocations:
-        if Source.CHECKPOINT in allocation.owner.sources and allocation.devices:
-            yield allocation
-
-
 def _in_checkpoint(allocation: AllocationSeen) -> Evidence:
     owner = allocation.owner
     text = f"pod {name(owner.uid)}, container {name(owner.container)}: {names([*allocation.devices])}"
@@ -111,5 +120,4 @@ def _belong(devices: list[str]) -> str:
 
 
 def _described(owner: Owner) -> str:
-    pod = f"{owner.namespace}/{owner.name}" if owner.name else owner.uid
-    return f"container {name(owner.container)} of pod {name(pod)}"
+    return f"container {name(owner.container)} of pod {name(owner.identity)}"

@@ -3,13 +3,17 @@
 Law: a missing resource or plugin is reported only if every source that could name it was read.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import filterfalse
 
 from devicecore.domain.model import Health
 from devicecore.domain.text import counted
-from devicecore_tools.doctor.facts import Facts
 from devicecore_tools.doctor.findings import Evidence, Found, name, names
-from devicecore_tools.doctor.look import PluginSeen, Source
+from devicecore_tools.doctor.look import Look, PluginSeen, Source
+from devicecore_tools.doctor.plugins import NOBODY_LISTENS, PluginSockets, is_driver, wanted_resources
+from devicecore_tools.doctor.precedence import Holders, KubeletNow, Lists, Pods, believed_file
+
+NumaNodes = Mapping[tuple[str, str], tuple[int, ...]]
 
 MAX_LIST_BYTES = 4 * 1024 * 1024
 """What a kubelet accepts as one message (kubelet.md 2.2)."""
@@ -23,24 +27,99 @@ LATE = 2.0
 _BYTES_PER_DEVICE = 13  # around an id in a list: two tags, two lengths, and the health
 
 
-def socket_without_resource(facts: Facts) -> Iterator[Found]:
+def plugin_gone(
+    *,
+    look: Look,
+    kubelet: KubeletNow,
+    pods: Pods,
+    holders: Holders,
+    lists: Lists,
+    sockets: PluginSockets,
+    numa_nodes: NumaNodes,
+) -> Iterator[Found]:
+    """The kubelet has nothing to give of a resource that pods hold or request."""
+    node = look.node.value
+    if kubelet is KubeletNow.STARTING:
+        return  # each plugin has yet to register again
+    wanted = wanted_resources(pods, holders)
+    published = node.allocatable if node else {}
+    lost = [resource for resource, count in published.items() if not count and node and node.capacity.get(resource)]
+    for resource in sorted({*wanted, *lost}):
+        if (lists.allocatable or {}).get(resource) or resource in lists.listed:
+            continue
+        held = [numa_nodes.get((resource, device), ()) for device in holders.in_use.get(resource, ())]
+        reasons = dict(_without_devices(look, lists, sockets, held, resource))
+        if (published.get(resource) and not sockets.none_is_left) or not reasons:
+            continue  # the Node counts devices that the kubelet's answer may leave out
+        if Source.POD_RESOURCES not in reasons and Source.NODE not in reasons:
+            continue
+        holding = wanted.get(resource, ())
+        while_ = f", while {counted(len(holding), 'pod')} hold or request it ({names(holding)})" if holding else ""
+        is_told = Source.POD_RESOURCES in reasons
+        nothing = "The kubelet has no healthy device of" if is_told else "The Node has nothing allocatable of"
+        sentence = f"{nothing} {name(resource)}, so no pod gets any{while_}: {_cause(look, pods, sockets, resource)}."
+        evidence = tuple(Evidence(source, text) for source, text in reasons.items())
+        yield Found(sentence, evidence, resource, tuple(lists.devices.get(resource, ())), pods=holding)
+
+
+def _cause(look: Look, pods: Pods, sockets: PluginSockets, resource: str) -> str:
+    told = {
+        state
+        for pod in pods.here
+        for (_, name_), of in pod.statuses.items()
+        if name_ == resource
+        for state in of.values()
+    }
+    if told == {Health.UNHEALTHY.value}:
+        return "its plugin reports them as unhealthy"
+    node = look.node.value
+    since = "" if node is None else "; it ended less than five minutes ago" if node.capacity.get(resource) else ""
+    if sockets.none_is_left:
+        dead = f", and nobody listens at {names(sockets.dead)}" if sockets.dead else ""
+        return f"its plugin is gone{since}: no socket of it is left in the kubelet's directories{dead}"
+    return "its plugin is gone, has not registered since the kubelet started, or reports all of them as unhealthy"
+
+
+def _without_devices(
+    look: Look, lists: Lists, sockets: PluginSockets, held: Iterable[tuple[int, ...]], resource: str
+) -> Iterator[tuple[Source, str]]:
+    """What shows that there is no healthy device, by source. The kubelet's answer alone leaves out some devices."""
+    node, in_file = look.node.value, lists.registered.get(resource)
+    if lists.allocatable is not None:
+        zero = node is not None and node.allocatable.get(resource) == 0
+        if any(held) or sockets.none_is_left or in_file == () or zero:
+            yield Source.POD_RESOURCES, f"lists no device of {name(resource)}"
+    if node is not None and node.allocatable.get(resource) == 0:
+        yield Source.NODE, f"status.allocatable: 0, status.capacity: {node.capacity.get(resource, 0):,}"
+    if sockets.none_is_left:
+        yield Source.SOCKETS, "no socket of its plugin"
+    if in_file == ():
+        yield Source.CHECKPOINT, "an empty list"
+
+
+def socket_without_resource(look: Look, kubelet: KubeletNow, holders: Holders, lists: Lists) -> Iterator[Found]:
     """A plugin serves devices that the kubelet has not registered."""
-    file, api = facts.look.checkpoint.value, facts.api
-    if (file is None or (facts.file and facts.data is None)) and (api is None or api.allocatable is None):
+    file, api = look.checkpoint.value, look.pod_resources.value
+    if (file is None or (file.data and not believed_file(look))) and (api is None or api.allocatable is None):
         return  # what is registered is not known
-    if facts.look.plugins.value is not None:
-        registered = _registered(facts)
-        for plugin, resources in facts.served_by:
-            if _should_be_registered(plugin, certain=facts.data is not None):
-                known = any(resource in facts.registered or resource in facts.allocatable for resource in resources)
-                held = any(resource in facts.in_use for resource in resources)
+    if kubelet not in {KubeletNow.ANSWERS, KubeletNow.UNKNOWN}:
+        return  # there is no kubelet with which to register, or it has just begun
+    if look.plugins.value is not None:
+        registered = _registered(lists)
+        for plugin, resources in lists.served_by:
+            if _should_be_registered(plugin, certain=believed_file(look) is not None):
+                known = any(one in lists.registered or one in (lists.allocatable or {}) for one in resources)
+                held = any(resource in holders.in_use for resource in resources)
                 if not known and not held:
                     yield _not_registered(plugin, registered)
         return
-    sockets = facts.look.sockets.value
-    if sockets and sockets.kubelet and sockets.plugins and not any(facts.registered.values()) and not facts.resources:
-        sentence = f"{_sockets(sockets.plugins)} in the kubelet's directory, but no resource is registered."
-        yield Found(sentence, (Evidence(Source.SOCKETS, names(sockets.plugins)), _registered(facts)))
+    sockets = look.sockets.value
+    if sockets is None or not sockets.kubelet or any(lists.registered.values()) or lists.resources:
+        return
+    left = tuple(one for one in sockets.plugins if sockets.served.get(f"device-plugins/{one}") is not False)
+    if left:
+        sentence = f"{_sockets(left)} in the kubelet's directory, but no resource is registered."
+        yield Found(sentence, (Evidence(Source.SOCKETS, names(left)), _registered(lists)))
 
 
 def _should_be_registered(plugin: PluginSeen, *, certain: bool) -> bool:
@@ -59,56 +138,75 @@ def _not_registered(plugin: PluginSeen, registered: Evidence) -> Found:
     return Found(sentence, (listed, registered), devices=tuple(ids))
 
 
-def resource_without_socket(facts: Facts) -> Iterator[Found]:
+def resource_without_socket(
+    look: Look, kubelet: KubeletNow, holders: Holders, lists: Lists, sockets: PluginSockets
+) -> Iterator[Found]:
     """A resource is registered, but no socket in the kubelet's directories can be its plugin's."""
-    sockets = facts.look.sockets.value
-    if sockets is None or not sockets.kubelet:
-        return  # no kubelet has this directory now: it is a copy, or the kubelet has stopped
-    present = (*sockets.plugins, *sockets.registry)
-    plugins = facts.look.plugins.value
+    seen, plugins = look.sockets.value, look.plugins.value
+    if seen is None or not sockets.is_known or kubelet not in {KubeletNow.ANSWERS, KubeletNow.UNKNOWN}:
+        return
+    present = tuple(one for one in (*seen.plugins, *filterfalse(is_driver, seen.registry)) if one not in sockets.dead)
     if plugins is None and present:
         return  # one of these may be the plugin's
-    if plugins is not None and any(not plugin.devices and not plugin.resource for plugin in plugins):
+    if plugins is not None and any(
+        not plugin.devices and not plugin.resource and plugin.socket not in sockets.dead for plugin in plugins
+    ):
         return  # what such a plugin serves is not known
-    served = {resource for _, resources in facts.served_by for resource in resources}
+    served = {resource for _, resources in lists.served_by for resource in resources}
     there = Evidence(Source.SOCKETS, names(present) if present else "no sockets of plugins")
-    for resource in sorted({*facts.registered, *facts.allocatable} - served):
-        ids = {*facts.registered.get(resource, ()), *facts.allocatable.get(resource, ())}
-        in_use = facts.in_use.get(resource, ())
-        if ids or in_use:
+    now: Mapping[str, object] = lists.registered if lists.allocatable is None else lists.allocatable
+    for resource in sorted(now.keys() - served):
+        ids = {*lists.healthy.get(resource, ())}
+        if ids:
             sentence = f"No socket in the kubelet's directories is that of a plugin for {name(resource)}."
-            yield Found(sentence, (there, _registered(facts, resource)), resource, tuple(sorted(ids | {*in_use})))
+            in_use = holders.in_use.get(resource, ())
+            devices = tuple(sorted(ids | {*in_use}))
+            yield Found(sentence, (there, _registered(lists, resource)), resource, devices)
 
 
-def plugin_does_not_answer(facts: Facts) -> Iterator[Found]:
-    """A plugin does not answer at its socket."""
-    for plugin in facts.look.plugins.value or ():
-        if plugin.problem:
-            sentence = f"The plugin at {name(plugin.socket)} does not answer."
-            yield Found(sentence, (Evidence(Source.PLUGINS, f"{name(plugin.socket)}: {plugin.problem}"),))
+def plugin_does_not_answer(look: Look, lists: Lists) -> Iterator[Found]:
+    """A plugin does not answer at its socket, or has left it behind."""
+    unserved = [one for one in lists.registered if one not in lists.sockets_of]
+    missing = [one for one in unserved if not (lists.allocatable or {}).get(one)]
+    for plugin in look.plugins.value or ():
+        if not plugin.problem:
+            continue
+        gone = plugin.problem == NOBODY_LISTENS
+        if gone and not missing and not unserved and not plugin.resource:
+            continue  # each resource has another plugin: this socket was left behind
+        candidates = [plugin.resource] if plugin.resource else missing or unserved
+        of = f" of {name(candidates[0])}" if len(candidates) == 1 else ""
+        perhaps = f" It may be that of {' or '.join(map(name, candidates))}." if 1 < len(candidates) <= _FEW else ""
+        what = "has ended: no process listens there" if gone else "does not answer"
+        sentence = f"The plugin{of} at {name(plugin.socket)} {what}.{perhaps}"
+        resource = candidates[0] if len(candidates) == 1 else ""
+        yield Found(sentence, (Evidence(Source.PLUGINS, f"{name(plugin.socket)}: {plugin.problem}"),), resource)
 
 
-def plugin_answers_late(facts: Facts) -> Iterator[Found]:
+_FEW = 3
+
+
+def plugin_answers_late(look: Look) -> Iterator[Found]:
     """A plugin takes long to answer."""
-    for plugin in facts.look.plugins.value or ():
+    for plugin in look.plugins.value or ():
         if not plugin.problem and plugin.seconds > LATE:
             sentence = f"The plugin at {name(plugin.socket)} takes more than {LATE:g} s to answer two calls."
             evidence = Evidence(Source.PLUGINS, f"{name(plugin.socket)}: GetDevicePluginOptions, ListAndWatch")
             yield Found(sentence, (evidence,), measured=f"{plugin.seconds:.1f} s")
 
 
-def plugin_lists_nothing(facts: Facts) -> Iterator[Found]:
+def plugin_lists_nothing(look: Look) -> Iterator[Found]:
     """A plugin lists no devices."""
-    for plugin in facts.look.plugins.value or ():
+    for plugin in look.plugins.value or ():
         if not plugin.problem and plugin.devices is not None and not plugin.devices:
             sentence = f"The plugin at {name(plugin.socket)} lists no devices."
             yield Found(sentence, (Evidence(Source.PLUGINS, f"{name(plugin.socket)}: an empty list"),), plugin.resource)
 
 
-def list_near_limit(facts: Facts) -> Iterator[Found]:
+def list_near_limit(lists: Lists) -> Iterator[Found]:
     """A plugin's list is nearly as large as the largest message that a kubelet accepts, or larger."""
     sizes = {}
-    for plugin, resources in facts.served_by:
+    for plugin, resources in lists.served_by:
         what = resources[0] if len(resources) == 1 else ""
         sizes[plugin.socket] = (
             plugin.list_bytes,
@@ -116,7 +214,7 @@ def list_near_limit(facts: Facts) -> Iterator[Found]:
             Evidence(Source.PLUGINS, f"{name(plugin.socket)}: {plugin.list_bytes:,} bytes"),
         )
     measured = {resource for _, resource, _ in sizes.values()}
-    for resource, ids in facts.registered.items():
+    for resource, ids in lists.registered.items():
         if resource not in measured:
             at_least = sum(len(device.encode(errors="replace")) + _BYTES_PER_DEVICE for device in ids)
             text = f"{counted(len(ids), 'healthy device')}, whose list has at least {at_least:,} bytes"
@@ -134,13 +232,12 @@ def _sockets(sockets: tuple[str, ...]) -> str:
     return f"There {'is' if len(sockets) == 1 else 'are'} {counted(len(sockets), 'socket')} of plugins"
 
 
-def _registered(facts: Facts, resource: str | None = None) -> Evidence:
+def _registered(lists: Lists, resource: str | None = None) -> Evidence:
     """What the kubelet has registered: all resources, or the devices of one."""
-    source = Source.CHECKPOINT if facts.file else Source.POD_RESOURCES
+    source = Source.CHECKPOINT if lists.allocatable is None else Source.POD_RESOURCES
+    now: Mapping[str, Iterable[str]] = lists.registered if lists.allocatable is None else lists.allocatable
     if resource is None:
-        named = names(sorted({*facts.registered, *facts.allocatable}))
-        return Evidence(source, f"registered: {named or 'nothing'}")
-    ids = sorted({*facts.registered.get(resource, ()), *facts.allocatable.get(resource, ())})
-    return Evidence(
-        source, f"{name(resource)}: {counted(len(ids), 'healthy device')} {f'({names(ids)})' if ids else ''}".rstrip()
-    )
+        return Evidence(source, f"registered: {names(sorted(now)) or 'nothing'}")
+    ids = sorted(now.get(resource, ()))
+    listed = f" ({names(ids)})" if ids else ""
+    return Evidence(source, f"{name(resource)}: {counted(len(ids), 'healthy device')}{listed}")

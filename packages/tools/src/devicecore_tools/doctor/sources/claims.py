@@ -3,17 +3,24 @@
 Law: a file that cannot be read whole is not a file without claims.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from devicecore.domain.checkpoint import FileVerdict
 from devicecore.domain.documents import Value, described
+from devicecore.domain.dra import health_file
 from devicecore.domain.dra.state_file import ClaimEntry, entries_of
 from devicecore.domain.dra.state_verdict import judge
-from devicecore.domain.errors import MalformedCheckpointError
+from devicecore.domain.errors import DeviceCoreError, MalformedCheckpointError
 from devicecore.domain.json_size import MAX_BYTES
 from devicecore.system.files import read_file
-from devicecore_tools.doctor import ClaimsSeen, PreparedDeviceSeen, PublishedDeviceSeen, Reading
+from devicecore_tools.doctor import (
+    AllocatedClaimSeen,
+    ClaimsSeen,
+    PreparedDeviceSeen,
+    PublishedDeviceSeen,
+    Reading,
+)
 from devicecore_tools.doctor.sources.large_documents import read_document_file
 from devicecore_tools.doctor.sources.objects import items_of, reading
 
@@ -35,12 +42,32 @@ def read_claims(path: str, *, may_be_absent: bool) -> Reading[ClaimsSeen]:
     except OSError as error:
         return Reading(path, problem=error.strerror or str(error))
     verdict = judge(blob)
+    problem = "" if verdict.verdict is FileVerdict.OK else verdict.problem
     try:
         entries = entries_of(blob) if verdict.entries is None else tuple(verdict.entries)
     except MalformedCheckpointError as error:
-        return Reading(path, problem=error.problem)
-    is_sound = verdict.verdict is FileVerdict.OK
-    return Reading.of(path, _seen(entries, is_sound=is_sound), () if is_sound else (verdict.problem,))
+        return Reading.of(path, ClaimsSeen(problem=error.problem), (error.problem,))
+    return Reading.of(path, _seen(entries, problem), (problem,) if problem else ())
+
+
+def read_health(path: str) -> Reading[Mapping[tuple[str, str, str], str]]:
+    """The health of each device of a driver, as the kubelet's `dra_health_state` has it."""
+    try:
+        cache = health_file.decode(read_file(path, MAX_BYTES, follow_links=True))
+    except FileNotFoundError:  # a kubelet without DRA drivers has none
+        return Reading(problem="there is no such file")
+    except OSError as error:
+        return Reading(path, problem=error.strerror or str(error))
+    except DeviceCoreError as error:
+        return Reading(path, problem=str(error))
+    return Reading.of(
+        path,
+        {
+            (str(driver), one.pool, one.device): one.health.value
+            for driver, devices in cache.drivers.items()
+            for one in devices.values()
+        },
+    )
 
 
 def read_slices(path: str, node: str = "") -> Reading[tuple[PublishedDeviceSeen, ...]]:
@@ -73,11 +100,42 @@ def _published(item: Value, node: str) -> Iterator[PublishedDeviceSeen]:
         yield PublishedDeviceSeen(driver, pool, device["name"].text(), texts)
 
 
-def _seen(entries: tuple[ClaimEntry, ...], *, is_sound: bool) -> ClaimsSeen:
+def allocations_in(document: Value) -> tuple[AllocatedClaimSeen, ...]:
+    """The ResourceClaims of a list that have been allocated.
+
+    Raises:
+        DocumentError: it is not a complete list of ResourceClaims.
+    """
+    items = items_of(document, "ResourceClaims", "ResourceClaimList")
+    return tuple(_allocated(item) for item in items if item["status"]["allocation"].data is not None)
+
+
+def _allocated(item: Value) -> AllocatedClaimSeen:
+    metadata, status = item["metadata"], item["status"]
+    allocation = status["allocation"]
+    fields = [
+        field["key"].text("")
+        for term in allocation["nodeSelector"]["nodeSelectorTerms"].sequence()
+        for field in term["matchFields"].sequence()
+    ]
+    return AllocatedClaimSeen(
+        f"{metadata['namespace'].text('default')}/{metadata['name'].text()}",
+        tuple(
+            (one["driver"].text(), one["pool"].text(), one["device"].text())
+            for one in allocation["devices"]["results"].sequence()
+        ),
+        tuple(one["uid"].text("") for one in status["reservedFor"].sequence()),
+        "metadata.name" in fields,
+    )
+
+
+def _seen(entries: tuple[ClaimEntry, ...], problem: str) -> ClaimsSeen:
     devices = tuple(
         PreparedDeviceSeen(f"{entry.namespace}/{entry.name}", driver, one.pool, one.name, one.cdi_ids or ())
         for entry in entries
         for driver, listed in (entry.drivers or {}).items()
         for one in listed or ()
     )
-    return ClaimsSeen(devices, frozenset(driver for entry in entries for driver in entry.drivers or ()), is_sound)
+    drivers = {f"{entry.namespace}/{entry.name}": tuple(entry.drivers or ()) for entry in entries}
+    pods = {f"{entry.namespace}/{entry.name}": tuple(entry.pods or ()) for entry in entries}
+    return ClaimsSeen(devices, drivers, pods, problem)

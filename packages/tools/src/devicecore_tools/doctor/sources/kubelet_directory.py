@@ -1,12 +1,14 @@
 """The kubelet's directory: the checkpoint, and the sockets of the kubelet and of plugins.
 
-Law: nothing is opened but the checkpoint, and no socket is connected to.
+Law: nothing is opened but the checkpoint. Each socket is connected to once, to see whether a process listens; nothing
+is sent.
 """
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from attrs import frozen
@@ -17,12 +19,16 @@ from devicecore.domain.errors import UnreadableReceiptError
 from devicecore.domain.json_size import MAX_BYTES
 from devicecore.domain.model import ContainerKey, PodUid, Receipt, ResourceName
 from devicecore.system.files import read_file
+from devicecore.system.sockets import is_served, socket_identity
 from devicecore_tools.doctor import CheckpointSeen, Reading, ReceiptSeen, SocketsSeen
 
 CHECKPOINT_NAME = "kubelet_internal_checkpoint"
 CLAIMS_NAME = "dra_manager_state"
 MAX_ENTRIES = 10_000
 """Files that are looked at in a directory and those below it."""
+
+MAX_TRIED = 256
+"""Sockets that are connected to."""
 
 _MAX_DEPTH = 3  # directories below `plugins_registry`
 _KUBELET = "kubelet.sock"
@@ -33,10 +39,10 @@ _CDI_ANNOTATION = "cdi.k8s.io/"
 class KubeletDirectory:
     """Where a kubelet keeps what: below its root directory, or in a directory of device plugins alone."""
 
+    root: str
     plugins: str
     registry: str
     pod_resources: str
-    claims: str = ""
 
     @classmethod
     def at(cls, path: str) -> "KubeletDirectory":
@@ -49,12 +55,17 @@ class KubeletDirectory:
         ):
             plugins, root = root, root.parent
         sockets = str(root / "plugins_registry"), str(root / "pod-resources" / _KUBELET)
-        return cls(str(plugins), *sockets, str(root / CLAIMS_NAME))
+        return cls(str(root), str(plugins), *sockets)
 
     @property
     def has_root(self) -> bool:
         """Whether the files beside `plugins` are a kubelet's; a copy of that directory alone may be anywhere."""
         return Path(self.plugins).absolute().name == "device-plugins"
+
+    @property
+    def claims(self) -> str:
+        """The path of the file of ResourceClaims."""
+        return str(Path(self.root) / CLAIMS_NAME)
 
     @property
     def checkpoint(self) -> str:
@@ -98,8 +109,19 @@ def read_sockets(directory: KubeletDirectory) -> Reading[SocketsSeen]:
         notes.append(f"{directory.registry}: {error.strerror}")
         registry = []
     plugins = tuple(name for name in found if name != _KUBELET)
-    seen = SocketsSeen(_KUBELET in found, plugins, tuple(registry))
+    served = {f"device-plugins/{name}": str(Path(directory.plugins) / name) for name in found}
+    served |= {f"plugins_registry/{name}": str(Path(directory.registry) / name) for name in registry}
+    served["pod-resources/kubelet.sock"] = directory.pod_resources
+    seen = SocketsSeen(_KUBELET in found, plugins, tuple(registry), dict(_tried(served)))
     return Reading.of(directory.plugins, seen, tuple(notes))
+
+
+def _tried(sockets: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
+    """Whether a process listens at each socket that can be tried."""
+    for name, path in islice(sockets.items(), MAX_TRIED):
+        if socket_identity(path) is not None:
+            with suppress(OSError):
+                yield name, is_served(path)
 
 
 def _sockets(directory: str, depth: int, notes: list[str]) -> list[str]:

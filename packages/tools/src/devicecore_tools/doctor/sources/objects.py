@@ -10,7 +10,7 @@ from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import is_extended_resource
 from devicecore.domain.objects import pod_of
-from devicecore_tools.doctor import NodeSeen, PodSeen, Reading
+from devicecore_tools.doctor import EventSeen, NodeSeen, PodSeen, Reading
 from devicecore_tools.doctor.sources.large_documents import parse_document, read_document_file
 
 _STATIC_UIDS = ("kubernetes.io/config.mirror", "kubernetes.io/config.hash")
@@ -51,6 +51,34 @@ def pods_in(document: Value) -> tuple[PodSeen, ...]:
     return tuple([_pod(item) for item in items_of(document, "pods", "PodList")])
 
 
+def events_in(document: Value) -> tuple[EventSeen, ...]:
+    """The events about pods in a list, or in one event.
+
+    Raises:
+        DocumentError: it is no complete list of events.
+    """
+    if document["kind"].text("") == "Event":
+        return tuple(_event(document))
+    items = items_of(document, "events", "EventList")
+    return tuple(event for item in items if item["kind"].text("Event") == "Event" for event in _event(item))
+
+
+def _event(item: Value) -> Iterator[EventSeen]:
+    about = item["involvedObject"] if item["regarding"].data is None else item["regarding"]
+    if about["kind"].text("") != "Pod":
+        return
+    series = item["series"]["lastObservedTime"].text("")
+    times = (item[key].text("") for key in ("lastTimestamp", "deprecatedLastTimestamp", "eventTime", "firstTimestamp"))
+    yield EventSeen(
+        about["namespace"].text(""),
+        about["name"].text(""),
+        about["uid"].text(""),
+        item["reason"].text(""),
+        item["message"].text("") or item["note"].text(""),
+        series or next(filter(None, times), ""),
+    )
+
+
 def items_of(document: Value, what: str, kind: str) -> Iterator[Value]:
     """The items of a list of this kind, or of a List.
 
@@ -88,10 +116,27 @@ def node_in(document: Value) -> NodeSeen:
 def _pod(item: Value) -> PodSeen:
     if (kind := item["kind"].text("Pod")) != "Pod":
         item["kind"].refuse(f"expected a Pod, got {described(kind)}")
-    pod, annotations = pod_of(item), item["metadata"]["annotations"]
+    metadata, status = item["metadata"], item["status"]
+    pod, annotations = pod_of(item), metadata["annotations"]
     known = (annotations[key].data for key in _STATIC_UIDS)
     others = tuple(dict.fromkeys(uid for uid in known if isinstance(uid, str) and uid and uid != pod.uid))
-    return PodSeen(pod, item["status"]["phase"].text(""), others)
+    return PodSeen(
+        pod,
+        status["phase"].text(""),
+        others,
+        item["spec"]["nodeName"].text(""),
+        status["startTime"].data is not None or bool(status["containerStatuses"].data),
+        metadata["deletionTimestamp"].data is not None,
+        dict(_statuses(status)),
+    )
+
+
+def _statuses(status: Value) -> Iterator[tuple[tuple[str, str], dict[str, str]]]:
+    """The health of the devices of each container and resource that a pod's status names."""
+    for container in status["containerStatuses"].sequence():
+        for one in container["allocatedResourcesStatus"].sequence():
+            devices = {device["resourceID"].text(): device["health"].text("") for device in one["resources"].sequence()}
+            yield (container["name"].text(), one["name"].text()), devices
 
 
 def _counts(section: Value) -> dict[str, int]:

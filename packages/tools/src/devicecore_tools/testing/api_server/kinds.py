@@ -88,7 +88,7 @@ KINDS = (
         has_status=True,
         selectable=(*_NAMED, "spec.nodeName", "status.phase"),
     ),
-    Kind("Event", "events", short_names=("ev",), namespaced=True, selectable=_NAMED),
+    Kind("Event", "events", short_names=("ev",), namespaced=True, selectable=(*_NAMED, "reason")),
     Kind(
         "ResourceSlice",
         "resourceslices",

@@ -19,23 +19,22 @@ from devicecore.domain.model import (
     resource_name,
 )
 from devicecore.domain.topology import Policy, Scope, Topology
-from devicecore_tools.doctor.trial import TrialNode
+from devicecore_tools.doctor.trial import TopologySettings, TrialNode
 
 if TYPE_CHECKING:
     from devicecore.domain.documents import Value
-    from devicecore_tools.command.trial_options import TopologyOptions
 
 Choice = TypeVar("Choice", Policy, Scope)
 
 _NO_OWNER = ("", "free", "none")
 
 
-def described_node(document: "Value", options: "TopologyOptions") -> TrialNode:
+def described_node(document: "Value", topology: TopologySettings) -> TrialNode:
     """The node that a description describes. A device whose owner is `unknown` counts as held.
 
     Args:
         document: an object with `devices`, and perhaps `name`, `topologyPolicy`, `topologyScope` and `numaNodes`.
-        options: what counts where the document does not say it.
+        topology: what counts where the document does not say it; without NUMA nodes, devices say which there are.
 
     Raises:
         DocumentError: something in it cannot be used.
@@ -43,6 +42,8 @@ def described_node(document: "Value", options: "TopologyOptions") -> TrialNode:
     devices: dict[ResourceName, dict[DeviceId, Device]] = {}
     held: dict[tuple[ContainerKey, ResourceName], dict[DeviceId, tuple[NumaNode, ...]]] = {}
     for row in document["devices"].sequence():
+        if row["pool"].text(""):
+            continue  # a device of a DRA driver
         resource, device = _resource(row["resource"]), _device(row)
         devices.setdefault(resource, {})[device.id] = device
         owner = row["owner"].text("")
@@ -53,17 +54,14 @@ def described_node(document: "Value", options: "TopologyOptions") -> TrialNode:
     numa_nodes = {
         node for of_resource in devices.values() for one in of_resource.values() for node in one.topology or ()
     }
-    topology = Topology(
-        tuple(map(NumaNode, options.numa_nodes))
-        or _numa_nodes(document["numaNodes"])
-        or tuple(sorted(numa_nodes))
-        or (NumaNode(0),),
-        _choice(document["topologyPolicy"], Policy, options.policy),
-        _choice(document["topologyScope"], Scope, options.scope),
+    found = Topology(
+        topology.numa_nodes or _numa_nodes(document["numaNodes"]) or tuple(sorted(numa_nodes)) or (NumaNode(0),),
+        _choice(document["topologyPolicy"], Policy, topology.policy),
+        _choice(document["topologyScope"], Scope, topology.scope),
     )
     allocations = [Allocation(key, resource, nodes, Receipt(b"")) for (key, resource), nodes in held.items()]
     lists = {resource: tuple(listed.values()) for resource, listed in devices.items()}
-    return TrialNode(document["name"].text("") or document.file, lists, allocations, topology=topology)
+    return TrialNode(document["name"].text("") or document.file, lists, allocations, topology=found)
 
 
 def _resource(value: "Value") -> ResourceName:
@@ -87,8 +85,8 @@ def _numa_nodes(value: "Value") -> tuple[NumaNode, ...]:
     return tuple(map(NumaNode, dict.fromkeys(found)))
 
 
-def _choice(value: "Value", kind: type[Choice], default: str) -> Choice:
-    text = value.text(default)
+def _choice(value: "Value", kind: type[Choice], default: Choice) -> Choice:
+    text = value.text(default.value)
     try:
         return kind(text)
     except ValueError:

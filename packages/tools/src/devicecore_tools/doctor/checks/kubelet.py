@@ -1,0 +1,73 @@
+"""Checks of the kubelet itself: whether it runs, answers, and can start.
+
+Law: a kubelet is said to be stopped only if nobody listens at its sockets, never because a source was not read.
+"""
+
+from collections.abc import Iterator
+
+from devicecore.domain.text import counted, foreign_text
+from devicecore_tools.doctor.findings import Evidence, Found, name, names
+from devicecore_tools.doctor.look import Look, Source
+from devicecore_tools.doctor.plugins import wanted_resources
+from devicecore_tools.doctor.precedence import KUBELET_SOCKETS, Holders, KubeletNow, Lists, Pods
+
+_CLAIMS_FILE = "dra_manager_state"
+
+
+def kubelet_gone(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]:
+    """No kubelet runs, or it does not answer."""
+    pods_run = (
+        f" {counted(len(pods.here), 'pod')} of this node {'runs' if len(pods.here) == 1 else 'run'} on without it."
+        if pods.here
+        else ""
+    )
+    if kubelet is KubeletNow.STOPPED and look.sockets.value is not None:
+        dead = [one for one in KUBELET_SOCKETS if look.sockets.value.served.get(one) is False]
+        sentence = f"No kubelet runs on this node: no process listens at {' and '.join(dead)}.{pods_run}"
+        yield Found(sentence, (Evidence(Source.SOCKETS, f"connection refused: {', '.join(dead)}"),))
+    elif kubelet is KubeletNow.SILENT:
+        problem = foreign_text(look.pod_resources.problem, 300)
+        sentence = f"The kubelet listens at its sockets and does not answer.{pods_run}"
+        yield Found(sentence, (Evidence(Source.POD_RESOURCES, problem),))
+
+
+def kubelet_cannot_start(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
+    """A state file is damaged or does not fit the machine, so that a kubelet ends when it starts."""
+    problems = [(Source.STATE_FILES, one.name, one.problem) for one in look.state_files.value or () if one.problem]
+    if look.claims.value is not None and look.claims.value.problem:
+        problems.append((Source.CLAIMS, _CLAIMS_FILE, look.claims.value.problem))
+    for source, file, problem in problems:
+        why = foreign_text(problem, 300)
+        if kubelet is KubeletNow.STOPPED:
+            sentence = f"The kubelet cannot start, because {file} cannot be used: {why}."
+        else:
+            sentence = f"A kubelet cannot start with the {file} of this node: {why}."
+        yield Found(sentence, (Evidence(source, f"{file}: {why}"),))
+
+
+def kubelet_starting(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holders, lists: Lists) -> Iterator[Found]:
+    """The kubelet has just started, and does not know its pods and plugins yet."""
+    if kubelet is not KubeletNow.STARTING:
+        return
+    running = [one.identity for one in pods.here]
+    wanted = wanted_resources(pods, holders)
+    awaited = [one for one in sorted({*wanted, *lists.registered}) if not (lists.allocatable or {}).get(one)]
+    waits = (
+        f" The plugin of {', '.join(awaited)} has not registered again yet; until it has, the kubelet gives none of it "
+        "to any pod."
+        if awaited and lists.allocatable is not None
+        else ""
+    )
+    sentence = (
+        f"The kubelet has just started: it lists none of the {counted(len(running), 'pod')} that run on this node "
+        f"({names(running)}).{waits}"
+    )
+    evidence = (
+        (
+            Evidence(Source.POD_RESOURCES, f"{counted(len(look.pod_resources.value.pods), 'pod')}"),
+            Evidence(Source.PODS, f"{name(running[0])} runs here"),
+        )
+        if look.pod_resources.value
+        else ()
+    )
+    yield Found(sentence, evidence, awaited[0] if len(awaited) == 1 else "")

@@ -1,0 +1,240 @@
+"""The devices of DRA drivers: which there are, who holds them, and which drivers are gone.
+
+Laws: a device is free only if every source was read that could name a holder: the kubelet's answer and its file, the
+slices and the ResourceClaims of the API server. A driver is called gone only if no registration socket can be its.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from functools import cached_property
+
+from attrs import field, frozen
+
+from devicecore_tools.doctor.look import ClaimedDeviceSeen, EventSeen, Look, PodSeen, Source
+from devicecore_tools.doctor.precedence import CLAIM, KubeletNow, Owner, OwnerState, Pods
+
+Device = tuple[str, str, str]
+"""Driver, pool and name."""
+
+_REGISTRATION = "-reg.sock"
+_SHORT_NAME = re.compile(r"dra-[0-9a-z]+-reg\.sock")  # kubelets' helpers from 1.37 on leave out the driver's name
+
+
+class DriverPresence(Enum):
+    """Whether a driver can be registered with the kubelet, as the sockets of the plugin watcher say."""
+
+    ALIVE = "alive"
+    GONE = "gone"
+    UNKNOWN = "unknown"
+
+
+@frozen
+class DraDevice:
+    """A device of a driver: who holds it, for which claims, and its health as the kubelet last wrote it.
+
+    `pending` names the claims that have it at the API server and for which the kubelet has not prepared it.
+    """
+
+    owners: tuple[Owner, ...] = ()
+    claims: tuple[str, ...] = ()
+    pending: tuple[str, ...] = ()
+    health: str = "unknown"
+    sources: tuple[Source, ...] = ()
+
+
+@frozen
+class DraDevices:
+    """What is known of drivers and claims.
+
+    Attributes:
+        devices: every device that a source names, by driver, pool and name.
+        drivers: the state of each driver that a source names.
+        why_not_free: why no device can be called free; empty if one can.
+        allocated: the drivers of each claim that the API server has allocated.
+        waiting: the pods that have begun here and have a claim that is not prepared, with these claims.
+        last_event: the last event of each pod, by namespace and name, that says why its claims are not prepared.
+    """
+
+    devices: Mapping[Device, DraDevice]
+    drivers: Mapping[str, DriverPresence]
+    why_not_free: str
+    allocated: Mapping[str, tuple[str, ...]]
+    waiting: tuple[tuple[PodSeen, tuple[str, ...]], ...]
+    last_event: Mapping[tuple[str, str], EventSeen] = field(factory=dict)
+
+    @classmethod
+    def of(cls, look: Look, kubelet: KubeletNow, pods: Pods) -> "DraDevices":
+        """The devices of a look."""
+        prepared = look.claims.value
+        drivers = {one.driver for one in look.slices.value or ()}
+        for of_claim in prepared.drivers.values() if prepared else ():
+            drivers.update(of_claim)
+        allocated = {
+            one.claim: tuple({device[0]: None for device in one.devices}) for one in look.allocations.value or ()
+        }
+        waiting = []
+        of_claims = prepared.pods if prepared else {}
+        for pod in pods.here if prepared is not None and not prepared.problem else ():
+            claims = tuple(dict.fromkeys(claim for of in pod.claims.values() for claim in of))
+            missing = tuple(claim for claim in claims if pod.pod.uid not in of_claims.get(claim, ()))
+            if missing and pod.phase == "Pending":
+                waiting.append((pod, missing))
+                drivers.update(driver for claim in missing for driver in allocated.get(claim, ()))
+        return cls(
+            dict(_devices(look, pods)),
+            _driver_states(look, drivers),
+            _why_not_free(look, kubelet, pods),
+            allocated,
+            tuple(waiting),
+            dict(_last_events(look.events.value or ())),
+        )
+
+    @cached_property
+    def by_driver(self) -> Mapping[str, Mapping[Device, DraDevice]]:
+        """The devices of each driver."""
+        found: dict[str, dict[Device, DraDevice]] = {}
+        for key, one in self.devices.items():
+            found.setdefault(key[0], {})[key] = one
+        return found
+
+    def holding(self, driver: str) -> tuple[Owner, ...]:
+        """The containers that hold devices of a driver, without those whose pods are gone."""
+        owners = (owner for one in self.by_driver.get(driver, {}).values() for owner in one.owners)
+        return tuple(dict.fromkeys(owner for owner in owners if owner.state is not OwnerState.STALE))
+
+
+def _last_events(events: Iterable[EventSeen]) -> Iterator[tuple[tuple[str, str], EventSeen]]:
+    for event in sorted(events, key=lambda one: one.last):
+        if event.reason == "FailedPrepareDynamicResources":
+            yield (event.namespace, event.pod), event
+
+
+def _why_not_free(look: Look, kubelet: KubeletNow, pods: Pods) -> str:
+    if look.pod_resources.value is None or look.pod_resources.value.version != "v1":
+        return f"the kubelet's answer was not read: {look.pod_resources.problem or 'it knows no v1'}"
+    if kubelet is not KubeletNow.ANSWERS:
+        return "the kubelet has just started, and lists no pods yet"
+    if look.claims.value is None or look.claims.value.problem:
+        return "the file of ResourceClaims was not read, or is not sound"
+    if look.slices.value is None:
+        return f"the ResourceSlices were not read: {look.slices.problem}"
+    if look.allocations.value is None:
+        return f"the ResourceClaims of the API server were not read: {look.allocations.problem}"
+    return "" if pods.is_complete else "the pods were not read, or the list lacks pods that the kubelet lists"
+
+
+def _devices(look: Look, pods: Pods) -> Iterator[tuple[Device, DraDevice]]:
+    in_api: dict[Device, list[ClaimedDeviceSeen]] = {}
+    for one in look.pod_resources.value.claimed if look.pod_resources.value else ():
+        in_api.setdefault((one.driver, one.pool, one.device), []).append(one)
+    file = look.claims.value
+    in_file: dict[Device, list[str]] = {}
+    cdi: dict[Device, str] = {}
+    for prepared in file.devices if file and not file.problem else ():
+        key = prepared.driver, prepared.pool, prepared.device
+        in_file.setdefault(key, []).append(prepared.claim)
+        if prepared.cdi_devices:
+            cdi[key] = prepared.cdi_devices[0]
+    allocated: dict[Device, list[str]] = {}
+    for allocation in look.allocations.value or ():
+        for key in allocation.devices:
+            allocated.setdefault(key, []).append(allocation.claim)
+    published = dict.fromkeys((one.driver, one.pool, one.device) for one in look.slices.value or ())
+    here = {key[:2] for key in (*published, *in_api, *in_file)}
+    health = look.health.value or {}
+    for key in sorted({*published, *in_api, *in_file, *(key for key in allocated if key[:2] in here)}):
+        claims = dict.fromkeys(in_file.get(key, ())) | dict.fromkeys(
+            f"{one.namespace}/{one.claim}" for one in in_api.get(key, ())
+        )
+        owners = tuple(_owners(look, pods, in_api.get(key, ()), in_file.get(key, ())))
+        sources = (
+            *((Source.SLICES,) if key in published else ()),
+            *((Source.ALLOCATIONS,) if key in allocated else ()),
+        )
+        pending = tuple(one for one in dict.fromkeys(allocated.get(key, ())) if one not in claims)
+        yield (
+            key,
+            DraDevice(
+                owners,
+                tuple(claims),
+                pending,
+                health.get(key) or _told(owners, (cdi.get(key, ""), "/".join(key))),
+                sources,
+            ),
+        )
+
+
+def _told(owners: Iterable[Owner], names: tuple[str, ...]) -> str:
+    """The health of a device in the status of a pod that holds it: under its first CDI name, or its whole name."""
+    told = {
+        health
+        for owner in owners
+        if owner.pod is not None
+        for (_, resource), devices in owner.pod.statuses.items()
+        if resource.startswith(CLAIM)
+        for device, health in devices.items()
+        if device in names
+    }
+    return told.pop() if len(told) == 1 else "unknown"
+
+
+def _owners(look: Look, pods: Pods, listed: Iterable[ClaimedDeviceSeen], claims: Iterable[str]) -> Iterator[Owner]:
+    """The containers that hold a device: those that the kubelet lists, then those of pods that only its file names."""
+    prepared = look.claims.value
+    names = set()
+    for one in listed:
+        pod = pods.by_name.get((one.namespace, one.pod))
+        in_file = prepared is not None and f"{one.namespace}/{one.claim}" in prepared.pods
+        sources = (*((Source.CLAIMS,) if in_file else ()), Source.POD_RESOURCES)
+        uid = str(pod.pod.uid) if pod else ""
+        names.add((one.namespace, one.pod))
+        yield Owner(uid, one.namespace, one.pod, one.container, sources, OwnerState.LIVE, pod)
+    for claim in claims:
+        of_namespace = {name for namespace, name in names if namespace == claim.partition("/")[0]}
+        uids = prepared.pods.get(claim, ()) if prepared else ()
+        for uid in uids:
+            found = pods.by_uid.get(uid)
+            if found is None:
+                if not pods.was_read and len(of_namespace) >= len(uids):
+                    continue  # the kubelet lists as many pods as the file: they are the same
+                state = OwnerState.STALE if pods.is_complete else OwnerState.UNKNOWN
+                yield Owner(uid, "", "", "", (Source.CLAIMS,), state)
+            elif (found.pod.namespace, found.pod.name) not in names:
+                state = OwnerState.STALE if found.has_ended else OwnerState.LIVE
+                place = found.pod.namespace, found.pod.name
+                for container in [name for name, of in found.claims.items() if claim in of] or [""]:
+                    yield Owner(uid, *place, container, (Source.CLAIMS, Source.PODS), state, found)
+
+
+def _driver_states(look: Look, drivers: Iterable[str]) -> Mapping[str, DriverPresence]:
+    """The state of each driver. A socket is a driver's if its name begins with the driver's, or may be anybody's."""
+    known = sorted(drivers)
+    sockets = look.sockets.value
+    if sockets is None or not sockets.kubelet:
+        return dict.fromkeys(known, DriverPresence.UNKNOWN)
+    own: dict[str, list[bool | None]] = {driver: [] for driver in known}
+    anybodys = False
+    for name in sockets.registry:
+        served = sockets.served.get(f"plugins_registry/{name}")
+        base = name.rpartition("/")[2]
+        driver = next((one for one in _prefixes(base) if one in own), None)
+        if driver is not None:
+            own[driver].append(served)
+        elif _SHORT_NAME.fullmatch(base) or not base.endswith(_REGISTRATION):
+            anybodys = anybodys or served is not False
+    return {driver: _state(served, anybodys=anybodys) for driver, served in own.items()}
+
+
+def _prefixes(name: str) -> Iterator[str]:
+    """What may be the name of a driver in the name of its socket: `<driver>[-<more>]-reg.sock` or `<driver>.sock`."""
+    yield name.removesuffix(".sock")
+    while "-" in name:
+        name = name.rpartition("-")[0]
+        yield name
+
+
+def _state(served: list[bool | None], *, anybodys: bool) -> DriverPresence:
+    if True in served:
+        return DriverPresence.ALIVE
+    return DriverPresence.UNKNOWN if anybodys or None in served else DriverPresence.GONE

@@ -1,0 +1,572 @@
+"""Which source is believed: the only place that decides between sources that differ, or that are missing.
+
+Laws:
+1. The kubelet's answer now (pod resources) is believed before its memory of its last write (the checkpoint). A healthy
+   device is one that a plugin or the kubelet lists now. The checkpoint's lists count only if no kubelet has answered.
+2. An empty answer proves nothing. A kubelet that lists none of the pods that run here has just started.
+3. A pod that runs holds what it requests. If no source names its devices, no device of that resource is free.
+4. A device is free only if every source that could name a holder was read, is sound, and names none.
+5. Nothing in a file with a wrong checksum is believed.
+
+Why in this order: the kubelet writes its checkpoint when a plugin reports or a container gets devices, and never when a
+pod ends, a plugin ends or the kubelet starts. So an entry that the kubelet does not list any more is the normal trace
+of a pod that has ended, and an entry that is missing from both is a record that was lost.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from enum import Enum
+from functools import cached_property
+
+from attrs import evolve, field, frozen
+
+from devicecore.domain.checkpoint import CheckpointData, FileVerdict, allocation_of
+from devicecore.domain.ledger import Ledger
+from devicecore.domain.model import Health, is_extended_resource
+from devicecore_tools.doctor.look import CheckpointSeen, Look, PluginSeen, PodResourcesSeen, PodSeen, Source
+
+
+class KubeletNow(Enum):
+    """What is known of the process. If it is `STOPPED`, nobody listens at its sockets; if `SILENT`, nobody answers."""
+
+    ANSWERS = "answers"
+    STARTING = "starting"
+    SILENT = "silent"
+    STOPPED = "stopped"
+    UNKNOWN = "unknown"
+
+
+class OwnerState(Enum):
+    """How certain it is that a container holds a device, or that no container does."""
+
+    LIVE = "live"
+    STALE = "stale"
+    UNKNOWN = "unknown"
+
+
+@frozen
+class Owner:
+    """A container that holds devices of one resource, as far as the sources say. Empty texts are not known.
+
+    `pod` is what the pods source says of the owner's pod.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    container: str
+    sources: tuple[Source, ...]
+    state: OwnerState
+    pod: PodSeen | None = field(default=None, eq=False)
+
+    @property
+    def identity(self) -> str:
+        """What distinguishes this owner's pod from others."""
+        return f"{self.namespace}/{self.name}" if self.name else self.uid
+
+    def is_of_another_pod(self, other: "Owner") -> bool:
+        """Whether the other owner's pod is certainly another one."""
+        if self.pod is not None and self.pod is other.pod:
+            return False
+        if self.uid and other.uid:
+            return self.uid != other.uid
+        return bool(self.name and other.name) and self.identity != other.identity
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether the container is known to be an init container that ends."""
+        return self.pod is not None and self.container in self.pod.reusable
+
+
+@frozen
+class AllocationSeen:
+    """The devices of one resource that an owner holds, with their NUMA nodes."""
+
+    owner: Owner
+    resource: str
+    devices: Mapping[str, tuple[int, ...]]
+
+
+# --- what is believed of each source ----------------------------------------------------------------------------------
+
+
+def believed_file(look: Look) -> CheckpointSeen | None:
+    """The checkpoint if it is sound (law 5)."""
+    seen = look.checkpoint.value
+    return seen if seen is not None and seen.verdict.verdict is FileVerdict.OK else None
+
+
+@frozen
+class Pods:
+    """The pods that have begun on this node, from the pods source.
+
+    Attributes:
+        was_read: whether the source was read.
+        is_complete: whether a pod that it does not name is gone. If it lacks a pod that the kubelet lists, it is the
+            list of one namespace or of another time.
+        by_uid: all pods by each UID that a kubelet may know them by.
+        by_name: all pods by namespace and name.
+        here: the pods that a kubelet has admitted on this node and that have not ended.
+        perhaps_here: those of which the node or the phase is not known.
+    """
+
+    was_read: bool
+    is_complete: bool
+    by_uid: Mapping[str, PodSeen]
+    by_name: Mapping[tuple[str, str], PodSeen]
+    here: tuple[PodSeen, ...]
+    perhaps_here: tuple[PodSeen, ...]
+
+    @classmethod
+    def of(cls, look: Look) -> "Pods":
+        """The pods of a look."""
+        pods, api = look.pods.value or (), look.pod_resources.value
+        by_name = {(pod.pod.namespace, pod.pod.name): pod for pod in pods}
+        listed = api.pods if api else frozenset()
+        node = _node_name(look, [by_name[one].node for one in listed if one in by_name])
+        here, perhaps = [], []
+        for place, pod in by_name.items():
+            begun = _has_begun(pod)
+            is_here = (not pod.node or pod.node == node) if node else (place in listed or not pod.node)
+            if begun and is_here:
+                here.append(pod)
+            elif begun is not False and (is_here or not node):
+                perhaps.append(pod)
+        return cls(
+            look.pods.value is not None,
+            look.pods.value is not None and listed <= by_name.keys(),
+            {str(uid): pod for pod in pods for uid in (*pod.other_uids, pod.pod.uid)},
+            by_name,
+            tuple(here),
+            tuple(perhaps),
+        )
+
+
+def _node_name(look: Look, of_listed: list[str]) -> str:
+    """The name of this node: that of the Node object, else of the pods that the kubelet lists, else the only one."""
+    if look.node.value is not None and look.node.value.name:
+        return look.node.value.name
+    names = {name for name in of_listed if name} or {pod.node for pod in look.pods.value or () if pod.node}
+    return names.pop() if len(names) == 1 else ""
+
+
+def _has_begun(pod: PodSeen) -> bool | None:
+    """Whether a kubelet has admitted the pod and it has not ended; None if its phase does not say so."""
+    match pod.phase:
+        case "Running":
+            return True
+        case "Pending":
+            return pod.is_acknowledged
+        case "Succeeded" | "Failed":
+            return False
+        case _:
+            return None
+
+
+def kubelet_state(look: Look, pods: Pods) -> KubeletNow:
+    """What the kubelet is doing, as its sockets and its answer say."""
+    api, sockets = look.pod_resources.value, look.sockets.value
+    if api is not None:
+        expected = [(one.pod.namespace, one.pod.name) for one in pods.here if not one.is_deleting]
+        return KubeletNow.STARTING if expected and api.pods.isdisjoint(expected) else KubeletNow.ANSWERS
+    served = [sockets.served[name] for name in KUBELET_SOCKETS if name in sockets.served] if sockets else []
+    if served and not any(served):
+        return KubeletNow.STOPPED
+    return KubeletNow.SILENT if TOO_LATE in look.pod_resources.problem else KubeletNow.UNKNOWN
+
+
+TOO_LATE = "DEADLINE_EXCEEDED"
+"""What is in the reason why a source has no value if its process listens and does not answer in time."""
+
+KUBELET_SOCKETS = ("device-plugins/kubelet.sock", "pod-resources/kubelet.sock")
+"""The sockets that a kubelet serves, below its root directory."""
+
+
+# --- holders ----------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class Missing:
+    """A container that runs and requests devices of which no source names enough."""
+
+    pod: PodSeen
+    container: str
+    resource: str
+    requested: int
+    named: int
+    is_certain: bool
+
+
+@frozen
+class Holders:
+    """Who holds which device.
+
+    Attributes:
+        ledger: the allocations of the checkpoint.
+        allocations: every allocation that a source names: those of the checkpoint, then those that only the kubelet's
+            answer has, then those that only a pod's status has.
+        by_device: the owners of each (resource, device).
+        in_use: the devices of each resource that owners hold, in order, without owners whose pods are gone.
+        missing: the containers whose devices no source names.
+    """
+
+    ledger: Ledger
+    allocations: tuple[AllocationSeen, ...]
+    by_device: Mapping[tuple[str, str], tuple[Owner, ...]]
+    in_use: Mapping[str, AbstractSet[str]]
+    missing: tuple[Missing, ...]
+
+    @classmethod
+    def of(cls, look: Look, pods: Pods, kubelet: KubeletNow) -> "Holders":
+        """The holders of a look."""
+        file = believed_file(look)
+        ledger = Ledger.of(map(allocation_of, (file.data.entries if file and file.data else None) or ()))
+        allocations = tuple(_allocations(look, pods, kubelet, ledger))
+        by_device: dict[tuple[str, str], list[Owner]] = {}
+        in_use: dict[str, dict[str, None]] = {}
+        for one in allocations:
+            for device in one.devices:
+                by_device.setdefault((one.resource, device), []).append(one.owner)
+            if one.owner.state is not OwnerState.STALE:
+                in_use.setdefault(one.resource, {}).update(dict.fromkeys(one.devices))
+        return cls(
+            ledger,
+            allocations,
+            {key: tuple(owners) for key, owners in by_device.items()},
+            {resource: devices.keys() for resource, devices in in_use.items()},
+            tuple(_missing(look, pods, allocations)),
+        )
+
+
+def api_omits(look: Look, owner: Owner) -> bool:
+    """Whether the pod-resources API never lists this container (kubelet.md 10.2)."""
+    api = look.pod_resources.value
+    if owner.pod is None or api is None:
+        return False
+    if api.version == "v1":
+        return owner.is_reusable
+    return all(owner.container != one.name for one in owner.pod.pod.containers)
+
+
+def _allocations(look: Look, pods: Pods, kubelet: KubeletNow, ledger: Ledger) -> Iterator[AllocationSeen]:
+    listed = [
+        (
+            Owner(str(one.key.pod), "", "", one.key.container, (Source.CHECKPOINT,), OwnerState.UNKNOWN),
+            str(one.resource),
+            {str(device): tuple(map(int, numa_nodes)) for device, numa_nodes in one.numa_nodes.items()},
+        )
+        for one in ledger
+    ]
+    in_api = _ApiAllocations(look.pod_resources.value)
+    confirmed = [
+        in_api.match(owner, resource, devices, pods.by_uid.get(owner.uid)) for owner, resource, devices in listed
+    ]
+    alive = {
+        owner.uid: next(iter(places.values()))
+        for (owner, _, _), places in zip(listed, confirmed, strict=True)
+        if places
+    }
+    result = []
+    for (owner, resource, devices), places in zip(listed, confirmed, strict=True):
+        both = {device: numa_nodes for device, numa_nodes in devices.items() if device in places}
+        rest = {device: numa_nodes for device, numa_nodes in devices.items() if device not in places}
+        if both:
+            place = next(iter(places.values()))
+            pod = pods.by_uid.get(owner.uid) or pods.by_name.get(place)
+            named = evolve(owner, namespace=place[0], name=place[1], pod=pod)
+            sources = (Source.CHECKPOINT, Source.POD_RESOURCES)
+            result.append(AllocationSeen(evolve(named, sources=sources, state=OwnerState.LIVE), resource, both))
+        if rest or not devices:
+            only = _only_in_the_file(look, pods, kubelet, owner, alive.get(owner.uid))
+            result.append(AllocationSeen(only, resource, rest))
+    result += in_api.unmatched(pods.by_name)
+    yield from result
+    yield from _only_in_a_status(pods, result)
+
+
+def _only_in_the_file(
+    look: Look, pods: Pods, kubelet: KubeletNow, owner: Owner, place: tuple[str, str] | None
+) -> Owner:
+    """An owner that the kubelet's answer does not name. `place` is its pod's name, if another container has it."""
+    api, pod = look.pod_resources.value, pods.by_uid.get(owner.uid)
+    if pod is None:
+        if pods.is_complete or (not pods.was_read and api is not None and api.pods and place is None):
+            return evolve(owner, state=OwnerState.STALE)
+        return evolve(owner, namespace=place[0], name=place[1], state=OwnerState.LIVE) if place else owner
+    named = evolve(owner, namespace=pod.pod.namespace, name=pod.pod.name, pod=pod)
+    if pod.has_ended:
+        return evolve(named, state=OwnerState.STALE)
+    both = (Source.CHECKPOINT, Source.PODS)
+    if api is None or kubelet is KubeletNow.STARTING or api_omits(look, named):
+        return evolve(named, sources=both, state=OwnerState.LIVE)
+    return evolve(named, sources=both)
+
+
+CLAIM = "claim:"
+"""How the name of a resource in a pod's status begins if it is a ResourceClaim."""
+
+
+def _only_in_a_status(pods: Pods, known: list[AllocationSeen]) -> Iterator[AllocationSeen]:
+    """The devices in the status of a pod of which no other source names a device of that container and resource."""
+    named = {(id(one.owner.pod), one.owner.container, one.resource) for one in known if one.owner.pod is not None}
+    for pod in (*pods.here, *pods.perhaps_here):
+        for (container, resource), devices in pod.statuses.items():
+            if (id(pod), container, resource) not in named and not resource.startswith(CLAIM):
+                place = pod.pod.namespace, pod.pod.name, container
+                owner = Owner(str(pod.pod.uid), *place, (Source.PODS,), OwnerState.UNKNOWN, pod)
+                yield AllocationSeen(owner, resource, dict.fromkeys(devices, ()))
+
+
+def _missing(look: Look, pods: Pods, allocations: tuple[AllocationSeen, ...]) -> Iterator[Missing]:
+    """The containers whose devices neither the kubelet nor its checkpoint names (law 3).
+
+    It is certain if the kubelet has listed the pod, or if it is not running and its checkpoint could be read.
+    """
+    named: Counter[tuple[int, str, str]] = Counter()
+    for one in allocations:
+        if one.owner.pod is not None and one.owner.sources != (Source.PODS,):
+            named[id(one.owner.pod), one.owner.container, one.resource] += len(one.devices)
+    api, file, sockets = look.pod_resources.value, believed_file(look), look.sockets.value
+    has_kubelet = sockets is not None and sockets.kubelet
+    for number, pod in enumerate((*pods.here, *pods.perhaps_here)):
+        was_listed = (pod.pod.namespace, pod.pod.name) in api.pods if api else has_kubelet
+        for container in pod.pod.in_start_order:
+            for resource, requested in container.limits.items():
+                if not is_requested(pod, container.name, resource, requested):
+                    continue
+                count = named[id(pod), container.name, resource]
+                if count < requested:
+                    ends = container.name in pod.reusable
+                    is_certain = bool(number < len(pods.here) and file and was_listed and not ends)
+                    yield Missing(pod, container.name, resource, requested, count, is_certain)
+
+
+def is_requested(pod: PodSeen, container: str, resource: str, size: int) -> bool:
+    """Whether a limit of a container asks a device plugin for devices."""
+    return bool(size) and (container, resource) not in pod.pod.claimed and is_extended_resource(resource)
+
+
+_Place = tuple[str, str]  # namespace and name of a pod
+
+
+class _ApiAllocations:
+    """The holdings of the pod-resources API, and which of them the checkpoint has too."""
+
+    def __init__(self, api: PodResourcesSeen | None) -> None:
+        self._holdings = api.holdings if api else ()
+        self._matched: list[set[str]] = [set() for _ in self._holdings]
+        # The numbers of the holdings of a device, for any pod (None) and for each. A number is taken from both once.
+        self._waiting: dict[tuple[_Place | None, str, str, str], deque[int]] = {}
+        for number, holding in enumerate(self._holdings):
+            for device in holding.devices:
+                for place in (None, (holding.namespace, holding.pod)):
+                    key = place, holding.container, holding.resource, device
+                    self._waiting.setdefault(key, deque()).append(number)
+
+    def match(
+        self, owner: Owner, resource: str, devices: Mapping[str, tuple[int, ...]], pod: PodSeen | None
+    ) -> dict[str, tuple[str, str]]:
+        """The devices of an entry that the answer has too, each with namespace and name of its pod."""
+        wanted = None if pod is None else (pod.pod.namespace, pod.pod.name)
+        places = {}
+        for device in devices:
+            waiting = self._waiting.get((wanted, owner.container, resource, device))
+            while waiting and device not in places:
+                number = waiting.popleft()
+                if device not in self._matched[number]:
+                    self._matched[number].add(device)
+                    places[device] = self._holdings[number].namespace, self._holdings[number].pod
+        return places
+
+    def unmatched(self, pods: Mapping[tuple[str, str], PodSeen]) -> Iterator[AllocationSeen]:
+        """The holdings that only the pod-resources API names."""
+        for holding, matched in zip(self._holdings, self._matched, strict=True):
+            rest = {device: nodes for device, nodes in holding.devices.items() if device not in matched}
+            if rest:
+                pod = pods.get((holding.namespace, holding.pod))
+                uid = str(pod.pod.uid) if pod else ""
+                state, sources = OwnerState.LIVE, (Source.POD_RESOURCES,)
+                owner = Owner(uid, holding.namespace, holding.pod, holding.container, sources, state, pod)
+                yield AllocationSeen(owner, holding.resource, rest)
+
+
+# --- devices ----------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class Lists:
+    """Which devices there are, and which are healthy.
+
+    Attributes:
+        registered: the healthy devices of each resource at the last write of the checkpoint, in its order.
+        in_file: the same as sets.
+        allocatable: the healthy devices of each resource as the kubelet answered; None if it was not asked.
+        listed: the devices that plugins listed, by resource, where it is certain which resource a plugin serves.
+        served_by: each plugin that answered, with the resources that its devices belong to.
+        healthy: the healthy devices of each resource by the best source (law 1).
+        is_confirmed: the resources of which a living source says what is healthy.
+        devices: every device of a resource that any source names, in that order.
+    """
+
+    registered: Mapping[str, tuple[str, ...]]
+    in_file: Mapping[str, AbstractSet[str]]
+    allocatable: Mapping[str, Mapping[str, tuple[int, ...]]] | None
+    listed: Mapping[str, Mapping[str, Health]]
+    served_by: tuple[tuple[PluginSeen, tuple[str, ...]], ...]
+    healthy: Mapping[str, AbstractSet[str]]
+    is_confirmed: AbstractSet[str]
+    devices: Mapping[str, Mapping[str, None]]
+
+    @classmethod
+    def of(cls, look: Look, holders: Holders) -> "Lists":
+        """The lists of a look."""
+        file, api, node = believed_file(look), look.pod_resources.value, look.node.value
+        data: CheckpointData | None = file.data if file else None
+        of_file = (data.registered_devices if data else None) or {}
+        registered = {resource: devices or () for resource, devices in of_file.items()}
+        allocatable = api.allocatable if api else None
+        served_by = _served_by(look, registered, allocatable or {}, holders)
+        listed: dict[str, dict[str, Health]] = {}
+        for plugin, resources in served_by:
+            if len(resources) == 1 and plugin.devices:
+                health = {str(device): state[0] for device, state in plugin.devices.by_id.states.items()}
+                listed.setdefault(resources[0], {}).update(health)
+        held = dict.fromkeys(one.resource for one in holders.allocations)
+        served = {resource: None for _, resources in served_by for resource in resources}
+        names = sorted({**dict.fromkeys(registered), **dict.fromkeys(allocatable or {}), **held, **served})
+        healthy: dict[str, AbstractSet[str]] = {}
+        confirmed = set()
+        for name in names:
+            published = node.allocatable.get(name) if node else None
+            if name in listed:
+                healthy[name] = {device for device, state in listed[name].items() if state is Health.HEALTHY}
+            elif allocatable is not None:
+                healthy[name] = allocatable.get(name, {}).keys()
+            else:
+                healthy[name] = frozenset(() if published == 0 else registered.get(name, ()))
+            if name in listed or allocatable is not None or published == len(registered.get(name, ())):
+                confirmed.add(name)
+        devices: dict[str, dict[str, None]] = {name: {} for name in names}
+        for by_resource in (registered, allocatable or {}, listed):
+            for resource, ids in by_resource.items():
+                devices[resource].update(dict.fromkeys(ids))
+        for one in holders.allocations:
+            devices[one.resource].update(dict.fromkeys(one.devices))
+        in_file = {resource: frozenset(ids) for resource, ids in registered.items()}
+        return cls(registered, in_file, allocatable, listed, served_by, healthy, confirmed, devices)
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """Every resource that the checkpoint, the pod-resources API, a pod's status or a plugin names, sorted."""
+        return tuple(self.devices)
+
+    @cached_property
+    def sockets_of(self) -> Mapping[str, tuple[str, ...]]:
+        """The sockets of the plugins that may serve each resource."""
+        found: dict[str, list[str]] = {}
+        for plugin, resources in self.served_by:
+            for resource in resources:
+                found.setdefault(resource, []).append(plugin.socket)
+        return {resource: tuple(sockets) for resource, sockets in found.items()}
+
+    def health(self, resource: str, device: str, holders: Holders) -> str:
+        """The health of a device by the best source: `Healthy`, `Unhealthy`, `not listed` or `unknown`."""
+        if resource in self.listed:
+            state = self.listed[resource].get(device)
+            return state.value if state else "not listed"
+        if resource not in self.is_confirmed:
+            return "unknown"
+        if device in self.healthy[resource]:
+            return Health.HEALTHY.value
+        pods = (one.pod for one in holders.by_device.get((resource, device), ()) if one.pod is not None)
+        told = {
+            one
+            for pod in pods
+            for (_, name), of in pod.statuses.items()
+            if name == resource
+            for one in [of.get(device)]
+        }
+        return Health.UNHEALTHY.value if Health.UNHEALTHY.value in told else "unknown"
+
+    def kubelet_has(self, resource: str, device: str) -> bool:
+        """Whether the living kubelet counts a device as healthy. Its answer leaves out those on no NUMA node."""
+        if self.allocatable is not None and device in self.allocatable.get(resource, ()):
+            return True
+        if self.listed.get(resource, {}).get(device) is not Health.HEALTHY or device not in self.in_file.get(
+            resource, ()
+        ):
+            return False
+        return self.allocatable is None or self.is_omitted(resource, device)
+
+    def is_omitted(self, resource: str, device: str) -> bool:
+        """Whether the plugin says that a device is on no NUMA node, so that the kubelet's answer leaves it out."""
+        return device in self._on_no_node.get(resource, ())
+
+    @cached_property
+    def _on_no_node(self) -> Mapping[str, AbstractSet[str]]:
+        return {
+            resources[0]: {str(id_) for id_, state in plugin.devices.by_id.states.items() if state[1] == ()}
+            for plugin, resources in self.served_by
+            if len(resources) == 1 and plugin.devices
+        }
+
+
+def _served_by(
+    look: Look,
+    registered: Mapping[str, tuple[str, ...]],
+    allocatable: Mapping[str, Mapping[str, tuple[int, ...]]],
+    holders: Holders,
+) -> tuple[tuple[PluginSeen, tuple[str, ...]], ...]:
+    """Each plugin that answered, with its resources.
+
+    No call of the API returns a plugin's resource, so the ids are compared: the resource that shares most ids with
+    the list is meant, or several if they share the same number.
+    """
+    plugins = look.plugins.value or ()
+    if not plugins:
+        return ()
+    known: dict[str, dict[str, None]] = {}
+    by_resource = [
+        *registered.items(),
+        *allocatable.items(),
+        *((one.resource, one.devices) for one in holders.allocations),
+    ]
+    for resource, ids in by_resource:
+        for device in ids:
+            known.setdefault(device, {})[resource] = None
+    return tuple((plugin, _resources_of(plugin, known)) for plugin in plugins)
+
+
+def _resources_of(plugin: PluginSeen, known: Mapping[str, Mapping[str, None]]) -> tuple[str, ...]:
+    if plugin.resource:
+        return (plugin.resource,)
+    shared: dict[str, int] = {}
+    for device in plugin.devices.ids if plugin.devices else ():
+        for resource in known.get(device, ()):
+            shared[resource] = shared.get(resource, 0) + 1
+    most = max(shared.values(), default=0)
+    return tuple(sorted(resource for resource, count in shared.items() if count == most))
+
+
+# --- what is free -----------------------------------------------------------------------------------------------------
+
+
+def why_not_free(look: Look, kubelet: KubeletNow, pods: Pods, holders: Holders) -> Mapping[str, str]:
+    """Why no device of a resource can be called free, by resource; for every resource under the empty name (law 4)."""
+    file = look.checkpoint.value
+    if look.pod_resources.value is None:
+        return {"": f"the kubelet's answer was not read: {look.pod_resources.problem}"}
+    if file is None or file.verdict.verdict is not FileVerdict.OK:
+        return {"": f"the checkpoint was not read: {file.verdict.problem if file else look.checkpoint.problem}"}
+    if not pods.was_read:
+        return {
+            "": f"the pods, which may use devices that the kubelet has forgotten, were not read: {look.pods.problem}"
+        }
+    if not pods.is_complete:
+        return {"": "the list of pods lacks pods that the kubelet lists"}
+    if kubelet is KubeletNow.STARTING:
+        return {"": "the kubelet has just started, and lists no pods yet"}
+    return {
+        one.resource: f"no source names all devices that pod {one.pod.identity} requests" for one in holders.missing
+    }

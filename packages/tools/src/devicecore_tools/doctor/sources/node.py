@@ -1,0 +1,335 @@
+"""What to read of a node, from where: the sources of `doctor`, `why` and `fits`.
+
+Law: a source that cannot be read is named with the reason, and the others are read all the same.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from attrs import define, field
+
+from devicecore.domain.documents import Value
+from devicecore.domain.errors import DocumentError
+from devicecore_tools.doctor import (
+    AllocatedClaimSeen,
+    CdiSeen,
+    CheckpointSeen,
+    ClaimsSeen,
+    EventSeen,
+    Look,
+    NodeSeen,
+    PluginSeen,
+    PodResourcesSeen,
+    PodSeen,
+    PublishedDeviceSeen,
+    Reading,
+    SocketsSeen,
+    StateFileSeen,
+)
+from devicecore_tools.doctor.sources import record
+from devicecore_tools.doctor.sources.claims import (
+    allocations_in,
+    read_claims,
+    read_health,
+    slices_in,
+)
+from devicecore_tools.doctor.sources.kubelet_directory import (
+    CHECKPOINT_NAME,
+    CLAIMS_NAME,
+    KubeletDirectory,
+    read_checkpoint,
+    read_sockets,
+)
+from devicecore_tools.doctor.sources.large_documents import parse_document, read_document_file
+from devicecore_tools.doctor.sources.names import LIST_NAME
+from devicecore_tools.doctor.sources.objects import events_in, node_in, pods_in
+from devicecore_tools.doctor.sources.state_files import SYSTEM, read_state_files
+
+DEFAULT_ROOT = "/var/lib/kubelet"
+MAX_INPUT = 64 * 1024 * 1024 + 1
+"""Bytes that are read of standard input; a longer document is refused when it is parsed."""
+
+_KINDS = {
+    record.NODE: "Node",
+    record.PODS: "Pod",
+    record.EVENTS: "Event",
+    record.SLICES: "ResourceSlice",
+    record.CLAIMS: "ResourceClaim",
+}
+"""The kinds of the objects of the API server, by the names of their files in a record."""
+
+Seen = TypeVar("Seen")
+
+
+class SourcesError(ValueError):
+    """Sources that contradict each other."""
+
+
+@define
+class NodeSources:
+    """What to read of a node. Each call of `look` reads everything once more.
+
+    Raises:
+        SourcesError: sources contradict each other.
+    """
+
+    root: str | None = None
+    checkpoint: str | None = None
+    pod_resources: str | None = None
+    pods: str | None = None
+    node: str | None = None
+    claims: str | None = None
+    slices: str | None = None
+    resourceclaims: str | None = None
+    events: str | None = None
+    kubeconfig: str | None = None
+    in_cluster: bool = False
+    node_name: str | None = None
+    plugins: bool = False
+    plugin_timeout: float = 10.0
+    cdi_directories: tuple[str, ...] = ()
+    events_of: tuple[str, str] | None = field(default=None, init=False)
+    """Namespace and name of the pod whose events are read from the API server; otherwise those that `doctor` needs."""
+
+    documents: dict[str, Any] = field(init=False, factory=dict)
+    """The objects of the API server as they were read last, by the names that their files have in a record."""
+    _directory: KubeletDirectory | None = field(default=None, init=False)
+    _reasons: dict[str, str] | None = field(default=None, init=False)
+    _piped: Any = field(default=None, init=False)
+    _last_checkpoint: Reading[CheckpointSeen] | None = field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        if self.uses_api and not self.node_name and self.root != os.devnull:
+            message = "--kubeconfig and --in-cluster need --node-name, the name of the Node object."
+            raise SourcesError(message)
+        if self.root is None and self.checkpoint is None and self.pod_resources is None:
+            self.root = DEFAULT_ROOT
+        if self.root is not None and record.is_record(self.root):
+            self._reasons = dict(record.reasons(self.root))
+        elif self.root is not None:
+            self._directory = KubeletDirectory.at(self.root)
+        if self.plugins and self._directory is None:
+            message = "--plugins needs --root, the directory of the plugins' sockets."
+            raise SourcesError(message)
+        if not self.cdi_directories and (self._directory is not None or self.pod_resources is not None):
+            from devicecore_tools.doctor.sources.cdi import CDI_DIRECTORIES
+
+            self.cdi_directories = CDI_DIRECTORIES
+
+    @property
+    def uses_api(self) -> bool:
+        """Whether the objects are read from an API server."""
+        return self.in_cluster or self.kubeconfig is not None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a second look can say something else than the first, although no file was replaced."""
+        return self._directory is not None or self.pod_resources is not None or self.uses_api
+
+    def look(self) -> Look:
+        """Read every source once, one after the other."""
+        checkpoint = self._read_checkpoint()
+        sockets = self._read_sockets()
+        pod_resources = self._read_pod_resources()
+        objects = self._read_objects()
+        plugins = self._read_plugins(sockets)
+        return Look(
+            checkpoint,
+            sockets,
+            pod_resources,
+            plugins=plugins,
+            cdi=self._read_cdi(),
+            claims=self._read_claims(),
+            health=self._read_health(),
+            state_files=self._read_state_files(),
+            **objects,
+        )
+
+    def save(self, directory: str, look: Look) -> None:
+        """Write what `look` said into a directory, as a record.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+        root = self._directory.root if self._directory else self.root if self._reasons is not None else None
+        checkpoint = self.checkpoint or (self._directory.checkpoint if self._directory else None)
+        record.save(directory, look, root, checkpoint, self.documents)
+
+    # --- the kubelet's files ------------------------------------------------------------------------------------------
+
+    def _in_record(self, name: str) -> str | None:
+        """The path of a file in the record, or None if there is no record."""
+        return None if self._reasons is None or self.root is None else str(Path(self.root) / name)
+
+    def _not_in_record(self, name: str) -> str:
+        """Why a file is not in the record; empty if it is, or if it was missing on the node."""
+        path = self._in_record(name)
+        if path is None or self._reasons is None or os.path.lexists(path):
+            return ""
+        reason = self._reasons.get(name, "it is not in the record")
+        return "" if record.ABSENT in reason else reason
+
+    def _read_checkpoint(self) -> Reading[CheckpointSeen]:
+        path = self.checkpoint or self._in_record(CHECKPOINT_NAME)
+        if self.checkpoint is None and (reason := self._not_in_record(CHECKPOINT_NAME)):
+            return Reading(path or "", problem=reason)
+        path = path or (self._directory.checkpoint if self._directory else None)
+        if path is None:
+            return Reading(problem=_add("--checkpoint", "--root"))
+        self._last_checkpoint = read_checkpoint(path, self._last_checkpoint)
+        return self._last_checkpoint
+
+    def _read_claims(self) -> Reading[ClaimsSeen]:
+        if self.claims:
+            return read_claims(self.claims, may_be_absent=False)
+        path = self._in_record(CLAIMS_NAME)
+        if path is not None:
+            reason = self._not_in_record(CLAIMS_NAME)
+            return Reading(path, problem=reason) if reason else read_claims(path, may_be_absent=True)
+        if self._directory is None:
+            return Reading(problem=_add("--claims", "--root"))
+        return read_claims(self._directory.claims, may_be_absent=self._directory.has_root)
+
+    def _read_health(self) -> Reading[Any]:
+        path = self._in_record(record.HEALTH_NAME)
+        if path is None and self._directory is not None:
+            path = str(Path(self._directory.root) / record.HEALTH_NAME)
+        return read_health(path) if path else Reading(problem=_add("--root"))
+
+    def _read_state_files(self) -> Reading[tuple[StateFileSeen, ...]]:
+        root = self._directory.root if self._directory else self.root if self._reasons is not None else None
+        return (
+            read_state_files(root, SYSTEM if root == DEFAULT_ROOT else None)
+            if root
+            else Reading(problem=_add("--root"))
+        )
+
+    # --- sockets ------------------------------------------------------------------------------------------------------
+
+    def _read_sockets(self) -> Reading[SocketsSeen]:
+        if self._reasons is not None and self.root is not None:
+            return record.read_listing(self.root)
+        return read_sockets(self._directory) if self._directory else Reading(problem=_add("--root"))
+
+    def _read_pod_resources(self) -> Reading[PodResourcesSeen]:
+        if self.pod_resources is None and self._reasons is not None and self.root is not None:
+            reason = self._reasons.get(LIST_NAME) or self._not_in_record(LIST_NAME)
+            return Reading(self.root, problem=reason) if reason else self._saved_pod_resources(self.root)
+        socket = self.pod_resources or (self._directory.pod_resources if self._directory else None)
+        if socket is None:
+            return Reading(problem=_add("--pod-resources", "--root"))
+        if self.pod_resources is None and self.root and self._beside(LIST_NAME):
+            return self._saved_pod_resources(self.root)
+        try:
+            from devicecore_tools.doctor.sources.pod_resources import read_pod_resources
+        except ModuleNotFoundError as error:
+            return Reading(socket, problem=_needs(error, "grpcio"))
+        return read_pod_resources(socket, self.plugin_timeout)
+
+    def _saved_pod_resources(self, root: str) -> Reading[PodResourcesSeen]:
+        try:
+            from devicecore_tools.doctor.sources.answers import read_saved_pod_resources
+        except ModuleNotFoundError as error:
+            return Reading(root, problem=_needs(error, "protobuf"))
+        return read_saved_pod_resources(Path(root))
+
+    def _read_plugins(self, sockets: Reading[SocketsSeen]) -> Reading[tuple[PluginSeen, ...]]:
+        if not self.plugins or self._directory is None:
+            return Reading(problem=_add("--plugins"))
+        if sockets.value is None:
+            return Reading(sockets.place, problem=sockets.problem)
+        try:
+            from devicecore_tools.doctor.sources.plugin_sockets import read_plugins
+        except ModuleNotFoundError as error:
+            return Reading(sockets.place, problem=_needs(error, "grpcio"))
+        found, directory = sockets.value, self._directory
+        return read_plugins(directory.plugins, found.plugins, directory.registry, found.registry, self.plugin_timeout)
+
+    def _read_cdi(self) -> Reading[CdiSeen]:
+        from devicecore_tools.doctor.sources.cdi import read_cdi
+
+        return read_cdi(self.cdi_directories) if self.cdi_directories else Reading(problem=_add("--cdi-dir", "--root"))
+
+    # --- objects of the API server ------------------------------------------------------------------------------------
+
+    def _read_objects(self) -> dict[str, Any]:
+        answers = self._ask_api() if self.uses_api else {}
+        node: Reading[NodeSeen] = self._object(record.NODE, self.node, answers, node_in, "--node")
+        name = self.node_name or (node.value.name if node.value else "")
+        pods: Reading[tuple[PodSeen, ...]] = self._object(record.PODS, self.pods, answers, pods_in, "--pods")
+        slices: Reading[tuple[PublishedDeviceSeen, ...]] = self._object(
+            record.SLICES, self.slices, answers, lambda document: slices_in(document, name), "--slices"
+        )
+        allocations: Reading[tuple[AllocatedClaimSeen, ...]] = self._object(
+            record.CLAIMS, self.resourceclaims, answers, allocations_in, "--resourceclaims"
+        )
+        events: Reading[tuple[EventSeen, ...]] = self._object(
+            record.EVENTS, self.events, answers, events_in, "--events"
+        )
+        return {"node": node, "pods": pods, "slices": slices, "allocations": allocations, "events": events}
+
+    def _ask_api(self) -> dict[str, Any]:
+        try:
+            from devicecore.adapters.kube_api.reading import read_objects
+        except ModuleNotFoundError as error:
+            return dict.fromkeys(_KINDS.values(), _needs(error, "lightkube"))
+        return read_objects(self.node_name or "", self.kubeconfig)
+
+    def _object(
+        self,
+        name: str,
+        given: str | None,
+        answers: dict[str, Any],
+        read: Callable[[Value], Seen],
+        option: str,
+    ) -> Reading[Seen]:
+        """What is known of the objects of one kind: from the file that was named, the API server, or the root."""
+        beside = self._beside(name)
+        try:
+            if given is not None:
+                document, place = self._document(given)
+            elif answers:
+                answer, place = answers[_KINDS[name]], f"API server, node {self.node_name}"
+                if isinstance(answer, str):
+                    return Reading(place, problem=answer)
+                kind = _KINDS[name]
+                whole = (
+                    {"kind": f"{kind}List", "items": answer} if isinstance(answer, list) else {**answer, "kind": kind}
+                )
+                document = Value(whole, place)
+            elif beside is not None:
+                document, place = read_document_file(beside), beside
+            else:
+                reason = (self._reasons or {}).get(name, "") if self._reasons is not None else ""
+                return Reading(problem=reason or _add(option, "--kubeconfig"))
+            self.documents[name] = document.data
+            return Reading.of(place, read(document))
+        except DocumentError as error:
+            return Reading(str(error).partition(":")[0], problem=str(error))
+
+    def _beside(self, name: str) -> str | None:
+        """A file of a record that lies in the root directory."""
+        path = Path(self.root) / name if self.root else None
+        try:
+            return str(path) if path is not None and path.is_file() else None
+        except OSError:
+            return None
+
+    def _document(self, place: str) -> tuple[Value, str]:
+        if place != "-":
+            return read_document_file(place), place
+        if self._piped is None:
+            self._piped = parse_document(sys.stdin.buffer.read(MAX_INPUT), "standard input")
+        return self._piped, "standard input"
+
+
+def _add(*options: str) -> str:
+    """Why a source has no value if no option names it."""
+    return f"add {' or '.join(options)}"
+
+
+def _needs(error: ModuleNotFoundError, package: str) -> str:
+    return f"it is skipped, because {package} is not installed ({error.name} is missing)"

@@ -1,0 +1,241 @@
+"""A record of a node: a directory with what each source said, which is read as the node itself would be.
+
+Laws: a file that is not in the record was not read; it is taken for missing on the node only if `sources.json` says so.
+What is saved of a pod has neither its environment, nor its annotations, nor its volumes.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from devicecore.domain.errors import DocumentError
+from devicecore.domain.json_size import MAX_BYTES
+from devicecore.system.files import DurableFile, read_file
+from devicecore_tools.doctor import Look, Reading, SocketsSeen
+from devicecore_tools.doctor.sources.kubelet_directory import CHECKPOINT_NAME, CLAIMS_NAME
+from devicecore_tools.doctor.sources.large_documents import read_document_file
+from devicecore_tools.doctor.sources.names import LIST_NAME
+from devicecore_tools.doctor.sources.state_files import CPU_NAME, MEMORY_NAME
+
+PODS, NODE, EVENTS, SLICES, CLAIMS = (
+    "pods.json",
+    "node.json",
+    "events.json",
+    "resourceslices.json",
+    "resourceclaims.json",
+)
+"""The names of the objects of the API server."""
+
+HEALTH_NAME = "dra_health_state"
+LISTING_NAME = "listing.txt"
+REASONS_NAME = "sources.json"
+FILES = (CHECKPOINT_NAME, CLAIMS_NAME, HEALTH_NAME, CPU_NAME, MEMORY_NAME)
+"""The kubelet's files, byte for byte."""
+
+ABSENT = "missing on the node"
+"""What `sources.json` says of a file that was not there."""
+
+_MODE = 0o600
+_MAX_LISTING = 4 * 1024 * 1024
+_DIRECTORIES = "device-plugins|plugins_registry|pod-resources"
+_TRIED = re.compile(rf"(?:.*/)?((?:{_DIRECTORIES})/\S+)\s+(listener|no listener)\b.*")
+_LISTED = re.compile(rf"\$ ls \S+ (?:.*/)?({_DIRECTORIES})/?")
+_SOCKET = re.compile(r"s[rwxst-]{9}\S?(?:\s+\S+){7}\s+(\S+)")
+_STATIC = ("kubernetes.io/config.mirror", "kubernetes.io/config.hash")
+
+
+def is_record(path: str) -> bool:
+    """Whether a directory is a record: it has a record's files, and no directory of device plugins."""
+    root = Path(path)
+    named = (LIST_NAME, REASONS_NAME, LISTING_NAME, PODS, NODE, EVENTS)
+    try:
+        return not (root / "device-plugins").is_dir() and any((root / name).is_file() for name in named)
+    except OSError:
+        return False
+
+
+def reasons(path: str) -> Mapping[str, str]:
+    """Why files are not in a record, by name; empty if the record does not say so."""
+    try:
+        document = read_document_file(str(Path(path) / REASONS_NAME)).mapping()
+    except DocumentError:
+        return {}
+    return {name: reason.data for name, reason in document.items() if isinstance(reason.data, str)}
+
+
+def read_listing(path: str) -> Reading[SocketsSeen]:
+    """The sockets that a record's listing names, and whether a process listened at each."""
+    place = Path(path) / LISTING_NAME
+    try:
+        text = read_file(place, _MAX_LISTING, follow_links=True).decode(errors="replace")
+    except FileNotFoundError:
+        return Reading(str(place), problem="it is not in the record")
+    except OSError as error:
+        return Reading(str(place), problem=error.strerror or str(error))
+    found, served = dict.fromkeys(_listed(text)), {}
+    for line in text.splitlines():
+        if tried := _TRIED.fullmatch(line.strip()):
+            found[tried[1]] = None
+            served[tried[1]] = tried[2] == "listener"
+    if not found and "device-plugins" not in text:
+        return Reading(str(place), problem="it lists no directory of a kubelet")
+    plugins = [name.removeprefix("device-plugins/") for name in found if name.startswith("device-plugins/")]
+    registry = [name.removeprefix("plugins_registry/") for name in found if name.startswith("plugins_registry/")]
+    own = [name for name in sorted(plugins) if name != "kubelet.sock"]
+    return Reading.of(str(place), SocketsSeen("kubelet.sock" in plugins, tuple(own), tuple(sorted(registry)), served))
+
+
+def _listed(text: str) -> Iterator[str]:
+    """The sockets in the output of `ls -l`, by directory and name."""
+    directory = ""
+    for line in text.splitlines():
+        if line.startswith("$"):
+            listed = _LISTED.fullmatch(line.strip())
+            directory = listed[1] if listed else ""
+        elif directory and (found := _SOCKET.fullmatch(line.strip())):
+            yield f"{directory}/{found[1]}"
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def save(directory: str, look: Look, root: str | None, checkpoint: str | None, objects: Mapping[str, Any]) -> None:
+    """Write what was read into a directory, which is made if it does not exist.
+
+    Args:
+        directory: where to.
+        look: what the sources said.
+        root: the kubelet's directory, whose files are copied; None if it was not read.
+        checkpoint: the checkpoint's own path, if it is not below `root`.
+        objects: the objects of the API server, as they were read, by the names of their files.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    target = Path(directory)
+    target.mkdir(mode=0o700, parents=True, exist_ok=True)
+    reasons_: dict[str, str] = {}
+    for name in FILES:
+        place = checkpoint if name == CHECKPOINT_NAME and checkpoint else root and str(Path(root) / name)
+        if not place:
+            reasons_[name] = "not read"
+            continue
+        try:
+            _write(target / name, read_file(place, MAX_BYTES, follow_links=True))
+        except FileNotFoundError:
+            reasons_[name] = ABSENT
+        except OSError as error:
+            reasons_[name] = error.strerror or str(error)
+    if look.pod_resources.value is not None:
+        from devicecore_tools.doctor.sources.answers import saved_pod_resources
+
+        for name, document in saved_pod_resources(look.pod_resources.value).items():
+            _write_json(target / name, document)
+    else:
+        reasons_[LIST_NAME] = look.pod_resources.problem
+    if look.sockets.value is not None:
+        _write(target / LISTING_NAME, _listing(look.sockets.value).encode())
+    for name, document in objects.items():
+        _write_json(target / name, _without_secrets(document))
+    _write_json(target / REASONS_NAME, reasons_)
+
+
+def _write(path: Path, blob: bytes) -> None:
+    DurableFile(path, _MODE).replace(blob)
+
+
+def _write_json(path: Path, document: object) -> None:
+    _write(path, json.dumps(document, indent=1).encode() + b"\n")
+
+
+def _listing(sockets: SocketsSeen) -> str:
+    names = [f"device-plugins/{name}" for name in (*(("kubelet.sock",) if sockets.kubelet else ()), *sockets.plugins)]
+    names += [f"plugins_registry/{name}" for name in sockets.registry]
+    names += [name for name in sockets.served if name not in names]
+    said = {True: "listener", False: "no listener (Connection refused)", None: "not tried"}
+    lines = ["$ ls -la device-plugins", "", "$ connect() to every socket file of these folders"]
+    return "\n".join([*lines, *(f"{name}  {said[sockets.served.get(name)]}" for name in names), ""])
+
+
+_KEPT: Mapping[str, Any] = {
+    "apiVersion": True,
+    "kind": True,
+    "metadata": {
+        "name": True,
+        "namespace": True,
+        "uid": True,
+        "labels": True,
+        "creationTimestamp": True,
+        "deletionTimestamp": True,
+        "annotations": dict.fromkeys(_STATIC, True),
+    },
+    # pods
+    "spec": {
+        "nodeName": True,
+        "schedulerName": True,
+        "restartPolicy": True,
+        "resourceClaims": True,
+        "containers": (kept_container := {"name": True, "resources": True, "restartPolicy": True}),
+        "initContainers": kept_container,
+        # nodes
+        "taints": True,
+        "unschedulable": True,
+        # slices and claims
+        **dict.fromkeys(
+            ("driver", "pool", "nodeSelector", "allNodes", "perDeviceNodeSelection", "sharedCounters"), True
+        ),
+        "devices": dict.fromkeys(
+            (
+                *("requests", "constraints"),  # of a claim; its configuration may hold secrets
+                *("name", "attributes", "capacity", "basic", "taints", "consumesCounters", "allowMultipleAllocations"),
+                *("nodeName", "nodeSelector", "allNodes", "bindsToNode", "bindingConditions"),
+            ),
+            True,
+        ),
+        # classes
+        "selectors": True,
+        "extendedResourceName": True,
+    },
+    "status": {
+        **dict.fromkeys(("phase", "reason", "message", "conditions", "startTime", "allocatedResourcesStatus"), True),
+        **dict.fromkeys(("resourceClaimStatuses", "extendedResourceClaimStatus"), True),
+        "containerStatuses": (
+            kept_status := {
+                **dict.fromkeys(("name", "ready", "started", "restartCount", "allocatedResourcesStatus"), True),
+                "state": {"waiting": True, "running": True, "terminated": {"reason": True, "exitCode": True}},
+            }
+        ),
+        "initContainerStatuses": kept_status,
+        **dict.fromkeys(("capacity", "allocatable", "nodeInfo"), True),
+        "allocation": {
+            "devices": {"results": True},
+            "nodeSelector": True,
+            "allocationTimestamp": True,
+        },
+        "reservedFor": True,
+    },
+    # events
+    **dict.fromkeys(("involvedObject", "regarding", "reason", "message", "note", "type", "count", "series"), True),
+    **dict.fromkeys(("firstTimestamp", "lastTimestamp", "eventTime", "deprecatedLastTimestamp"), True),
+    **dict.fromkeys(("reportingComponent", "source"), True),
+}
+"""What is kept of an object; everything else may be a secret."""
+
+
+def _without_secrets(document: Any) -> Any:  # noqa: ANN401 - JSON has no better type
+    if isinstance(document, dict) and isinstance(document.get("items"), list):
+        return {
+            **_kept(document, {"apiVersion": True, "kind": True}),
+            "items": [_kept(one, _KEPT) for one in document["items"]],
+        }
+    return _kept(document, _KEPT)
+
+
+def _kept(value: Any, rule: Any) -> Any:  # noqa: ANN401 - as above
+    if isinstance(value, list):
+        return [_kept(one, rule) for one in value]
+    if not isinstance(value, dict) or rule is True:
+        return value
+    return {key: _kept(one, rule[key]) for key, one in value.items() if key in rule}

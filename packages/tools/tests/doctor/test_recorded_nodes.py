@@ -1,0 +1,177 @@
+"""Nodes of a real kubelet 1.36.2, recorded in situations: what must be found, and what must not be said."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devicecore_tools.command.main import main
+from devicecore_tools.doctor import Facts, check, report
+from devicecore_tools.doctor.sources.node import NodeSources
+from hypothesis import given
+from hypothesis import strategies as st
+
+DATA = Path(__file__).parent.parent / "data" / "nodes"
+NODES: dict[str, dict[str, Any]] = {path.stem: json.loads(path.read_text()) for path in sorted(DATA.glob("*.json"))}
+FINDINGS = {
+    "02-checkpoint-lost": ["request-without-device"],
+    "03-plugin-ended": ["plugin-gone"],
+    "04-plugin-gone-kubelet-restarted": ["plugin-gone"],
+    "05-plugin-gone-list-empty": ["plugin-gone"],
+    "07-dra-state-damaged": ["kubelet-gone", "kubelet-cannot-start"],
+    "09-unhealthy-in-use": ["held-unhealthy"],
+    "10-unhealthy-free": ["unhealthy"],
+    "13-pending-claim-events-only": ["driver-gone", "claim-not-prepared"],
+    "15-kubelet-just-started": ["kubelet-starting"],
+    "17-plugin-and-driver-same-gpus": ["plugin-and-claim", "plugin-and-claim", "offered-and-claimed"],
+    "21-dra-unhealthy": ["claimed-unhealthy"],
+    "23-kubelet-stopped": ["kubelet-gone"],
+}
+"""The findings of each node; none of the others."""
+
+NO_SOURCE_SHOWS_IT = {  # what is free and cannot be called so, because a source is missing or does not know
+    "02-checkpoint-lost": {"gpu-2"},
+    "07-dra-state-damaged": {"gpu-0", "gpu-1", "gpu-2", "dev-1", "dev-2", "dev-3"},
+    "10-unhealthy-free": {"gpu-0"},
+    "15-kubelet-just-started": {"gpu-1"},
+    "23-kubelet-stopped": {"gpu-1"},
+}
+SOURCES = sorted({name for files in NODES.values() for name in files} - {"truth.json", "deviceclasses.json"})
+
+
+def written(directory: Path, name: str, without: frozenset[str] = frozenset()) -> str:
+    """The path of a recorded node, as a directory."""
+    root = directory / name
+    root.mkdir()
+    for file, content in NODES[name].items():
+        if file not in {"truth.json", *without}:
+            (root / file).write_text(content if isinstance(content, str) else json.dumps(content))
+    return str(root)
+
+
+def report_of(capsys: pytest.CaptureFixture[str], root: str) -> tuple[int, dict[str, Any]]:
+    status = main(["doctor", "--root", root, "--json"])
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return status, document
+
+
+def free_in(document: dict[str, Any]) -> set[tuple[str, str]]:
+    return {(row["resource"], row["device"]) for row in document["devices"] if row["owner"] == "free"}
+
+
+def of_truth(name: str, state: str) -> set[tuple[str, str]]:
+    devices = NODES[name]["truth.json"]["devices"]
+    return {(one.get("resource") or one["driver"], one["id"]) for one in devices if one["state"] == state}
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_what_was_really_the_case_is_found_and_nothing_else(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, document = report_of(capsys, written(tmp_path, name))
+    found = [one["code"] for one in document["findings"]]
+    assert found == FINDINGS.get(name, [])
+    assert status == (1 if found else 0)
+    hidden = {one for one in of_truth(name, "free") if one[1] in NO_SOURCE_SHOWS_IT.get(name, ())}
+    claimed = {one for one in of_truth(name, "free") if name.startswith("13")}
+    assert free_in(document) == of_truth(name, "free") - hidden - claimed
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_each_device_in_use_has_its_real_holders(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A holder that no source names, as after the loss of a checkpoint, is not known; no device has another holder."""
+    _, document = report_of(capsys, written(tmp_path, name))
+    real: dict[tuple[str, str], set[str]] = {}
+    for one in NODES[name]["truth.json"]["devices"]:
+        through = one.get("resource") or one["driver"]
+        holders = [own for own in one.get("holders", ()) if own.get("through", through) == through]
+        holders = holders or [one["holder"]] * (one["holder"] is not None and "holders" not in one)
+        real[through, one["id"]] = {f"{own['pod']} {own['container']}" for own in holders}
+    for row in document["devices"]:
+        if row["container"]:
+            key = row["resource"], row["device"]
+            assert f"{row['owner']} {row['container']}" in real[key], row
+            real[key].discard(f"{row['owner']} {row['container']}")
+    left = {key for key, holders in real.items() if holders}
+    unknown = {(row["resource"], row["device"]) for row in document["devices"] if row["owner"] == "unknown"}
+    claims = {(row["resource"], row["device"]) for row in document["devices"] if row["owner"].startswith("claim ")}
+    assert left <= unknown | claims
+
+
+PROBES = [
+    (name, probe["pod requests"], probe["kubelet said"])
+    for name, files in NODES.items()
+    for probe in files["truth.json"]["probe"]
+    if "claims" not in probe["pod requests"] and probe.get("when", "at once") == "at once"
+]
+
+
+@pytest.mark.parametrize(("name", "limits", "said"), PROBES)
+def test_fits_answers_what_the_real_kubelet_answered(
+    name: str, limits: dict[str, int], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "uid": "probe"}, "spec": spec}
+    (tmp_path / "pod.json").write_text(json.dumps(pod))
+    status = main(["fits", str(tmp_path / "pod.json"), "--root", written(tmp_path, name), "--json"])
+    (answer,) = json.loads(capsys.readouterr().out)["nodes"]
+    assert answer["fits"] == (status == 0) == (said == "admitted")
+    if said.startswith(("Unexpected", "OutOf")):
+        assert answer["reason"] in said
+    if "plugin" in name and not answer["fits"]:
+        assert "the plugin of acme.io/gpu is missing" in " ".join(answer["warnings"])
+        assert not any("ends" in one["change"] for one in answer["changes"])
+
+
+def explained(name: str, pod: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    root = written(tmp_path, name)
+    (found,) = (one for one in NODES[name]["pods.json"]["items"] if one["metadata"]["name"] == pod)
+    (tmp_path / "pod.json").write_text(json.dumps(found))
+    assert main(["why", str(tmp_path / "pod.json"), "--root", root]) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_why_reads_the_events_of_a_pod_that_waits_for_a_claim(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = explained("13-pending-claim-events-only", "p9", tmp_path, capsys)
+    assert "decided by DRA manager (DR-09)" in said
+    assert "waits, because its ResourceClaim 'team-13/k9' cannot be prepared" in said
+    assert "verdict ResourceClaim team-13/k9 cannot be prepared: DRA driver gpu.example.com is not registered" in said
+
+
+def test_why_takes_the_schedulers_sentence_apart_and_goes_on_to_a_trial(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = explained("12-pending-insufficient", "big", tmp_path, capsys)
+    assert "decided by scheduler" in said
+    assert "1 node: the pods there leave fewer acme.io/gpu than this pod requests" in said
+    assert "acme.io/gpu: 4 listed, 4 healthy, 3 held, 1 free" in said
+    assert "it fits if pod team-12/train ends" in said
+    assert "No kubelet has seen the pod" in said
+
+
+# --- nodes that are taken apart ---------------------------------------------------------------------------------------
+
+
+WITHOUT = st.sets(st.sampled_from(SOURCES), min_size=1).map(frozenset)
+ALSO = {  # true as well, but said by a better source if it was read
+    "plugin-gone": {"resource-without-socket"},
+    "kubelet-starting": {"plugin-gone", "resource-without-socket"},
+}
+
+
+@pytest.mark.parametrize("name", NODES)
+@given(without=WITHOUT)
+def test_fewer_sources_make_no_device_more_free_and_no_finding_false(
+    name: str, without: frozenset[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Law: what is free or wrong with fewer sources is free or wrong with all of them."""
+    directory = tmp_path_factory.mktemp("node")
+    facts = Facts(NodeSources(root=written(directory, name, without)).look())
+    rows = report(facts, ()).devices
+    free = {(row.resource, row.device) for row in rows if row.owner == "free"}
+    assert free <= of_truth(name, "free")
+    codes = {one.code for one in check(facts)}
+    known = set(FINDINGS.get(name, ()))
+    assert codes <= known.union(*(ALSO.get(code, set()) for code in known))
