@@ -103,7 +103,7 @@ def test_wrong_usage_is_one_sentence_and_status_2(devicecore: Run, arguments: st
         (["click"], "", ["--help"]),
         (["rich"], "", ["demo"]),
         (["rich"], "", ["demo", "--json"]),
-        (["jsonpatch"], "", ["conformance", "--dra", "--", "true"]),
+        (["jsonpatch"], "", ["conformance", "driver", "--", "true"]),
         (
             ["httpcore2", "httpx2", "lightkube"],
             "[kubernetes]",
@@ -253,7 +253,8 @@ def test_an_empty_name_is_refused(arguments: list[str], capsys: pytest.CaptureFi
 
 @pytest.mark.parametrize("seconds", ["nan", "inf", "1e308"])
 @pytest.mark.parametrize(
-    "arguments", [["doctor", "--patience"], ["kubelet", "--root", "/", "--wait"], ["conformance", "--starting"]]
+    "arguments",
+    [["doctor", "--patience"], ["kubelet", "--root", "/", "--wait"], ["conformance", "plugin", "--starting"]],
 )
 def test_a_time_without_an_end_is_refused(
     arguments: list[str], seconds: str, capsys: pytest.CaptureFixture[str]

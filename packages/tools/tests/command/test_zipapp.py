@@ -129,7 +129,7 @@ def test_a_command_that_needs_more_says_so_and_leaves_nothing(pyz: Path) -> None
         ["demo"],
         ["kubelet", "--root", "."],
         ["plugin", "simulated", "--resource", GPU],
-        ["conformance", "run", "--", "plugin"],
+        ["conformance", "plugin", "--", "plugin"],
         ["dra-driver", "simulated", "--name", "example.com", "--node", "n", "--manifests", "."],
     ]
     sentence = "devicecore: the command needs grpc: in a clone of devicecore, run pip install . './packages/tools'\n"

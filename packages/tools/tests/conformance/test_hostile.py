@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,14 @@ def command(driver: str) -> list[str]:
     return [sys.executable, str(DRIVER), f"hostile:{driver}"]
 
 
+def wait_for(look: Callable[[], bool]) -> None:
+    """Wait until something is true, which may take a while on a busy machine."""
+    deadline = time.monotonic() + 60
+    while not look():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 def is_running(pid: int) -> bool:
     """Whether a process runs; one that has ended and was not waited for does not."""
     try:
@@ -36,7 +45,7 @@ def is_running(pid: int) -> bool:
 def test_daemons_without_the_environment_end_with_the_run(tmp_path: Path, number: signal.Signals | None) -> None:
     pids = tmp_path / "pids"
     only = "answers-get-info" if number is None else "stays-while-the-api-server-is-away"
-    options = ["conformance", "--dra", "--full", "--only", only, "--env", f"PIDS={pids}"]
+    options = ["conformance", "driver", "--full", "--only", only, "--env", f"PIDS={pids}"]
     words = [sys.executable, "-m", "devicecore_tools", *options, "--", *command("StartsDaemons")]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}) as ran:
         if number is not None:
@@ -92,7 +101,7 @@ def test_a_good_driver_for_an_older_api_passes_and_the_report_names_the_version(
 
 
 def test_a_reason_to_skip_is_printed_once() -> None:
-    words = [sys.executable, "-m", "devicecore_tools", "conformance", "--dra", "--starting", "10"]
+    words = [sys.executable, "-m", "devicecore_tools", "conformance", "driver", "--starting", "10"]
     only = ["--only", "says-*", "--only", "has-a-*", "--only", "prepares-a-claim*"]
     ran = subprocess.run(
         [*words, *only, "--", *command("AnswersNothing")], capture_output=True, text=True, timeout=LIMIT, check=False
@@ -113,7 +122,7 @@ def test_a_device_class_that_is_not_there_skips_checks_and_ends_no_run() -> None
 def test_a_claim_of_wrong_types_is_a_sentence(tmp_path: Path) -> None:
     file = tmp_path / "claims.yaml"
     file.write_text("kind: ResourceClaim\nspec: {devices: {requests: [{name: r, exactly: 5}]}}\n")
-    words = [sys.executable, "-m", "devicecore_tools", "conformance", "--dra", "--claims", str(file), "--", "true"]
+    words = [sys.executable, "-m", "devicecore_tools", "conformance", "driver", "--claims", str(file), "--", "true"]
     ran = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert ran.returncode == 2
     assert "number into field spec.devices.requests[0].exactly: expected object" in ran.stderr
@@ -220,6 +229,20 @@ def test_a_service_that_answers_nothing_fails_a_check(monkeypatch: pytest.Monkey
     (result,) = report.results
     assert result.verdict is Verdict.FAILED, result
     assert result.actual.startswith("the driver's service cannot be reached: ")
+
+
+def test_a_command_that_is_killed_leaves_no_driver(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    script = f"setsid sleep 600 & echo $! > {pid}.new; mv {pid}.new {pid}; wait"
+    words = ["conformance", "driver", "--", "sh", "-c", script]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-m", "devicecore_tools", *words], stdout=subprocess.DEVNULL, env=environment
+    ) as ran:
+        wait_for(pid.exists)
+        ran.kill()
+    driver = int(pid.read_text())
+    wait_for(lambda: not is_running(driver))
 
 
 def test_a_registration_that_does_not_end_fails_a_check() -> None:

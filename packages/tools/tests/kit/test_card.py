@@ -11,10 +11,12 @@ import pytest
 from attrs import evolve
 from devicecore_tools.conformance import Report, Result, Severity, Verdict
 from devicecore_tools.conformance.card import as_badge, as_page
+from devicecore_tools.conformance.model import Exit
 from tests.chromium import Chromium, chromium
 from tests.kit.test_command import PLUGIN, conformance
 
 DAY = date(2026, 11, 21)
+EXIT = Exit(7, "it exited early with status 2", "panic: no chip\n\ngoroutine 1", is_crash=True, during="two")
 HOSTILE = (
     '</title></style><script>alert(1)</script><img src="https://example.com/x.png"> &amp; \x1b[31m\u202e\ud800\x00'
 )
@@ -36,6 +38,28 @@ REPORT = report(
     result("three", Verdict.FAILED, Severity.SHOULD),
     result("four", Verdict.SKIPPED, Severity.INFO),
 )
+
+
+def test_two_cards_are_compared_check_by_check(tmp_path: Path) -> None:
+    later = report(result("one", Verdict.FAILED), result("two"), result("five"))
+    cards = [written(tmp_path, as_page(one, DAY), f"{number}.html") for number, one in enumerate((REPORT, later))]
+    ran = conformance(*cards, kind="compare")
+    assert ran.returncode == 1, ran.stderr
+    assert [line.split() for line in ran.stdout.splitlines()] == [
+        ["must", "five", "not", "made", "->", "passed"],
+        ["info", "four", "skipped", "->", "not", "made"],
+        ["must", "one", "passed", "->", "failed"],
+        ["should", "three", "failed", "->", "not", "made"],
+        ["must", "two", "failed", "->", "passed"],
+    ]
+    assert conformance(cards[0], cards[0], kind="compare").stdout == "no check was judged differently\n"
+
+
+def test_a_card_has_the_failures_first_and_says_what_was_run() -> None:
+    page = as_page(evolve(REPORT, command="./chip {dir}", tool="1.0", exits=(EXIT,)), DAY)
+    assert re.findall(r'<tr id="(\w+)">', page) == ["two", "three", "one", "four"]
+    for text in ("./chip {dir}", '<a href="#two" class="name">', "panic: no chip", "goroutine 1"):
+        assert text in page
 
 
 @pytest.fixture(name="browser", scope="module")

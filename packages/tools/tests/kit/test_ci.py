@@ -163,7 +163,7 @@ def test_the_action_tests_dra_drivers(tmp_path: Path) -> None:
     directories = "--registry {registry} --plugin-dir {plugins} --cdi-dir {cdi}"
     devicecore = Path(sys.prefix) / "bin" / "devicecore"
     command = f"{devicecore} dra-driver simulated --name gpu.example.com {directories}"
-    ran, outputs = action(tmp_path, command=command, dra="true", options="--only 'announces-*' --only '*-cdi-names'")
+    ran, outputs = action(tmp_path, command=command, kind="driver", options="--only 'announces-*' --only '*-cdi-names'")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "DRA driver conformance: v1.2.3: " in (tmp_path / "workspace" / outputs["badge"]).read_text()
 

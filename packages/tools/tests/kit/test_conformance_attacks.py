@@ -109,6 +109,7 @@ def test_daemons_of_a_plugin_end_with_the_run(tmp_path: Path) -> None:
         "-m",
         "devicecore_tools",
         "conformance",
+        "plugin",
         "--no-restart",
         "--only",
         NAMES[0],
@@ -131,7 +132,7 @@ def test_a_signal_while_the_run_ends_leaves_no_plugin(tmp_path: Path) -> None:
     """The plugin ignores SIGTERM, so the end of the run waits for a second, in which the signal comes."""
     pid = tmp_path / "pid"
     script = f"trap '' TERM; echo $$ > {pid}; while :; do sleep 1; done"
-    words = ["conformance", "--starting", "0.5", "--only", NAMES[0], "--", "sh", "-c", script]
+    words = ["conformance", "plugin", "--starting", "0.5", "--only", NAMES[0], "--", "sh", "-c", script]
     with subprocess.Popen(
         [sys.executable, "-m", "devicecore_tools", *words],
         stdout=subprocess.PIPE,

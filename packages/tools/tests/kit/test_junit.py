@@ -3,8 +3,10 @@
 from xml.etree import ElementTree as ET
 
 import pytest
+from attrs import evolve
 from devicecore_tools.conformance import Report, Result, Severity, Verdict
-from devicecore_tools.conformance.reports import as_junit
+from devicecore_tools.conformance.model import Exit
+from devicecore_tools.conformance.reports import as_junit, summary
 
 # Of each element: the attributes that it must have, those that it may have, and its children.
 RULES = {
@@ -58,6 +60,18 @@ def test_only_a_failed_check_of_severity_must_fails_a_build() -> None:
     skipped = {case.get("name"): case[0].get("message") for case in suites.iter("testcase") if len(case)}
     assert skipped["failed-should"] == "should, failed: text"
     assert skipped["skipped-must"] == "text"
+
+
+def test_a_crash_is_told_with_its_check_or_beside_the_checks() -> None:
+    crash = Exit(1, "it was ended by SIGSEGV", "panic: no chip\n\x00goroutine 1", is_crash=True)
+    found = evolve(report("text"), exits=(evolve(crash, during="failed-must"), crash))
+    (suite,) = ET.fromstring(as_junit(found))  # noqa: S314 - this test made it
+    (failure,) = suite.iter("failure")
+    assert "it was ended by SIGSEGV (during failed-must)\npanic: no chip\n\\x00goroutine 1" in str(failure.text)
+    assert str(suite.findtext("system-out")).startswith(
+        "it was ended by SIGSEGV (while no check was under way)\npanic: "
+    )
+    assert "the device plugin crashed 1 time while no check was under way" in summary(found)
 
 
 def test_an_empty_run_is_a_suite_without_cases() -> None:

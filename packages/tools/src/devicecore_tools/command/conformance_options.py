@@ -1,9 +1,10 @@
-"""The options of `devicecore conformance`, in the groups in which they are used.
+"""The options of `devicecore conformance plugin` and `driver`, in the groups in which they are used.
 
 Law: each default is that of the settings of `devicecore_tools.conformance`.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import click
@@ -15,6 +16,15 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _SECONDS = Seconds(min=0.1)
+
+_DIRECTORY = click.Path(file_okay=False, path_type=Path)
+_LATE = "Checks for which no time is left are skipped; if one of severity must is among them, the exit status is 1."
+
+
+def _seconds(name: str, default: float, text: str, *names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return an option for a time."""
+    return click.option(name, *names, type=_SECONDS, metavar="SECONDS", default=default, show_default=True, help=text)
+
 
 _PLUGIN = (
     click.option(
@@ -40,50 +50,17 @@ _PLUGIN = (
         is_flag=True,
         help="The plugin does not call Register: it waits in the directory for the kubelet's plugin watcher.",
     ),
-    click.option(
-        "--starting",
-        "first",
-        type=_SECONDS,
-        metavar="SECONDS",
-        default=60.0,
-        show_default=True,
-        help="Seconds until the plugin registers first.",
-    ),
-    click.option(
-        "--timeout", type=_SECONDS, metavar="SECONDS", default=10.0, show_default=True, help="Seconds for every answer."
-    ),
-    click.option(
+    _seconds("--starting", 60.0, "Seconds until the plugin registers first.", "first"),
+    _seconds("--timeout", 10.0, "Seconds for every answer."),
+    _seconds(
         "--returning",
-        type=_SECONDS,
-        metavar="SECONDS",
-        default=20.0,
-        show_default=True,
-        help="Seconds until the plugin registers again after a kubelet restart that deletes all sockets.",
+        20.0,
+        "Seconds until the plugin registers again after a kubelet restart that deletes all sockets.",
     ),
-    click.option(
-        "--noticing",
-        type=_SECONDS,
-        metavar="SECONDS",
-        default=8.0,
-        show_default=True,
-        help="Seconds until it registers again after a cut stream, or a new kubelet.sock alone.",
-    ),
-    click.option(
-        "--away",
-        type=_SECONDS,
-        metavar="SECONDS",
-        default=3.0,
-        show_default=True,
-        help="Seconds for which the kubelet is away.",
-    ),
-    click.option(
-        "--grace",
-        type=_SECONDS,
-        metavar="SECONDS",
-        default=10.0,
-        show_default=True,
-        help="Seconds until the plugin ends after SIGTERM.",
-    ),
+    _seconds("--noticing", 8.0, "Seconds until it registers again after a cut stream, or a new kubelet.sock alone."),
+    _seconds("--away", 3.0, "Seconds for which the kubelet is away."),
+    _seconds("--grace", 10.0, "Seconds until the plugin ends after SIGTERM."),
+    _seconds("--budget", 300.0, f"How many seconds the run may take after the first registration. {_LATE}"),
     click.option(
         "--provoke-health",
         default="",
@@ -99,18 +76,47 @@ _PLUGIN = (
     ),
 )
 
-_BUDGET = click.option(
-    "--budget",
-    type=_SECONDS,
-    metavar="SECONDS",
-    default=300.0,
-    show_default="300; with --dra 55, and 290 with --full",
-    help="How many seconds the run may take. For a device plugin they begin with its first registration. Checks for "
-    "which no time is left are skipped; if one of severity must is among them, the exit status is 1.",
+_DRIVER = (
+    click.option("--full", is_flag=True, help="Make all checks, in up to five minutes."),
+    click.option("--node", default="conformance-node", show_default=True, help="The name of the Node object."),
+    click.option(
+        "--registry-dir",
+        type=_DIRECTORY,
+        help="Where the driver makes its registration socket, if that is fixed; by default a new "
+        "directory. What the run adds there is deleted.",
+    ),
+    click.option("--plugins-dir", type=_DIRECTORY, help="The kubelet's directory of plugins, if fixed."),
+    click.option("--cdi-dir", type=_DIRECTORY, help="Where the driver writes CDI files, if that is fixed."),
+    click.option(
+        "--env",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="An environment variable of the driver, with placeholders. May be repeated.",
+    ),
+    click.option(
+        "--claims",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="A file with a ResourceClaim or ResourceClaimTemplate, whose spec is that of the claims in "
+        "the checks, and with other objects that the driver needs, such as a DeviceClass or CustomResourceDefinition.",
+    ),
+    click.option(
+        "--device-class",
+        default="",
+        help="The DeviceClass of the claims; by default one that selects all devices of the driver.",
+    ),
+    _seconds("--starting", 30.0, "Seconds until the driver registers and publishes its devices first."),
+    _seconds("--returning", 30.0, "Seconds until the driver registers again after a restart."),
+    _seconds("--timeout", 45.0, "Seconds for a call to prepare or unprepare claims."),
+    _seconds("--grace", 30.0, "Seconds until the driver ends after SIGTERM."),
+    click.option(
+        "--budget",
+        type=_SECONDS,
+        metavar="SECONDS",
+        help=f"How many seconds the run may take; by default 55, and 290 with --full. {_LATE}",
+    ),
 )
 
 _CHOICE = (
-    _BUDGET,
     click.option(
         "--only",
         multiple=True,
@@ -140,6 +146,11 @@ _REPORTS = (
 def plugin_options(command: Callable[P, R]) -> Callable[P, R]:
     """Give a command the options of a device plugin: the directory, and the fields of its `Settings`."""
     return with_options(command, _PLUGIN)
+
+
+def driver_options(command: Callable[P, R]) -> Callable[P, R]:
+    """Give a command the options of a DRA driver: the fields of its `DriverTestSettings`, and `full`."""
+    return with_options(command, _DRIVER)
 
 
 def choice_options(command: Callable[P, R]) -> Callable[P, R]:

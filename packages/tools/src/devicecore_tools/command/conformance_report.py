@@ -3,6 +3,7 @@
 Law: output that is not for a terminal has no colours and is not folded.
 """
 
+import shlex
 import shutil
 import sys
 import textwrap
@@ -10,6 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,12 @@ from devicecore_tools.command.output import print_json
 from devicecore_tools.conformance.card import as_badge, as_page
 from devicecore_tools.conformance.model import Check, Report, Result, Subject, Verdict
 from devicecore_tools.conformance.reports import (
+    MAX_LINE,
     WORDS,
     as_document,
     as_junit,
     check_document,
+    crashes,
     explanation,
     head,
     summary,
@@ -50,6 +54,7 @@ class Reporting:
         junit: the file that gets the report as JUnit XML.
         card: the file that gets the score card, an HTML page; the badge is written beside it.
         release: the version of the subject, which the reports show.
+        command: what starts the subject, which the reports show.
 
     A reason to skip checks is printed once; the other checks with this reason are named in the end.
     """
@@ -58,6 +63,7 @@ class Reporting:
     junit: str | None
     card: str | None
     release: str
+    command: tuple[str, ...] = ()
     _reasons: set[str] = field(factory=set, init=False)
     _folded: list[str] = field(factory=list, init=False)
 
@@ -97,7 +103,7 @@ class Reporting:
         Raises:
             OSError: a file cannot be written.
         """
-        report = evolve(report, release=self.release)
+        report = evolve(report, release=self.release, command=shlex.join(self.command), tool=_version())
         today = datetime.now(UTC).date()
         for path, text in self._files().items():
             path.write_text(text(report, today), encoding="utf-8")
@@ -119,6 +125,13 @@ class Reporting:
         if self.card is not None:
             files |= {Path(self.card): as_page, Path(self.card).with_suffix(".svg"): as_badge}
         return files
+
+
+def _version() -> str:
+    try:
+        return metadata.version("devicecore")
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def choose(checks: Sequence[Check[Subject]], only: Sequence[str], skip: Sequence[str]) -> list[Check[Subject]]:
@@ -176,9 +189,10 @@ def _fold(text: str, width: int) -> str:
 def _print(result: Result) -> None:
     word = WORDS[result.verdict]
     start = head(result)
-    line = f"{start}  {result.actual}"
+    actual = foreign_text(result.actual, MAX_LINE)
+    line = f"{start}  {actual}"
     if len(line) > _width():
-        line = f"{start.rstrip()}\n{textwrap.indent(_fold(result.actual, _width() - _INDENT), ' ' * _INDENT)}"
+        line = f"{start.rstrip()}\n{textwrap.indent(_fold(actual, _width() - _INDENT), ' ' * _INDENT)}"
     click.echo(click.style(word, **_STYLES[word]) + line[len(word) :])
     sys.stdout.flush()  # a reader at the end of a pipe gets each result at once
 
@@ -192,6 +206,9 @@ def _print_end(report: Report) -> None:
         for label, text in explanation(result):
             folded = textwrap.indent(_fold(text, _width() - _LABEL - 3), " " * (_LABEL + 3))
             click.echo(f"  {label:<{_LABEL}} {folded.lstrip()}")
+    for sentence, printed in crashes(report):
+        click.echo(f"\nThe {report.kind} ended by itself: {_fold(sentence, _width())}")
+        click.echo(textwrap.indent(printed, "  "))
     if (report.failures or report.cannot_run) and report.output:
         click.echo(f"\nThe last output of the {report.kind}:")
         for text in report.output.splitlines():

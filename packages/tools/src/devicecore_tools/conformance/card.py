@@ -8,13 +8,17 @@ import base64
 import hashlib
 from collections.abc import Iterator
 from datetime import date
+from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
+
+from attrs import define, field
 
 from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.conformance.model import Report, Result, Severity, Verdict
-from devicecore_tools.conformance.reports import WORDS, count_of, summary
+from devicecore_tools.conformance.reports import WORDS, count_of, crashes, summary
 
 _MAX_TEXT = 4000  # characters of one text
+_SEVERITY_CELL = 2
 _STYLE = """
 :root { color-scheme: light dark; --text: #1b1f24; --page: #fff; --line: #c9d1d9; --quiet: #57606a; --box: #f3f5f7;
   --good: #116329; --bad: #a40e26; --open: #7d4e00; }
@@ -77,6 +81,10 @@ def _facts(report: Report, day: date) -> Iterator[tuple[str, str]]:
     yield "Kind", report.kind
     if report.release:
         yield "Release", report.release
+    if report.command:
+        yield "Command", report.command
+    if report.tool:
+        yield "devicecore", report.tool
     yield "Date", day.isoformat()
     for name, value in report.facts.items():
         words = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
@@ -88,14 +96,19 @@ def _table(report: Report) -> ET.Element:
     titles = ("Result", "Severity", "Check", "What happened")
     return _tag(
         "table",
-        _tag("caption", f"All {counted(len(report.results), 'check')}, in the order in which they were made"),
+        _tag("caption", f"All {counted(len(report.results), 'check')}, first those that failed"),
         _tag("thead", _tag("tr", *(_tag("th", title, scope="col") for title in titles))),
-        _tag("tbody", *map(_row, report.results)),
+        _tag("tbody", *map(_row, sorted(report.results, key=_urgency))),
     )
 
 
+def _urgency(result: Result) -> tuple[bool, int]:
+    return not result.failed, list(Severity).index(result.severity) if result.failed else 0
+
+
 def _row(result: Result) -> ET.Element:
-    check = _tag("th", _tag("p", result.name, class_="name"), _tag("p", result.done, class_="sentence"), scope="row")
+    link = _tag("a", result.name, href=f"#{result.name}", class_="name")
+    check = _tag("th", _tag("p", link), _tag("p", result.done, class_="sentence"), scope="row")
     happened = [_tag("p", result.actual)]
     if result.failed:
         happened += [_tag("p", f"Expected: {result.expected}"), _tag("p", f"Because: {result.clause}")]
@@ -104,11 +117,62 @@ def _row(result: Result) -> ET.Element:
 
 
 def _output(report: Report) -> Iterator[ET.Element]:
+    for sentence, printed in crashes(report):
+        yield _tag("h2", f"The {report.kind} ended by itself: {sentence}")
+        lines = _tag("pre")
+        lines.text = printed
+        yield lines
     if (report.failures or report.cannot_run) and report.output:
         yield _tag("h2", f"The last output of the {report.kind}")
         lines = _tag("pre")
         lines.text = "\n".join(foreign_text(line, _MAX_TEXT) for line in report.output.splitlines())
         yield lines
+
+
+# --- two cards ------------------------------------------------------------------------------------------------------
+
+
+@define
+class _Rows(HTMLParser):
+    """The verdict and the severity of each check on a card."""
+
+    found: dict[str, tuple[str, str]] = field(factory=dict)
+    _check: str = ""
+    _cells: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        super().__init__()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "tr":
+            self._check, self._cells = dict(attrs).get("id") or "", 0
+        elif tag == "td" and self._check:
+            self._cells += 1
+            if self._cells == 1:
+                self.found[self._check] = (dict(attrs).get("class") or "", "")
+
+    def handle_data(self, data: str) -> None:
+        if self._check and self._cells == _SEVERITY_CELL and not self.found[self._check][1]:
+            self.found[self._check] = (self.found[self._check][0], data)
+
+
+def differences(old: str, new: str) -> list[tuple[str, str, str, str]]:
+    """Return name, severity, and the verdicts on both cards of each check that they judge differently.
+
+    A check that is not on a card has the verdict `not made` there.
+    """
+    cards = []
+    for page in (old, new):
+        rows = _Rows()
+        rows.feed(page)
+        cards.append(rows.found)
+    nothing = ("not made", "")
+    first, second = cards
+    names = sorted({*first, *second})
+    compared = [(name, first.get(name, nothing), second.get(name, nothing)) for name in names]
+    return [
+        (name, after[1] or before[1], before[0], after[0]) for name, before, after in compared if before[0] != after[0]
+    ]
 
 
 # --- the badge --------------------------------------------------------------------------------------------------------

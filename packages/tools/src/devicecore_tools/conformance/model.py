@@ -166,6 +166,8 @@ class Report:
         kind: what was checked: `device plugin` or `DRA driver`.
         subject: which one, in a few words.
         release: its version, if the caller knows it.
+        command: what has started it, with placeholders.
+        tool: the version of devicecore.
         facts: more about it, for programs: values that JSON can hold.
         notes: sentences for the reader of the report.
         results: of every check, in order.
@@ -179,6 +181,8 @@ class Report:
     kind: str = "device plugin"
     subject: str
     release: str = ""
+    command: str = ""
+    tool: str = ""
     facts: Mapping[str, object] = field(factory=dict)
     notes: tuple[str, ...] = ()
     results: tuple[Result, ...]

@@ -7,6 +7,8 @@ others, the same is true of processes of the subject that have dropped the varia
 import ctypes
 import os
 import signal
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Collection, Iterator
@@ -36,6 +38,44 @@ def as_environment(variable: str) -> dict[str, str]:
     """Return the variable for the environment of a process."""
     name, _, value = variable.partition("=")
     return {name: value}
+
+
+# It is a process of its own, because the signal that Linux sends at the death of a parent comes at the end of the
+# thread that has started the child, and does not reach grandchildren. It needs only the standard library.
+_GUARDIAN = """
+import os, signal, sys
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+marker = sys.argv[1].encode()
+if not sys.stdin.buffer.read():
+    found = True
+    while found:
+        found = False
+        for entry in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{entry}/environ", "rb") as file:
+                    if marker in file.read().split(b"\\0"):
+                        os.kill(int(entry), signal.SIGKILL)
+                        found = True
+            except OSError:
+                pass
+"""
+
+
+@contextmanager
+def guarded(variable: str) -> Iterator[None]:
+    """Have the processes with this variable killed if this process is killed in this block."""
+    guardian = subprocess.Popen(  # noqa: S603 - it is this program's own
+        [sys.executable, "-I", "-S", "-c", _GUARDIAN, variable],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        process_group=0,  # in this session, so that it is not taken for a daemon of the subject
+    )
+    try:
+        yield
+    finally:
+        guardian.communicate(b"all is over")
 
 
 @contextmanager

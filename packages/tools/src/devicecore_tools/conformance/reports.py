@@ -15,6 +15,9 @@ from devicecore_tools.conformance.model import MAX_ACTUAL, Check, Report, Result
 WORDS = {Verdict.PASSED: "ok", Verdict.FAILED: "FAIL", Verdict.SKIPPED: "skip"}
 """How a result begins."""
 
+MAX_LINE = 300
+"""Characters of a sentence in a table; the whole text stands below it."""
+
 _CONVERTER = Converter()
 
 
@@ -29,6 +32,17 @@ def explanation(result: Result) -> Iterator[tuple[str, str]]:
     yield from ((label, foreign_text(text, MAX_ACTUAL)) for label, text in texts.items())
 
 
+def crashes(report: Report, check: str | None = None) -> Iterator[tuple[str, str]]:
+    """Yield for each end of the subject a sentence and what it printed; with `check`, only those during this check.
+
+    An end of which one line was printed, and one like another of the same check, are left out.
+    """
+    for one in {(each.how, each.during): each for each in report.exits}.values():
+        if check in (None, one.during) and (one.is_crash or "\n" in one.output.strip()):
+            when = f"during {one.during}" if one.during else "while no check was under way"
+            yield f"{foreign_text(one.how, MAX_LINE)} ({when})", "\n".join(map(foreign_text, one.output.splitlines()))
+
+
 def summary(report: Report) -> str:
     """Return the last line of the report."""
     musts = sum(result.severity is Severity.MUST for result in report.failures)
@@ -40,8 +54,10 @@ def summary(report: Report) -> str:
         number = counted(len(late), "check")
         problem = f"no time was left for {number} of severity must, so this run has not passed: {some(late)}"
         first = f"{first}; {problem}"
+    stray = sum(one.is_crash and not one.during for one in report.exits)
+    crashed = () if not stray else (f"the {report.kind} crashed {counted(stray, 'time')} while no check was under way",)
     nothing = () if report.made_any else ("no check was made, so this run has failed",)
-    return "; ".join([first, *report.notes, *nothing])
+    return "; ".join([first, *report.notes, *crashed, *nothing])
 
 
 def count_of(report: Report, verdict: Verdict) -> int:
@@ -55,6 +71,8 @@ def as_document(report: Report) -> dict[str, object]:
         "kind": report.kind,
         "subject": report.subject,
         "release": report.release,
+        "command": report.command,
+        "devicecore": report.tool,
         **report.facts,
         "passed": report.passed,
         "not_made": report.not_made,
@@ -62,6 +80,7 @@ def as_document(report: Report) -> dict[str, object]:
         "notes": list(report.notes),
         "seconds": round(report.seconds, 3),
         "checks": [_as_document(result) for result in report.results],
+        "exits": _CONVERTER.unstructure(report.exits),
         "output": report.output,
     }
 
@@ -103,11 +122,13 @@ def as_junit(report: Report) -> str:
         )
         if result in failures:
             failure = ET.SubElement(case, "failure", message=foreign_text(result.actual, MAX_ACTUAL))
-            failure.text = "\n".join(f"{label:<9} {text}" for label, text in explanation(result))
+            printed = [line for pair in crashes(report, result.name) for line in ("", *pair)]
+            failure.text = "\n".join([*(f"{label:<9} {text}" for label, text in explanation(result)), *printed])
         elif result.verdict is not Verdict.PASSED:
             prefix = f"{result.severity.value}, failed: " if result.failed else ""
             ET.SubElement(case, "skipped", message=prefix + foreign_text(result.actual, MAX_ACTUAL))
-    ET.SubElement(suite, "system-out").text = "\n".join(map(foreign_text, report.output.splitlines()))
+    stray = [line for pair in crashes(report, "") for line in (*pair, "")]
+    ET.SubElement(suite, "system-out").text = "\n".join([*stray, *map(foreign_text, report.output.splitlines())])
     suites = ET.Element("testsuites")
     suites.append(suite)
     ET.indent(suites)

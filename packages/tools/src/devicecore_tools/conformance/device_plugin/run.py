@@ -20,7 +20,14 @@ from devicecore_tools.conformance.device_plugin.plugin import PluginUnderTest
 from devicecore_tools.conformance.device_plugin.settings import Settings
 from devicecore_tools.conformance.device_plugin.watcher import WatchingKubelet
 from devicecore_tools.conformance.model import Check, Report, Result, some
-from devicecore_tools.conformance.processes import adopted, as_environment, end_all, new_marker, orphans_come_here
+from devicecore_tools.conformance.processes import (
+    adopted,
+    as_environment,
+    end_all,
+    guarded,
+    new_marker,
+    orphans_come_here,
+)
 from devicecore_tools.conformance.runner import run_checks
 from devicecore_tools.testing.process import PluginProcess
 
@@ -111,7 +118,7 @@ def _running(
 
     kubelet = (WatchingKubelet if registry else BareKubelet)(directory, wake, settings.timeout, settings.resource)
     plugin = PluginUnderTest(kubelet, start if command else None, settings, changed, end_rest)
-    with ExitStack() as stack:  # each part of the end is made, even if the one before was interrupted
+    with guarded(marker), ExitStack() as stack:  # each part of the end is made, even if the one before was interrupted
         stack.callback(kubelet.wipe)
         stack.callback(kubelet.leave)
         stack.callback(end_all, marker, but_not=others)

@@ -16,7 +16,7 @@ from devicecore_tools.conformance.dra.environment import Environment
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
 from devicecore_tools.conformance.dra.steps import IMPOSSIBLE, Occurrence, TwoParts
 from devicecore_tools.conformance.model import Check, Failure, Report, Result, Skip, impossible, require, some
-from devicecore_tools.conformance.processes import orphans_come_here
+from devicecore_tools.conformance.processes import guarded, orphans_come_here
 from devicecore_tools.conformance.runner import run_checks
 from devicecore_tools.testing.api_server.versions import RESOURCE_VERSIONS, version_of
 
@@ -52,7 +52,7 @@ def run(
     wanted = {check.name for check in ordered}
     looks = tuple(one.look for one in CHECKS if one.name in wanted and isinstance(one.look, TwoParts))
     began = time.monotonic()
-    with orphans_come_here(), Environment(settings) as environment:
+    with orphans_come_here(), Environment(settings) as environment, guarded(environment.marker):
         on_ready(environment)
         driver = DriverUnderTest(environment, command, settings, looks)
         try:

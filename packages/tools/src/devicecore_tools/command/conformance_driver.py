@@ -1,0 +1,119 @@
+"""`devicecore conformance driver`: run the conformance checks over a DRA driver.
+
+Law: a signal that asks the process to end leaves no process and no file of the run.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from attrs import evolve
+
+from devicecore_tools.command.conformance_options import choice_options, driver_options, report_options
+from devicecore_tools.command.conformance_plugin import ending_cleanly
+
+if TYPE_CHECKING:
+    from devicecore_tools.conformance.dra import DriverTestSettings
+
+
+@click.command()
+@driver_options
+@choice_options
+@report_options
+@click.argument("command", nargs=-1)
+def driver(
+    *,
+    command: tuple[str, ...],
+    full: bool,
+    only: tuple[str, ...],
+    skip: tuple[str, ...],
+    list_only: bool,
+    as_json: bool,
+    junit: str | None,
+    card: str | None,
+    release: str,
+    **options: Any,  # noqa: ANN401 - click passes the value of each option
+) -> int:
+    """Test a DRA driver, in any language.
+
+    COMMAND starts the driver, which finds a small API server, and the directories of a kubelet and of CDI files.
+    {kubeconfig}, {node}, {registry}, {plugins}, {cdi} and {pod_uid} are replaced in it; KUBECONFIG, NODE_NAME,
+    CDI_ROOT, KUBELET_REGISTRAR_DIRECTORY_PATH and KUBELET_PLUGINS_DIRECTORY_PATH are set:
+
+    \b
+    $ devicecore conformance driver -- ./my-driver --kubeconfig {kubeconfig} --cdi-root {cdi}
+
+    A driver whose data directory has to exist is started by a shell:
+
+    \b
+    $ devicecore conformance driver -- sh -c 'mkdir -p {plugins}/my && exec ./my-driver --data {plugins}/my'
+
+    Exit status 0 if no check of severity must failed, 1 if one failed, if no time was left for one, or if every check
+    was skipped, 2 if the driver cannot be run or a directory cannot be used.
+    """
+    from devicecore_tools.command.conformance_report import Reporting, choose, print_list
+    from devicecore_tools.conformance.dra import CHECKS, CORE, run
+    from devicecore_tools.conformance.processes import own_age
+
+    checks = choose(CHECKS if full or only else CORE, only, skip)
+    if list_only:
+        print_list(checks, as_json=as_json)
+        return 0
+    if not command:
+        message = "expected the command that starts the driver: devicecore conformance driver -- ./my-driver ..."
+        raise click.UsageError(message)
+    settings = _settings_of(options, full=full)
+    settings = evolve(settings, budget=settings.budget - min(own_age(), settings.budget / 2))
+    reporting = Reporting(as_json=as_json, junit=junit, card=card, release=release, command=command)
+    reporting.begin()
+    with ending_cleanly():
+        report = run(command, settings=settings, checks=checks, on_result=reporting.show)
+    return reporting.end(report)
+
+
+def _settings_of(options: Mapping[str, Any], *, full: bool) -> "DriverTestSettings":
+    from devicecore_tools.conformance.dra import FULL, DriverTestSettings
+
+    settings = FULL if full else DriverTestSettings()
+    return evolve(
+        settings,
+        node=options["node"],
+        registry=options["registry_dir"],
+        plugins=options["plugins_dir"],
+        cdi=options["cdi_dir"],
+        environment=dict(map(_variable, options["env"])),
+        objects=_objects(options["claims"]) if options["claims"] else (),
+        device_class=options["device_class"],
+        owns_children=True,
+        starting=options["starting"],
+        returning=options["returning"],
+        call=options["timeout"],
+        grace=options["grace"],
+        budget=options["budget"] or settings.budget,
+    )
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        message = f"--env {text}: expected NAME=VALUE"
+        raise click.UsageError(message)
+    return name, value
+
+
+def _objects(path: Path) -> list[Mapping[str, Any]]:
+    from devicecore.system.documents import read_documents
+    from devicecore_tools.testing.api_server.shapes import wrong_types
+
+    found = []
+    for document in read_documents(path.read_text(encoding="utf-8"), str(path)):
+        plural = f"{document['kind'].text().lower()}s"
+        document["spec"].mapping()
+        document["status"].mapping()
+        body: Any = document.data
+        for problem in wrong_types(plural, body):
+            message = f"--claims {path}: {problem}"
+            raise click.UsageError(message)
+        found.append(body)
+    return found

@@ -1,0 +1,110 @@
+"""`devicecore conformance plugin`: run the conformance checks over a device plugin.
+
+Law: a signal that asks the process to end leaves no process and no file of the run.
+"""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import click
+
+from devicecore.domain.text import counted
+from devicecore_tools.command.conformance_options import choice_options, plugin_options, report_options
+from devicecore_tools.command.output import complain
+
+_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+
+
+@click.command()
+@plugin_options
+@choice_options
+@report_options
+@click.argument("command", nargs=-1)
+def plugin(
+    *,
+    command: tuple[str, ...],
+    only: tuple[str, ...],
+    skip: tuple[str, ...],
+    list_only: bool,
+    as_json: bool,
+    junit: str | None,
+    card: str | None,
+    release: str,
+    socket_dir: str | None,
+    allow_shared_directory: bool,
+    registry: bool,
+    **settings: Any,  # noqa: ANN401 - click made each of the type that its field of Settings has
+) -> int:
+    """Test a device plugin, in any language.
+
+    COMMAND starts the plugin. In COMMAND, {dir} is replaced by the socket directory and {socket} by the kubelet's
+    socket in it. The environment variables DEVICE_PLUGIN_PATH and KUBELET_SOCKET are set to the same paths:
+
+    \b
+    $ devicecore conformance plugin -- ./my-plugin --device-plugin-path {dir}
+
+    A plugin whose directory is fixed is tested where that directory is free, for example in a container:
+
+    \b
+    $ devicecore conformance plugin --socket-dir /var/lib/kubelet/device-plugins -- ./my-plugin
+
+    Without COMMAND, start the plugin by hand.
+
+    Exit status 0 if no check of severity must failed, 1 if one failed, if no time was left for one, or if every check
+    was skipped, 2 if the plugin cannot be run or the directory cannot be used.
+    """
+    from devicecore_tools.command.conformance_report import Reporting, choose, print_list
+    from devicecore_tools.conformance.device_plugin import CHECKS, Settings, run
+
+    checks = choose(CHECKS, only, skip)
+    if list_only:
+        print_list(checks, as_json=as_json)
+        return 0
+    if settings["undo_health"] and not settings["provoke_health"]:
+        message = "--undo-health needs --provoke-health."
+        raise click.UsageError(message)
+
+    def say_what_to_do(directory: Path) -> None:
+        if not command:
+            _say_what_to_do(directory, settings["first"], registry=registry)
+
+    reporting = Reporting(as_json=as_json, junit=junit, card=card, release=release, command=command)
+    reporting.begin()
+    with ending_cleanly():
+        report = run(
+            command or None,
+            settings=Settings(**settings, owns_children=True),
+            directory=socket_dir,
+            allow_shared_directory=allow_shared_directory,
+            registry=registry,
+            checks=checks,
+            on_ready=say_what_to_do,
+            on_result=reporting.show,
+        )
+    return reporting.end(report)
+
+
+def _say_what_to_do(directory: Path, seconds: float, *, registry: bool) -> None:
+    what = f"it makes its socket in {directory}" if registry else f"it registers at {directory}/kubelet.sock"
+    complain("devicecore conformance", f"start your plugin within {counted(seconds, 'second')}, so that {what}")
+
+
+@contextmanager
+def ending_cleanly() -> Iterator[None]:
+    """Let the first signal that asks the process to end raise SystemExit, and ignore further ones."""
+
+    def end(number: int, _: FrameType | None) -> NoReturn:
+        for one in _SIGNALS:
+            signal.signal(one, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    before = {one: signal.signal(one, end) for one in _SIGNALS if signal.getsignal(one) is not signal.SIG_IGN}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
