@@ -30,7 +30,7 @@ from devicecore.domain.dra.state_file import ClaimEntry, StateWriter, encode
 from devicecore.domain.model import Container, ContainerClaim, Pod, PodClaim, PodUid
 from devicecore.dra_manager import DraManager
 from devicecore.ports.dra_driver import DraDriver
-from tests.interrupts import Interrupts
+from devicecore.testing.interrupts import Interrupts
 
 GPU = DriverName("gpu.example.com")
 SMALL, LARGE = 100, 1_000

@@ -255,7 +255,8 @@ class DraManager(Runs):
         and the work is tried again later.
 
         Raises:
-            DraNotStartedError: the manager was never started. After a stop, this does nothing.
+            DraNotStartedError: the manager was never started.
+            DraStoppedError: the manager is stopped.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
         self.wipe_slices()
@@ -271,11 +272,12 @@ class DraManager(Runs):
         no pod uses. Errors are logged too.
 
         Raises:
-            DraNotStartedError: the manager was never started. After a stop, this does nothing.
+            DraNotStartedError: the manager was never started.
+            DraStoppedError: the manager is stopped.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        run = self._starts.running()
-        if run is None or self._pods is None or not self._pods.sources_ready():
+        run = self._starts.check_running()
+        if self._pods is None or not self._pods.sources_ready():
             return {}
         # Read the claims before the active pods: a pod that enters a claim after this must not be released.
         using = self.claims.pods
@@ -287,11 +289,11 @@ class DraManager(Runs):
         Returns the errors by driver; None stands for all drivers. A failed deletion is tried again later.
 
         Raises:
-            DraNotStartedError: the manager was never started. After a stop, this does nothing.
+            DraNotStartedError: the manager was never started.
+            DraStoppedError: the manager is stopped.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        run = self._starts.running()
-        return self._drivers.wipe_slices(run) if run else {}
+        return self._drivers.wipe_slices(self._starts.check_running())
 
     # --- events -------------------------------------------------------------------------------------------------------
 

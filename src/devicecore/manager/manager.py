@@ -289,8 +289,7 @@ class DeviceManager(Runs):
             ForkedError: this process is a fork of the one in which the manager was started.
         """
         uids = _uids(pods)
-        if self._starts.running() is None:
-            raise ManagerStoppedError
+        self._starts.check_running()
         self._turns.end_abandoned()
         self._pods.forget(uids)
         self._saver.save()
@@ -314,10 +313,11 @@ class DeviceManager(Runs):
         one status. Changes are saved and published, also those that could not be before (kubelet.md 3.6).
 
         Raises:
-            ManagerNotStartedError: the manager was never started. After a stop, this saves and publishes nothing.
+            ManagerNotStartedError: the manager was never started.
+            ManagerStoppedError: the manager is stopped.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        self._starts.check_started()
+        self._starts.check_running()
         self._turns.end_abandoned()
         now = self._clock()
         before, _ = self._state.replace(lambda state: state.expire(now)[1])

@@ -142,12 +142,14 @@ class StartStop:
             raise self._not_started()
         self.run.check_process()
 
-    def running(self) -> Run | None:
-        """Return the run that is under way, None after a stop.
+    def check_running(self) -> Run:
+        """Return the run that is under way.
 
         Raises:
-            DeviceCoreError: there never was a start.
+            DeviceCoreError: there never was a start, or it was stopped.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
         self.check_started()
-        return None if self.run is None or self.run.is_stopped else self.run
+        if self.run is None or self.run.is_stopped:
+            raise self._stopped()
+        return self.run
