@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from devicecore.domain.checkpoint.verdict import FileVerdict
 from devicecore.domain.dra import health_file, state_file
+from devicecore.domain.dra.answer_size import size_in_file
 from devicecore.domain.dra.claims import ClaimCache, ClaimInfo
 from devicecore.domain.dra.health import SECOND, DeviceHealth, DraHealth, HealthCache, ReportedHealth
 from devicecore.domain.dra.model import ClaimKey, ClaimUid, DriverName, PreparedDevice
@@ -56,6 +57,22 @@ def test_a_writer_writes_each_cache_as_if_it_were_the_first(changes: Sequence[Cl
     writer = StateWriter()
     for cache in changes:
         assert writer.encode(cache) == state_file.encode(map(ClaimEntry.of, cache.claims.values()))
+
+
+@given(listed)
+def test_the_size_of_an_answer_is_at_least_that_in_the_file(answer: tuple[PreparedDevice, ...] | None) -> None:
+    sizes = [len(state_file.encode([ClaimEntry(drivers={"d": found})])) for found in (answer, None)]
+    assert not answer or size_in_file(answer) >= sizes[0] - sizes[1] + len("null")
+
+
+@given(caches, st.lists(claims, max_size=3), st.data())
+def test_the_sizes_of_a_cache_are_those_of_its_claims(
+    cache: ClaimCache, changed: Sequence[ClaimInfo], data: st.DataObject
+) -> None:
+    gone = data.draw(st.sets(st.sampled_from([*cache.claims, *(claim.key for claim in changed)]))) if changed else ()
+    after = cache.put(*changed).without(gone)
+    again, drivers = ClaimCache.of(after.claims.values()), {name for claim in changed for name in claim.drivers}
+    assert {name: after.size_of(name) for name in drivers} == {name: again.size_of(name) for name in drivers}
 
 
 @given(caches)

@@ -422,6 +422,19 @@ class DeviceRefusedError(PluginError):
         return f"invalid allocation request for {self.resource}: unknown device: {self.device}"
 
 
+@frozen
+class PluginAnswersTooLargeError(PluginError):
+    """A plugin's answers to Allocate would take up too much of the checkpoint. `size` and `limit` are in bytes."""
+
+    resource: str
+    size: int
+    limit: int
+
+    def __str__(self) -> str:
+        what = f"the answers of the device plugin of {self.resource} to Allocate"
+        return f"{what} would have {self.size:,} bytes in the checkpoint, expected at most {self.limit:,}"
+
+
 # --- the file --------------------------------------------------------------------------------------------------------
 
 

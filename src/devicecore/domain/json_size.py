@@ -12,6 +12,10 @@ from attrs import frozen
 MAX_BYTES = 64 * 1024 * 1024
 """Bytes of a text. A checkpoint of 50,000 allocated devices has 3 MiB, and a list of 5,000 pods 30 MiB."""
 
+MAX_OF_OWNER = 4 * 1024 * 1024
+"""Bytes that one driver or device plugin may take up in a file of state. That is an eighth of what a store writes, so
+one of them cannot fill the file for the others."""
+
 _MEMORY = 420_000_000  # bytes, without the 40 MB of a Python that has everything imported
 _BELOW_ASTRAL = bytes(range(0xF0))  # in UTF-8, a character beyond U+FFFF begins with another byte
 
@@ -37,16 +41,36 @@ OBJECTS = Reader(3_500_000, value_bytes=100, copies=2)
 """API objects, read into dicts. A pod of 6 KiB counts some 400."""
 
 
+def share_of_file(text: bytes, escapes: int = 0) -> int:
+    """Return how many bytes of a file of state a JSON text in it counts, with `escapes` bytes that it gets there.
+
+    The number of values is limited as well. A text with many of them counts more bytes than it has, so that it takes
+    the same part of both limits.
+    """
+    return max(len(text) + escapes, _values(text) * (MAX_BYTES // 2 // STATE.max_values))
+
+
+def near_limit(owner: str, before: int, after: int, file: str) -> str:
+    """Return a sentence if what an owner takes up of a file has come to more than half of `MAX_OF_OWNER`."""
+    if not before <= MAX_OF_OWNER // 2 < after:
+        return ""
+    return f"{owner}: its answers have {after:,} bytes in {file}; answers beyond {MAX_OF_OWNER:,} bytes are refused"
+
+
 def size_problem(text: bytes, reader: Reader = STATE) -> str:
     """Return why a JSON text is too large to be read; empty if it is not."""
     if len(text) > MAX_BYTES:
         return f"expected at most {MAX_BYTES:,} bytes, got {len(text):,}"
-    values = text.count(b",") + text.count(b"[") + 2 * (text.count(b"{") + text.count(b"null"))
+    values = _values(text)
     room = _MEMORY - len(text) * (1 + reader.copies * _character_bytes(text))
     if room < 0:
         return f"{len(text):,} bytes with characters beyond ASCII take too much memory"
     limit = min(reader.max_values, room // reader.value_bytes)
     return f"expected at most {limit:,} values, got {values:,}" if values > limit else ""
+
+
+def _values(text: bytes) -> int:
+    return text.count(b",") + text.count(b"[") + 2 * (text.count(b"{") + text.count(b"null"))
 
 
 def _character_bytes(text: bytes) -> int:

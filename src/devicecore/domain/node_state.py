@@ -9,8 +9,10 @@ from attrs import evolve, field, frozen
 
 from devicecore.domain.capacity import sanitize_allocatable
 from devicecore.domain.device_set import DeviceIndex, DeviceSet
+from devicecore.domain.errors import PluginAnswersTooLargeError
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
 from devicecore.domain.inventory import Inventory
+from devicecore.domain.json_size import MAX_OF_OWNER, near_limit
 from devicecore.domain.ledger import Ledger
 from devicecore.domain.model import (
     Container,
@@ -24,6 +26,9 @@ from devicecore.domain.model import (
     is_extended_resource,
 )
 from devicecore.domain.selection import Decision, ResourceRequest, devices_to_allocate, reusable_devices
+
+SMALL_ANSWER = 4096
+"""Bytes of an answer to Allocate that does not count. A plugin has at most as many of them as there are containers."""
 
 
 @frozen(repr=False)
@@ -97,7 +102,16 @@ class NodeState:
         return NodeState(self.inventory, self.ledger.reserve(request.key, request.resource, devices, reusable))
 
     def confirm(self, key: ContainerKey, resource: ResourceName, receipt: Receipt) -> "NodeState":
-        """Confirm a reservation. If the plugin no longer lists a device, the device counts as one without topology."""
+        """Confirm a reservation. If the plugin no longer lists a device, the device counts as one without topology.
+
+        Raises:
+            KeyError: the container has no reservation of the resource.
+            PluginAnswersTooLargeError: the plugin's answers would be too large together.
+        """
+        if len(receipt) > SMALL_ANSWER:
+            size = _large_answers(self.ledger, resource) + _size_in_file(receipt)
+            if size > MAX_OF_OWNER:
+                raise PluginAnswersTooLargeError(resource, size, MAX_OF_OWNER)
         report = self.inventory.last_report(resource)
         numa_nodes_of = report.devices.numa_nodes if report else _no_numa_nodes
         return NodeState(self.inventory, self.ledger.confirm(key, resource, receipt, numa_nodes_of))
@@ -128,6 +142,24 @@ class NodeState:
         if report and len(report.index.ids) <= 2 * len(ids) and report.index.knows(ids):
             return report.index
         return DeviceIndex.of((*ids, *self.ledger.in_use(resource)))
+
+
+def answers_warning(ledger: Ledger, resource: ResourceName, receipt: Receipt) -> str:
+    """Return a sentence if `receipt` has brought a plugin's answers to more than half of what they may be."""
+    if len(receipt) <= SMALL_ANSWER:
+        return ""
+    size = _large_answers(ledger, resource)
+    return near_limit(f"the device plugin of {resource}", size - _size_in_file(receipt), size, "the checkpoint")
+
+
+def _large_answers(ledger: Ledger, resource: ResourceName) -> int:
+    """The bytes that the large answers of a plugin take up in the checkpoint."""
+    receipts = (one.receipt for one in ledger if one.resource == resource)
+    return sum(_size_in_file(receipt) for receipt in receipts if len(receipt) > SMALL_ANSWER)
+
+
+def _size_in_file(receipt: Receipt) -> int:
+    return len(receipt) * 4 // 3  # in base64
 
 
 def _no_numa_nodes(_: DeviceId) -> tuple[NumaNode, ...]:

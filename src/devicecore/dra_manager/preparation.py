@@ -140,6 +140,8 @@ class Preparation:
             stored = self._claims.save(run, "state", lambda cache: store_answer(cache, left, answer))
         finally:
             self._turns.end(turn)
+        if stored.warning:
+            _log.warning("%s", foreign_text(stored.warning))
         for warning in warnings[:MAX_LOGGED]:
             _log.warning("%s", foreign_text(warning))
         if len(warnings) > MAX_LOGGED:

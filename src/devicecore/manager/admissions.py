@@ -3,6 +3,7 @@
 Law: an admission that fails leaves everything as it was, and one that succeeds is in the store before it is answered.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -22,9 +23,10 @@ from devicecore.domain.errors import (
 from devicecore.domain.inventory import Phase
 from devicecore.domain.ledger import Reservation
 from devicecore.domain.model import Container, DeviceId, Pod, Receipt, ResourceName
-from devicecore.domain.node_state import NodeState
+from devicecore.domain.node_state import NodeState, answers_warning
 from devicecore.domain.notifications import Allocated, Notification, Released
 from devicecore.domain.selection import AskPlugin, Chosen, Decision, ResourceRequest
+from devicecore.domain.text import foreign_text
 from devicecore.manager.active_pods import ActivePods
 from devicecore.manager.affinities import Affinities
 from devicecore.manager.plugins import Plugins
@@ -34,6 +36,8 @@ from devicecore.runtime.observers import Observers
 from devicecore.runtime.open_call import OpenCall
 from devicecore.runtime.run import Run
 from devicecore.runtime.saved_state import SavedState
+
+_log = logging.getLogger(__name__)
 
 
 @define(eq=False)
@@ -142,6 +146,9 @@ class Admissions:
 
         assert admission.run is not None, "it was checked before the first reservation"  # noqa: S101 - for mypy
         after = self._saver.commit(admission.run, partial(_confirmed, admission.reserved, admission.receipts))
+        for reservation, receipt in zip(admission.reserved, admission.receipts, strict=True):
+            if warning := answers_warning(after.ledger, reservation.resource, receipt):
+                _log.warning("%s", foreign_text(warning))
         if self._observers:
             self._notify(admission, after)
 

@@ -9,6 +9,7 @@ from enum import Enum
 
 from attrs import field, frozen
 
+from devicecore.domain.dra.answer_size import size_in_file
 from devicecore.domain.dra.answers import PREPARE, UNPREPARE
 from devicecore.domain.dra.model import AllocatedDevice, ClaimKey, ClaimRef, ClaimUid, DriverName, PreparedDevice
 from devicecore.domain.model import PodUid
@@ -97,6 +98,14 @@ class ClaimCache:
 
     claims: Mapping[ClaimKey, ClaimInfo] = field(factory=dict)
     entries: object = field(factory=object, eq=False, repr=False)
+    _sizes: Mapping[DriverName, int] = field(eq=False, repr=False)
+
+    @_sizes.default
+    def _measured(self) -> Mapping[DriverName, int]:
+        sizes: dict[DriverName, int] = {}
+        for claim in self.claims.values():
+            _resize(sizes, None, claim)
+        return sizes
 
     @classmethod
     def of(cls, claims: Iterable[ClaimInfo]) -> "ClaimCache":
@@ -130,27 +139,48 @@ class ClaimCache:
         """The pods that use a claim."""
         return frozenset().union(*(claim.pods for claim in self.claims.values()))
 
+    def size_of(self, driver: DriverName) -> int:
+        """The bytes of the file that the answers of a driver take up (see `answer_size`)."""
+        return self._sizes.get(driver, 0)
+
     def put(self, *changed: ClaimInfo) -> "ClaimCache":
         """The cache with these claims added, or replacing the claims with their keys."""
         if not changed:
             return self
-        is_alike = all(claim.has_entry_of(self.claims.get(claim.key)) for claim in changed)
         claims = _copied(self.claims)
-        claims.update({claim.key: claim for claim in changed})
-        return ClaimCache(claims, self.entries) if is_alike else ClaimCache(claims)
+        if all(claim.has_entry_of(claims.get(claim.key)) for claim in changed):
+            claims.update({claim.key: claim for claim in changed})
+            return ClaimCache(claims, self.entries, self._sizes)
+        sizes = dict(self._sizes)
+        for claim in changed:
+            _resize(sizes, claims.get(claim.key), claim)
+            claims[claim.key] = claim
+        return ClaimCache(claims, sizes=sizes)
 
     def without(self, keys: Collection[ClaimKey]) -> "ClaimCache":
         """The cache without these claims."""
         if not keys:
             return self
-        claims = _copied(self.claims)
+        claims, sizes = _copied(self.claims), dict(self._sizes)
         for key in keys:
-            claims.pop(key, None)
-        return ClaimCache(claims)
+            _resize(sizes, claims.pop(key, None), None)
+        return ClaimCache(claims, sizes=sizes)
 
     def present(self, keys: Iterable[ClaimKey]) -> tuple[ClaimInfo, ...]:
         """The claims with these keys; keys without a claim are left out."""
         return tuple(self.claims[key] for key in keys if key in self.claims)
+
+
+def _resize(sizes: dict[DriverName, int], before: ClaimInfo | None, after: ClaimInfo | None) -> None:
+    """Change the sizes of drivers by what a claim has more or less than before. Equal objects are not measured."""
+    old, new = (claim.drivers if claim else {} for claim in (before, after))
+    if old is new:
+        return
+    for driver in (*new, *(old.keys() - new.keys())):
+        if (was := old.get(driver)) is not (devices := new.get(driver)):
+            sizes[driver] = sizes.get(driver, 0) - size_in_file(was) + size_in_file(devices)
+            if not sizes[driver]:
+                del sizes[driver]
 
 
 def _copied(claims: Mapping[ClaimKey, ClaimInfo]) -> dict[ClaimKey, ClaimInfo]:

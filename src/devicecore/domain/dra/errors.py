@@ -254,6 +254,26 @@ class SkippedClaimsError(DraError):
         return f"{self.method} skipped {self.count} ResourceClaims"
 
 
+@frozen
+class DriverAnswerTooLargeError(DraError):
+    """A driver's answer for a claim would take up too much of the file of claims. `size` and `limit` are in bytes.
+
+    With `is_sum`, `size` is that of all answers of the driver.
+    """
+
+    driver: str
+    claim: str
+    size: int
+    limit: int
+    is_sum: bool = False
+
+    def __str__(self) -> str:
+        what = f"with its answer for ResourceClaim {self.claim}, all its answers" if self.is_sum else "its answer"
+        of = "" if self.is_sum else f" for ResourceClaim {self.claim}"
+        size = f"would have {self.size:,} bytes in dra_manager_state, expected at most {self.limit:,}"
+        return f"DRA driver {self.driver} answers too much: {what}{of} {size}"
+
+
 # --- the store, the API server, the manager --------------------------------------------------------------------------
 
 

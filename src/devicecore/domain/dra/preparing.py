@@ -12,6 +12,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 
 from attrs import evolve, frozen
 
+from devicecore.domain.dra.answer_size import check_size, size_in_file
 from devicecore.domain.dra.answers import PREPARE, PrepareResult, check_prepared
 from devicecore.domain.dra.claims import ClaimCache, ClaimInfo, ClaimPhase, skipped_calls
 from devicecore.domain.dra.errors import (
@@ -23,6 +24,7 @@ from devicecore.domain.dra.errors import (
     OldClaimError,
 )
 from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid, DriverName, ResourceClaim
+from devicecore.domain.json_size import near_limit
 from devicecore.domain.model import Pod, PodClaim, PodUid
 
 
@@ -43,12 +45,13 @@ class AskDriver:
 class Changed:
     """The result of a step: the cache after it, its error if it failed, and the next question if there is one.
 
-    If a step fails in part, the cache has the part that succeeded.
+    If a step fails in part, the cache has the part that succeeded. `warning` is a sentence for the log.
     """
 
     cache: ClaimCache
     error: DraError | None = None
     ask: AskDriver | None = None
+    warning: str = ""
 
 
 def check_claim(pod: Pod, entry: PodClaim, claim: ResourceClaim, registered: Container[DriverName]) -> None:
@@ -108,17 +111,21 @@ def begin_to_ask(cache: ClaimCache, ask: AskDriver) -> Changed:
 
 
 def store_answer(cache: ClaimCache, ask: AskDriver, answer: Mapping[ClaimUid, PrepareResult]) -> Changed:
-    """Keep the devices of an answer that can be used (see `check_prepared`)."""
+    """Keep the devices of an answer that can be used (see `check_prepared`), up to the first that is too large."""
     checked = check_prepared(ask.claims, answer)
-    changed = [
-        evolve(
-            claim,
-            drivers={**claim.drivers, ask.driver: checked.devices[claim.key] or None},
-            answered=claim.answered | {ask.driver},
-        )
-        for claim in cache.present(checked.devices)
-    ]
-    return Changed(cache.put(*changed), checked.error)
+    driver, error, changed = ask.driver, checked.error, []
+    before = total = cache.size_of(driver)
+    for claim in cache.present(checked.devices):
+        devices = checked.devices[claim.key] or None
+        size, last = size_in_file(devices), size_in_file(claim.drivers.get(driver))
+        if too_large := check_size(driver, claim.key.name, size, last, total):
+            error = too_large
+            break
+        total += size - last
+        drivers = {**claim.drivers, driver: devices}
+        changed.append(evolve(claim, drivers=drivers, answered=claim.answered | {driver}))
+    warning = near_limit(f"DRA driver {driver}", before, total, "dra_manager_state")
+    return Changed(cache.put(*changed), error, warning=warning)
 
 
 def advance(cache: ClaimCache, keys: Sequence[ClaimKey]) -> Changed:

@@ -29,6 +29,7 @@ from devicecore.domain.checkpoint.go_values import (
     into_uint,
     new_strings,
 )
+from devicecore.domain.dra.answer_size import devices_json
 from devicecore.domain.dra.claims import ClaimCache, ClaimInfo
 from devicecore.domain.dra.model import ClaimKey, ClaimUid, DriverName, PreparedDevice
 from devicecore.domain.errors import CorruptCheckpointError, MalformedCheckpointError
@@ -95,21 +96,7 @@ class ClaimEntry:
 
 def _devices(devices: tuple[PreparedDevice, ...] | None, skips: frozenset[str] | None) -> dict[str, object]:
     skipped = {"SkipNodeOperations": sorted(skips)} if skips else {}  # kubelets before 1.37 do not write the field
-    return {
-        "Devices": None
-        if devices is None
-        else [
-            {
-                "PoolName": device.pool,
-                "DeviceName": device.name,
-                "ShareID": device.share_id,
-                "RequestNames": device.requests,
-                "CDIDeviceIDs": device.cdi_ids,
-            }
-            for device in devices
-        ],
-        **skipped,
-    }
+    return {"Devices": devices_json(devices), **skipped}
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,61 @@
+"""What the answers of a driver take up in the file of claims, and how much that may be.
+
+Laws: `size_in_file` is not less than the bytes that the devices have in the file. An answer that is refused changes
+nothing and is refused by the name of its driver, so a driver cannot fill the file for the others. What a file has
+already may be more than the limits; a driver may answer it again, and every other answer that would be more is refused.
+"""
+
+from devicecore.domain.checkpoint.go_text import json_text
+from devicecore.domain.dra.errors import DriverAnswerTooLargeError
+from devicecore.domain.dra.model import DriverName, PreparedDevice
+from devicecore.domain.json_size import MAX_OF_OWNER, share_of_file
+
+MAX_SIZE = 256 * 1024
+"""Bytes that the answer of one driver for one claim may take up in the file. That is enough for 600 devices; a claim
+has at most 32 allocated ones. `MAX_OF_OWNER` is the limit for all answers of the driver, enough for 10,000 devices."""
+
+
+def devices_json(devices: tuple[PreparedDevice, ...] | None) -> list[dict[str, object]] | None:
+    """Return the devices as the file has them, for JSON."""
+    if devices is None:
+        return None
+    return [
+        {
+            "PoolName": device.pool,
+            "DeviceName": device.name,
+            "ShareID": device.share_id,
+            "RequestNames": device.requests,
+            "CDIDeviceIDs": device.cdi_ids,
+        }
+        for device in devices
+    ]
+
+
+def size_in_file(devices: tuple[PreparedDevice, ...] | None) -> int:
+    """Return how many bytes of the file an answer takes up (see `share_of_file`).
+
+    Raises:
+        UnencodableCheckpointError: a string is no Unicode text.
+    """
+    if not devices:
+        return 0
+    text = json_text(devices_json(devices))
+    # In the file, this JSON is inside of a string, where quotes and backslashes are escaped once more.
+    return share_of_file(text, text.count(b'"') + text.count(b"\\"))
+
+
+def check_size(driver: DriverName, claim: str, size: int, last: int, total: int) -> DriverAnswerTooLargeError | None:
+    """Return why an answer of `size` bytes is refused, or None.
+
+    Args:
+        driver: who has answered.
+        claim: the name of the claim.
+        size: the size in the file of the answer.
+        last: the size of the driver's last answer for this claim, 0 if there is none.
+        total: the size of all answers of the driver, with `last`.
+    """
+    if size > max(MAX_SIZE, last):
+        return DriverAnswerTooLargeError(driver, claim, size, MAX_SIZE, is_sum=False)
+    if (after := total - last + size) > max(MAX_OF_OWNER, total):
+        return DriverAnswerTooLargeError(driver, claim, after, MAX_OF_OWNER, is_sum=True)
+    return None
