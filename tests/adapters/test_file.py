@@ -196,12 +196,7 @@ class TestFileStore:
     @pytest.mark.parametrize("failing", [1, 2], ids=["the file", "the directory"])
     @pytest.mark.parametrize("old", [b"old", None])
     def test_a_write_that_cannot_be_made_durable_was_not_saved(
-        self,
-        store: FileStore,
-        directory: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        failing: int,
-        old: bytes | None,
+        self, store: FileStore, directory: Path, monkeypatch: pytest.MonkeyPatch, failing: int, old: bytes | None
     ) -> None:
         if old is not None:
             store.save(old)

@@ -93,11 +93,7 @@ class TestWhatIsSaid:
             ) -> Iterator[deviceplugin.ListAndWatchResponse]:
                 context.abort(StatusCode.INTERNAL, says)
 
-        with (
-            running(directory, recorder),
-            Failing(directory / "options.sock"),
-            Failing(directory / "stream.sock"),
-        ):
+        with running(directory, recorder), Failing(directory / "options.sock"), Failing(directory / "stream.sock"):
             status, text = register(directory, "options.sock")
             assert register(directory, "stream.sock") == OK
             recorder.wait_lost(recorder.plugin())

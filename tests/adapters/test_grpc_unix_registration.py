@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -25,13 +24,12 @@ from devicecore.domain.errors import (
     DirectoryInUseError,
     EmptyAllocateResponseError,
     PluginCallError,
-    PluginConnectError,
     PluginStoppedError,
     SocketPathTooLongError,
     UnreadableReceiptError,
 )
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
-from devicecore.domain.model import Device, DeviceId, Health, NumaNode, PluginOptions, Receipt
+from devicecore.domain.model import DeviceId, PluginOptions, Receipt
 from devicecore.wire import deviceplugin
 from tests.adapters.peers import PATIENCE, Gpus, RawPlugin, Recorder, environment, register, running
 
@@ -62,18 +60,6 @@ class TestRegister:
         assert [type(event) for event in recorder.about(plugin)[1:]] == [*[DevicesReported] * 3, PluginLost]
         assert plugin.socket == str(directory / "p.sock")
         assert raw.authorities in ([], ["localhost"])  # grpc's server does not always tell
-
-    def test_topology_and_health_arrive_as_they_were_sent(self, directory: Path, recorder: Recorder) -> None:
-        devices = (
-            Device(DeviceId("none")),
-            Device(DeviceId("empty"), Health.UNHEALTHY, ()),
-            Device(DeviceId("zero"), topology=(NumaNode(0),)),
-            Device(DeviceId("two"), topology=(NumaNode(1), NumaNode(0))),
-        )
-        plugin = Gpus()
-        plugin.become(*devices)
-        with serve_plugin(plugin, directory):
-            assert recorder.wait(DevicesReported)[0].devices == devices
 
     def test_an_unsupported_version_is_refused_in_the_kubelets_words(self, directory: Path, recorder: Recorder) -> None:
         text = 'requested API version "v1alpha" is not supported by kubelet. Supported version is ["v1beta1"]'
@@ -185,17 +171,6 @@ class TestRegister:
             )
         assert not recorder.of(PluginRegistered)
 
-    def test_a_listener_can_refuse_a_plugin(self, directory: Path, recorder: Recorder) -> None:
-        recorder.refusal = PluginConnectError("acme.io/gpu", "p.sock", "we are closed")
-        with RawPlugin(directory / "p.sock", ["d0"]):
-            refused = register(directory, "p.sock")
-            assert refused == (StatusCode.UNKNOWN, "failed to dial device plugin: we are closed")
-            recorder.refusal = None
-            assert register(directory, "p.sock") == OK
-            assert recorder.lists(recorder.plugin(2)) == [("d0",)]
-        recorder.wait_lost(recorder.plugin(2))
-        assert recorder.about(recorder.plugin(1)) == [PluginRegistered(recorder.plugin(1), PluginOptions())]
-
     def test_the_api_of_2017_is_not_implemented(self, directory: Path) -> None:
         status, _ = register(directory, "p.sock", method="/deviceplugin.Registration/Register")
         assert status is StatusCode.UNIMPLEMENTED
@@ -232,15 +207,6 @@ class TestInstances:
                 assert len(recorder.of(PluginRegistered)) == 2
                 assert PluginLost(second) not in recorder.events
 
-    def test_two_sockets_of_one_resource_live_side_by_side(self, directory: Path, recorder: Recorder) -> None:
-        with RawPlugin(directory / "a.sock", ["a"]) as a, RawPlugin(directory / "b.sock", ["b"]):
-            assert [register(directory, "a.sock"), register(directory, "b.sock")] == [OK, OK]
-            assert recorder.lists(recorder.plugin(1)) == [("a",)]
-            assert recorder.lists(recorder.plugin(2)) == [("b",)]
-            a.end_stream()
-            recorder.wait_lost(recorder.plugin(1))
-            assert PluginLost(recorder.plugin(2)) not in recorder.events
-
     def test_a_register_that_overtakes_the_end_of_the_old_stream_is_not_lost_with_it(
         self, directory: Path, recorder: Recorder
     ) -> None:
@@ -256,17 +222,6 @@ class TestInstances:
             recorder.wait_lost(second)
             assert register(directory, "p.sock") == OK
             assert len(recorder.of(PluginRegistered)) == 3
-
-    def test_a_killed_plugin_is_lost(self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport) -> None:
-        with child_plugin(directory) as child:
-            plugin = recorder.plugin()
-            recorder.lists(plugin)
-            child.send_signal(signal.SIGKILL)
-            recorder.wait_lost(plugin)
-            with pytest.raises(PluginStoppedError) as stopped:
-                transport.allocate(plugin, [D0])
-        assert str(stopped.value) == "endpoint acme.io/gpu has been stopped"
-        assert recorder.of(PluginLost) == [PluginLost(plugin)]
 
     def test_a_list_that_is_too_long_loses_the_plugin_and_the_log_says_why(
         self, directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
@@ -320,39 +275,10 @@ class TestInstances:
         assert type(failure).__name__ in caplog.text
 
 
-def child_plugin(directory: Path) -> "subprocess.Popen[bytes]":
-    """A plugin in a process of its own."""
-    script = (
-        "import signal, sys\n"
-        "from devicecore.adapters.grpc_unix import serve_plugin\n"
-        "from tests.adapters.peers import Gpus\n"
-        "with serve_plugin(Gpus('d0'), sys.argv[1]):\n"
-        "    signal.pause()\n"
-    )
-    return subprocess.Popen([sys.executable, "-c", script, str(directory)], env=environment())
-
-
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 
 class TestCalls:
-    def test_the_answers_of_a_plugin_are_returned(
-        self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport
-    ) -> None:
-        options = PluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
-        gpus = Gpus("d0", "d1", options=options)
-        with serve_plugin(gpus, directory):
-            plugin = recorder.plugin()
-            assert recorder.wait(PluginRegistered)[0].options == options
-            assert transport.read(transport.allocate(plugin, [D1, D0])).envs == {"GPUS": "d1,d0"}
-            assert transport.get_preferred_allocation(plugin, [D0, D1], [D0], 2) == (D1, D0)
-            transport.pre_start_container(plugin, [D0])
-        assert gpus.calls == [
-            ("allocate", ("d1", "d0")),
-            ("prefer", ("d0", "d1", "|", "d0", "|", "2")),
-            ("pre-start", ("d0",)),
-        ]
-
     def test_an_exception_of_a_plugin_is_returned_in_gos_words(
         self, directory: Path, recorder: Recorder, transport: GrpcUnixTransport
     ) -> None:
@@ -598,22 +524,6 @@ class TestStartAndStop:
         assert {path.name for path in directory.iterdir()} == {"kubelet.sock", ".devicecore.lock"}
         with running(directory, recorder), RawPlugin(directory / "p.sock", ["d0"]):
             assert register(directory, "p.sock") == OK
-
-    def test_stopping_is_silent_and_may_be_done_twice(self, directory: Path, recorder: Recorder) -> None:
-        transport = GrpcUnixTransport(directory)
-        transport.stop()
-        transport.start(recorder)
-        with RawPlugin(directory / "p.sock", ["d0"]) as plugin:
-            assert register(directory, "p.sock") == OK
-            assert recorder.lists(recorder.plugin()) == [("d0",)]
-            heard = len(recorder.events)
-            transport.stop()
-            transport.stop()
-            plugin.report("d1")
-            with pytest.raises(PluginStoppedError):
-                transport.allocate(recorder.plugin(), [D0])
-        assert len(recorder.events) == heard
-        assert not (directory / "kubelet.sock").exists()
 
     def test_stopping_does_not_wait_for_a_plugin_that_is_being_dialled(
         self, directory: Path, recorder: Recorder

@@ -25,7 +25,7 @@ from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import SinkError
 from devicecore.domain.model import Device, DeviceId, Health, resource_name
 from devicecore.plugins.simulated import SimulatedPlugin
-from tests.adapters import tls
+from tests.adapters import certificates
 
 GPU, FPGA, NIC = resource_name("nvidia.com/gpu"), resource_name("acme.io/fpga"), resource_name("acme.io/nic")
 NODE = "worker-1"
@@ -38,6 +38,8 @@ FOREIGN: dict[str, Any] = {
     "conditions": [{"type": "Ready", "status": "True"}],
     "nodeInfo": {"kubeletVersion": "v1.36.0"},
 }
+
+EXEC_V1 = "client.authentication.k8s.io/v1"
 
 every_strategy = pytest.mark.parametrize("strategy", PatchStrategy)
 
@@ -53,39 +55,41 @@ def with_gpus(capacity: str | None, allocatable: str | None) -> dict[str, Any]:
     return {**FOREIGN, **{section: {**FOREIGN[section], **ours[section]} for section in counts}}
 
 
-@pytest.fixture
-def server() -> Iterator[NodeServer]:
-    with NodeServer() as server:
-        server.add_node(NODE, FOREIGN)
-        yield server
+class Server(NodeServer):
+    """An API server with the node, and the sinks of it that a test makes."""
 
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self.directory = directory
+        self.sinks: list[KubeApiSink] = []
+        self.add_node(NODE, FOREIGN)
 
-Connect = Callable[..., KubeApiSink]
-
-
-@pytest.fixture
-def connect(server: NodeServer, directory: Path) -> Iterator[Connect]:
-    """Make sinks for the node; without options, they do not pause."""
-    sinks: list[KubeApiSink] = []
-
-    def connect(**options: Any) -> KubeApiSink:  # noqa: ANN401 - of all kinds
-        defaults: dict[str, Any] = {
-            "backoff": Backoff(0.01, 0.05),
-            "timeout": PATIENCE,
-            "patches_per_second": 1000,
-        }
+    def connect(self, **options: Any) -> KubeApiSink:  # noqa: ANN401 - of all kinds
+        """Make a sink for the node; without options, it does not pause."""
+        defaults: dict[str, Any] = {"backoff": Backoff(0.01, 0.05), "timeout": PATIENCE, "patches_per_second": 1000}
         if "service_account" not in options:
-            defaults["kubeconfig"] = directory / "kubeconfig"
-            if not (directory / "kubeconfig").exists():
-                server.config(directory)
-        sinks.append(KubeApiSink(NODE, **{**defaults, **options}))
-        sinks[-1].start()
-        return sinks[-1]
+            defaults["kubeconfig"] = self.directory / "kubeconfig"
+            if not (self.directory / "kubeconfig").exists():
+                self.config(self.directory)
+        self.sinks.append(KubeApiSink(NODE, **{**defaults, **options}))
+        self.sinks[-1].start()
+        return self.sinks[-1]
 
-    yield connect
-    server.release()
-    for sink in sinks:
-        sink.stop()
+    def failing(self, count: int, pattern: str, **options: Any) -> KubeApiSink:  # noqa: ANN401 - of all kinds
+        """Publish so many GPUs by a new sink, and wait until it has a problem that fits."""
+        sink = self.connect(**options)
+        sink.publish(status(count))
+        wait_for_problem(sink, self, pattern)
+        return sink
+
+
+@pytest.fixture
+def server(directory: Path) -> Iterator[Server]:
+    with Server(directory) as server:
+        yield server
+        server.release()
+        for sink in server.sinks:
+            sink.stop()
 
 
 def published(sink: KubeApiSink, *statuses: NodeStatus) -> None:
@@ -113,15 +117,15 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
 class TestPublishing:
     @every_strategy
     def test_capacity_and_allocatable_are_on_the_node_and_all_else_is_as_it_was(
-        self, server: NodeServer, connect: Connect, strategy: PatchStrategy
+        self, server: Server, strategy: PatchStrategy
     ) -> None:
-        published(connect(strategy=strategy), status(4, 3))
+        published(server.connect(strategy=strategy), status(4, 3))
         assert server.status(NODE) == with_gpus("4", "3")
         assert server.node(NODE)["metadata"]["labels"] == {"tests": "yes"}
 
-    def test_a_json_patch_adds_a_key_with_its_slash_escaped(self, server: NodeServer, connect: Connect) -> None:
+    def test_a_json_patch_adds_a_key_with_its_slash_escaped(self, server: Server) -> None:
         version = server.node(NODE)["metadata"]["resourceVersion"]
-        published(connect(strategy=PatchStrategy.JSON_PATCH), status(4))
+        published(server.connect(strategy=PatchStrategy.JSON_PATCH), status(4))
         [request] = server.patches
         assert (request.path, request.headers["Content-Type"]) == (
             f"/api/v1/nodes/{NODE}/status",
@@ -133,15 +137,15 @@ class TestPublishing:
             {"op": "add", "path": "/status/allocatable/nvidia.com~1gpu", "value": "4"},
         ]
 
-    def test_a_strategic_merge_sends_only_what_has_changed(self, server: NodeServer, connect: Connect) -> None:
-        published(connect(strategy=PatchStrategy.STRATEGIC_MERGE), status(4), status(4, 3))
+    def test_a_strategic_merge_sends_only_what_has_changed(self, server: Server) -> None:
+        published(server.connect(strategy=PatchStrategy.STRATEGIC_MERGE), status(4), status(4, 3))
         request = server.patches[-1]
         assert request.headers["Content-Type"] == "application/strategic-merge-patch+json"
         assert request.body["status"] == {"allocatable": {GPU: "3"}}
 
-    def test_applying_sends_all_that_is_ours_and_takes_it_by_force(self, server: NodeServer, connect: Connect) -> None:
+    def test_applying_sends_all_that_is_ours_and_takes_it_by_force(self, server: Server) -> None:
         server.write(NODE, lambda status: status["capacity"].update({GPU: "9"}))
-        published(connect(strategy=PatchStrategy.APPLY, field_manager="me"), status(4), status(4, 3))
+        published(server.connect(strategy=PatchStrategy.APPLY, field_manager="me"), status(4), status(4, 3))
         request = server.patches[-1]
         assert request.headers["Content-Type"] == "application/apply-patch+yaml"
         assert request.query == {"fieldManager": "me", "force": "true"}
@@ -151,72 +155,61 @@ class TestPublishing:
     @every_strategy
     @pytest.mark.parametrize("held", [None, {}, {"capacity": None, "conditions": []}, {"capacity": {}}])
     def test_a_node_without_these_maps_gets_them(
-        self, server: NodeServer, connect: Connect, strategy: PatchStrategy, held: dict[str, Any] | None
+        self, server: Server, strategy: PatchStrategy, held: dict[str, Any] | None
     ) -> None:
         server.delete("Node", NODE)
         server.add_node(NODE, held)
-        published(connect(strategy=strategy), status(4))
+        published(server.connect(strategy=strategy), status(4))
         assert server.status(NODE) == {**(held or {}), "capacity": {GPU: "4"}, "allocatable": {GPU: "4"}}
 
     @every_strategy
-    def test_values_that_the_node_already_shows_are_not_written(
-        self, server: NodeServer, connect: Connect, strategy: PatchStrategy
-    ) -> None:
+    def test_values_that_the_node_already_shows_are_not_written(self, server: Server, strategy: PatchStrategy) -> None:
         server.write(NODE, lambda status: status["capacity"].update({GPU: "4k", FPGA: "2Ki", NIC: "1e3"}))
         counts = {GPU: 4000, FPGA: 2048, NIC: 1000}
-        published(connect(strategy=strategy), NodeStatus(counts))
+        published(server.connect(strategy=strategy), NodeStatus(counts))
         assert server.patches == []
         assert [request.path for request in server.calls] == [f"/api/v1/nodes/{NODE}"]
 
     @pytest.mark.parametrize("quantity", ["4k", "4000", "4000.0", "4e3", "4E3", "4000000m"])
-    def test_a_number_may_be_written_in_many_ways(self, server: NodeServer, connect: Connect, quantity: str) -> None:
+    def test_a_number_may_be_written_in_many_ways(self, server: Server, quantity: str) -> None:
         node = server.node(NODE)
         node["status"]["capacity"][GPU] = quantity
         server.inject(Answer(200, node), verb="get")
-        published(connect(), NodeStatus({GPU: 4000}))
+        published(server.connect(), NodeStatus({GPU: 4000}))
         assert server.patches == []
 
     @pytest.mark.parametrize("quantity", ["4.1k", "40", "", "many", "4Ki", "1e999999999", 4, None, True, [], {}])
-    def test_another_number_or_another_type_is_overwritten(
-        self, server: NodeServer, connect: Connect, quantity: object
-    ) -> None:
+    def test_another_number_or_another_type_is_overwritten(self, server: Server, quantity: object) -> None:
         node = server.node(NODE)
         node["status"]["capacity"][GPU] = quantity
         server.inject(Answer(200, node), verb="get")
-        published(connect(), NodeStatus({GPU: 4000}))
+        published(server.connect(), NodeStatus({GPU: 4000}))
         assert server.status(NODE) == with_gpus("4k", None)
 
     @every_strategy
-    def test_equal_quantities_keep_their_spelling(
-        self, server: NodeServer, connect: Connect, strategy: PatchStrategy
-    ) -> None:
+    def test_equal_quantities_keep_their_spelling(self, server: Server, strategy: PatchStrategy) -> None:
         server.write(NODE, lambda status: status["capacity"].update({GPU: "2Ki"}))
-        published(connect(strategy=strategy), status(2048, 1))
+        published(server.connect(strategy=strategy), status(2048, 1))
         assert server.status(NODE) == with_gpus("2Ki", "1")
 
     @every_strategy
-    def test_resources_that_a_status_does_not_name_stay(
-        self, server: NodeServer, connect: Connect, strategy: PatchStrategy
-    ) -> None:
-        published(connect(strategy=strategy), NodeStatus({GPU: 4}), NodeStatus({FPGA: 2}), NodeStatus({}, {GPU: 1}))
-        assert server.status(NODE) == {
-            **with_gpus("4", "1"),
-            "capacity": {**FOREIGN["capacity"], GPU: "4", FPGA: "2"},
-        }
+    def test_resources_that_a_status_does_not_name_stay(self, server: Server, strategy: PatchStrategy) -> None:
+        published(
+            server.connect(strategy=strategy), NodeStatus({GPU: 4}), NodeStatus({FPGA: 2}), NodeStatus({}, {GPU: 1})
+        )
+        assert server.status(NODE) == {**with_gpus("4", "1"), "capacity": {**FOREIGN["capacity"], GPU: "4", FPGA: "2"}}
 
     @every_strategy
-    def test_a_removed_resource_stays_with_0(
-        self, server: NodeServer, connect: Connect, strategy: PatchStrategy
-    ) -> None:
-        published(connect(strategy=strategy), status(4), NodeStatus(removed=(GPU,)), NodeStatus())
+    def test_a_removed_resource_stays_with_0(self, server: Server, strategy: PatchStrategy) -> None:
+        published(server.connect(strategy=strategy), status(4), NodeStatus(removed=(GPU,)), NodeStatus())
         assert server.status(NODE) == with_gpus("0", "0")
 
     @every_strategy
     def test_a_removed_resource_can_be_deleted_even_if_others_wrote_it(
-        self, server: NodeServer, connect: Connect, strategy: PatchStrategy
+        self, server: Server, strategy: PatchStrategy
     ) -> None:
         server.write(NODE, lambda status: status["capacity"].update({GPU: "9"}))
-        sink = connect(strategy=strategy, keep_removed=False)
+        sink = server.connect(strategy=strategy, keep_removed=False)
         published(sink, NodeStatus({GPU: 9}, {GPU: 3}), NodeStatus(removed=(GPU,)))
         assert server.status(NODE) == FOREIGN
         published(sink, NodeStatus(removed=(GPU,)), status(2))
@@ -225,51 +218,47 @@ class TestPublishing:
     @every_strategy
     @pytest.mark.parametrize("keep_removed", [True, False])
     def test_what_an_earlier_run_published_is_found_and_removed(
-        self, server: NodeServer, connect: Connect, strategy: PatchStrategy, keep_removed: bool
+        self, server: Server, strategy: PatchStrategy, keep_removed: bool
     ) -> None:
         """Nothing else about that run is known, as when its --root is lost."""
-        with connect(strategy=strategy) as earlier:
+        with server.connect(strategy=strategy) as earlier:
             published(earlier, NodeStatus({GPU: 4, FPGA: 2, NIC: 1}, {GPU: 4, FPGA: 2}))
-        published(connect(strategy=strategy, keep_removed=keep_removed), status(4))
+        published(server.connect(strategy=strategy, keep_removed=keep_removed), status(4))
         left: dict[str, dict[str, str]] = {"capacity": {}, "allocatable": {}}
         if keep_removed:
             left = {"capacity": {FPGA: "0", NIC: "0"}, "allocatable": {FPGA: "0"}}
         expected = with_gpus("4", "4")
         assert server.status(NODE) == {**expected, **{name: {**expected[name], **left[name]} for name in left}}
 
-    def test_what_another_field_manager_or_a_kubelet_wrote_is_left_alone(
-        self, server: NodeServer, connect: Connect
-    ) -> None:
-        with connect(field_manager="others") as others:
+    def test_what_another_field_manager_or_a_kubelet_wrote_is_left_alone(self, server: Server) -> None:
+        with server.connect(field_manager="others") as others:
             published(others, NodeStatus({FPGA: 2}, {FPGA: 2}))
         server.write(NODE, lambda status: status["capacity"].update(cpu="9"), manager="devicecore")
-        published(connect(), status(4))
+        published(server.connect(), status(4))
         capacity = {**FOREIGN["capacity"], "cpu": "9", FPGA: "2", GPU: "4"}
         assert server.status(NODE)["capacity"] == capacity
 
-    def test_leftovers_can_be_named_and_may_be_back(self, server: NodeServer, connect: Connect) -> None:
+    def test_leftovers_can_be_named_and_may_be_back(self, server: Server) -> None:
         server.write(NODE, lambda status: status["capacity"].update({GPU: "9", FPGA: "2"}))
-        published(connect(leftovers=[GPU, FPGA]), NodeStatus({GPU: 4}))
+        published(server.connect(leftovers=[GPU, FPGA]), NodeStatus({GPU: 4}))
         assert server.status(NODE)["capacity"] == {**FOREIGN["capacity"], GPU: "4", FPGA: "0"}
 
-    def test_an_empty_status_is_enough_to_remove_what_an_earlier_run_published(
-        self, server: NodeServer, connect: Connect
-    ) -> None:
-        with connect() as earlier:
+    def test_an_empty_status_is_enough_to_remove_what_an_earlier_run_published(self, server: Server) -> None:
+        with server.connect() as earlier:
             published(earlier, status(4))
-        published(connect(), NodeStatus())
+        published(server.connect(), NodeStatus())
         assert server.status(NODE) == with_gpus("0", "0")
 
     @every_strategy
     def test_beside_a_kubelet_capacity_is_the_number_of_healthy_devices_too(
-        self, server: NodeServer, connect: Connect, strategy: PatchStrategy
+        self, server: Server, strategy: PatchStrategy
     ) -> None:
         """A kubelet copies the capacity of resources that it does not know into allocatable every ten seconds."""
 
         def heartbeat(status: dict[str, Any]) -> None:
             status["allocatable"] = {**status["allocatable"], **status["capacity"]}
 
-        sink = connect(strategy=strategy, beside_kubelet=True)
+        sink = server.connect(strategy=strategy, beside_kubelet=True)
         for healthy in (3, 2):
             published(sink, status(4, healthy))
             server.write(NODE, heartbeat)
@@ -277,19 +266,17 @@ class TestPublishing:
         published(sink, NodeStatus(removed=(GPU,)))
         assert server.status(NODE)["capacity"][GPU] == "0"
 
-    def test_a_field_manager_that_applies_other_things_is_refused(self, server: NodeServer, connect: Connect) -> None:
+    def test_a_field_manager_that_applies_other_things_is_refused(self, server: Server) -> None:
         server.apply(NODE, {"conditions": [{"type": "Ready", "status": "Unknown"}]}, manager="devicecore")
         before = server.node(NODE)
-        sink = connect(strategy=PatchStrategy.APPLY)
-        sink.publish(status(4))
-        wait_for_problem(sink, server, "'devicecore' has also applied status.conditions; choose another one")
+        server.failing(
+            4, "'devicecore' has also applied status.conditions; choose another one", strategy=PatchStrategy.APPLY
+        )
         assert server.node(NODE) == before
 
     @every_strategy
-    def test_other_writers_may_write_at_the_same_time(
-        self, server: NodeServer, connect: Connect, strategy: PatchStrategy
-    ) -> None:
-        sink = connect(strategy=strategy)
+    def test_other_writers_may_write_at_the_same_time(self, server: Server, strategy: PatchStrategy) -> None:
+        sink = server.connect(strategy=strategy)
 
         def wipe() -> None:
             server.write(NODE, lambda status: status["capacity"].pop(GPU, None))
@@ -303,28 +290,28 @@ class TestPublishing:
         assert server.status(NODE) == {**with_gpus("5", "5"), "heartbeat": 2}
         assert sink.problem is None
 
-    def test_a_key_that_another_writer_deletes_first_is_deleted(self, server: NodeServer, connect: Connect) -> None:
-        sink = connect(keep_removed=False)
+    def test_a_key_that_another_writer_deletes_first_is_deleted(self, server: Server) -> None:
+        sink = server.connect(keep_removed=False)
         published(sink, status(4))
         server.inject(RunFirst(lambda: server.write(NODE, lambda status: status["capacity"].pop(GPU))), verb="patch")
         published(sink, NodeStatus(removed=(GPU,)))
         assert server.status(NODE) == FOREIGN
 
-    def test_a_map_that_appears_meanwhile_is_not_replaced(self, server: NodeServer, connect: Connect) -> None:
+    def test_a_map_that_appears_meanwhile_is_not_replaced(self, server: Server) -> None:
         server.delete("Node", NODE)
         server.add_node(NODE, {"conditions": []})
         server.inject(RunFirst(lambda: server.write(NODE, lambda status: status.update(FOREIGN))), verb="patch")
-        published(connect(), status(4))
+        published(server.connect(), status(4))
         assert server.status(NODE) == with_gpus("4", "4")
 
-    def test_a_node_that_loses_what_was_published_gets_it_back(self, server: NodeServer, connect: Connect) -> None:
-        published(connect(resync=0.02), status(4))
+    def test_a_node_that_loses_what_was_published_gets_it_back(self, server: Server) -> None:
+        published(server.connect(resync=0.02), status(4))
         server.delete("Node", NODE)
         server.add_node(NODE, FOREIGN)
         server.wait_for(lambda: server.status(NODE) == with_gpus("4", "4"))
 
-    def test_a_manager_publishes_what_its_plugins_report(self, server: NodeServer, connect: Connect) -> None:
-        transport, sink = MemoryTransport(), connect()
+    def test_a_manager_publishes_what_its_plugins_report(self, server: Server) -> None:
+        transport, sink = MemoryTransport(), server.connect()
         devices = [Device(DeviceId(health.name), health) for health in Health]
         with DeviceManager(transport, MemoryStore(), sink):
             transport.connect(SimulatedPlugin(GPU, devices))
@@ -333,8 +320,8 @@ class TestPublishing:
 
 
 class TestTrouble:
-    def test_publishing_never_waits_for_the_server(self, server: NodeServer, connect: Connect) -> None:
-        sink = connect()
+    def test_publishing_never_waits_for_the_server(self, server: Server) -> None:
+        sink = server.connect()
         server.inject(Hang(), verb="get")
         began = time.monotonic()
         for count in range(100):
@@ -346,10 +333,10 @@ class TestTrouble:
 
     @every_strategy
     def test_after_a_long_time_without_a_server_it_gets_the_newest_state_only(
-        self, server: NodeServer, connect: Connect, strategy: PatchStrategy, caplog: pytest.LogCaptureFixture
+        self, server: Server, strategy: PatchStrategy, caplog: pytest.LogCaptureFixture
     ) -> None:
         server.stop()
-        sink = connect(strategy=strategy, backoff=Backoff(0.001, 0.002))
+        sink = server.connect(strategy=strategy, backoff=Backoff(0.001, 0.002))
         for count in range(20):
             sink.publish(NodeStatus({GPU: count, FPGA: 1} if count == 7 else {GPU: count}))
             wait_for_problem(sink, server, "^no connection: .*refused")
@@ -362,8 +349,8 @@ class TestTrouble:
         assert down.startswith(f"failed to publish the node's status to node {NODE} at {server.url}: no connection: ")
         assert up.endswith("is published again")
 
-    def test_a_server_that_was_restarted_is_the_same_server(self, server: NodeServer, connect: Connect) -> None:
-        sink = connect()
+    def test_a_server_that_was_restarted_is_the_same_server(self, server: Server) -> None:
+        sink = server.connect()
         for count in range(3):
             published(sink, status(count))
             server.stop()
@@ -399,9 +386,9 @@ class TestTrouble:
         ],
     )
     def test_every_failure_is_reported_and_tried_again(
-        self, server: NodeServer, connect: Connect, verb: str, fault: Answer | Drop, problem: str
+        self, server: Server, verb: str, fault: Answer | Drop, problem: str
     ) -> None:
-        sink = connect()
+        sink = server.connect()
         server.inject(fault, verb=verb, times=None if problem else 2)
         sink.publish(status(4))
         if problem:
@@ -411,22 +398,16 @@ class TestTrouble:
         assert server.status(NODE) == with_gpus("4", "4")
         assert sink.problem is None
 
-    def test_a_server_that_never_answers_is_given_up_after_the_timeout(
-        self, server: NodeServer, connect: Connect
-    ) -> None:
-        sink = connect(timeout=0.1)
+    def test_a_server_that_never_answers_is_given_up_after_the_timeout(self, server: Server) -> None:
         server.inject(Hang(), verb="patch", times=None)
-        sink.publish(status(4))
-        wait_for_problem(sink, server, "^no complete answer in time$")
+        sink = server.failing(4, "^no complete answer in time$", timeout=0.1)
         server.clear_faults()
         sink.wait_until_published(PATIENCE)
         assert server.status(NODE) == with_gpus("4", "4")
 
-    def test_a_retry_after_is_respected(self, server: NodeServer, connect: Connect) -> None:
-        sink = connect()
+    def test_a_retry_after_is_respected(self, server: Server) -> None:
         server.inject(Answer(429, {"message": "slow down"}, {"Retry-After": "1"}), verb="patch")
-        sink.publish(status(4))
-        wait_for_problem(sink, server, "^too many requests .slow down.$")
+        sink = server.failing(4, "^too many requests .slow down.$")
         began, asked = time.monotonic(), len(server.calls)
         sink.publish(status(5))
         server.wait_for(lambda: len(server.calls) > asked)
@@ -434,30 +415,26 @@ class TestTrouble:
         sink.wait_until_published(PATIENCE)
         assert server.status(NODE) == with_gpus("5", "5")
 
-    def test_a_patch_without_effect_is_a_problem(self, server: NodeServer, connect: Connect) -> None:
-        sink = connect()
+    def test_a_patch_without_effect_is_a_problem(self, server: Server) -> None:
         server.inject(Answer(200, server.node(NODE)), verb="patch", times=None)
-        sink.publish(status(4))
-        wait_for_problem(sink, server, "accepted the patch, but the node does not show it")
+        sink = server.failing(4, "accepted the patch, but the node does not show it")
         server.clear_faults()
         sink.wait_until_published(PATIENCE)
 
-    def test_other_writers_that_never_stop_are_a_problem(self, server: NodeServer, connect: Connect) -> None:
-        sink = connect(backoff=Backoff(0.2, 0.2))
+    def test_other_writers_that_never_stop_are_a_problem(self, server: Server) -> None:
         write = RunFirst(lambda: server.write(NODE, lambda status: status.update(now=time.time())))
         server.inject(write, verb="patch", times=4)
-        sink.publish(status(4))
-        wait_for_problem(sink, server, "^others keep changing the node .Operation cannot be fulfilled")
+        sink = server.failing(
+            4, "^others keep changing the node .Operation cannot be fulfilled", backoff=Backoff(0.2, 0.2)
+        )
         sink.wait_until_published(PATIENCE)
         assert server.status(NODE)["capacity"][GPU] == "4"
 
     def test_a_node_that_does_not_exist_yet_is_waited_for(
-        self, server: NodeServer, connect: Connect, caplog: pytest.LogCaptureFixture
+        self, server: Server, caplog: pytest.LogCaptureFixture
     ) -> None:
         server.delete("Node", NODE)
-        sink = connect()
-        sink.publish(status(4))
-        wait_for_problem(sink, server, f"^there is no node '{NODE}'")
+        sink = server.failing(4, f"^there is no node '{NODE}'")
         server.wait_for(lambda: len(server.calls) >= 5)
         assert len(logged(caplog)) == 1
         server.add_node(NODE, FOREIGN)
@@ -465,26 +442,22 @@ class TestTrouble:
         assert server.status(NODE) == with_gpus("4", "4")
 
     @pytest.mark.parametrize("permission", ["get nodes", "patch nodes/status"])
-    def test_a_missing_permission_is_named(self, server: NodeServer, connect: Connect, permission: str) -> None:
+    def test_a_missing_permission_is_named(self, server: Server, permission: str) -> None:
         server.forbidden = {permission}
-        sink = connect()
-        sink.publish(status(4))
-        wait_for_problem(sink, server, f"^forbidden: the permission to '{permission}' is missing .* cannot ")
+        sink = server.failing(4, f"^forbidden: the permission to '{permission}' is missing .* cannot ")
         server.forbidden.clear()
         sink.wait_until_published(PATIENCE)
 
-    def test_a_bug_does_not_end_it_and_is_logged_once(
-        self, server: NodeServer, connect: Connect, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        sink = connect()
+    def test_a_bug_does_not_end_it_and_is_logged_once(self, server: Server, caplog: pytest.LogCaptureFixture) -> None:
+        sink = server.connect()
         sink.publish(NodeStatus({GPU: 1, None: 2}))  # type: ignore[dict-item]  # there it is
         server.wait_for(lambda: len(server.calls) >= 5)
         wait_for_problem(sink, server, "^a bug in devicecore: TypeError")
         [logged] = [record for record in caplog.records if record.name.startswith("devicecore")]
         assert logged.exc_info
 
-    def test_an_idle_sink_sends_no_requests(self, server: NodeServer, connect: Connect) -> None:
-        sink = connect()
+    def test_an_idle_sink_sends_no_requests(self, server: Server) -> None:
+        sink = server.connect()
         published(sink, status(4))
         asked = len(server.calls)
         published(sink, status(4))
@@ -493,13 +466,11 @@ class TestTrouble:
 
 
 class TestCredentials:
-    def test_a_token_file_is_read_again_when_its_token_has_expired(
-        self, server: NodeServer, connect: Connect, directory: Path
-    ) -> None:
+    def test_a_token_file_is_read_again_when_its_token_has_expired(self, server: Server, directory: Path) -> None:
         server.bearer = "first"
         (directory / "token").write_text("first\n")
         server.config(directory, {"tokenFile": str(directory / "token")})
-        sink = connect()
+        sink = server.connect()
         published(sink, status(4))
         server.bearer = "second"
         sink.publish(status(5))
@@ -514,12 +485,10 @@ class TestCredentials:
         sink.wait_until_published(PATIENCE)
         assert server.status(NODE) == with_gpus("5", "5")
 
-    def test_a_kubeconfig_is_read_again_when_its_token_has_expired(
-        self, server: NodeServer, connect: Connect, directory: Path
-    ) -> None:
+    def test_a_kubeconfig_is_read_again_when_its_token_has_expired(self, server: Server, directory: Path) -> None:
         server.bearer = "first"
         server.config(directory, {"token": "first"})
-        sink = connect()
+        sink = server.connect()
         published(sink, status(4))
         server.bearer = "second"
         sink.publish(status(5))
@@ -530,18 +499,16 @@ class TestCredentials:
         sink.wait_until_published(PATIENCE)
         assert server.status(NODE) == with_gpus("5", "5")
 
-    def test_a_token_file_is_found_beside_the_kubeconfig(
-        self, server: NodeServer, connect: Connect, directory: Path
-    ) -> None:
+    def test_a_token_file_is_found_beside_the_kubeconfig(self, server: Server, directory: Path) -> None:
         server.bearer = "of the node"
         (directory / "token").write_text("of the node")
         server.config(directory, {"tokenFile": "token"})
-        published(connect(), status(4))
+        published(server.connect(), status(4))
         assert server.status(NODE) == with_gpus("4", "4")
 
     @pytest.mark.parametrize("version", ["v1", "v1beta1"])
     def test_a_program_that_makes_tokens_is_asked_again_when_one_has_expired(
-        self, server: NodeServer, connect: Connect, directory: Path, version: str
+        self, server: Server, directory: Path, version: str
     ) -> None:
         def make(token: str) -> None:
             server.bearer = token
@@ -555,7 +522,7 @@ class TestCredentials:
         }
         server.config(directory, {"exec": program})
         make("first")
-        sink = connect()
+        sink = server.connect()
         published(sink, status(4))
         make("second")
         published(sink, status(5))
@@ -563,7 +530,7 @@ class TestCredentials:
 
     @pytest.mark.parametrize("kind", ["inline", "files", "one file"])
     def test_a_client_certificate_is_used(self, directory: Path, kind: str) -> None:
-        files = {"client-certificate": tls.NODE_CERTIFICATE, "client-key": tls.NODE_KEY}
+        files = {"client-certificate": certificates.NODE_CERTIFICATE, "client-key": certificates.NODE_KEY}
         user: dict[str, str] = {}
         for name, text in files.items():
             if kind == "inline":
@@ -578,7 +545,7 @@ class TestCredentials:
             cluster = config["clusters"][0]["cluster"]
             if kind == "inline":
                 del cluster["certificate-authority"]
-                cluster["certificate-authority-data"] = base64.b64encode(tls.AUTHORITY.encode()).decode()
+                cluster["certificate-authority-data"] = base64.b64encode(certificates.AUTHORITY.encode()).decode()
             kubeconfig.write_text(json.dumps(config))
             with KubeApiSink(NODE, kubeconfig=kubeconfig) as sink:
                 published(sink, status(4))
@@ -606,18 +573,12 @@ class TestCredentials:
                 sink.wait_until_published(PATIENCE)
             assert server.status(NODE) == with_gpus("4", "4")
 
-    def test_a_server_that_speaks_no_tls_is_a_tls_failure(
-        self, server: NodeServer, connect: Connect, directory: Path
-    ) -> None:
+    def test_a_server_that_speaks_no_tls_is_a_tls_failure(self, server: Server, directory: Path) -> None:
         path = server.config(directory)
         path.write_text(path.read_text().replace("http:", "https:"))
-        sink = connect()
-        sink.publish(status(4))
-        wait_for_problem(sink, server, "^no TLS connection: ")
+        server.failing(4, "^no TLS connection: ")
 
-    def test_in_a_cluster_the_service_account_is_used(
-        self, connect: Connect, directory: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_in_a_cluster_the_service_account_is_used(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with NodeServer(secure=True, bearer="of the pod") as server:
             server.add_node(NODE, FOREIGN)
             server.config(directory)  # for its ca.crt
@@ -626,15 +587,15 @@ class TestCredentials:
             host, port = server.address
             monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
             monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(port))
-            with connect(service_account=directory) as sink:
+            with KubeApiSink(NODE, service_account=directory) as sink:
                 published(sink, status(4))
             assert server.status(NODE) == with_gpus("4", "4")
 
     def test_outside_of_a_cluster_the_environment_names_the_kubeconfig(
-        self, server: NodeServer, connect: Connect, directory: Path, monkeypatch: pytest.MonkeyPatch
+        self, server: Server, directory: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("KUBECONFIG", str(server.config(directory)))
-        published(connect(service_account=directory / "none"), status(4))
+        published(server.connect(service_account=directory / "none"), status(4))
         assert server.status(NODE) == with_gpus("4", "4")
 
     def test_missing_credentials_are_an_error_at_once(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -652,16 +613,8 @@ class TestCredentials:
         [
             ('"clusters"', '"klusters"', "contexts[0].context.cluster: there is no cluster 'devicecore'"),
             ('"server": "http://', '"server": "ftp://', "clusters[0].cluster.server: expected an http:// or https://"),
-            (
-                '"cluster": "devicecore"',
-                '"cluster": "others"',
-                "contexts[0].context.cluster: there is no cluster 'others'",
-            ),
-            (
-                '"current-context": "devicecore"',
-                '"current-context": "others"',
-                "current-context: there is no context 'others'",
-            ),
+            ('cluster": "dev', 'cluster": "x', "contexts[0].context.cluster: there is no cluster 'xicecore'"),
+            ('current-context": "dev', 'current-context": "x', "current-context: there is no context 'xicecore'"),
             ('"current-context"', '"current"', "current-context: it is missing; name a context"),
             ('"user": "devicecore"', '"user": "others"', "contexts[0].context.user: there is no user 'others'"),
             ('/ca.crt"', '/none"', "clusters[0].cluster.certificate-authority: /"),
@@ -669,56 +622,18 @@ class TestCredentials:
             (
                 '"cluster": {',
                 '"cluster": {"server": 3}, "x": {',
-                "clusters[0].cluster.server: expected a text, got 3: put it in quotes",
-            ),
-            (
-                '"user": {}',
-                '"user": {"client-certificate-data": "x", "client-key-data": "x"}',
-                "users[0].user.client-certificate-data: expected base64: ",
+                "cluster.server: expected a text, got 3: put it in quotes",
             ),
             (
                 '"cluster": {',
                 '"cluster": {"certificate-authority-data": "\u202e", ',
-                "clusters[0].cluster.certificate-authority-data: expected base64: ",
+                "authority-data: expected base64: ",
             ),
             (
                 '"server": "http://',
                 '"server": "http://h:65536/',
-                "clusters[0].cluster.server: expected an http:// or ht",
+                "clusters[0].cluster.server: expected an http:// or h",
             ),
-            (
-                '"user": {}',
-                '"user": {"client-certificate": "kubeconfig", "client-key": "kubeconfig"}',
-                "client-certificate: expected a certificate and its key in PEM format: ",
-            ),
-            (
-                '"user": {}',
-                '"user": {"client-certificate": "kubeconfig"}',
-                "client-certificate: expected a client-certificate and a client-key, got one of them",
-            ),
-            (
-                '"user": {}',
-                '"user": {"exec": {"apiVersion": "v9", "command": "x"}}',
-                "users[0].user.exec.apiVersion: expected one of client.authentication.k8s.io/v1, ",
-            ),
-            (
-                '"user": {}',
-                '"user": {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Always"}}',
-                "users[0].user.exec.interactiveMode: a program that needs a terminal cannot be used",
-            ),
-            ('"user": {}', '"user": {"auth-provider": {"name": "gcp"}}', "users[0].user.auth-provider: it is not supp"),
-            (
-                '"user": {}',
-                '"user": {"as": "root", "as-groups": ["x"]}',
-                "users[0].user.as-groups: it is not supported",
-            ),
-            (
-                '"user": {}',
-                '"user": {"as-user-extra": {"a": ["x"]}}',
-                "users[0].user.as-user-extra: it is not supported",
-            ),
-            ('"user": {}', '"user": {"as-uid": "1"}', "users[0].user.as-uid: expected `as` beside it"),
-            ('"user": {}', '"user": {"token": "a\\nb"}', "users[0].user.token: expected printable ASCII characters"),
             ('"cluster": {', '"cluster": {"proxy-url": "socks5://x", ', "proxy-url: expected an http:// or https://"),
             ('"cluster": {', '"cluster": {"insecure-skip-tls-verify": "no", ', "expected true or false, got 'no'"),
             ("}", "", "expected ',' or '}'"),
@@ -726,18 +641,52 @@ class TestCredentials:
         ],
     )
     def test_a_broken_kubeconfig_is_refused_in_one_sentence(
-        self, server: NodeServer, directory: Path, old: str, new: str, problem: str
+        self, server: Server, directory: Path, old: str, new: str, problem: str
     ) -> None:
         path = server.config(directory)
         text = path.read_text()
         assert old in text
         path.write_text(text.replace(old, new))
+        self.assert_refused(path, problem)
+
+    @pytest.mark.parametrize(
+        ("user", "problem"),
+        [
+            ({"client-certificate-data": "x", "client-key-data": "x"}, "client-certificate-data: expected base64: "),
+            (
+                {"client-certificate": "kubeconfig", "client-key": "kubeconfig"},
+                "client-certificate: expected a certificate and its key in PEM format: ",
+            ),
+            (
+                {"client-certificate": "kubeconfig"},
+                "client-certificate: expected a client-certificate and a client-key, got one of them",
+            ),
+            ({"exec": {"apiVersion": "v9", "command": "x"}}, f"exec.apiVersion: expected one of {EXEC_V1}, "),
+            (
+                {"exec": {"apiVersion": EXEC_V1, "interactiveMode": "Always"}},
+                "exec.interactiveMode: a program that needs a terminal cannot be used",
+            ),
+            ({"auth-provider": {"name": "gcp"}}, "auth-provider: it is not supp"),
+            ({"as": "root", "as-groups": ["x"]}, "as-groups: it is not supported"),
+            ({"as-user-extra": {"a": ["x"]}}, "as-user-extra: it is not supported"),
+            ({"as-uid": "1"}, "as-uid: expected `as` beside it"),
+            ({"token": "a\nb"}, "token: expected printable ASCII characters"),
+        ],
+    )
+    def test_a_field_of_a_user_that_cannot_be_used_is_named(
+        self, server: Server, directory: Path, user: dict[str, Any], problem: str
+    ) -> None:
+        where = "" if problem.startswith("client-certificate: ") else "users[0].user."
+        self.assert_refused(server.config(directory, user), where + problem)
+
+    @staticmethod
+    def assert_refused(path: Path, problem: str) -> None:
         with pytest.raises(ApiAccessError, match=re.escape(problem)) as caught:
             KubeApiSink(NODE, kubeconfig=path)
         assert str(caught.value).startswith(f"cannot use kubeconfig '{path}': ")
         assert "\n" not in str(caught.value)
 
-    def test_a_password_in_the_address_of_the_server_is_not_shown(self, server: NodeServer, directory: Path) -> None:
+    def test_a_password_in_the_address_of_the_server_is_not_shown(self, server: Server, directory: Path) -> None:
         path = server.config(directory)
         path.write_text(
             re.sub('"server": "http://[^"]*', '"server": "http://name:se@cret@127.0.0.1:1', path.read_text())
@@ -754,10 +703,10 @@ class TestCredentials:
         with pytest.raises(ApiAccessError):
             KubeApiSink(NODE, kubeconfig=directory / "file")
 
-    def test_another_context_can_be_chosen(self, server: NodeServer, connect: Connect) -> None:
-        published(connect(context="devicecore"), status(4))
+    def test_another_context_can_be_chosen(self, server: Server) -> None:
+        published(server.connect(context="devicecore"), status(4))
         with pytest.raises(ApiAccessError, match="current-context: there is no context 'others'"):
-            connect(context="others")
+            server.connect(context="others")
 
     @pytest.mark.parametrize("name", ["", "Upper", "../etc", "a b", "-a", "a" * 254])
     def test_a_name_that_no_node_can_have_is_refused(self, directory: Path, name: str) -> None:
@@ -765,11 +714,8 @@ class TestCredentials:
             KubeApiSink(name, kubeconfig=directory / "none")
 
 
-EXEC_V1 = "client.authentication.k8s.io/v1"
-
-
 @pytest.fixture
-def program(server: NodeServer, directory: Path) -> Callable[..., Path]:
+def program(server: Server, directory: Path) -> Callable[..., Path]:
     """Write a program that gives credentials, and a kubeconfig that names it."""
 
     def write(script: str, **more: Any) -> Path:  # noqa: ANN401 - fields of a kubeconfig
@@ -786,23 +732,23 @@ def program(server: NodeServer, directory: Path) -> Callable[..., Path]:
 
 class TestPrograms:
     def test_a_program_is_found_beside_the_kubeconfig_and_gets_the_cluster(
-        self, server: NodeServer, connect: Connect, directory: Path, program: Callable[..., Path]
+        self, server: Server, directory: Path, program: Callable[..., Path]
     ) -> None:
         server.bearer = "made"
         script = f"""echo "$KUBERNETES_EXEC_INFO" > {directory}/told; echo "$1 $MORE" > {directory}/arguments
         echo '{{"status": {{"token": "made"}}}}'"""
         more = [{"name": "MORE", "value": "more"}]
         program(script, args=["first"], env=more, provideClusterInfo=True)
-        published(connect(), status(4))
+        published(server.connect(), status(4))
         told = json.loads((directory / "told").read_text())
         assert (told["apiVersion"], told["kind"], told["spec"]["interactive"]) == (EXEC_V1, "ExecCredential", False)
         cluster = told["spec"]["cluster"]
         assert cluster["server"] == server.url
-        assert base64.b64decode(cluster["certificate-authority-data"]).decode() == tls.AUTHORITY
+        assert base64.b64decode(cluster["certificate-authority-data"]).decode() == certificates.AUTHORITY
         assert (directory / "arguments").read_text() == "first more\n"
 
     def test_a_program_may_give_a_certificate(self, directory: Path) -> None:
-        credentials = {"clientCertificateData": tls.NODE_CERTIFICATE, "clientKeyData": tls.NODE_KEY}
+        credentials = {"clientCertificateData": certificates.NODE_CERTIFICATE, "clientKeyData": certificates.NODE_KEY}
         (directory / "credentials").write_text(json.dumps({"status": credentials}))
         command = {"apiVersion": EXEC_V1, "command": "cat", "args": [str(directory / "credentials")]}
         with NodeServer(secure=True, mutual=True) as server:
@@ -812,23 +758,23 @@ class TestPrograms:
             assert server.status(NODE) == with_gpus("4", "4")
 
     def test_a_program_that_hangs_is_reported_and_killed_with_its_children(
-        self, server: NodeServer, connect: Connect, directory: Path, program: Callable[..., Path]
+        self, server: Server, directory: Path, program: Callable[..., Path]
     ) -> None:
         program(f"sleep 1000 & echo $! > {directory}/child; wait")
-        sink = connect(program_timeout=3.0)
-        sink.publish(status(4))
-        wait_for_problem(sink, server, "^exec program '.*/bin/credentials': did not end within 3 s and was killed$")
+        server.failing(
+            4, "^exec program '.*/bin/credentials': did not end within 3 s and was killed$", program_timeout=3.0
+        )
         child = int((directory / "child").read_text())
         with suppress(FileNotFoundError):
             while ") Z " not in Path(f"/proc/{child}/stat").read_text():
                 time.sleep(0.01)
 
     def test_a_program_may_leave_a_child_that_has_its_streams_open(
-        self, server: NodeServer, connect: Connect, program: Callable[..., Path]
+        self, server: Server, program: Callable[..., Path]
     ) -> None:
         server.bearer = "made"
         program("""sleep 1000 & echo '{"status": {"token": "made"}}'""")
-        published(connect(program_timeout=PATIENCE / 2), status(4))
+        published(server.connect(program_timeout=PATIENCE / 2), status(4))
 
     @pytest.mark.parametrize(
         ("script", "problem"),
@@ -844,27 +790,21 @@ class TestPrograms:
         ],
     )
     def test_a_program_that_gives_no_credentials_is_named_with_the_reason(
-        self, server: NodeServer, connect: Connect, program: Callable[..., Path], script: str, problem: str
+        self, server: Server, program: Callable[..., Path], script: str, problem: str
     ) -> None:
         program(script)
-        sink = connect()
+        sink = server.connect()
         sink.publish(status(4))
         found = wait_for_problem(sink, server, f"^exec program '.*/bin/credentials': .*{problem}")
         assert str(found).isprintable()
 
-    def test_a_program_that_does_not_exist_is_named(
-        self, server: NodeServer, connect: Connect, program: Callable[..., Path]
-    ) -> None:
+    def test_a_program_that_does_not_exist_is_named(self, server: Server, program: Callable[..., Path]) -> None:
         program("true").unlink()
-        sink = connect()
-        sink.publish(status(4))
-        wait_for_problem(sink, server, "^exec program '.*/bin/credentials': cannot be run: No such file")
+        server.failing(4, "^exec program '.*/bin/credentials': cannot be run: No such file")
 
-    def test_closing_ends_a_program(
-        self, server: NodeServer, connect: Connect, directory: Path, program: Callable[..., Path]
-    ) -> None:
+    def test_closing_ends_a_program(self, server: Server, directory: Path, program: Callable[..., Path]) -> None:
         program(f"mkfifo {directory}/started; echo > {directory}/started; sleep 1000")
-        sink = connect(program_timeout=PATIENCE)
+        sink = server.connect(program_timeout=PATIENCE)
         sink.publish(status(4))
         while not (directory / "started").exists():
             time.sleep(0.01)
@@ -876,11 +816,9 @@ class TestPrograms:
 
 
 class TestKubeconfigFields:
-    def test_the_user_to_act_as_and_the_user_agent_are_sent(
-        self, server: NodeServer, connect: Connect, directory: Path
-    ) -> None:
+    def test_the_user_to_act_as_and_the_user_agent_are_sent(self, server: Server, directory: Path) -> None:
         server.config(directory, {"as": "system:node:worker-1", "as-uid": "7"})
-        published(connect(), status(4))
+        published(server.connect(), status(4))
         for request in server.requests:
             assert request.headers["Impersonate-User"] == "system:node:worker-1"
             assert request.headers["Impersonate-Uid"] == "7"
@@ -904,12 +842,7 @@ class TestKubeconfigFields:
 
     @pytest.mark.parametrize("source", ["proxy-url", "environment"])
     def test_a_proxy_is_used(
-        self,
-        server: NodeServer,
-        connect: Connect,
-        directory: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        source: str,
+        self, server: Server, directory: Path, monkeypatch: pytest.MonkeyPatch, source: str
     ) -> None:
         kubeconfig = server.config(directory)
         config = json.loads(kubeconfig.read_text())
@@ -920,11 +853,11 @@ class TestKubeconfigFields:
         else:
             monkeypatch.setenv("http_proxy", proxy)
         kubeconfig.write_text(json.dumps(config))
-        published(connect(), status(4))
+        published(server.connect(), status(4))
         assert server.requests[0].headers["Host"] == "api.invalid"
 
     def test_several_kubeconfigs_are_merged_and_a_missing_one_is_ignored(
-        self, server: NodeServer, connect: Connect, directory: Path, monkeypatch: pytest.MonkeyPatch
+        self, server: Server, directory: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         server.bearer = "of the second"
         config = json.loads(server.config(directory).read_text())
@@ -936,23 +869,23 @@ class TestKubeconfigFields:
         (directory / "first").write_text(json.dumps(first))
         files = [directory / "missing", directory / "first", directory / "second" / "config"]
         monkeypatch.setenv("KUBECONFIG", ":".join(map(str, files)))
-        published(connect(kubeconfig=None, service_account=directory / "none"), status(4))
+        published(server.connect(kubeconfig=None, service_account=directory / "none"), status(4))
         assert server.status(NODE) == with_gpus("4", "4")
 
     def test_new_credentials_are_used_at_once_when_the_old_ones_expire(
-        self, server: NodeServer, connect: Connect, directory: Path, caplog: pytest.LogCaptureFixture
+        self, server: Server, directory: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         server.bearer = "first"
         (directory / "token").write_text("first")
         server.config(directory, {"tokenFile": "token"})
-        sink = connect(backoff=Backoff(PATIENCE, PATIENCE))
+        sink = server.connect(backoff=Backoff(PATIENCE, PATIENCE))
         published(sink, status(4))
         server.bearer = "second"
         (directory / "token").write_text("second")
         published(sink, status(5))
         assert [line for line in logged(caplog) if "cannot watch" not in line] == []
 
-    def test_secrets_are_in_no_representation(self, server: NodeServer, directory: Path) -> None:
+    def test_secrets_are_in_no_representation(self, server: Server, directory: Path) -> None:
         path = server.config(directory, {"token": "precious"})
         assert "precious" not in repr(load(path, None, directory))
 
@@ -964,21 +897,15 @@ def endless(part: bytes, seconds: float, until: threading.Event) -> Iterator[byt
 
 class TestLimits:
     @pytest.mark.parametrize("verb", ["get", "patch"])
-    def test_an_answer_that_comes_slowly_is_given_up_at_the_deadline(
-        self, server: NodeServer, connect: Connect, verb: str
-    ) -> None:
+    def test_an_answer_that_comes_slowly_is_given_up_at_the_deadline(self, server: Server, verb: str) -> None:
         over = threading.Event()
-        sink = connect(timeout=0.3)
         server.inject(Chunks(endless(b" ", 0.02, over)), verb=verb)
-        sink.publish(status(4))
-        wait_for_problem(sink, server, "^no complete answer in time$")
+        sink = server.failing(4, "^no complete answer in time$", timeout=0.3)
         sink.wait_until_published(PATIENCE)
         over.set()
         assert server.status(NODE) == with_gpus("4", "4")
 
-    def test_headers_that_come_slowly_are_given_up_at_the_deadline(
-        self, server: NodeServer, connect: Connect, directory: Path
-    ) -> None:
+    def test_headers_that_come_slowly_are_given_up_at_the_deadline(self, server: Server, directory: Path) -> None:
         over = threading.Event()
         with socket.create_server(("127.0.0.1", 0)) as slow:
 
@@ -993,14 +920,12 @@ class TestLimits:
             thread.start()
             path = server.config(directory)
             path.write_text(path.read_text().replace(server.url, f"http://127.0.0.1:{slow.getsockname()[1]}"))
-            sink = connect(timeout=0.3)
-            sink.publish(status(4))
-            wait_for_problem(sink, server, "^no complete answer in time$")
+            sink = server.failing(4, "^no complete answer in time$", timeout=0.3)
             sink.stop()
             over.set()
             thread.join(PATIENCE)
 
-    def test_an_answer_that_is_too_large_is_not_read_to_its_end(self, server: NodeServer, connect: Connect) -> None:
+    def test_an_answer_that_is_too_large_is_not_read_to_its_end(self, server: Server) -> None:
         sent = 0
 
         def parts() -> Iterator[bytes]:
@@ -1009,38 +934,32 @@ class TestLimits:
                 sent += 1
                 yield b"x" * 1_000_000
 
-        sink = connect()
         server.inject(Chunks(parts()), verb="get")
-        sink.publish(status(4))
-        wait_for_problem(sink, server, f"^the answer has more than {MAX_ANSWER} bytes$")
+        sink = server.failing(4, f"^the answer has more than {MAX_ANSWER} bytes$")
         sink.wait_until_published(PATIENCE)
         assert sent < 50
 
     @pytest.mark.parametrize("body", ["[" * 100_000, '{"metadata": ' * 50_000, "\x1b[31m", "9" * 10_000])
     def test_an_answer_that_is_not_a_node_is_one_printable_line(
-        self, server: NodeServer, connect: Connect, body: str, caplog: pytest.LogCaptureFixture
+        self, server: Server, body: str, caplog: pytest.LogCaptureFixture
     ) -> None:
-        sink = connect()
+        sink = server.connect()
         server.inject(Answer(200, body, {"Content-Type": "application/json"}), Answer(500, body), verb="get")
         sink.publish(status(4))
         sink.wait_until_published(PATIENCE)
         assert all(line.isprintable() and len(line) < 1500 for line in logged(caplog))
 
-    def test_a_patch_that_a_policy_denies_is_not_repeated_without_a_pause(
-        self, server: NodeServer, connect: Connect
-    ) -> None:
-        sink = connect(backoff=Backoff(1000, 1000))
+    def test_a_patch_that_a_policy_denies_is_not_repeated_without_a_pause(self, server: Server) -> None:
         server.inject(*[Answer(422, {"message": "denied by a policy"})] * 10, verb="patch")
-        sink.publish(status(4))
-        wait_for_problem(sink, server, "^the patch is refused as invalid or by a policy .denied by a policy.$")
+        server.failing(
+            4, "^the patch is refused as invalid or by a policy .denied by a policy.$", backoff=Backoff(1000, 1000)
+        )
         assert len(server.patches) == 1
         server.clear_faults()
 
-    def test_at_most_two_patches_in_a_second_and_always_the_newest_state(
-        self, server: NodeServer, connect: Connect
-    ) -> None:
+    def test_at_most_two_patches_in_a_second_and_always_the_newest_state(self, server: Server) -> None:
         now = 0.0
-        sink = connect(patches_per_second=2, clock=lambda: now)
+        sink = server.connect(patches_per_second=2, clock=lambda: now)
         published(sink, status(1), status(2))
         for count in range(3, 1000):
             sink.publish(status(count))
@@ -1055,17 +974,15 @@ class TestLimits:
 
 class TestWatching:
     @every_strategy
-    def test_a_value_that_another_writer_overwrites_is_restored(
-        self, server: NodeServer, connect: Connect, strategy: PatchStrategy
-    ) -> None:
-        published(connect(strategy=strategy, resync=1000), status(4))
+    def test_a_value_that_another_writer_overwrites_is_restored(self, server: Server, strategy: PatchStrategy) -> None:
+        published(server.connect(strategy=strategy, resync=1000), status(4))
         for change in ({GPU: "9"}, {GPU: "0"}, {}):
             counts = {**FOREIGN["allocatable"], **change}
             server.write(NODE, partial(dict.update, allocatable=counts))
             server.wait_for(lambda: server.status(NODE) == with_gpus("4", "4"))
 
-    def test_a_node_that_is_deleted_and_created_again_is_restored(self, server: NodeServer, connect: Connect) -> None:
-        sink = connect(resync=1000, backoff=Backoff(0.01, 1000))
+    def test_a_node_that_is_deleted_and_created_again_is_restored(self, server: Server) -> None:
+        sink = server.connect(resync=1000, backoff=Backoff(0.01, 1000))
         published(sink, status(4))
         for _ in range(3):
             server.delete("Node", NODE)
@@ -1074,21 +991,17 @@ class TestWatching:
             server.wait_for(lambda: server.status(NODE) == with_gpus("4", "4"))
             sink.wait_until_published(PATIENCE)
 
-    def test_a_node_that_is_created_later_is_noticed_at_once(self, server: NodeServer, connect: Connect) -> None:
+    def test_a_node_that_is_created_later_is_noticed_at_once(self, server: Server) -> None:
         server.delete("Node", NODE)
-        sink = connect(resync=1000, backoff=Backoff(1000, 1000))
-        sink.publish(status(4))
-        wait_for_problem(sink, server, "^there is no node")
+        sink = server.failing(4, "^there is no node", resync=1000, backoff=Backoff(1000, 1000))
         server.wait_for(lambda: server.watches)
         server.add_node(NODE, FOREIGN)
         sink.wait_until_published(PATIENCE)
         assert server.status(NODE) == with_gpus("4", "4")
 
-    def test_only_this_node_is_watched_and_its_own_patches_cause_no_request(
-        self, server: NodeServer, connect: Connect
-    ) -> None:
+    def test_only_this_node_is_watched_and_its_own_patches_cause_no_request(self, server: Server) -> None:
         server.add_node("other", FOREIGN)
-        sink = connect(resync=1000)
+        sink = server.connect(resync=1000)
         published(sink, status(4))
         server.wait_for(lambda: server.watches)
         published(sink, status(5))
@@ -1102,8 +1015,8 @@ class TestWatching:
         assert int(watch.query["resourceVersion"]) > 1000
         assert 0 < int(watch.query["timeoutSeconds"]) <= 300
 
-    def test_a_watch_whose_version_is_too_old_is_begun_anew(self, server: NodeServer, connect: Connect) -> None:
-        published(connect(resync=1000), status(4))
+    def test_a_watch_whose_version_is_too_old_is_begun_anew(self, server: Server) -> None:
+        published(server.connect(resync=1000), status(4))
         server.wait_for(lambda: server.watches)
         with server.store.transaction():
             server.add_node("other")  # an event that the watch has not seen when the history is forgotten
@@ -1123,20 +1036,18 @@ class TestWatching:
             Chunks([]),
         ],
     )
-    def test_a_watch_that_fails_is_begun_anew(
-        self, server: NodeServer, connect: Connect, fault: Answer | Drop | Chunks
-    ) -> None:
+    def test_a_watch_that_fails_is_begun_anew(self, server: Server, fault: Answer | Drop | Chunks) -> None:
         server.inject(*[fault] * 3, verb="watch")
-        published(connect(resync=1000), status(4))
+        published(server.connect(resync=1000), status(4))
         server.wait_for(lambda: len(server.watches) >= 4)
         server.write(NODE, lambda status: status["capacity"].pop(GPU))
         server.wait_for(lambda: server.status(NODE) == with_gpus("4", "4"))
 
     def test_without_the_permission_to_watch_the_node_is_compared_regularly(
-        self, server: NodeServer, connect: Connect, caplog: pytest.LogCaptureFixture
+        self, server: Server, caplog: pytest.LogCaptureFixture
     ) -> None:
         server.forbidden = {"watch nodes"}
-        sink = connect(resync=1000)
+        sink = server.connect(resync=1000)
         published(sink, status(4))
         server.wait_for(lambda: len(server.watches) >= 3)
         server.write(NODE, lambda status: status["capacity"].pop(GPU))
@@ -1147,47 +1058,43 @@ class TestWatching:
 
 
 class TestClosing:
-    def test_closing_twice_is_no_error_and_afterwards_nothing_is_published(
-        self, server: NodeServer, connect: Connect
-    ) -> None:
-        with connect() as sink:
+    def test_closing_twice_is_no_error_and_afterwards_nothing_is_published(self, server: Server) -> None:
+        with server.connect() as sink:
             published(sink, status(4))
         sink.stop()
         with pytest.raises(SinkError, match="the sink is not started"):
             sink.publish(status(5))
-        connect().stop()
+        server.connect().stop()
 
-    def test_closing_makes_a_last_attempt_without_a_pause(self, server: NodeServer, connect: Connect) -> None:
-        sink = connect(backoff=Backoff(1000, 1000))
+    def test_closing_makes_a_last_attempt_without_a_pause(self, server: Server) -> None:
         server.inject(Answer(429, {}, {"Retry-After": "1000"}), verb="get")
-        sink.publish(status(4))
-        wait_for_problem(sink, server, "too many requests")
+        sink = server.failing(4, "too many requests", backoff=Backoff(1000, 1000))
         sink.publish(status(5))
         began = time.monotonic()
         sink.stop()
         assert time.monotonic() - began < PATIENCE / 2
         assert server.status(NODE) == with_gpus("5", "5")
 
-    def test_closing_right_after_publishing_loses_nothing(self, server: NodeServer, connect: Connect) -> None:
+    def test_closing_right_after_publishing_loses_nothing(self, server: Server) -> None:
         for count in range(10):
-            with connect() as sink:
+            with server.connect() as sink:
                 sink.publish(status(count))
             assert server.status(NODE) == with_gpus(str(count), str(count))
 
     def test_closing_reports_what_could_not_be_published(
-        self, server: NodeServer, connect: Connect, caplog: pytest.LogCaptureFixture
+        self, server: Server, caplog: pytest.LogCaptureFixture
     ) -> None:
         server.stop()
-        with connect() as sink:
+        with server.connect() as sink:
             sink.publish(status(4))
             wait_for_problem(sink, server, "^no connection")
         assert logged(caplog)[-1].startswith("stopped before all was published: failed to publish ")
 
     def test_closing_does_not_wait_for_a_server_that_hangs(
-        self, server: NodeServer, connect: Connect, caplog: pytest.LogCaptureFixture
+        self, server: Server, caplog: pytest.LogCaptureFixture
     ) -> None:
         server.inject(Hang(), verb="get")
-        sink = connect()
+        sink = server.connect()
         sink.publish(status(4))
         server.wait_for(lambda: server.calls)
         [thread] = [thread for thread in threading.enumerate() if thread.name == "devicecore-kube-api"]
@@ -1201,9 +1108,9 @@ class TestClosing:
         assert len(server.calls) == 1
         assert server.status(NODE) == FOREIGN
 
-    def test_waiting_without_success_says_why(self, server: NodeServer, connect: Connect) -> None:
+    def test_waiting_without_success_says_why(self, server: Server) -> None:
         server.inject(Hang(), verb="get")
-        sink = connect()
+        sink = server.connect()
         sink.publish(status(4))
         with pytest.raises(SinkError, match=r"no answer within 0\.01 s"):
             sink.wait_until_published(0.01)

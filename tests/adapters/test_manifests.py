@@ -49,14 +49,12 @@ spec:
 
 
 def manifest(name: str, size: int = 1, **metadata: str) -> str:
-    return json.dumps(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name, **metadata},
-            "spec": {"containers": [{"name": "main", "resources": {"limits": {GPU: size}}}]},
-        }
-    )
+    spec = {"containers": [{"name": "main", "resources": {"limits": {GPU: size}}}]}
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **metadata}, "spec": spec})
+
+
+def with_size(size: str) -> str:
+    return POD.replace("acme.io/gpu: 2", f"acme.io/gpu: {size}")
 
 
 def names(pods: tuple[Pod, ...]) -> list[str]:
@@ -113,7 +111,7 @@ def test_merge_keys_and_aliases_are_followed() -> None:
 @pytest.mark.parametrize("quantity", ["1.5", "500m", "1n", "'0.5'", "'1.1e0'", "1.0001Ki"])
 def test_a_fraction_of_a_device_is_refused_as_kubernetes_does(quantity: str) -> None:
     with pytest.raises(ManifestError) as refused:
-        read_pods(POD.replace("acme.io/gpu: 2", f"acme.io/gpu: {quantity}"), "x")
+        read_pods(with_size(quantity), "x")
     error = refused.value
     assert (error.line, error.field) == (24, f"spec.containers[0].resources.limits[{GPU}]")
     assert error.problem == f"expected an integer, got {quantity.strip(chr(39))}"
@@ -147,129 +145,81 @@ def test_a_uid_is_taken_or_made_of_the_file_and_all_the_pod_says() -> None:
     assert len({uid(manifest("train")), *others, labelled}) == 5
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "field", "problem"),
-    [
-        pytest.param(
-            POD.replace("acme.io/gpu: 2", "acme.io/gpu: 2x"),
-            24,
-            "spec.containers[0].resources.limits[acme.io/gpu]",
-            '"2x" is not a quantity such as 2, 500m or 1.5Gi',
-            id="quantity",
-        ),
-        pytest.param(
-            POD.replace("acme.io/gpu: 2", "acme.io/gpu: -2"),
-            24,
-            "spec.containers[0].resources.limits[acme.io/gpu]",
-            "expected 0 or more, got -2",
-            id="negative",
-        ),
-        pytest.param(
-            POD.replace("acme.io/gpu: 2", "acme.io/gpu: yes"),
-            24,
-            "spec.containers[0].resources.limits[acme.io/gpu]",
-            "expected a quantity such as 2, 500m or 1.5Gi, got true",
-            id="truth",
-        ),
-        pytest.param(
-            POD.replace("acme.io/gpu: 2", "acme.io/gpu: [2]"),
-            24,
-            "spec.containers[0].resources.limits[acme.io/gpu]",
-            "expected a quantity such as 2, 500m or 1.5Gi, got a list",
-            id="list for a value",
-        ),
-        pytest.param(
-            POD.replace("acme.io/gpu: 2", "acme.io/gpu: 0b"),
-            24,
-            "spec.containers[0].resources.limits[acme.io/gpu]",
-            '"0b" is not a quantity such as 2, 500m or 1.5Gi',
-            id="number without digits",
-        ),
-        pytest.param(
-            POD.replace("- name: main", "- nom: main"), 14, "spec.containers[0].name", "it is missing", id="name"
-        ),
-        pytest.param(
-            POD.replace("name: train", "name: 7"),
-            4,
-            "metadata.name",
-            "expected a text, got 7: put it in quotes",
-            id="number",
-        ),
-        pytest.param(
-            POD.replace("name: train", "name: n"),
-            4,
-            "metadata.name",
-            "expected a text, got false, as YAML reads n, no and off: put it in quotes",
-            id="word that means false",
-        ),
-        pytest.param(
-            POD.replace("name: idle", "name: main"),
-            26,
-            "spec.containers[1].name",
-            "two containers have the name 'main'",
-            id="two of a name",
-        ),
-        pytest.param(
-            manifest("a").replace("[{", "{").replace("}]", "}"),
-            None,
-            "spec.containers",
-            "expected a list, got an object",
-            id="object",
-        ),
-        pytest.param(
-            "apiVersion: v1\nkind: Pod\nmetadata: [a]", 3, "metadata", "expected an object, got a list", id="list"
-        ),
-        pytest.param(
-            POD[: POD.index("  containers")],
-            7,
-            "spec.containers",
-            "expected at least one container, got none",
-            id="containers",
-        ),
-        pytest.param(
-            "apiVersion: apps/v1\nkind: Deployment",
-            2,
-            "kind",
-            "expected a Pod of v1 or a ResourceClaim of resource.k8s.io/v1, got 'Deployment' of 'apps/v1'",
-            id="kind",
-        ),
-        pytest.param(
-            f"apiVersion: v1\nkind: List\nitems:\n- {manifest('a')}\n- kind: Job\n  apiVersion: x/v1",
-            5,
-            "items[1].kind",
-            "expected a Pod of v1 or a ResourceClaim of resource.k8s.io/v1, got 'Job' of 'x/v1'",
-            id="kind in a list",
-        ),
-        pytest.param("? [a]\n: b", 1, "", "expected a text as key, got a list", id="key"),
-        pytest.param(f"{POD}  oops", None, None, "could not find expected ':'", id="YAML"),
-        pytest.param(manifest("a")[:-2] + "\n,]", 2, "", "did not find expected node content", id="JSON"),
-        pytest.param("a: \x00", None, "", None, id="control character"),
-        pytest.param("a: &a [*a]", 1, "", "*a is part of itself", id="endless"),
-        pytest.param("[" * 200_000, 1, "", "it is nested deeper than 100 levels", id="deep"),
-        pytest.param(
-            "a0: &a0 [" + "0," * 50 + "]\n" + "\n".join(f"a{n}: &a{n} [{f'*a{n - 1},' * 50}]" for n in range(1, 9)),
-            None,
-            None,
-            "it has more than 50000 values",
-            id="bomb",
-        ),
-        pytest.param("", None, "", "expected a pod or a ResourceClaim, got nothing", id="empty"),
-        pytest.param("---\n# soon\n", None, "", "expected a pod or a ResourceClaim, got nothing", id="comment"),
-        pytest.param(f"{POD}---\n{POD}", None, "", "pod prod/train is in this file twice", id="twice"),
-    ],
-)
-def test_a_mistake_is_reported_with_line_and_field(
-    text: str, line: int | None, field: str | None, problem: str | None
-) -> None:
+QUANTITY = "a quantity such as 2, 500m or 1.5Gi"
+UNQUOTED = ": put it in quotes"
+NEITHER = "expected a Pod of v1 or a ResourceClaim of resource.k8s.io/v1, got"
+NOTHING = "expected a pod or a ResourceClaim, got nothing"
+BOMB = f"a0: &a0 [{'0,' * 50}]\n" + "\n".join(f"a{n}: &a{n} [{f'*a{n - 1},' * 50}]" for n in range(1, 9))
+
+
+MISTAKES: Mapping[str, tuple[str, int | None, str, str]] = {
+    "name": (POD.replace("- name: main", "- nom: main"), 14, "spec.containers[0].name", "it is missing"),
+    "number": (POD.replace("name: train", "name: 7"), 4, "metadata.name", f"expected a text, got 7{UNQUOTED}"),
+    "word that means false": (
+        POD.replace("name: train", "name: n"),
+        *(4, "metadata.name", f"expected a text, got false, as YAML reads n, no and off{UNQUOTED}"),
+    ),
+    "two of a name": (
+        POD.replace("name: idle", "name: main"),
+        *(26, "spec.containers[1].name", "two containers have the name 'main'"),
+    ),
+    "object": (
+        manifest("a").replace("[{", "{").replace("}]", "}"),
+        *(None, "spec.containers", "expected a list, got an object"),
+    ),
+    "list": ("apiVersion: v1\nkind: Pod\nmetadata: [a]", 3, "metadata", "expected an object, got a list"),
+    "containers": (
+        POD[: POD.index("  containers")],
+        *(7, "spec.containers", "expected at least one container, got none"),
+    ),
+    "kind": ("apiVersion: apps/v1\nkind: Deployment", 2, "kind", f"{NEITHER} 'Deployment' of 'apps/v1'"),
+    "kind in a list": (
+        f"apiVersion: v1\nkind: List\nitems:\n- {manifest('a')}\n- kind: Job\n  apiVersion: x/v1",
+        *(5, "items[1].kind", f"{NEITHER} 'Job' of 'x/v1'"),
+    ),
+    "key": ("? [a]\n: b", 1, "", "expected a text as key, got a list"),
+    "JSON": (manifest("a")[:-2] + "\n,]", 2, "", "did not find expected node content"),
+    "endless": ("a: &a [*a]", 1, "", "*a is part of itself"),
+    "deep": ("[" * 200_000, 1, "", "it is nested deeper than 100 levels"),
+    "empty": ("", None, "", NOTHING),
+    "comment": ("---\n# soon\n", None, "", NOTHING),
+    "twice": (f"{POD}---\n{POD}", None, "", "pod prod/train is in this file twice"),
+    **{
+        f"quantity {size}": (with_size(size), 24, f"spec.containers[0].resources.limits[{GPU}]", problem)
+        for size, problem in {
+            "2x": f'"2x" is not {QUANTITY}',
+            "-2": "expected 0 or more, got -2",
+            "yes": f"expected {QUANTITY}, got true",
+            "[2]": f"expected {QUANTITY}, got a list",
+            "0b": f'"0b" is not {QUANTITY}',
+        }.items()
+    },
+}
+
+
+@pytest.mark.parametrize(("text", "line", "field", "problem"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_reported_with_line_and_field(text: str, line: int | None, field: str, problem: str) -> None:
     with pytest.raises(ManifestError) as refused:
         read_pods(text, "train.yaml")
     error = refused.value
-    assert error.file == "train.yaml"
-    if problem is not None:
-        assert error.problem == problem
-    if field is not None:
-        assert (error.line, error.field) == (line, field)
-    assert str(error).startswith("train.yaml:" if error.line is None else f"train.yaml:{error.line}: ")
+    assert (error.file, error.line, error.field, error.problem) == ("train.yaml", line, field, problem)
+    assert str(error).startswith("train.yaml:" if line is None else f"train.yaml:{line}: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (f"{POD}  oops", "could not find expected ':'"),
+        ("a: \x00", "characters are not allowed"),
+        (BOMB, "it has more than 50000 values"),
+    ],
+    ids=["YAML", "control character", "bomb"],
+)
+def test_a_mistake_that_the_parser_finds_is_reported(text: str, problem: str) -> None:
+    with pytest.raises(ManifestError) as refused:
+        read_pods(text, "train.yaml")
+    assert problem in refused.value.problem
+    assert str(refused.value).startswith("train.yaml:")
 
 
 # --- a directory of them ----------------------------------------------------------------------------------------------
@@ -383,10 +333,7 @@ def test_a_file_that_becomes_unusable_keeps_its_pods_and_affects_no_other(place:
     ("content", "problem"),
     [
         (b"\n\xff", "expected UTF-8 text, got other bytes"),
-        (
-            b"#" * (MAX_DOCUMENT_SIZE + 1),
-            f"it has {MAX_DOCUMENT_SIZE + 1} bytes, expected at most {MAX_DOCUMENT_SIZE}",
-        ),
+        (b"#" * (MAX_DOCUMENT_SIZE + 1), f"it has {MAX_DOCUMENT_SIZE + 1} bytes, expected at most {MAX_DOCUMENT_SIZE}"),
         (b"", "expected a pod or a ResourceClaim, got nothing"),  # as when somebody is about to write it
     ],
     ids=["not text", "too long", "empty"],
@@ -413,17 +360,12 @@ def test_hidden_files_backups_and_directories_are_ignored(place: Path) -> None:
     assert pods.problems == ()
 
 
-def dangling(file: Path) -> None:
-    file.symlink_to(file.parent.parent / "missing")
-
-
-def looping(file: Path) -> None:
-    file.symlink_to(file.name)
-
-
 UNREADABLE: Mapping[str, tuple[Callable[[Path], None], str]] = {
-    "a link to nothing": (dangling, "it is a link to a file that does not exist"),
-    "a link to itself": (looping, "Too many levels of symbolic links"),
+    "a link to nothing": (
+        lambda file: file.symlink_to(file.parent.parent / "missing"),
+        "it is a link to a file that does not exist",
+    ),
+    "a link to itself": (lambda file: file.symlink_to(file.name), "Too many levels of symbolic links"),
     "a pipe": (os.mkfifo, "expected a file, got a pipe, a socket or a device"),
     "a directory": (Path.mkdir, "expected a file, got a directory"),
 }
@@ -689,9 +631,7 @@ def test_many_manifests_are_read_in_parts(place: Path) -> None:
 
 def large_manifest(name: str) -> str:
     containers = [{"name": f"c{number}", "image": "x" * 150} for number in range(900)]
-    return json.dumps(
-        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers}}
-    )
+    return json.dumps({**json.loads(manifest(name)), "spec": {"containers": containers}})
 
 
 def test_large_manifests_do_not_delay_a_small_one(place: Path) -> None:

@@ -248,10 +248,7 @@ class TestDevices:
                 return ContainerAllocateResponse()
 
         transport = MemoryTransport()
-        with (
-            DeviceManager(transport, MemoryStore(), MemorySink()) as manager,
-            ThreadPoolExecutor(1) as pool,
-        ):
+        with DeviceManager(transport, MemoryStore(), MemorySink()) as manager, ThreadPoolExecutor(1) as pool:
             metrics.count_devices(lambda: manager.state)
             transport.connect(Slow(GPU, devices(*[Health.HEALTHY] * 4)))
             admission = pool.submit(manager.admit, Pod(PodUid("pod"), containers=(Container("main", {GPU: 3}),)))

@@ -232,10 +232,7 @@ def test_a_plugin_whose_stream_ends_is_asked_again(
 
 
 @pytest.mark.usefixtures("kubelet", "served", "recorder")
-def test_dead_sockets_hidden_ones_and_other_files_are_left_alone(
-    registry: Path,
-    directory: Path,
-) -> None:
+def test_dead_sockets_hidden_ones_and_other_files_are_left_alone(registry: Path, directory: Path) -> None:
     (registry / "readme").write_text("not a socket")
     (registry / ".hidden").mkdir()
     with socket.socket(socket.AF_UNIX) as dead:

@@ -15,13 +15,7 @@ from devicecore.adapters.file import FileStore
 from devicecore.adapters.memory import MemoryStore
 from devicecore.domain.errors import StoreError
 from devicecore.ports.store import CheckpointStore
-from devicecore.testing.contracts import (
-    CHECKPOINT_STORE,
-    DURABLE_CHECKPOINT_STORE,
-    MakePlace,
-    MakeStore,
-    StorePlace,
-)
+from devicecore.testing.contracts import CHECKPOINT_STORE, DURABLE_CHECKPOINT_STORE, MakePlace, MakeStore, StorePlace
 from devicecore.testing.contracts import store as contract
 
 Directories = Callable[[], Path]

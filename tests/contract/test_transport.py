@@ -12,12 +12,7 @@ from attrs import evolve
 from devicecore.adapters.grpc_unix import GrpcUnixTransport, KubeletUnreachableError, ServedPlugin, serve_plugin
 from devicecore.adapters.memory import MemoryConnection, MemoryTransport
 from devicecore.domain.container_options import ContainerAllocateResponse
-from devicecore.domain.errors import (
-    DeviceCoreError,
-    PluginCallError,
-    PluginStoppedError,
-    UnreadableReceiptError,
-)
+from devicecore.domain.errors import DeviceCoreError, PluginCallError, PluginStoppedError, UnreadableReceiptError
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
 from devicecore.domain.model import DeviceId, PluginId, PluginOptions, Receipt, resource_name
 from devicecore.ports.plugin import DevicePlugin

@@ -76,9 +76,7 @@ def test_cdi_devices_are_named_once(responses: Responses) -> None:
 
 
 @given(responses_by_resource.flatmap(lambda responses: st.permutations(list(responses.items()))))
-def test_the_order_of_answers_does_not_matter(
-    answers: list[tuple[ResourceName, ContainerAllocateResponse]],
-) -> None:
+def test_the_order_of_answers_does_not_matter(answers: list[tuple[ResourceName, ContainerAllocateResponse]]) -> None:
     """Only the names of the resources decide which answer is first."""
     assert merge(dict(answers)) == merge(dict(sorted(answers, key=lambda answer: answer[0])))
 

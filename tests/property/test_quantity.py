@@ -19,10 +19,7 @@ SUFFIXES = {
 digits = st.text("0123456789", min_size=1, max_size=30)
 signs = st.sampled_from(["", "+", "-"])
 numbers = st.one_of(
-    digits,
-    st.tuples(digits, st.just("."), digits).map("".join),
-    digits.map("{}.".format),
-    digits.map(".{}".format),
+    digits, st.tuples(digits, st.just("."), digits).map("".join), digits.map("{}.".format), digits.map(".{}".format)
 )
 
 

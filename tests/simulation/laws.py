@@ -8,12 +8,7 @@ from itertools import combinations
 
 from devicecore.domain.admission import Admitted, NotReady, Refused, Verdict
 from devicecore.domain.checkpoint import CheckpointData, decode, entry_of, restore
-from devicecore.domain.errors import (
-    CheckpointError,
-    DeviceHeldError,
-    NoHealthyDevicesError,
-    UnregisteredDeviceError,
-)
+from devicecore.domain.errors import CheckpointError, DeviceHeldError, NoHealthyDevicesError, UnregisteredDeviceError
 from devicecore.domain.inventory import Resource
 from devicecore.domain.ledger import Holding, Ledger
 from devicecore.domain.model import Container, DeviceId, Health, Pod, PodUid, ResourceName, is_extended_resource

@@ -531,10 +531,7 @@ RACES: Sequence[tuple[Callable[[Patch], None], Callable[[], None]]] = (
         eviction_drops_reservations,
         partial(races.test_137534_a_reserved_device_goes_to_no_other_pod, races.collect_garbage),
     ),
-    (
-        devices_are_not_chosen_again_after_the_plugin_was_asked,
-        races.test_137534_two_pods_get_the_same_preference,
-    ),
+    (devices_are_not_chosen_again_after_the_plugin_was_asked, races.test_137534_two_pods_get_the_same_preference),
     (admissions_of_one_pod_run_side_by_side, races.test_one_pod_that_is_admitted_twice_at_once_is_admitted_once),
     (
         a_failed_admission_keeps_its_first_container,
@@ -547,50 +544,29 @@ RACES: Sequence[tuple[Callable[[Patch], None], Callable[[], None]]] = (
         partial(races.test_117435_an_answer_after_the_budget_is_never_taken, "Allocate"),
     ),
     (a_disconnect_is_matched_by_resource, races.test_121994_a_late_disconnect_does_not_touch_the_next_instance),
-    (
-        a_disconnect_is_matched_by_socket,
-        races.test_135437_events_of_an_old_instance_on_the_same_socket_change_nothing,
-    ),
+    (a_disconnect_is_matched_by_socket, races.test_135437_events_of_an_old_instance_on_the_same_socket_change_nothing),
     (a_list_is_matched_by_resource, races.test_135437_events_of_an_old_instance_on_the_same_socket_change_nothing),
     (a_socket_is_registered_twice, races.test_124716_a_socket_in_use_is_not_registered_again),
     (
         devices_stay_healthy_when_their_plugin_goes,
         races.test_a_plugin_lost_while_it_is_asked_changes_no_other_allocation,
     ),
-    (
-        requests_are_computed_per_container,
-        races.test_a_resource_that_expires_during_an_admission_is_still_required,
-    ),
+    (requests_are_computed_per_container, races.test_a_resource_that_expires_during_an_admission_is_still_required),
     (not_ready_is_a_refusal, races.test_109595_after_a_reboot_a_pod_waits_for_its_plugin),
     (running_containers_are_not_recognised, races.test_118559_a_pod_that_runs_survives_a_restart),
-    (
-        ended_init_containers_need_their_plugin,
-        races.test_138446_an_ended_init_container_does_not_reject_its_pod,
-    ),
-    (
-        runs_of_a_manager_are_not_distinguished,
-        races.test_a_manager_restarted_while_a_plugin_is_asked_allocated_nothing,
-    ),
+    (ended_init_containers_need_their_plugin, races.test_138446_an_ended_init_container_does_not_reject_its_pod),
+    (runs_of_a_manager_are_not_distinguished, races.test_a_manager_restarted_while_a_plugin_is_asked_allocated_nothing),
     (runs_of_a_manager_are_not_distinguished, races.test_a_manager_that_has_stopped_writes_nothing),
-    (
-        runs_of_a_manager_are_not_distinguished,
-        races.test_a_stopped_manager_frees_nothing_and_admits_no_pod,
-    ),
+    (runs_of_a_manager_are_not_distinguished, races.test_a_stopped_manager_frees_nothing_and_admits_no_pod),
     (a_stop_does_not_wait_for_a_save, races.test_a_save_that_is_under_way_ends_before_the_stop),
     (
         the_file_is_read_before_the_directory_is_claimed,
         races.test_what_the_last_owner_saved_just_before_it_stopped_is_restored,
     ),
-    (
-        events_are_handled_before_the_file_is_read,
-        races.test_a_plugin_that_registers_while_the_file_is_read_waits,
-    ),
+    (events_are_handled_before_the_file_is_read, races.test_a_plugin_that_registers_while_the_file_is_read_waits),
     (saves_run_side_by_side, races.test_an_older_state_is_never_saved_last),
     (publications_run_side_by_side, races.test_an_older_status_is_never_published_last),
-    (
-        holders_are_listed_after_active_pods,
-        races.test_a_pod_admitted_while_ended_pods_are_removed_is_kept,
-    ),
+    (holders_are_listed_after_active_pods, races.test_a_pod_admitted_while_ended_pods_are_removed_is_kept),
 )
 
 

@@ -344,10 +344,7 @@ DEVICES = CheckpointData((PodDevicesEntry("u", "c", "a.com/x", {0: ("d", "e")}, 
 def test_a_bare_list_is_format_0_and_has_no_checksum() -> None:
     found = decode(b'[{"PodUID":"u","DeviceIDs":["d"],"AllocResp":"AQ=="},{"DeviceIDs":null}]')
     assert (found.format, found.stored, found.computed, found.valid) == (0, None, None, True)
-    assert found.verified().entries == (
-        PodDevicesEntry("u", "", "", {0: ("d",)}, b"\1"),
-        PodDevicesEntry(),
-    )
+    assert found.verified().entries == (PodDevicesEntry("u", "", "", {0: ("d",)}, b"\1"), PodDevicesEntry())
     assert decode(b"[]").data.entries == ()
     assert judge(b"[]").format == 0
 

@@ -48,11 +48,7 @@ def decide(row: Json) -> tuple[Chosen, Json]:
     decision = devices_to_allocate(request, inventory_of(row), ledger_of(row), reusable)
     if not isinstance(decision, AskPlugin):
         return decision, None
-    call = {
-        "available": set(decision.candidates),
-        "must_include": set(decision.must_include),
-        "size": decision.size,
-    }
+    call = {"available": set(decision.candidates), "must_include": set(decision.must_include), "size": decision.size}
     response = row["plugin"]["preferred_response"]
     if isinstance(response, dict):
         raise PluginCallError(row["resource"], "GetPreferredAllocation", response["error"])

@@ -106,10 +106,7 @@ def test_containers_become_tuples() -> None:
             "containers: expected several values, such as a tuple, got Con",
         ),
         (lambda: UNTYPED.Pod("p", containers=["c"]), "container: expected Container, got 'c'"),
-        (
-            lambda: UNTYPED.Pod("p", claims="gpu"),
-            "claims: expected several values, such as a tuple, got 'gpu'",
-        ),
+        (lambda: UNTYPED.Pod("p", claims="gpu"), "claims: expected several values, such as a tuple, got 'gpu'"),
         (lambda: UNTYPED.Pod("p", (UNTYPED.Container("c"),)), "takes 2 positional arguments but 3 were given"),
         (lambda: UNTYPED.DeviceList.of(["gpu-0"]), "devices: expected Device, got 'gpu-0'"),
     ],

@@ -1,6 +1,5 @@
 """A Chromium without a window, driven by its DevTools protocol over a pipe. It needs no library and no driver."""
 
-import base64
 import fcntl
 import json
 import os
@@ -9,10 +8,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from attrs import define, field
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -40,9 +41,21 @@ class BrowserError(Exception):
     """The browser has ended, or hangs."""
 
 
-def chromium() -> str | None:
-    """The path of a Chromium; None if there is none."""
-    return next(filter(None, map(shutil.which, _NAMES)), None)
+@contextmanager
+def a_browser() -> "Iterator[Browser]":
+    """Run a Chromium, or skip the test where there is none that starts."""
+    path = next(filter(None, map(shutil.which, _NAMES)), None)
+    if path is None:
+        pytest.skip("there is no Chromium here (Debian: apt-get install chromium)")
+    browser = Browser(path)
+    try:
+        browser.start()
+    except BrowserError as error:  # such as a stub that asks to install a snap
+        pytest.skip(f"there is no Chromium here that starts: {error}")
+    try:
+        yield browser
+    finally:
+        browser.stop()
 
 
 @define
@@ -140,6 +153,12 @@ class Browser:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
+    def accessible_names(self) -> list[tuple[str, str]]:
+        """Return role and name of each element that a screen reader knows."""
+        self.call("Accessibility.enable")
+        tree = self.call("Accessibility.getFullAXTree")["nodes"]
+        return [(one["role"]["value"], one.get("name", {}).get("value", "")) for one in tree if not one["ignored"]]
+
     def press(self, key: str, times: int = 1) -> None:
         """Press a key."""
         text = {"text": "\r"} if key == "Enter" else {}
@@ -155,10 +174,6 @@ class Browser:
             "const box = one.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2] })()"
         )
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
-
-    def screenshot(self, file: Path) -> None:
-        """Write what is to be seen as a PNG file."""
-        file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
 
     def _receive(self) -> dict[str, Any]:
         while b"\0" not in self._received:

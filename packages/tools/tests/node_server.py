@@ -9,7 +9,7 @@ from devicecore_tools.testing.api_server import LocalApiServer, Request
 from devicecore_tools.testing.api_server.fields import keyed, leaves
 from devicecore_tools.testing.api_server.kinds import KINDS
 
-from tests.adapters import tls
+from tests.adapters import certificates
 
 Json = Any
 
@@ -19,17 +19,17 @@ Json = Any
 class NodeServer(LocalApiServer):
     """An API server in which tests write Nodes as a kubelet and other clients would.
 
-    With `secure`, it speaks TLS with a certificate of `tls.AUTHORITY`; with `mutual`, clients must show the node's.
+    With `secure`, it speaks TLS with a certificate of our authority; with `mutual`, clients must show the node's.
     """
 
     def __init__(self, *, secure: bool = False, mutual: bool = False, bearer: str | None = None) -> None:
-        super().__init__(tls=tls.server_context(mutual=mutual) if secure else None, bearer=bearer)
+        super().__init__(tls=certificates.server_context(mutual=mutual) if secure else None, bearer=bearer)
 
     def config(self, directory: Path, user: Mapping[str, Any] = {}) -> Path:
         """Write `ca.crt` and `kubeconfig`, whose only user has these credentials; the path of the latter."""
         # Named also where it is not needed: with one authority a client is made at once, with all of them in 0.1 s.
         authority = directory / "ca.crt"
-        authority.write_text(tls.AUTHORITY)
+        authority.write_text(certificates.AUTHORITY)
         return self.kubeconfig(directory / "kubeconfig", user, authority=authority)
 
     def add_node(self, name: str, status: Json = None, *, manager: str = "kubelet") -> None:

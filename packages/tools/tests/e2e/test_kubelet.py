@@ -16,9 +16,7 @@ def manifest(name: str, gpus: int, nics: int = 0, files: int = 0, *, sidecar: bo
     limits = {resource: count for resource, count in {GPU: gpus, NIC: nics, FILE: files}.items() if count}
     spec: Json = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
     if sidecar:
-        spec["initContainers"] = [
-            {"name": "proxy", "restartPolicy": "Always", "resources": {"limits": {GPU: "1000m"}}},
-        ]
+        spec["initContainers"] = [{"name": "proxy", "restartPolicy": "Always", "resources": {"limits": {GPU: "1000m"}}}]
     return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
 
 

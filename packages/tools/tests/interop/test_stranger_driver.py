@@ -87,10 +87,7 @@ def test_its_answers_and_its_health_are_read(transport: GrpcDriverTransport, hea
     run()
     npu = connected(heard)
     full = claim("full", "u2")
-    assert transport.prepare(npu, [claim("one", "u1"), full]) == {
-        "u1": FIRST,
-        "u2": PrepareResult(error="no npu left"),
-    }
+    assert transport.prepare(npu, [claim("one", "u1"), full]) == {"u1": FIRST, "u2": PrepareResult(error="no npu left")}
     assert transport.unprepare(npu, [claim("one", "u1"), full]) == {"u1": UnprepareResult(), "u2": UnprepareResult()}
     assert heard.wait_for(HealthReported) == [npu]
 

@@ -12,7 +12,7 @@ from attrs import evolve
 from devicecore_tools.conformance import Report, Result, Severity, Verdict
 from devicecore_tools.conformance.card import as_badge, as_page
 from devicecore_tools.conformance.model import Exit
-from tests.chromium import Chromium, chromium
+from tests.browser import Browser, a_browser
 from tests.kit.test_command import PLUGIN, conformance
 
 DAY = date(2026, 11, 21)
@@ -63,8 +63,8 @@ def test_a_card_has_the_failures_first_and_says_what_was_run() -> None:
 
 
 @pytest.fixture(name="browser", scope="module")
-def one_browser() -> Iterator[Chromium]:
-    with chromium() as browser:
+def one_browser() -> Iterator[Browser]:
+    with a_browser() as browser:
         yield browser
 
 
@@ -74,38 +74,36 @@ def written(directory: Path, text: str, name: str = "card.html") -> Path:
     return path
 
 
-def test_a_browser_shows_every_check_and_loads_nothing_else(browser: Chromium, tmp_path: Path) -> None:
+def test_a_browser_shows_every_check_and_loads_nothing_else(browser: Browser, tmp_path: Path) -> None:
     page = written(tmp_path, as_page(evolve(REPORT, release="v1.2.3", output="first\nsecond"), DAY))
-    browser.open(page)
+    browser.open(page.as_uri())
     assert browser.requests == [page.as_uri()]
     assert browser.complaints == []
-    rows = browser.value(
-        "[...document.querySelectorAll('tbody tr')].map(row => [...row.cells].map(it => it.innerText))"
-    )
+    rows = browser.run("[...document.querySelectorAll('tbody tr')].map(row => [...row.cells].map(it => it.innerText))")
     explained = "it was so\n\nExpected: {0} is expected\n\nBecause: a rule"
     assert rows == [
-        ["ok", "must", "one\n\none is done", "it was so"],
         ["FAIL", "must", "two\n\ntwo is done", explained.format("two")],
         ["FAIL", "should", "three\n\nthree is done", explained.format("three")],
+        ["ok", "must", "one\n\none is done", "it was so"],
         ["skip", "info", "four\n\nfour is done", "it was so"],
     ]
-    facts = browser.value("document.querySelector('dl').innerText").splitlines()
+    facts = browser.run("document.querySelector('dl').innerText").splitlines()
     assert [text for text in facts if text] == [
-        *("Kind", "device plugin", "Release", "v1.2.3", "Date", "2026-11-21", "API version", "v1beta1"),
+        *("Kind", "device plugin", "Release", "v1.2.3", "Date", "2026-11-21", "API version", "v1beta1")
     ]
-    assert browser.value("document.querySelector('pre').innerText") == "first\nsecond"
-    assert browser.value("document.querySelector('main > p').innerText").startswith(
+    assert browser.run("document.querySelector('pre').innerText") == "first\nsecond"
+    assert browser.run("document.querySelector('main > p').innerText").startswith(
         "example.com/chip, 3 devices: 1 check"
     )
 
 
-def test_the_page_of_a_run_has_what_its_json_has(browser: Chromium, tmp_path: Path) -> None:
+def test_the_page_of_a_run_has_what_its_json_has(browser: Browser, tmp_path: Path) -> None:
     card = tmp_path / "card.html"
     arguments = ("--json", "--card", card, "--only", "lists-*", "--only", "gives-nodes-by-id")
     ran = conformance(*arguments, "--", "python3", PLUGIN, "{dir}", "by-position")
     checks = json.loads(ran.stdout)["checks"]
-    browser.open(card)
-    rows = browser.value("[...document.querySelectorAll('tbody tr')].map(row => row.innerText)")
+    browser.open(card.as_uri())
+    rows = browser.run("[...document.querySelectorAll('tbody tr')].map(row => row.innerText)")
     assert len(rows) == len(checks) >= 6
     for row, check in zip(rows, checks, strict=True):
         assert {check["severity"], check["name"], check["done"], check["actual"]} <= set(re.split(r"[\t\n]+", row))
@@ -113,9 +111,9 @@ def test_the_page_of_a_run_has_what_its_json_has(browser: Chromium, tmp_path: Pa
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_can_be_read_in_light_and_dark(browser: Chromium, tmp_path: Path, scheme: str) -> None:
-    browser.open(written(tmp_path, as_page(evolve(REPORT, output="x"), DAY)), scheme=scheme)
-    colours = browser.value(
+def test_text_can_be_read_in_light_and_dark(browser: Browser, tmp_path: Path, scheme: str) -> None:
+    browser.open(written(tmp_path, as_page(evolve(REPORT, output="x"), DAY)).as_uri(), scheme=scheme)
+    colours = browser.run(
         "[...document.querySelectorAll('h1, p, dt, dd, caption, th, td, pre')].map(it => [getComputedStyle(it).color,"
         " getComputedStyle(it.tagName === 'PRE' ? it : document.body).backgroundColor])"
     )
@@ -125,45 +123,47 @@ def test_text_can_be_read_in_light_and_dark(browser: Chromium, tmp_path: Path, s
     assert (luminance(colours[0][1]) > 0.5) == (scheme == "light")
 
 
-def test_a_narrow_window_needs_no_sideways_scrolling(browser: Chromium, tmp_path: Path) -> None:
+def test_a_narrow_window_needs_no_sideways_scrolling(browser: Browser, tmp_path: Path) -> None:
     long = evolve(REPORT, results=(*REPORT.results, result("long", Verdict.FAILED, text="/dev/" + "x" * 500)))
-    browser.open(written(tmp_path, as_page(long, DAY)), width=400)
-    assert browser.value("document.documentElement.scrollWidth") <= 400
+    browser.open(written(tmp_path, as_page(long, DAY)).as_uri(), size=(400, 800))
+    assert browser.run("document.documentElement.scrollWidth") <= 400
 
 
-def test_a_screen_reader_finds_title_headers_and_caption(browser: Chromium, tmp_path: Path) -> None:
-    browser.open(written(tmp_path, as_page(REPORT, DAY)))
-    assert browser.value("document.title") == "Conformance of example.com/chip, 3 devices"
-    assert browser.value("document.documentElement.lang") == "en"
-    assert browser.accessible_names("columnheader") == ["Result", "Severity", "Check", "What happened"]
-    assert [name.split()[0] for name in browser.accessible_names("rowheader")] == ["one", "two", "three", "four"]
-    assert browser.accessible_names("table") == ["All 4 checks, in the order in which they were made"]
+def test_a_screen_reader_finds_title_headers_and_caption(browser: Browser, tmp_path: Path) -> None:
+    browser.open(written(tmp_path, as_page(REPORT, DAY)).as_uri())
+    assert browser.run("document.title") == "Conformance of example.com/chip, 3 devices"
+    assert browser.run("document.documentElement.lang") == "en"
+    named = browser.accessible_names()
+    headers = [name for role, name in named if role == "columnheader"]
+    assert headers == ["Result", "Severity", "Check", "What happened"]
+    assert [name.split()[0] for role, name in named if role == "rowheader"] == ["two", "three", "one", "four"]
+    assert ("table", "All 4 checks, first those that failed") in named
 
 
-def test_text_from_outside_stays_text(browser: Chromium, tmp_path: Path) -> None:
+def test_text_from_outside_stays_text(browser: Browser, tmp_path: Path) -> None:
     failed = result("name", Verdict.FAILED, text=HOSTILE)
     hostile = evolve(
         report(failed), subject=HOSTILE, release=HOSTILE, notes=(HOSTILE,), facts={HOSTILE: [HOSTILE]}, output=HOSTILE
     )
     page, badge = written(tmp_path, as_page(hostile, DAY)), written(tmp_path, as_badge(hostile, DAY), "badge.svg")
-    browser.open(page)
+    browser.open(page.as_uri())
     assert browser.requests == [page.as_uri()]
     assert browser.complaints == []
-    assert browser.value("document.querySelectorAll('script, img').length") == 0
-    assert browser.value("document.body.innerText.match(/<script>alert\\(1\\)<.script>/g).length") >= 5
+    assert browser.run("document.querySelectorAll('script, img').length") == 0
+    assert browser.run("document.body.innerText.match(/<script>alert\\(1\\)<.script>/g).length") >= 5
     assert set("\x1b\u202e\ud800\x00").isdisjoint(page.read_text() + badge.read_text())
-    browser.open(badge)
+    browser.open(badge.as_uri())
     assert browser.requests == [badge.as_uri()]
     assert browser.complaints == []
-    assert browser.value("document.querySelectorAll('script, img').length") == 0
+    assert browser.run("document.querySelectorAll('script, img').length") == 0
 
 
-def test_a_policy_forbids_whatever_could_get_into_a_page(browser: Chromium, tmp_path: Path) -> None:
+def test_a_policy_forbids_whatever_could_get_into_a_page(browser: Browser, tmp_path: Path) -> None:
     added = '<img src="data:,"><script>document.title = "changed"</script><style>body { color: red }</style></main>'
     page = written(tmp_path, as_page(REPORT, DAY).replace("</main>", added))
-    browser.open(page)
+    browser.open(page.as_uri())
     assert len([text for text in browser.complaints if "Content Security Policy" in text]) == 3
-    assert browser.value("document.title") != "changed"
+    assert browser.run("document.title") != "changed"
 
 
 @pytest.mark.parametrize(

@@ -148,11 +148,7 @@ def test_the_action_writes_its_reports_and_passes_with_a_good_plugin(tmp_path: P
     command = f"{sys.executable} '{PLUGIN}' {{dir}}"
     ran, outputs = action(tmp_path, command=command, options=QUICK, reports="my reports")
     assert ran.returncode == 0, ran.stderr
-    assert outputs == {
-        "junit": "my reports/junit.xml",
-        "card": "my reports/card.html",
-        "badge": "my reports/card.svg",
-    }
+    assert outputs == {"junit": "my reports/junit.xml", "card": "my reports/card.html", "badge": "my reports/card.svg"}
     files = {name: (tmp_path / "workspace" / path).read_text() for name, path in outputs.items()}
     assert '<testcase classname="conformance.must" name="gives-nodes-by-id"' in files["junit"]
     assert "<dd>v1.2.3</dd>" in files["card"]

@@ -213,10 +213,7 @@ def _read(terminal: int) -> bytes:
     [
         (["--skip", "nonsense", "--", "true"], "--skip nonsense: there is no such check; --list lists the checks."),
         (["--only", "nonsense", "--", "true"], "--only nonsense: there is no such check; --list lists the checks."),
-        (
-            ["--only", "list-unique-ids"],
-            "--only list-unique-ids: there is no such check; did you mean lists-",
-        ),
+        (["--only", "list-unique-ids"], "--only list-unique-ids: there is no such check; did you mean lists-"),
         (["--skip", "sigterm"], "--skip sigterm: there is no such check; did you mean ends-on-sigterm?"),
         (["--only", "x-*"], "--only x-*: there is no such check; --list lists the checks."),
         (["--only", "lists-*", "--skip", "l*"], "--only and --skip leave no check."),
