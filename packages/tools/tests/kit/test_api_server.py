@@ -554,7 +554,7 @@ def test_a_delay_ends_when_the_server_stops(server: LocalApiServer) -> None:
         ("POST", SLICES, b"k8s\0", PROTOBUF, 415),
         ("POST", SLICES, b"{}", PROTOBUF, 400),
         ("POST", SLICES, b"k8s\0\xff", PROTOBUF, 400),
-        ("POST", SLICES, in_protobuf("Node", b""), PROTOBUF, 415),
+        ("POST", SLICES, in_protobuf("StatefulSet", b""), PROTOBUF, 415),
         ("POST", SLICES, in_protobuf("ResourceSlice", b"\xff"), PROTOBUF, 400),
         ("POST", SLICES, in_protobuf("ResourceSlice", b"\n\3\n\1\xff"), PROTOBUF, 400),
         ("POST", SLICES, b'{"metadata": {"name": "A B"}}', "application/json", 422),
@@ -947,6 +947,80 @@ def test_a_claim_in_protobuf_has_its_configuration_where_json_has_it(server: Loc
     assert made.code == 201
     parameters = {"driver": DRIVER, "parameters": {"mode": "fast"}}
     assert made.body["spec"]["devices"]["config"] == [{"requests": ["r"], "opaque": parameters}]
+
+
+TYPED: list[tuple[str, str, Any, Json]] = [
+    (
+        "/apis/coordination.k8s.io/v1/namespaces/default/leases",
+        "coordination.k8s.io/v1",
+        api_objects.Lease(spec={"holderIdentity": "me", "leaseDurationSeconds": 15, "renewTime": {"seconds": 1}}),
+        {"spec": {"holderIdentity": "me", "leaseDurationSeconds": 15, "renewTime": "1970-01-01T00:00:01Z"}},
+    ),
+    (
+        "/api/v1/namespaces/default/configmaps",
+        "v1",
+        api_objects.ConfigMap(data={"a": "b"}, binaryData={"c": b"\xff"}),
+        {"data": {"a": "b"}, "binaryData": {"c": "/w=="}},
+    ),
+    ("/api/v1/namespaces/default/secrets", "v1", api_objects.Secret(data={"a": b"b"}), {"data": {"a": "Yg=="}}),
+    ("/api/v1/namespaces/default/serviceaccounts", "v1", api_objects.ServiceAccount(), {}),
+    (
+        "/api/v1/nodes",
+        "v1",
+        api_objects.Node(spec={"providerID": "p"}, status={"capacity": {"a.io/b": {"string": "2"}}}),
+        {"spec": {"providerID": "p"}, "status": {"capacity": {"a.io/b": "2"}}},
+    ),
+    (
+        "/api/v1/namespaces/default/pods",
+        "v1",
+        api_objects.Pod(spec={"containers": [{"name": "c"}], "resourceClaims": [{"name": "r"}]}),
+        {"spec": {"containers": [{"name": "c"}], "resourceClaims": [{"name": "r"}]}},
+    ),
+    (
+        "/apis/resource.k8s.io/v1/deviceclasses",
+        "resource.k8s.io/v1",
+        api_objects.DeviceClass(spec={"selectors": [{"cel": {"expression": "true"}}]}),
+        {"spec": {"selectors": [{"cel": {"expression": "true"}}]}},
+    ),
+    (
+        "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates",
+        "resource.k8s.io/v1",
+        api_objects.ResourceClaimTemplate(
+            spec={"spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "g", "count": 0}}]}}}
+        ),
+        {
+            "spec": {
+                "spec": {
+                    "devices": {
+                        "requests": [
+                            {
+                                "name": "r",
+                                "exactly": {"deviceClassName": "g", "count": 1, "allocationMode": "ExactCount"},
+                            }
+                        ]
+                    }
+                }
+            }
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "version", "sent", "kept"), TYPED, ids=[type(sent).__name__ for _, _, sent, _ in TYPED]
+)
+def test_what_typed_clients_send_as_protobuf_is_kept(
+    server: LocalApiServer,
+    path: str,
+    version: str,
+    sent: Any,  # noqa: ANN401 - a message of one of the kinds
+    kept: Json,
+) -> None:
+    sent.metadata.name = "it"
+    body = in_protobuf(sent.DESCRIPTOR.name, sent.SerializeToString(), version)
+    made = ask(server, "POST", path, body, PROTOBUF)
+    assert made.code == 201, made.body
+    assert {key: made.body[key] for key in kept} == kept
 
 
 def test_a_claim_is_unchanged_if_a_client_leaves_out_what_is_empty(server: LocalApiServer) -> None:

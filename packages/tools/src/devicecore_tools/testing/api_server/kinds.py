@@ -118,6 +118,7 @@ KINDS = (
     Kind("DeviceClass", "deviceclasses", RESOURCE_GROUP, has_generation=True, causes=claim_rules.class_causes),
     Kind("ConfigMap", "configmaps", short_names=("cm",), namespaced=True, selectable=_NAMED),
     Kind("Secret", "secrets", namespaced=True, selectable=_NAMED),
+    Kind("ServiceAccount", "serviceaccounts", short_names=("sa",), namespaced=True, selectable=_NAMED),
     Kind("Lease", "leases", "coordination.k8s.io", namespaced=True, selectable=_NAMED),
     Kind("Event", "events", "events.k8s.io", namespaced=True, selectable=_NAMED),
     DEFINITION,

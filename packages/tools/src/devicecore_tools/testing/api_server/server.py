@@ -34,14 +34,14 @@ DEFAULT_NAMESPACES = ("default", "kube-system")
 class LocalApiServer(Runs):
     """Serves the kinds of `resource.k8s.io`, and what drivers need beside them, on a free port of this machine.
 
-    These are Nodes, Pods, Namespaces, Events, ConfigMaps, Secrets, Leases, and what CustomResourceDefinitions define,
-    which are created like other objects.
+    These are Nodes, Pods, Namespaces, Events, ConfigMaps, Secrets, ServiceAccounts, Leases, and what
+    CustomResourceDefinitions define, which are created like other objects.
 
     Use it as a context manager, or call `start` and `stop`; after a stop, `start` serves the same objects on the same
     port. It knows the verbs get, list, watch (with bookmarks and initial events), create, update, patch (of all four
     kinds), delete and deletecollection, versions and conflicts, owners of fields, finalizers, and the rules of each
-    kind. It does not know CEL, admission and garbage collection. It answers in JSON, and it also reads slices, claims,
-    events and delete options that a client sends as protobuf.
+    kind. It does not know CEL, admission and garbage collection. It answers in JSON, and it also reads the objects of
+    these kinds that a client sends as protobuf.
 
     Args:
         tls: the server's context for TLS; None for plain HTTP.

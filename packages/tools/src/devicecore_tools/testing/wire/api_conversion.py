@@ -4,6 +4,7 @@ Law: the result is what the same client sends as JSON. So a field is left out if
 """
 
 import json
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,25 +12,39 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from devicecore_tools.testing.wire.api_objects import (
+    ConfigMap,
     DeleteOptions,
     DeviceAttribute,
+    DeviceClass,
     Event,
+    Lease,
     MicroTime,
+    Node,
+    Pod,
     Quantity,
     RawExtension,
     ResourceClaim,
+    ResourceClaimTemplate,
     ResourceClaimV1beta1,
     ResourceSlice,
     ResourceSliceV1beta1,
+    Secret,
+    ServiceAccount,
     Time,
     Unknown,
 )
+
+_BYTES = {"data", "binaryData"}  # of a Secret or a ConfigMap; a claim's status has other data
 
 MAGIC = b"k8s\0"
 """What a body begins with; the envelope follows."""
 
 _KINDS: Mapping[str, type[Message]] = {
-    kind.DESCRIPTOR.name: kind for kind in (DeleteOptions, Event, ResourceClaim, ResourceSlice)
+    kind.DESCRIPTOR.name: kind
+    for kind in (
+        *(ConfigMap, DeleteOptions, DeviceClass, Event, Lease, Node, Pod),
+        *(ResourceClaim, ResourceClaimTemplate, ResourceSlice, Secret, ServiceAccount),
+    )
 }
 _OTHERS: Mapping[tuple[str, str], type[Message]] = {
     ("resource.k8s.io/v1beta1", "ResourceClaim"): ResourceClaimV1beta1,
@@ -69,12 +84,17 @@ def object_from_protobuf(body: bytes) -> dict[str, Any]:
 def _fields(message: Message) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field, value in message.ListFields():
-        converted = _value(value)
+        converted = _encoded(value) if field.name in _BYTES and isinstance(value, Mapping) else _value(value)
         if field.name == "deviceConfiguration":  # Go embeds it, so JSON has its fields at this level
             found |= converted
         elif converted is not None and (converted != "" or isinstance(message, DeviceAttribute)):
             found[field.json_name] = converted
     return found
+
+
+def _encoded(value: Mapping[str, str | bytes]) -> dict[str, str]:
+    """The values of a map; bytes in base64, as JSON has them."""
+    return {key: one if isinstance(one, str) else b64encode(one).decode() for key, one in value.items()}
 
 
 def _value(value: Any) -> Any:  # noqa: ANN401 - JSON, from any field

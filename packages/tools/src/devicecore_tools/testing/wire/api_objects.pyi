@@ -771,3 +771,332 @@ class DeviceRequestV1beta1(_message.Message):
     tolerations: _containers.RepeatedCompositeFieldContainer[DeviceToleration]
     capacity: CapacityRequirements
     def __init__(self, name: _Optional[str] = ..., deviceClassName: _Optional[str] = ..., selectors: _Optional[_Iterable[_Union[DeviceSelector, _Mapping[str, object]]]] = ..., allocationMode: _Optional[str] = ..., count: _Optional[int] = ..., adminAccess: _Optional[bool] = ..., firstAvailable: _Optional[_Iterable[_Union[DeviceSubRequest, _Mapping[str, object]]]] = ..., tolerations: _Optional[_Iterable[_Union[DeviceToleration, _Mapping[str, object]]]] = ..., capacity: _Optional[_Union[CapacityRequirements, _Mapping[str, object]]] = ...) -> None: ...
+
+class Lease(_message.Message):
+    __slots__ = ("metadata", "spec")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: LeaseSpec
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping[str, object]]] = ..., spec: _Optional[_Union[LeaseSpec, _Mapping[str, object]]] = ...) -> None: ...
+
+class LeaseSpec(_message.Message):
+    __slots__ = ("holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime", "leaseTransitions", "strategy", "preferredHolder")
+    HOLDERIDENTITY_FIELD_NUMBER: _ClassVar[int]
+    LEASEDURATIONSECONDS_FIELD_NUMBER: _ClassVar[int]
+    ACQUIRETIME_FIELD_NUMBER: _ClassVar[int]
+    RENEWTIME_FIELD_NUMBER: _ClassVar[int]
+    LEASETRANSITIONS_FIELD_NUMBER: _ClassVar[int]
+    STRATEGY_FIELD_NUMBER: _ClassVar[int]
+    PREFERREDHOLDER_FIELD_NUMBER: _ClassVar[int]
+    holderIdentity: str
+    leaseDurationSeconds: int
+    acquireTime: MicroTime
+    renewTime: MicroTime
+    leaseTransitions: int
+    strategy: str
+    preferredHolder: str
+    def __init__(self, holderIdentity: _Optional[str] = ..., leaseDurationSeconds: _Optional[int] = ..., acquireTime: _Optional[_Union[MicroTime, _Mapping[str, object]]] = ..., renewTime: _Optional[_Union[MicroTime, _Mapping[str, object]]] = ..., leaseTransitions: _Optional[int] = ..., strategy: _Optional[str] = ..., preferredHolder: _Optional[str] = ...) -> None: ...
+
+class ConfigMap(_message.Message):
+    __slots__ = ("metadata", "data", "binaryData", "immutable")
+    class DataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class BinaryDataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    BINARYDATA_FIELD_NUMBER: _ClassVar[int]
+    IMMUTABLE_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    data: _containers.ScalarMap[str, str]
+    binaryData: _containers.ScalarMap[str, bytes]
+    immutable: bool
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping[str, object]]] = ..., data: _Optional[_Mapping[str, str]] = ..., binaryData: _Optional[_Mapping[str, bytes]] = ..., immutable: _Optional[bool] = ...) -> None: ...
+
+class Secret(_message.Message):
+    __slots__ = ("metadata", "data", "type", "stringData", "immutable")
+    class DataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    class StringDataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    STRINGDATA_FIELD_NUMBER: _ClassVar[int]
+    IMMUTABLE_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    data: _containers.ScalarMap[str, bytes]
+    type: str
+    stringData: _containers.ScalarMap[str, str]
+    immutable: bool
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping[str, object]]] = ..., data: _Optional[_Mapping[str, bytes]] = ..., type: _Optional[str] = ..., stringData: _Optional[_Mapping[str, str]] = ..., immutable: _Optional[bool] = ...) -> None: ...
+
+class LocalObjectReference(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class ServiceAccount(_message.Message):
+    __slots__ = ("metadata", "secrets", "imagePullSecrets", "automountServiceAccountToken")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SECRETS_FIELD_NUMBER: _ClassVar[int]
+    IMAGEPULLSECRETS_FIELD_NUMBER: _ClassVar[int]
+    AUTOMOUNTSERVICEACCOUNTTOKEN_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    secrets: _containers.RepeatedCompositeFieldContainer[ObjectReference]
+    imagePullSecrets: _containers.RepeatedCompositeFieldContainer[LocalObjectReference]
+    automountServiceAccountToken: bool
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping[str, object]]] = ..., secrets: _Optional[_Iterable[_Union[ObjectReference, _Mapping[str, object]]]] = ..., imagePullSecrets: _Optional[_Iterable[_Union[LocalObjectReference, _Mapping[str, object]]]] = ..., automountServiceAccountToken: _Optional[bool] = ...) -> None: ...
+
+class DeviceClass(_message.Message):
+    __slots__ = ("metadata", "spec")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: DeviceClassSpec
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping[str, object]]] = ..., spec: _Optional[_Union[DeviceClassSpec, _Mapping[str, object]]] = ...) -> None: ...
+
+class DeviceClassSpec(_message.Message):
+    __slots__ = ("selectors", "config", "extendedResourceName")
+    SELECTORS_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    EXTENDEDRESOURCENAME_FIELD_NUMBER: _ClassVar[int]
+    selectors: _containers.RepeatedCompositeFieldContainer[DeviceSelector]
+    config: _containers.RepeatedCompositeFieldContainer[DeviceClassConfiguration]
+    extendedResourceName: str
+    def __init__(self, selectors: _Optional[_Iterable[_Union[DeviceSelector, _Mapping[str, object]]]] = ..., config: _Optional[_Iterable[_Union[DeviceClassConfiguration, _Mapping[str, object]]]] = ..., extendedResourceName: _Optional[str] = ...) -> None: ...
+
+class DeviceClassConfiguration(_message.Message):
+    __slots__ = ("deviceConfiguration",)
+    DEVICECONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    deviceConfiguration: DeviceConfiguration
+    def __init__(self, deviceConfiguration: _Optional[_Union[DeviceConfiguration, _Mapping[str, object]]] = ...) -> None: ...
+
+class ResourceClaimTemplate(_message.Message):
+    __slots__ = ("metadata", "spec")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: ResourceClaimTemplateSpec
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping[str, object]]] = ..., spec: _Optional[_Union[ResourceClaimTemplateSpec, _Mapping[str, object]]] = ...) -> None: ...
+
+class ResourceClaimTemplateSpec(_message.Message):
+    __slots__ = ("metadata", "spec")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: ResourceClaimSpec
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping[str, object]]] = ..., spec: _Optional[_Union[ResourceClaimSpec, _Mapping[str, object]]] = ...) -> None: ...
+
+class Node(_message.Message):
+    __slots__ = ("metadata", "spec", "status")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: NodeSpec
+    status: NodeStatus
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping[str, object]]] = ..., spec: _Optional[_Union[NodeSpec, _Mapping[str, object]]] = ..., status: _Optional[_Union[NodeStatus, _Mapping[str, object]]] = ...) -> None: ...
+
+class NodeSpec(_message.Message):
+    __slots__ = ("podCIDR", "providerID", "unschedulable", "taints", "podCIDRs")
+    PODCIDR_FIELD_NUMBER: _ClassVar[int]
+    PROVIDERID_FIELD_NUMBER: _ClassVar[int]
+    UNSCHEDULABLE_FIELD_NUMBER: _ClassVar[int]
+    TAINTS_FIELD_NUMBER: _ClassVar[int]
+    PODCIDRS_FIELD_NUMBER: _ClassVar[int]
+    podCIDR: str
+    providerID: str
+    unschedulable: bool
+    taints: _containers.RepeatedCompositeFieldContainer[DeviceTaint]
+    podCIDRs: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, podCIDR: _Optional[str] = ..., providerID: _Optional[str] = ..., unschedulable: _Optional[bool] = ..., taints: _Optional[_Iterable[_Union[DeviceTaint, _Mapping[str, object]]]] = ..., podCIDRs: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class NodeStatus(_message.Message):
+    __slots__ = ("capacity", "allocatable", "phase", "conditions", "addresses")
+    class CapacityEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Quantity
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Quantity, _Mapping[str, object]]] = ...) -> None: ...
+    class AllocatableEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Quantity
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Quantity, _Mapping[str, object]]] = ...) -> None: ...
+    CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATABLE_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    capacity: _containers.MessageMap[str, Quantity]
+    allocatable: _containers.MessageMap[str, Quantity]
+    phase: str
+    conditions: _containers.RepeatedCompositeFieldContainer[NodeCondition]
+    addresses: _containers.RepeatedCompositeFieldContainer[NodeAddress]
+    def __init__(self, capacity: _Optional[_Mapping[str, Quantity]] = ..., allocatable: _Optional[_Mapping[str, Quantity]] = ..., phase: _Optional[str] = ..., conditions: _Optional[_Iterable[_Union[NodeCondition, _Mapping[str, object]]]] = ..., addresses: _Optional[_Iterable[_Union[NodeAddress, _Mapping[str, object]]]] = ...) -> None: ...
+
+class NodeCondition(_message.Message):
+    __slots__ = ("type", "status", "lastHeartbeatTime", "lastTransitionTime", "reason", "message")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    LASTHEARTBEATTIME_FIELD_NUMBER: _ClassVar[int]
+    LASTTRANSITIONTIME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    status: str
+    lastHeartbeatTime: Time
+    lastTransitionTime: Time
+    reason: str
+    message: str
+    def __init__(self, type: _Optional[str] = ..., status: _Optional[str] = ..., lastHeartbeatTime: _Optional[_Union[Time, _Mapping[str, object]]] = ..., lastTransitionTime: _Optional[_Union[Time, _Mapping[str, object]]] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
+class NodeAddress(_message.Message):
+    __slots__ = ("type", "address")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    address: str
+    def __init__(self, type: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
+
+class Pod(_message.Message):
+    __slots__ = ("metadata", "spec", "status")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: PodSpec
+    status: PodStatus
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping[str, object]]] = ..., spec: _Optional[_Union[PodSpec, _Mapping[str, object]]] = ..., status: _Optional[_Union[PodStatus, _Mapping[str, object]]] = ...) -> None: ...
+
+class PodSpec(_message.Message):
+    __slots__ = ("containers", "restartPolicy", "terminationGracePeriodSeconds", "nodeSelector", "serviceAccountName", "nodeName", "initContainers", "tolerations", "resourceClaims")
+    class NodeSelectorEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    CONTAINERS_FIELD_NUMBER: _ClassVar[int]
+    RESTARTPOLICY_FIELD_NUMBER: _ClassVar[int]
+    TERMINATIONGRACEPERIODSECONDS_FIELD_NUMBER: _ClassVar[int]
+    NODESELECTOR_FIELD_NUMBER: _ClassVar[int]
+    SERVICEACCOUNTNAME_FIELD_NUMBER: _ClassVar[int]
+    NODENAME_FIELD_NUMBER: _ClassVar[int]
+    INITCONTAINERS_FIELD_NUMBER: _ClassVar[int]
+    TOLERATIONS_FIELD_NUMBER: _ClassVar[int]
+    RESOURCECLAIMS_FIELD_NUMBER: _ClassVar[int]
+    containers: _containers.RepeatedCompositeFieldContainer[Container]
+    restartPolicy: str
+    terminationGracePeriodSeconds: int
+    nodeSelector: _containers.ScalarMap[str, str]
+    serviceAccountName: str
+    nodeName: str
+    initContainers: _containers.RepeatedCompositeFieldContainer[Container]
+    tolerations: _containers.RepeatedCompositeFieldContainer[DeviceToleration]
+    resourceClaims: _containers.RepeatedCompositeFieldContainer[PodResourceClaim]
+    def __init__(self, containers: _Optional[_Iterable[_Union[Container, _Mapping[str, object]]]] = ..., restartPolicy: _Optional[str] = ..., terminationGracePeriodSeconds: _Optional[int] = ..., nodeSelector: _Optional[_Mapping[str, str]] = ..., serviceAccountName: _Optional[str] = ..., nodeName: _Optional[str] = ..., initContainers: _Optional[_Iterable[_Union[Container, _Mapping[str, object]]]] = ..., tolerations: _Optional[_Iterable[_Union[DeviceToleration, _Mapping[str, object]]]] = ..., resourceClaims: _Optional[_Iterable[_Union[PodResourceClaim, _Mapping[str, object]]]] = ...) -> None: ...
+
+class Container(_message.Message):
+    __slots__ = ("name", "image", "command", "args", "env", "resources")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    ARGS_FIELD_NUMBER: _ClassVar[int]
+    ENV_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    image: str
+    command: _containers.RepeatedScalarFieldContainer[str]
+    args: _containers.RepeatedScalarFieldContainer[str]
+    env: _containers.RepeatedCompositeFieldContainer[EnvVar]
+    resources: ResourceRequirements
+    def __init__(self, name: _Optional[str] = ..., image: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., args: _Optional[_Iterable[str]] = ..., env: _Optional[_Iterable[_Union[EnvVar, _Mapping[str, object]]]] = ..., resources: _Optional[_Union[ResourceRequirements, _Mapping[str, object]]] = ...) -> None: ...
+
+class EnvVar(_message.Message):
+    __slots__ = ("name", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: str
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
+class ResourceRequirements(_message.Message):
+    __slots__ = ("limits", "requests", "claims")
+    class LimitsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Quantity
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Quantity, _Mapping[str, object]]] = ...) -> None: ...
+    class RequestsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Quantity
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Quantity, _Mapping[str, object]]] = ...) -> None: ...
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    CLAIMS_FIELD_NUMBER: _ClassVar[int]
+    limits: _containers.MessageMap[str, Quantity]
+    requests: _containers.MessageMap[str, Quantity]
+    claims: _containers.RepeatedCompositeFieldContainer[ContainerClaim]
+    def __init__(self, limits: _Optional[_Mapping[str, Quantity]] = ..., requests: _Optional[_Mapping[str, Quantity]] = ..., claims: _Optional[_Iterable[_Union[ContainerClaim, _Mapping[str, object]]]] = ...) -> None: ...
+
+class ContainerClaim(_message.Message):
+    __slots__ = ("name", "request")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    request: str
+    def __init__(self, name: _Optional[str] = ..., request: _Optional[str] = ...) -> None: ...
+
+class PodResourceClaim(_message.Message):
+    __slots__ = ("name", "resourceClaimName", "resourceClaimTemplateName")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    RESOURCECLAIMNAME_FIELD_NUMBER: _ClassVar[int]
+    RESOURCECLAIMTEMPLATENAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    resourceClaimName: str
+    resourceClaimTemplateName: str
+    def __init__(self, name: _Optional[str] = ..., resourceClaimName: _Optional[str] = ..., resourceClaimTemplateName: _Optional[str] = ...) -> None: ...
+
+class PodStatus(_message.Message):
+    __slots__ = ("phase", "message", "reason")
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    phase: str
+    message: str
+    reason: str
+    def __init__(self, phase: _Optional[str] = ..., message: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
