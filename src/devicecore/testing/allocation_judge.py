@@ -225,7 +225,8 @@ class Judge:
         return not held and max([*in_claims.values(), *owned.values(), 0]) <= 1
 
     def _counters_suffice(self, picks: Sequence[Pick]) -> bool:
-        devices = {one.key: one.device for one in picks if not one.is_admin and one.key not in self._used}
+        charged = (one for one in picks if not one.is_admin and not (_is_shared(one.device) and one.key in self._used))
+        devices = {one.key: one.device for one in charged}
         needed: Counter[tuple[str, str, str, str]] = Counter()
         for (driver, pool, _), device in devices.items():
             for use, amount in _uses(device):

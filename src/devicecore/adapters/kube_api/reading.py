@@ -3,6 +3,7 @@
 Law: the answer is what the server sent, or a `Problem` with a sentence.
 """
 
+from collections.abc import Iterable
 from http import HTTPStatus
 from os import PathLike
 from typing import Any
@@ -40,13 +41,24 @@ class _Claim(NamespacedResourceG, dict[str, Any]):
     )
 
 
+class _DeviceClass(GlobalResource, dict[str, Any]):
+    _api_info = ApiInfo(ResourceDef("resource.k8s.io", "v1", "DeviceClass"), plural="deviceclasses", verbs=["list"])
+
+
 _LISTS: dict[str, tuple[str, type[dict[str, Any]]]] = {
     "Node": ("nodes", _Node),
     "Pod": ("pods", _Pod),
     "Event": ("events", _Event),
     "ResourceSlice": ("resourceslices", _Slice),
     "ResourceClaim": ("resourceclaims", _Claim),
+    "DeviceClass": ("deviceclasses", _DeviceClass),
 }
+
+OF_NODES = ("Node", "Pod", "Event", "ResourceSlice", "ResourceClaim")
+"""The kinds that say what happens on nodes."""
+
+OF_CLAIMS = ("ResourceSlice", "DeviceClass", "ResourceClaim", "Node")
+"""The kinds that decide which devices claims get."""
 
 PREPARE_FAILED = {"reason": "FailedPrepareDynamicResources"}
 """The events that are read: no status of a pod says what they say."""
@@ -83,7 +95,9 @@ class NodeReader(ApiServer):
         )
 
 
-def read_objects(node: str, kubeconfig: str | PathLike[str] | None) -> dict[str, Json | str]:
+def read_objects(
+    node: str, kubeconfig: str | PathLike[str] | None, kinds: Iterable[str] = OF_NODES
+) -> dict[str, Json | str]:
     """Return the objects of a node by kind, or of all nodes if `node` is empty; a sentence if they cannot be read.
 
     Raises:
@@ -96,7 +110,7 @@ def read_objects(node: str, kubeconfig: str | PathLike[str] | None) -> dict[str,
     unreachable = ""
     answers: dict[str, Json | str] = {}
     try:
-        for kind in _LISTS:
+        for kind in kinds:
             try:
                 answers[kind] = unreachable or reader.objects(kind, of_all_nodes=not node)
             except Problem as problem:

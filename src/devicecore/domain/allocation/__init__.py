@@ -37,6 +37,7 @@ from devicecore.domain.allocation.search import MAX_STEPS, Search, Situation
 from devicecore.domain.allocation.verdicts import problem_of, verdicts
 
 __all__ = [
+    "MAX_STEPS",
     "DeviceAllocation",
     "DeviceClass",
     "DeviceKey",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from attrs import evolve
 
+from devicecore_tools.command.claims import claims_of_pod, document_of, pairs_of
 from devicecore_tools.command.node_sources import DEFAULT_ROOT, given_pods, node_sources
 from devicecore_tools.command.options import PLACE
 from devicecore_tools.command.output import complain, json_option, print_json, print_pairs
@@ -47,6 +48,18 @@ _ONLY_DEVICES = (
     help="All pods of the nodes: what `kubectl get pods -A -o json` prints. Pods hold what they request, and what has "
     "ended holds nothing, which a checkpoint alone does not tell. - is standard input.",
 )
+@click.option(
+    "--slices",
+    metavar="FILE",
+    type=PLACE,
+    help="Try the ResourceClaims of the pod, too: `kubectl get resourceslices,deviceclasses,nodes -o json`.",
+)
+@click.option(
+    "--claims",
+    metavar="FILE",
+    type=PLACE,
+    help="The claims of the cluster: `kubectl get resourceclaims,resourceclaimtemplates -A -o json`.",
+)
 @topology_options
 @json_option
 @click.argument("pod", type=PLACE)
@@ -56,6 +69,8 @@ def fits(
     places: tuple[str, ...],
     plugins: bool,
     pods: str | None,
+    slices: str | None,
+    claims: str | None,
     pod: str,
     topology: "TopologySettings",
 ) -> int:
@@ -80,6 +95,8 @@ def fits(
     - {resource: example.com/gpu, device: gpu-1, numa_nodes: [1], health: Unhealthy}
     - {resource: example.com/gpu, device: gpu-2, owner: default/train, container: app}
 
+    With --slices and --claims, the ResourceClaims of the pod are tried on the same nodes.
+
     Exit status: 0 if the pod fits on a node, 1 if it fits on none, 2 if something cannot be read.
     """
     from devicecore_tools.doctor import Reading
@@ -92,6 +109,7 @@ def fits(
     try:
         wanted = pod_in_file(pod)
         nodes = [_node(place, topology, known, plugins=plugins) for place in places or (DEFAULT_ROOT,)]
+        of_claims = [claims_of_pod(wanted, node.name, slices, claims) for node in nodes]
     except OSError as error:
         complain("devicecore fits", f"{error.filename}: {error.strerror}")
         return _UNUSABLE
@@ -100,12 +118,20 @@ def fits(
         return _UNUSABLE
     answers = [fit(node, wanted) for node in nodes]
     if as_json:
-        print_json({"nodes": [_document(answer) for answer in answers], "note": _ONLY_DEVICES})
+        documents = [
+            {**_document(answer), **({"claims": document_of(claim)} if claim else {})}
+            for answer, claim in zip(answers, of_claims, strict=True)
+        ]
+        print_json({"nodes": documents, "note": _ONLY_DEVICES})
     else:
-        for answer in answers:
+        for answer, claim in zip(answers, of_claims, strict=True):
             print_pairs(f"{answer.node}: {fits_or_not(answer)}", _pairs(answer))
+            if claim is not None:
+                outcome = "get their devices" if claim.fits else "get no devices"
+                print_pairs(f"The claims of the pod on {claim.node.name}: {outcome}", pairs_of(claim))
         click.echo(_ONLY_DEVICES)
-    return 0 if any(answer.fits for answer in answers) else _NEGATIVE
+    pairs = zip(answers, of_claims, strict=True)
+    return 0 if any(answer.fits and (claim is None or claim.fits) for answer, claim in pairs) else _NEGATIVE
 
 
 def _node(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from devicecore.domain.text import foreign_text
+from devicecore_tools.command.claims import claim_in, explain_claim
 from devicecore_tools.command.node_sources import node_sources, source_options
 from devicecore_tools.command.options import PLACE
 from devicecore_tools.command.output import complain, json_option, print_json, print_pairs
@@ -68,6 +69,15 @@ def why(
     $ kubectl get pod train -o json | devicecore why - --root /var/lib/kubelet
     $ kubectl get pod train -o json | devicecore why - --kubeconfig ~/.kube/config
 
+    A file with a ResourceClaim is explained too: which node has the devices, or, of the node that comes nearest, what
+    is in the way for each device, and what would have to change. --slices and --claims are lists of `kubectl get -o
+    json` and may have slices, classes, claims and nodes; or --kubeconfig reads them all. Expressions need the extra
+    `cel`.
+
+    \b
+    $ devicecore why claim.yaml --slices slices-classes-nodes.json --claims claims.json
+    $ devicecore why claim.yaml --kubeconfig ~/.kube/config
+
     Names who decided, on which numbers, what the kubelet does next, and what would have to change. With sources of the
     node (see `devicecore doctor --help`), also says who holds the devices now, tries the pod on the node as it is now,
     and proposes the smallest changes after which it fits.
@@ -78,6 +88,9 @@ def why(
     from devicecore_tools.doctor.explanation import concerning, explain
 
     try:
+        if (claim := claim_in(message)) is not None:
+            explain_claim(claim, sources).show(as_json=as_json)
+            return 0
         texts, pod = _read(message)
         pod = pod_in_file(pod_file) if pod_file else pod
     except OSError as error:

@@ -1,0 +1,198 @@
+"""ResourceClaims for `why` and `fits`: which devices they get on the nodes of a cluster, and why not.
+
+Law: what is printed of a claim comes from a trial (`devicecore_tools.doctor.claim_trial`).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from devicecore_tools.command.output import print_json, print_pairs
+
+if TYPE_CHECKING:
+    from devicecore.domain.allocation import Matches, UnallocatedClaim
+    from devicecore.domain.documents import Value
+    from devicecore.domain.model import Pod
+    from devicecore_tools.doctor.claim_trial import ClaimAnswer, ClaimTrial
+
+_MAX_DEVICES = 200  # rows for devices
+_MAX_NODES = 20  # rows for nodes without the best one
+_NO_CLASSES = (
+    "no DeviceClass is known; give --slices a file with it: kubectl get resourceslices,deviceclasses,nodes -o json"
+)
+
+
+def claim_trial(places: Sequence[str | None], kubeconfig: str | None) -> "ClaimTrial":
+    """Return a trial with the objects of files, and of an API server if one is given.
+
+    Raises:
+        ValueError: something cannot be read.
+    """
+    from devicecore.domain.documents import Value
+    from devicecore_tools.doctor.claim_trial import ClaimTrial, objects_of
+    from devicecore_tools.doctor.sources.large_documents import read_document_file
+
+    documents = [read_document_file(place) for place in places if place is not None]
+    if kubeconfig is not None:
+        try:
+            from devicecore.adapters.kube_api.reading import OF_CLAIMS, read_objects
+        except ModuleNotFoundError as error:
+            message = f"--kubeconfig: {error}: install the extra `kubernetes`"
+            raise ValueError(message) from None
+        for kind, items in read_objects("", kubeconfig, OF_CLAIMS).items():
+            if isinstance(items, str):
+                message = f"{kubeconfig}: {kind}: {items}"
+                raise ValueError(message)  # noqa: TRY004 - a sentence in place of the answer
+            documents.append(Value({"items": [{**one, "kind": kind} for one in items]}, f"{kubeconfig}: {kind}"))
+    objects = objects_of(documents)
+    if not objects.classes:
+        raise ValueError(_NO_CLASSES)
+    return ClaimTrial(objects, _selectors())
+
+
+def claim_in(place: str) -> "Value | None":
+    """Return the ResourceClaim in a file, None if `place` is no file, or something else is in it."""
+    from devicecore.domain.errors import DocumentError
+    from devicecore_tools.doctor.sources.large_documents import read_document_file
+
+    try:
+        document = read_document_file(place) if not place.startswith("-") and Path(place).is_file() else None
+    except (DocumentError, OSError, ValueError):
+        return None  # it is read again as a message, which says what is wrong
+    return document if document is not None and document.data and document["kind"].data == "ResourceClaim" else None
+
+
+def explain_claim(document: "Value", sources: Mapping[str, object]) -> "Answers":
+    """Return what the nodes say of the ResourceClaim in a document.
+
+    Args:
+        document: the ResourceClaim.
+        sources: the options `slices`, `claims`, `kubeconfig` and `node_name`.
+
+    Raises:
+        ValueError: something cannot be read.
+    """
+    from devicecore.domain.allocation import claim_of
+
+    slices, claims, kubeconfig, node = (
+        _text(sources[name]) for name in ("slices", "claims", "kubeconfig", "node_name")
+    )
+    claim = claim_of(document)
+    return Answers([claim], claim_trial((slices, claims), kubeconfig).answers([claim], node))
+
+
+def _text(option: object) -> str | None:
+    return option if isinstance(option, str) else None
+
+
+def claims_of_pod(pod: "Pod", node: str, slices: str | None, claims: str | None) -> "ClaimAnswer | None":
+    """Return whether a node has the devices for the claims of a pod; None if all are allocated, or there are none.
+
+    Raises:
+        ValueError: something cannot be read, or the node is not known.
+    """
+    if not pod.claims or not (slices or claims):
+        return None
+    trial = claim_trial((slices, claims), None)
+    wanted = trial.claims_of(pod)
+    target = trial.node(node)
+    if target is None:
+        message = f"no slice and no Node is of {node}; give a description of the node that has its name"
+        raise ValueError(message)
+    return trial.answers(wanted, target.name)[0] if wanted else None
+
+
+class Answers:
+    """What the nodes of a cluster say of claims, ready to be printed."""
+
+    def __init__(self, claims: "Sequence[UnallocatedClaim]", answers: "Sequence[ClaimAnswer]") -> None:
+        self._names = ", ".join(one.name for one in claims)
+        self._answers = answers
+
+    @property
+    def fits(self) -> bool:
+        """Whether a node has the devices."""
+        return any(one.fits for one in self._answers)
+
+    def show(self, *, as_json: bool) -> None:
+        """Print the answers: one JSON document, or the best node with its devices and the others in a line each."""
+        if as_json:
+            print_json({"claims": self._names, "nodes": [document_of(one) for one in self._answers]})
+            return
+        if not self._answers:
+            click.echo(f"claim {self._names}: there is no node")
+            return
+        best, *others = self._answers
+        outcome = "gets its devices" if best.fits else "gets no devices"
+        print_pairs(f"claim {self._names} on {best.node.name}: {outcome}", pairs_of(best))
+        if others:
+            print_pairs("The other nodes", _other_pairs(others))
+
+
+def pairs_of(answer: "ClaimAnswer") -> Iterator[tuple[str, str]]:
+    """Rows for a node: the devices that claims get, or each device with what is in the way."""
+    from devicecore.domain.allocation import DeviceAllocation
+
+    if isinstance(answer.answer, DeviceAllocation):
+        for taken in answer.answer.taken:
+            yield f"request {taken.request.result_name}", str(taken.key)
+        return
+    yield "reason", str(answer.answer)
+    verdicts = answer.answer.verdicts
+    several = len({(one.claim, one.request) for one in verdicts}) > 1
+    for one in verdicts[:_MAX_DEVICES]:
+        name = f"{one.request}: {one.device}" if several else str(one.device)
+        yield name, str(one.reason or "fits, but not beside what else is wanted")
+    if len(verdicts) > _MAX_DEVICES:
+        yield "...", f"{len(verdicts) - _MAX_DEVICES:,} more"
+    for change in answer.changes:
+        yield "gets them if", change
+
+
+def _other_pairs(others: "Sequence[ClaimAnswer]") -> Iterator[tuple[str, str]]:
+    for one in others[:_MAX_NODES]:
+        yield one.node.name, "gets its devices" if one.fits else str(one.answer)
+    if len(others) > _MAX_NODES:
+        fits = sum(one.fits for one in others[_MAX_NODES:])
+        yield "...", f"{len(others) - _MAX_NODES:,} more nodes, {fits:,} of which have the devices"
+
+
+def document_of(answer: "ClaimAnswer") -> dict[str, object]:
+    """Return the answer of a node as JSON."""
+    from devicecore.domain.allocation import DeviceAllocation
+
+    if isinstance(answer.answer, DeviceAllocation):
+        return {"node": answer.node.name, "fits": True, "allocations": answer.answer.results()}
+    return {
+        "node": answer.node.name,
+        "fits": False,
+        "reason": str(answer.answer),
+        "devices": [
+            {
+                "claim": one.claim,
+                "request": one.request,
+                "device": str(one.device),
+                "reason": one.reason and str(one.reason),
+            }
+            for one in answer.answer.verdicts
+        ],
+        "changes": list(answer.changes),
+    }
+
+
+def _selectors() -> "Matches":
+    """CEL if the library is there, else a function whose error says how to get it."""
+    try:
+        from devicecore.adapters.cel import CelSelectors
+    except ModuleNotFoundError as error:
+        from devicecore.domain.allocation import PoolDevice, SelectorError
+
+        problem = str(error)
+
+        def missing(_expression: str, _device: PoolDevice) -> bool:
+            raise SelectorError(problem, at_run_time=False)
+
+        return missing
+    return CelSelectors()

@@ -1,0 +1,221 @@
+"""Why a ResourceClaim waits: it is tried on each node of the cluster, and so is each small change of it.
+
+Law: every answer and every proposed change is the result of a trial with `devicecore.domain.allocation`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from attrs import evolve, frozen
+
+from devicecore.domain.allocation import (
+    MAX_STEPS,
+    DeviceAllocation,
+    DeviceClass,
+    Held,
+    Matches,
+    NoAllocation,
+    PoolSlice,
+    Slices,
+    TargetNode,
+    UnallocatedClaim,
+    allocate,
+    by_device,
+    claim_of,
+    class_of,
+    held_by,
+    node_of,
+    slice_of,
+)
+from devicecore.domain.allocation.model import DeviceToleration, Taint
+from devicecore.domain.allocation.reasons import ConstraintBroken, InUse, NotTolerated, TakenBefore
+from devicecore.domain.documents import Value
+from devicecore.domain.model import Pod
+from devicecore.domain.text import counted, foreign_text
+
+if TYPE_CHECKING:
+    from devicecore.domain.allocation.model import DeviceRequest
+
+MAX_TRIALS = 60
+"""Changes that are tried, which bounds the time."""
+
+_STEPS_OF_TRIAL = 20_000
+
+
+@frozen
+class ClusterObjects:
+    """What decides about claims, as far as it is known."""
+
+    slices: tuple[PoolSlice, ...] = ()
+    classes: tuple[DeviceClass, ...] = ()
+    nodes: tuple[TargetNode, ...] = ()
+    held: tuple[Held, ...] = ()
+    claims: Mapping[str, UnallocatedClaim | None] = {}  # None if a claim is allocated already
+    templates: Mapping[str, UnallocatedClaim] = {}
+
+    def target_nodes(self, only: str | None = None) -> list[TargetNode]:
+        """Return the nodes to try: those that are known, else those that slices name; or only the one called so."""
+        known = {one.name: one for one in self.nodes}
+        named = {one.place.node for one in self.slices if one.place and one.place.node}
+        named |= {device.place.node for one in self.slices for device in one.devices if device.place}
+        for name in [only] if only else sorted(named - {""}) or ["the node"]:
+            if only or not self.nodes:
+                known.setdefault(name, TargetNode(name))
+        return [one for name, one in sorted(known.items()) if only in (None, name)]
+
+
+def objects_of(documents: Iterable[Value]) -> ClusterObjects:
+    """Return the objects in documents: lists of `kubectl get -o json`, or single objects. Other kinds are ignored.
+
+    Raises:
+        DocumentError: an object has a field of the wrong type.
+    """
+    items = [
+        item for one in documents for item in (one["items"].sequence() if one["items"].data is not None else [one])
+    ]
+    of_kind: dict[str, list[Value]] = {}
+    for item in items:
+        of_kind.setdefault(item["kind"].text(""), []).append(item)
+    claims = of_kind.get("ResourceClaim", ())
+    templates = [
+        Value({"metadata": one["metadata"].data, "spec": one["spec"]["spec"].data}, one.file)
+        for one in of_kind.get("ResourceClaimTemplate", ())
+    ]
+    return ClusterObjects(
+        tuple(map(slice_of, of_kind.get("ResourceSlice", ()))),
+        tuple(map(class_of, of_kind.get("DeviceClass", ()))),
+        tuple(map(node_of, of_kind.get("Node", ()))),
+        tuple(held for one in claims for held in held_by(one)),
+        {
+            claim.name: claim if one["status"]["allocation"].data is None else None
+            for one in claims
+            for claim in [claim_of(one)]
+        },
+        {one.name: one for one in map(claim_of, templates)},
+    )
+
+
+class ClaimAnswer(NamedTuple):
+    """What a node says of claims, and the changes after which it says yes, if it says no."""
+
+    node: TargetNode
+    answer: DeviceAllocation | NoAllocation
+    changes: tuple[str, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        """Whether the claims get their devices."""
+        return isinstance(self.answer, DeviceAllocation)
+
+    @property
+    def fitting(self) -> int:
+        """How many devices fit a request each, if they are not beside others."""
+        verdicts = self.answer.verdicts if isinstance(self.answer, NoAllocation) else ()
+        return sum(one.reason is None or isinstance(one.reason, ConstraintBroken | TakenBefore) for one in verdicts)
+
+
+class ClaimTrial:
+    """Tries claims on the nodes of a cluster."""
+
+    def __init__(self, objects: ClusterObjects, matches: Matches) -> None:
+        self._objects = objects
+        self._slices = Slices(objects.slices)
+        self._matches = matches
+
+    def claims_of(self, pod: Pod) -> list[UnallocatedClaim]:
+        """Return the claims of a pod that are not allocated yet, in the pod's order.
+
+        Raises:
+            ValueError: a claim is not known.
+        """
+        found: list[UnallocatedClaim] = []
+        for entry in pod.claims:
+            name = entry.claim or pod.generated_claims.get(entry.name)
+            key = f"{pod.namespace}/{name}"
+            if name is not None and key in self._objects.claims:
+                found += filter(None, [self._objects.claims[key]])
+            elif (template := self._objects.templates.get(f"{pod.namespace}/{entry.template}")) is not None:
+                found.append(evolve(template, name=f"{pod.namespace}/{entry.name}"))
+            else:
+                kind, wanted = ("ResourceClaim", name) if name else ("ResourceClaimTemplate", entry.template)
+                message = f"the pod names the {kind} {pod.namespace}/{wanted}, which is in no file"
+                raise ValueError(message)
+        return found
+
+    def node(self, name: str) -> TargetNode | None:
+        """Return the node called so, or the only one that is known; None if it is neither."""
+        nodes = self._objects.target_nodes()
+        named = [one for one in nodes if one.name == name] or nodes
+        return named[0] if len(named) == 1 else None
+
+    def answers(self, claims: Sequence[UnallocatedClaim], only: str | None = None) -> list[ClaimAnswer]:
+        """Return what each node says, the best answer first; if all say no, that with what would have to change."""
+        nodes = self._objects.target_nodes(only)
+        found = [ClaimAnswer(node, self._allocate(claims, node, self._objects)) for node in nodes]
+        found.sort(key=lambda one: (not one.fits, -one.fitting))
+        if found and not found[0].fits:
+            found[0] = found[0]._replace(changes=tuple(self._changes(claims, found[0])))
+        return found
+
+    def _allocate(
+        self, claims: Sequence[UnallocatedClaim], node: TargetNode, objects: ClusterObjects, max_steps: int = MAX_STEPS
+    ) -> DeviceAllocation | NoAllocation:
+        held = by_device(objects.held)
+        return allocate(claims, node, self._slices, held, objects.classes, matches=self._matches, max_steps=max_steps)
+
+    def _changes(self, claims: Sequence[UnallocatedClaim], refused: ClaimAnswer) -> Iterator[str]:
+        """The single changes after which the node gives the devices."""
+        for number, (sentence, changed, objects) in enumerate(_candidates(claims, self._objects, refused)):
+            if number == MAX_TRIALS:
+                return
+            answer = self._allocate(changed, refused.node, objects, max_steps=_STEPS_OF_TRIAL)
+            if isinstance(answer, DeviceAllocation):
+                yield foreign_text(sentence)
+
+
+def _candidates(
+    claims: Sequence[UnallocatedClaim], objects: ClusterObjects, refused: ClaimAnswer
+) -> Iterator[tuple[str, Sequence[UnallocatedClaim], ClusterObjects]]:
+    verdicts = refused.answer.verdicts if isinstance(refused.answer, NoAllocation) else ()
+    reasons = [one.reason for one in verdicts]
+    for holder in dict.fromkeys(str(one.held) for one in reasons if isinstance(one, InUse)):
+        rest = tuple(one for one in objects.held if str(one) != holder)
+        yield f"{holder} is released", claims, evolve(objects, held=rest)
+    taints = dict.fromkeys(one.taint for one in reasons if isinstance(one, NotTolerated))
+    for number, claim in enumerate(claims):
+        for sentence, changed in _changes_of(claim, taints):
+            yield sentence, [*claims[:number], changed, *claims[number + 1 :]], objects
+
+
+def _changes_of(claim: UnallocatedClaim, taints: Iterable[Taint]) -> Iterator[tuple[str, UnallocatedClaim]]:
+    for taint in taints:
+        toleration = DeviceToleration(taint.key, "Exists", "", taint.effect)
+        requests = tuple(
+            tuple(evolve(one, tolerations=(*one.tolerations, toleration)) for one in ways) for ways in claim.requests
+        )
+        yield f"claim {claim.name} tolerates the taint {taint}", evolve(claim, requests=requests)
+    for constraint in claim.constraints:
+        rest = tuple(one for one in claim.constraints if one is not constraint)
+        rule = constraint.rule.value if constraint.rule else "constraint"
+        yield f"claim {claim.name} has no {rule} {constraint.attribute}", evolve(claim, constraints=rest)
+    for place, ways in enumerate(claim.requests):
+        for index, request in enumerate(ways):
+            for sentence, changed in _changes_of_request(request):
+                alternatives = (*ways[:index], changed, *ways[index + 1 :])
+                requests = (*claim.requests[:place], alternatives, *claim.requests[place + 1 :])
+                yield (
+                    f"request {request.result_name} of claim {claim.name} {sentence}",
+                    evolve(claim, requests=requests),
+                )
+
+
+def _changes_of_request(request: "DeviceRequest") -> Iterator[tuple[str, "DeviceRequest"]]:
+    for fewer in range(request.count - 1, 0, -1) if not request.wants_all else ():
+        yield f"is for {counted(fewer, 'device')}", evolve(request, count=fewer)
+    if request.wants_all:
+        yield "is for 1 device", evolve(request, mode="ExactCount", count=1)
+    if request.capacity:
+        yield "asks for no capacity", evolve(request, capacity=None)
+    for expression in request.selectors:
+        rest = tuple(one for one in request.selectors if one != expression)
+        yield f"does not want {' '.join((expression or '').split())}", evolve(request, selectors=rest)

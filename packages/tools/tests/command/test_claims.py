@@ -1,0 +1,135 @@
+"""`devicecore why` and `fits` with ResourceClaims: which devices they get, and what is in the way."""
+
+import json
+from pathlib import Path
+
+import pytest
+from devicecore_tools.command.main import main
+
+DRIVER = "gpu.example.com"
+NUMA = "resource.kubernetes.io/numaNode"
+CLASS = {"kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": "true"}}]}}
+WANTS_H100 = 'device.attributes["gpu.example.com"].model == "H100"'
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: train, namespace: ml, uid: u-1}
+spec:
+  resourceClaims: [{name: gpus, resourceClaimTemplateName: two}]
+  containers:
+  - name: app
+    resources: {limits: {example.com/gpu: 1}, claims: [{name: gpus}]}
+"""
+NODE = "name: node-%s\ndevices:\n- {resource: example.com/gpu, device: gpu-0, numa_nodes: [0]}\n"
+
+
+def device(name: str, model: str, numa: int, **fields: object) -> dict[str, object]:
+    return {"name": name, "attributes": {"model": {"string": model}, NUMA: {"int": numa}}, **fields}
+
+
+def slice_of(node: str, *devices: dict[str, object]) -> dict[str, object]:
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices}
+    return {"kind": "ResourceSlice", "metadata": {"name": node}, "spec": spec}
+
+
+def claim(name: str, count: int, *held: str) -> dict[str, object]:
+    wanted = {"deviceClassName": "gpu", "count": count, "selectors": [{"cel": {"expression": WANTS_H100}}]}
+    spec = {"devices": {"requests": [{"name": "r", "exactly": wanted}]}}
+    one: dict[str, object] = {"kind": "ResourceClaim", "metadata": {"name": name, "namespace": "ml"}, "spec": spec}
+    results = [{"request": "r", "driver": DRIVER, "pool": "node-1", "device": device} for device in held]
+    status = {"allocation": {"devices": {"results": results}}, "reservedFor": [{"name": "infer-0", "uid": "u"}]}
+    return one | ({"status": status} if held else {})
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    tainted = device("gpu-1", "H100", 0, taints=[{"key": "example.com/xid", "effect": "NoSchedule"}])
+    first = slice_of("node-1", device("gpu-0", "H100", 0), tainted, device("gpu-2", "A100", 1))
+    second = slice_of("node-2", device("gpu-0", "A100", 0), {"name": "gpu-\x1b[31m"})
+    template = {**claim("two", 1), "kind": "ResourceClaimTemplate"}
+    template["spec"] = {"spec": template["spec"]}
+    for name, content in (
+        ("slices", {"kind": "List", "items": [CLASS, first, second]}),
+        ("claims", {"kind": "List", "items": [claim("other", 1, "gpu-0"), template]}),
+        ("claim", claim("train", 1)),
+        ("two", claim("train", 2)),
+    ):
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    (tmp_path / "pod.yaml").write_text(POD)
+    for number in (1, 2):
+        (tmp_path / f"node-{number}.yaml").write_text(NODE % number)
+    return tmp_path
+
+
+def run(place: Path, command: str, *arguments: str) -> int:
+    words = [str(place / word) if (place / word).exists() else word for word in arguments]
+    return main([command, *words])
+
+
+def test_each_device_has_the_first_reason_against_it(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(place, "why", "claim.json", "--slices", "slices.json", "--claims", "claims.json") == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "claim ml/train on node-1: gets no devices" in printed
+    assert "gpu.example.com/node-1/gpu-0 is held by claim ml/other of pod infer-0" in printed
+    assert "gpu.example.com/node-1/gpu-1 has the taint example.com/xid:NoSchedule" in printed
+    assert f'gpu.example.com/node-1/gpu-2 request r wants {WANTS_H100} but model is "A100"' in printed
+    assert "The other nodes node-2" in printed
+    assert "\x1b" not in printed
+
+
+def test_each_proposed_change_helps(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(place, "why", "claim.json", "--slices", "slices.json", "--claims", "claims.json", "--json")
+    best = json.loads(capsys.readouterr().out)["nodes"][0]
+    assert best["changes"] == [
+        "claim ml/other of pod infer-0 is released",
+        "claim ml/train tolerates the taint example.com/xid:NoSchedule",
+        f"request r of claim ml/train does not want {WANTS_H100}",
+    ]
+
+
+def test_a_claim_that_fits_gets_its_devices_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(place, "why", "claim.json", "--slices", "slices.json") == 0
+    printed = capsys.readouterr().out
+    assert "claim ml/train on node-1: gets its devices\n  request r  gpu.example.com/node-1/gpu-0\n" in printed
+
+
+def test_only_the_named_node_is_tried(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(place, "why", "claim.json", "--slices", "slices.json", "--node-name", "node-2", "--json")
+    document = json.loads(capsys.readouterr().out)
+    assert [(one["node"], one["fits"]) for one in document["nodes"]] == [("node-2", False)]
+
+
+@pytest.mark.parametrize(("node", "status"), [("node-1.yaml", 0), ("node-2.yaml", 1)])
+def test_fits_decides_claims_and_devices_of_plugins_together(place: Path, node: str, status: int) -> None:
+    assert run(place, "fits", "pod.yaml", "--node", node) == 0
+    files = ("--slices", "slices.json", "--claims", "claims.json")
+    released = place / "claims.json"
+    released.write_text(released.read_text().replace("gpu-0", "gpu-9"))
+    assert run(place, "fits", "pod.yaml", "--node", node, *files) == status
+    assert run(place, "fits", "pod.yaml", "--node", node, *files, "--json") == status
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"kind": "List", "items": []}', "no DeviceClass is known"),
+        (
+            '{"kind": "List", "items": [{"kind": "ResourceSlice", "spec": {"devices": 1}}]}',
+            "spec.driver: it is missing",
+        ),
+        ('{"kind": "List", "items": 3}', "expected a list"),
+        ("nonsense", "expected"),
+    ],
+)
+def test_what_cannot_be_read_is_a_sentence(
+    content: str, said: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (place / "slices.json").write_text(content)
+    assert run(place, "why", "claim.json", "--slices", "slices.json") == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_claim_that_no_file_has_is_a_sentence(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(place, "fits", "pod.yaml", "--node", "node-1.yaml", "--slices", "slices.json") == 2
+    assert "ResourceClaimTemplate ml/two, which is in no file" in capsys.readouterr().err
