@@ -35,7 +35,7 @@ class Absence:
 
 
 @define
-class Observations:
+class PluginObservations:
     """What checks have seen, for the checks after them.
 
     Attributes:
@@ -75,7 +75,7 @@ class PluginUnderTest:
         self.process: ProcessUnderTest = ProcessUnderTest(kubelet, start, settings, changed, end_rest)
         self.registration: PluginRegistration = PluginRegistration(kubelet, self.process, settings)
         self.lists: ListedDevices = ListedDevices(self.registration, self.process, settings)
-        self.seen: Observations = Observations()
+        self.seen: PluginObservations = PluginObservations()
 
     def be_away(self) -> Absence:
         """Stop the kubelet for some seconds, and start it with an empty directory. Only the first call does that."""

@@ -63,7 +63,7 @@ class DeletionOfSlices:
 
 
 @define
-class Observations:
+class DriverObservations:
     """What events have shown, for the checks that judge it.
 
     Attributes:
@@ -103,7 +103,7 @@ class DriverUnderTest:
         self.slices: PublishedSlices = PublishedSlices(self.api, self.process, self.registration, settings)
         self.claims: Claims = Claims(environment, self.registration, self.slices, settings)
         self.calls: Calls = Calls(environment, self.registration, self.process, self.claims, settings, self.renew)
-        self.seen: Observations = Observations(Ending(), DeletionOfSlices())
+        self.seen: DriverObservations = DriverObservations(Ending(), DeletionOfSlices())
         self.steps: Steps = Steps(self, looks)
         self._renewals = 0
 
