@@ -25,7 +25,7 @@ def in_thread(action: Callable[[], object]) -> threading.Thread:
 
 
 class Holder:
-    """A thread that has a turn until it is let go."""
+    """A thread that has a turn until it is let go, at most for `LIMIT` seconds: some tests and mutations keep it."""
 
     def __init__(self, turns: Turns[str], *keys: str) -> None:
         self._turns, self._keys = turns, keys
@@ -36,7 +36,7 @@ class Holder:
         turn = self._turns.begin(self._keys, OpenCall(), LIMIT, "a call")
         assert turn is not None
         self.has_begun.set()
-        assert self._go_on.wait(LIMIT)
+        self._go_on.wait(LIMIT)
         self._turns.end(turn)
 
     def let_go(self) -> None:
