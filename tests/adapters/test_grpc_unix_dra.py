@@ -14,11 +14,9 @@ import pytest
 from attrs import frozen
 from grpc.aio import AioRpcError, Metadata
 
-from devicecore.adapters.file import FileStore
 from devicecore.adapters.grpc_unix import GrpcUnixTransport, KubeletUnreachableError, serve_plugin, watcher
 from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport, ServedDriver, calls, client, serve_driver
-from devicecore.adapters.memory_dra import MemoryClaims
-from devicecore.domain.dra.answers import PrepareResult, UnprepareResult
+from devicecore.domain.dra.answers import PrepareResult
 from devicecore.domain.dra.drivers import (
     SERVICES,
     DriverConnected,
@@ -30,20 +28,10 @@ from devicecore.domain.dra.drivers import (
     HealthReported,
     InstanceId,
 )
-from devicecore.domain.dra.errors import DriverCallError, DriverNotRegisteredError, PrepareError
+from devicecore.domain.dra.errors import DriverCallError, DriverNotRegisteredError
 from devicecore.domain.dra.health import DraHealth, ReportedHealth
-from devicecore.domain.dra.model import (
-    AllocatedDevice,
-    ClaimKey,
-    ClaimRef,
-    ClaimUid,
-    DriverName,
-    PreparedDevice,
-    ResourceClaim,
-)
+from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid, PreparedDevice
 from devicecore.domain.errors import DirectoryError
-from devicecore.domain.model import Container, ContainerClaim, Pod, PodClaim, PodUid
-from devicecore.dra_manager import DraManager
 from devicecore.ports.dra_driver import DraDriver
 from devicecore.testing.contracts.dra_drivers import GPU_DRIVER, NIC_DRIVER, AnsweringDriver, DriverEvents
 from devicecore.wire import dra_health_v1alpha1, dra_v1, pluginregistration
@@ -553,71 +541,3 @@ class TestHealth:
         with started(directory, recorded), raw_driver(directory, {WATCH_PATH: flood}):
             assert enough.wait(PATIENCE)
             assert len(recorded.reports(3)) == 3
-
-
-class TestManager:
-    """The DRA manager over sockets, with its file."""
-
-    def test_a_rolling_update_calls_the_newest_instance_that_is_connected(self, directory: Path) -> None:
-        registry = directory / "registry"
-        old, new = AnsweringDriver(), AnsweringDriver()
-        old.prepared = new.prepared = PREPARED
-        claims = MemoryClaims()
-        with DraManager(GrpcDriverTransport(registry), claims, FileStore(directory / "dra_manager_state")) as manager:
-            with serve_driver(old, registry, socket_name="old.sock", poll_interval=60) as old_served:
-                old_served.wait_registered(PATIENCE)
-                with serve_driver(new, registry, socket_name="new.sock", endpoint=directory / "new") as new_served:
-                    new_served.wait_registered(PATIENCE)
-                    wait_for(lambda: len(manager.drivers.connected) == 2)
-                    assert manager.drivers.choose(GPU_DRIVER).endpoint == new_served.endpoint
-                    prepare(manager, claims, "a")
-                wait_for(lambda: len(manager.drivers.connected) == 1)
-                assert manager.drivers.choose(GPU_DRIVER).endpoint == old_served.endpoint
-                prepare(manager, claims, "b")
-            assert (len(new.asked), len(old.asked)) == (1, 1)
-
-    def test_a_claim_survives_a_restart_in_a_file_that_only_its_owner_reads(self, directory: Path) -> None:
-        path, driver, claims = directory / "dra_manager_state", AnsweringDriver(), MemoryClaims()
-        driver.prepared = PREPARED
-        driver.unprepared = {CLAIM.uid: UnprepareResult()}
-        registry = directory / "registry"
-        with DraManager(GrpcDriverTransport(registry), claims, FileStore(path)) as manager, served(registry, driver):
-            wait_for(lambda: bool(manager.drivers.connected))
-            pod = prepare(manager, claims, "a")
-            assert manager.claim_devices(pod, "main") == ("example.com/gpu=0",)
-        assert path.stat().st_mode & 0o777 == 0o600
-        with DraManager(GrpcDriverTransport(registry), claims, FileStore(path)) as manager, served(registry, driver):
-            assert manager.might_need_unprepare(pod.uid)
-            wait_for(lambda: bool(manager.drivers.connected))
-            manager.unprepare(pod.uid)
-            assert not manager.might_need_unprepare(pod.uid)
-        assert [method for method, _ in driver.asked] == ["NodePrepareResources", "NodeUnprepareResources"]
-        assert {entry.name for entry in directory.iterdir()} == {"dra_manager_state", "registry"}
-
-    def test_a_driver_that_is_not_registered_is_named(self, directory: Path) -> None:
-        with (
-            DraManager(GrpcDriverTransport(directory), claims := MemoryClaims(), FileStore(directory / "s")) as manager,
-            pytest.raises(PrepareError, match=f"DRA driver {GPU_DRIVER} is not registered"),
-        ):
-            prepare(manager, claims, "a")
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds for which there is no event."""
-    ticks = threading.Event()
-    for _ in range(int(PATIENCE / 0.01)):
-        if condition():
-            return
-        ticks.wait(0.01)
-    raise AssertionError(condition)
-
-
-def prepare(manager: DraManager, claims: MemoryClaims, uid: str) -> Pod:
-    """Prepare the claim of a new pod; the claim gets a new name each time, and always the same UID."""
-    key = ClaimKey("default", f"claim-{uid}")
-    allocated = AllocatedDevice(DriverName(GPU_DRIVER), "pool", "gpu-0", "r")
-    claims.put(ResourceClaim(key, CLAIM.uid, "", (allocated,), frozenset({uid})))
-    container = Container("main", claims=[ContainerClaim("gpu")])
-    pod = Pod(PodUid(uid), name=uid, claims=(PodClaim("gpu", key.name),), containers=(container,))
-    manager.prepare(pod)
-    return pod

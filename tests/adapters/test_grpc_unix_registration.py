@@ -191,22 +191,6 @@ class TestInstances:
         assert len(recorder.of(PluginRegistered)) == 1
         assert len(recorder.of(RegistrationRequested)) == 9
 
-    def test_a_server_that_took_over_a_path_is_another_instance(self, directory: Path, recorder: Recorder) -> None:
-        path = directory / "p.sock"
-        with RawPlugin(path, ["old"]) as old:
-            assert register(directory, "p.sock") == OK
-            with RawPlugin(path, ["new"]):
-                assert register(directory, "p.sock") == OK
-                first, second = recorder.plugin(1), recorder.plugin(2)
-                assert (first.socket, first.resource) == (second.socket, second.resource)
-                assert first.generation < second.generation
-                assert recorder.lists(second) == [("new",)]
-                old.end_stream()
-                recorder.wait_lost(first)
-                assert register(directory, "p.sock") == OK  # the old one's late end has not touched the new one
-                assert len(recorder.of(PluginRegistered)) == 2
-                assert PluginLost(second) not in recorder.events
-
     def test_a_register_that_overtakes_the_end_of_the_old_stream_is_not_lost_with_it(
         self, directory: Path, recorder: Recorder
     ) -> None:
@@ -512,18 +496,6 @@ class TestStartAndStop:
                     GrpcUnixTransport(directory).start(recorder)
         with running(directory, recorder):
             pass
-
-    def test_the_directory_of_a_killed_kubelet_can_be_taken(self, directory: Path, recorder: Recorder) -> None:
-        script = (
-            "import os, signal, sys\n"
-            "from devicecore.adapters.grpc_unix import GrpcUnixTransport\n"
-            "GrpcUnixTransport(sys.argv[1]).start(print)\n"
-            "os.kill(os.getpid(), signal.SIGKILL)\n"
-        )
-        subprocess.run([sys.executable, "-c", script, str(directory)], env=environment(), check=False)
-        assert {path.name for path in directory.iterdir()} == {"kubelet.sock", ".devicecore.lock"}
-        with running(directory, recorder), RawPlugin(directory / "p.sock", ["d0"]):
-            assert register(directory, "p.sock") == OK
 
     def test_stopping_does_not_wait_for_a_plugin_that_is_being_dialled(
         self, directory: Path, recorder: Recorder

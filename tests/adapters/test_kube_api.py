@@ -16,15 +16,12 @@ import pytest
 from devicecore_tools.testing.api_server import Answer, Chunks, Drop, Hang, RunFirst
 from tests.node_server import NodeServer
 
-from devicecore import DeviceManager
 from devicecore.adapters.kube_api import ApiAccessError, Backoff, KubeApiSink, NodeNameError, PatchStrategy
 from devicecore.adapters.kube_api.client_config import load
 from devicecore.adapters.kube_api.http import MAX_ANSWER
-from devicecore.adapters.memory import MemoryStore, MemoryTransport
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import SinkError
-from devicecore.domain.model import Device, DeviceId, Health, resource_name
-from devicecore.plugins.simulated import SimulatedPlugin
+from devicecore.domain.model import resource_name
 from tests.adapters import certificates
 
 GPU, FPGA, NIC = resource_name("nvidia.com/gpu"), resource_name("acme.io/fpga"), resource_name("acme.io/nic")
@@ -115,14 +112,6 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 class TestPublishing:
-    @every_strategy
-    def test_capacity_and_allocatable_are_on_the_node_and_all_else_is_as_it_was(
-        self, server: Server, strategy: PatchStrategy
-    ) -> None:
-        published(server.connect(strategy=strategy), status(4, 3))
-        assert server.status(NODE) == with_gpus("4", "3")
-        assert server.node(NODE)["metadata"]["labels"] == {"tests": "yes"}
-
     def test_a_json_patch_adds_a_key_with_its_slash_escaped(self, server: Server) -> None:
         version = server.node(NODE)["metadata"]["resourceVersion"]
         published(server.connect(strategy=PatchStrategy.JSON_PATCH), status(4))
@@ -191,18 +180,6 @@ class TestPublishing:
         server.write(NODE, lambda status: status["capacity"].update({GPU: "2Ki"}))
         published(server.connect(strategy=strategy), status(2048, 1))
         assert server.status(NODE) == with_gpus("2Ki", "1")
-
-    @every_strategy
-    def test_resources_that_a_status_does_not_name_stay(self, server: Server, strategy: PatchStrategy) -> None:
-        published(
-            server.connect(strategy=strategy), NodeStatus({GPU: 4}), NodeStatus({FPGA: 2}), NodeStatus({}, {GPU: 1})
-        )
-        assert server.status(NODE) == {**with_gpus("4", "1"), "capacity": {**FOREIGN["capacity"], GPU: "4", FPGA: "2"}}
-
-    @every_strategy
-    def test_a_removed_resource_stays_with_0(self, server: Server, strategy: PatchStrategy) -> None:
-        published(server.connect(strategy=strategy), status(4), NodeStatus(removed=(GPU,)), NodeStatus())
-        assert server.status(NODE) == with_gpus("0", "0")
 
     @every_strategy
     def test_a_removed_resource_can_be_deleted_even_if_others_wrote_it(
@@ -309,14 +286,6 @@ class TestPublishing:
         server.delete("Node", NODE)
         server.add_node(NODE, FOREIGN)
         server.wait_for(lambda: server.status(NODE) == with_gpus("4", "4"))
-
-    def test_a_manager_publishes_what_its_plugins_report(self, server: Server) -> None:
-        transport, sink = MemoryTransport(), server.connect()
-        devices = [Device(DeviceId(health.name), health) for health in Health]
-        with DeviceManager(transport, MemoryStore(), sink):
-            transport.connect(SimulatedPlugin(GPU, devices))
-            sink.wait_until_published(PATIENCE)
-            assert server.status(NODE) == with_gpus("2", "1")
 
 
 class TestTrouble:
@@ -498,13 +467,6 @@ class TestCredentials:
         server.config(directory, {"token": "second"})
         sink.wait_until_published(PATIENCE)
         assert server.status(NODE) == with_gpus("5", "5")
-
-    def test_a_token_file_is_found_beside_the_kubeconfig(self, server: Server, directory: Path) -> None:
-        server.bearer = "of the node"
-        (directory / "token").write_text("of the node")
-        server.config(directory, {"tokenFile": "token"})
-        published(server.connect(), status(4))
-        assert server.status(NODE) == with_gpus("4", "4")
 
     @pytest.mark.parametrize("version", ["v1", "v1beta1"])
     def test_a_program_that_makes_tokens_is_asked_again_when_one_has_expired(

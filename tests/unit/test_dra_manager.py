@@ -145,12 +145,7 @@ class Node:
         return manager
 
     def claim(
-        self,
-        name: str,
-        *pods: str,
-        drivers: Sequence[DriverName] = (GPU,),
-        uid: str = "",
-        skips: Sequence[str] = (),
+        self, name: str, *pods: str, drivers: Sequence[DriverName] = (GPU,), uid: str = "", skips: Sequence[str] = ()
     ) -> ResourceClaim:
         results = tuple(AllocatedDevice(driver, "pool", f"{name}-0", "r", skips=frozenset(skips)) for driver in drivers)
         claim = ResourceClaim(

@@ -33,11 +33,7 @@ OTHERS = {
 HABITS: list[tuple[Fault, set[str]]] = [
     (
         WorksThroughTheRuntime,
-        {
-            "answers-with-all-allocated-devices",
-            "answers-valid-cdi-names",
-            "keeps-the-cdi-devices-of-other-claims",
-        },
+        {"answers-with-all-allocated-devices", "answers-valid-cdi-names", "keeps-the-cdi-devices-of-other-claims"},
     ),
     (SharesCapacity, set()),
 ]

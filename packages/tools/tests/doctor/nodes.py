@@ -139,10 +139,7 @@ CLEAN = Look(
                 holding("serve", "main", GPU, "gpu-1"),
                 holding("static", "proxy", NIC, "nic-1"),
             ),
-            {
-                GPU: {device: numa_nodes_of(device) for device in GPUS},
-                NIC: dict.fromkeys(NICS, ()),
-            },
+            {GPU: {device: numa_nodes_of(device) for device in GPUS}, NIC: dict.fromkeys(NICS, ())},
         ),
     ),
     Reading.of("pods.json", PODS),

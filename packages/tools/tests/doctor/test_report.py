@@ -91,11 +91,7 @@ def test_a_holder_that_only_the_checkpoint_names_is_unknown() -> None:
 
 def test_a_holder_that_checkpoint_and_pods_name_is_live() -> None:
     one = row(nodes.without(CLEAN, "pod_resources"), "gpu-1")
-    assert (one.owner, one.state, one.sources) == (
-        "default/serve",
-        OwnerState.LIVE,
-        (Source.CHECKPOINT, Source.PODS),
-    )
+    assert (one.owner, one.state, one.sources) == ("default/serve", OwnerState.LIVE, (Source.CHECKPOINT, Source.PODS))
 
 
 def test_the_health_of_a_device_that_no_source_tells_is_unknown() -> None:

@@ -5,19 +5,7 @@ from devicecore_tools.doctor import trial
 from devicecore_tools.doctor.trial import TrialNode, fit
 from tests.doctor.test_report_growth import work
 
-from devicecore import (
-    Admitted,
-    Container,
-    Device,
-    DeviceId,
-    Health,
-    NumaNode,
-    Pod,
-    PodUid,
-    Policy,
-    Refused,
-    Topology,
-)
+from devicecore import Admitted, Container, Device, DeviceId, Health, NumaNode, Pod, PodUid, Policy, Refused, Topology
 from devicecore.domain.admission import NotReady, Verdict
 from devicecore.domain.ledger import Allocation
 from devicecore.domain.model import ContainerKey, Receipt, ResourceName

@@ -4,15 +4,14 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from devicecore_tools.conformance.dra.environment import Environment
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
+from tests.kit.test_docs import assert_prints_what_is_shown
 
 GUIDE = (Path(__file__).parents[4] / "docs" / "test-your-dra-driver.md").read_text(encoding="utf-8")
-SHELL = re.compile(r"<!-- shell: (\w+) -->\n```console\n\$ (.+)\n((?:.+\n)*)```")
 GO = re.compile(r"```go\n(.*?)```", re.DOTALL)
 ROLLING_UPDATE = re.compile(r"`(kubeletplugin\.RollingUpdate\(.*\))`")
 FILE = re.compile(r"<!-- file: (\S+) -->\n```yaml\n(.*?)```", re.DOTALL)
@@ -24,19 +23,8 @@ SOONER = {"passing": "--only announces-known-versions --only completes-its-pools
 def test_a_command_prints_what_the_guide_shows(tmp_path: Path, name: str, status: int) -> None:
     for file, content in FILE.findall(GUIDE):
         (tmp_path / file).write_text(content)
-    ((command, shown),) = [found[1:] for found in SHELL.findall(GUIDE) if found[0] == name]
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    ran = subprocess.run(
-        ["/bin/sh", "-c", command.replace("conformance driver", f"conformance driver {SOONER.get(name, '')}")],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PATH": path},
-        check=False,
-        timeout=120,
-    )
-    assert ran.returncode == status, ran.stdout + ran.stderr
-    assert [line for line in shown.splitlines() if line not in ran.stdout] == []
+    sooner = "conformance driver", f"conformance driver {SOONER.get(name, '')}"
+    assert_prints_what_is_shown(GUIDE, name, status, tmp_path, sooner)
 
 
 def test_the_table_names_every_placeholder_and_variable_of_the_driver() -> None:
