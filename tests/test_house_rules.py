@@ -10,6 +10,7 @@ import tokenize
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from string import Formatter
 
 import pytest
 
@@ -42,38 +43,13 @@ CITATION = re.compile(r"\b(kubelet[\w-]*\.md) (\d+(?:\.\d+)?(?:(?:, | and )\d+(?
 CLAUSE = re.compile(r"^#+ (\d+(?:\.\d+)?)\b", re.MULTILINE)
 
 # References to what the reader of this repository does not have. The last one is a clause without its document.
-UNAVAILABLE = re.compile(
-    r"\breference \d|\b[Tt]he (plan|aim)\b|\bfirst seed\b|/work/|\bfarm-\w|(?<=\s)\(\d{1,2}\.\d{1,2}\)"
-)
+UNAVAILABLE = re.compile(r"\breference \d|\b[Tt]he (plan|aim)\b|/work/|(?<=\s)\(\d{1,2}\.\d{1,2}\)")
 
 # Phrases that are hard to read: see "Plain English" in CONTRIBUTING.md.
 ODD_PHRASES = re.compile(
     r"[Ww]hoever|in vain|brought about|come about|it is none|what is none|there is none of|is told of|how-manieth"
     r"|[Nn]obody's"
 )
-
-# Words that docs/glossary.md replaces, as words inside identifiers. Add a word when the last one is gone.
-REPLACED_WORDS = {
-    "bygone",
-    "came",
-    "consult",
-    "deepest",
-    "demand",
-    "foremost",
-    "goodbye",
-    "happenings",
-    "lend",
-    "lends",
-    "life",
-    "passage",
-    "ring",
-    "serving",
-    "story",
-    "whoever",
-    "wish",
-    "wishes",
-}
-REPLACED_NAMES = {"Demand", "News", "Settled", "Way", "WaitedInVain"}  # as whole identifiers
 
 
 def is_below(path: Path, folders: Iterable[Path]) -> bool:
@@ -118,11 +94,6 @@ def identifiers(tree: ast.AST) -> Iterator[tuple[int, str]]:
 @cache
 def identifiers_in(path: Path) -> tuple[tuple[int, str], ...]:
     return tuple(identifiers(tree_of(path)))
-
-
-def words(identifier: str) -> set[str]:
-    """The words of an identifier, in lower case: `last`, `number` of `LAST_NUMBER`, `lastNumber` and `last_number`."""
-    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", identifier)}
 
 
 def lines_with(pattern: re.Pattern[str], paths: Iterable[Path]) -> list[str]:
@@ -193,6 +164,22 @@ def test_the_domain_and_the_ports_never_say_any() -> None:
     )
 
 
+def test_the_text_of_an_error_names_its_own_fields() -> None:
+    """`_text` is formatted with the fields of the error when it is shown, so a type checker does not see its names."""
+    report(
+        location(path, text.lineno, f"{error.name}: {{{name}}}")
+        for path in SOURCES
+        if is_below(path, PACKAGES)
+        for error in ast.walk(tree_of(path))
+        if isinstance(error, ast.ClassDef)
+        for text in error.body
+        if isinstance(text, ast.Assign) and ast.unparse(text.targets[0]) == "_text"
+        for _, name, _, _ in Formatter().parse(ast.literal_eval(text.value))
+        if name is not None
+        and name not in [ast.unparse(one.target) for one in error.body if isinstance(one, ast.AnnAssign)]
+    )
+
+
 def test_every_module_states_its_law() -> None:
     """Packages, lists of messages (they have a stub) and examples for guides need none."""
     report(
@@ -241,15 +228,6 @@ def test_the_guides_and_the_tools_are_in_plain_english() -> None:
     paths = [path for path in TEXTS if not is_below(path, (*TESTS, *PACKAGES))]
     lines = lines_with(ODD_PHRASES, (path for path in paths if path != GLOSSARY))
     report(line for line in lines if ODD_PHRASES.search(re.sub(r"::\w+", "", line)))
-
-
-def test_words_that_the_glossary_replaces_are_in_no_identifier() -> None:
-    report(
-        location(path, line, name)
-        for path in SOURCES
-        for line, name in identifiers_in(path)
-        if words(name.replace("life_cycle", "")) & REPLACED_WORDS or name in REPLACED_NAMES
-    )
 
 
 def test_the_names_of_the_glossary_exist() -> None:

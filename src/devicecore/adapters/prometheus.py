@@ -77,9 +77,7 @@ class CannotListenError(SetUpError):
     host: str
     port: int
     cause: str
-
-    def __str__(self) -> str:
-        return f"cannot serve metrics on {self.host}:{self.port}: {self.cause}"
+    _text = "cannot serve metrics on {host}:{port}: {cause}"
 
 
 class PrometheusMetrics:

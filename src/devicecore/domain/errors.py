@@ -8,6 +8,8 @@ the built-in error that Python programmers expect (`TypeError`, `ValueError`, `K
 long raises a `TimeoutError`. Each docstring names the errors of its function. Any other error is a bug in this library.
 """
 
+from typing import ClassVar
+
 import attrs
 from attrs import fields_dict, frozen, has
 
@@ -18,7 +20,16 @@ class DeviceCoreError(Exception):
     """Base of all errors that this library raises on purpose, except for mistakes in a call.
 
     Subclasses are frozen attrs classes. attrs compares exceptions by identity; this class compares them by value.
+    `_text` is the sentence of an error, with its fields in braces.
     """
+
+    _text: ClassVar[str] = ""
+
+    def __str__(self) -> str:
+        cls = type(self)
+        if not self._text or not has(cls):
+            return super().__str__()
+        return self._text.format_map({name: getattr(self, name) for name in fields_dict(cls)})
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and _values(self) == _values(other)
@@ -56,9 +67,7 @@ class InvalidResourceNameError(DeviceCoreError, ValueError):
     """A resource name that a kubelet would not register."""
 
     name: str
-
-    def __str__(self) -> str:
-        return f'the ResourceName "{self.name}" is invalid'
+    _text = 'the ResourceName "{name}" is invalid'
 
 
 @frozen
@@ -66,9 +75,7 @@ class InvalidQuantityError(DeviceCoreError, ValueError):
     """A text that is not a Kubernetes quantity."""
 
     text: str
-
-    def __str__(self) -> str:
-        return f'"{self.text}" is not a quantity such as 2, 500m or 1.5Gi'
+    _text = '"{text}" is not a quantity such as 2, 500m or 1.5Gi'
 
 
 @frozen
@@ -105,12 +112,7 @@ class ChangedRequestError(AdmissionError):
     resource: str
     held: int
     requested: int
-
-    def __str__(self) -> str:
-        return (
-            f'pod "{self.pod}" container "{self.container}" changed request for resource "{self.resource}" '
-            f"from {self.held} to {self.requested}"
-        )
+    _text = 'pod "{pod}" container "{container}" changed request for resource "{resource}" from {held} to {requested}'
 
 
 @frozen
@@ -118,9 +120,7 @@ class UnregisteredDeviceError(AdmissionError):
     """The resource is known because containers hold devices of it, but no plugin has registered it."""
 
     resource: str
-
-    def __str__(self) -> str:
-        return f"cannot allocate unregistered device {self.resource}"
+    _text = "cannot allocate unregistered device {resource}"
 
 
 @frozen
@@ -128,9 +128,7 @@ class NoHealthyDevicesError(AdmissionError):
     """The resource is registered and none of its devices is healthy."""
 
     resource: str
-
-    def __str__(self) -> str:
-        return f"no healthy devices present; cannot allocate unhealthy devices {self.resource}"
+    _text = "no healthy devices present; cannot allocate unhealthy devices {resource}"
 
 
 @frozen
@@ -138,9 +136,7 @@ class DevicesNoLongerHealthyError(AdmissionError):
     """A device that the container already holds has become unhealthy."""
 
     resource: str
-
-    def __str__(self) -> str:
-        return f"previously allocated devices are no longer healthy; cannot allocate unhealthy devices {self.resource}"
+    _text = "previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}"
 
 
 @frozen
@@ -150,12 +146,7 @@ class NotEnoughDevicesError(AdmissionError):
     resource: str
     requested: int
     available: int
-
-    def __str__(self) -> str:
-        return (
-            f"requested number of devices unavailable for {self.resource}. "
-            f"Requested: {self.requested}, Available: {self.available}"
-        )
+    _text = "requested number of devices unavailable for {resource}. Requested: {requested}, Available: {available}"
 
 
 @frozen
@@ -164,9 +155,7 @@ class TopologyAffinityError(AdmissionError):
 
     pod: str
     container: str | None = None
-
-    def __str__(self) -> str:
-        return "Resources cannot be allocated with Topology locality"
+    _text = "Resources cannot be allocated with Topology locality"
 
 
 @frozen
@@ -175,25 +164,21 @@ class AdmissionTimeoutError(AdmissionError):
 
     pod: str
     budget: float
-
-    def __str__(self) -> str:
-        return f'admission of pod "{self.pod}" took longer than {self.budget:g} seconds'
+    _text = 'admission of pod "{pod}" took longer than {budget:g} seconds'
 
 
 @frozen
 class ManagerStoppedError(AdmissionError):
     """The device manager is not running: it was not started, or it was stopped during the call."""
 
-    def __str__(self) -> str:
-        return "the device manager is not running"
+    _text = "the device manager is not running"
 
 
 @frozen
 class ManagerNotStartedError(ManagerStoppedError):
     """The device manager was never started."""
 
-    def __str__(self) -> str:
-        return "the device manager is not started: call start() first, or use the manager in a with statement"
+    _text = "the device manager is not started: call start() first, or use the manager in a with statement"
 
 
 @frozen
@@ -201,9 +186,7 @@ class NotStartedError(DeviceCoreError, RuntimeError):
     """Something is used that does not run: it was not started, or it was stopped."""
 
     name: str
-
-    def __str__(self) -> str:
-        return f"{self.name} is not started: call start() first, or use it in a with statement"
+    _text = "{name} is not started: call start() first, or use it in a with statement"
 
 
 @frozen
@@ -211,9 +194,7 @@ class StoppedWhileStartingError(DeviceCoreError, RuntimeError):
     """A start has failed because `stop` was called meanwhile. Nothing is running."""
 
     name: str
-
-    def __str__(self) -> str:
-        return f"{self.name} was stopped while it started"
+    _text = "{name} was stopped while it started"
 
 
 @frozen
@@ -222,12 +203,10 @@ class CalledFromInsideError(DeviceCoreError, RuntimeError):
 
     method: str
     inside: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.method} was called from inside {self.inside} and would wait for itself: "
-            "call it after that has returned, or from another thread that nothing here waits for"
-        )
+    _text = (
+        "{method} was called from inside {inside} and would wait for itself: "
+        "call it after that has returned, or from another thread that nothing here waits for"
+    )
 
 
 @frozen
@@ -236,12 +215,10 @@ class ForkedError(DeviceCoreError, RuntimeError):
 
     started_in: int
     process: int
-
-    def __str__(self) -> str:
-        return (
-            f"this was started in process {self.started_in}, and process {self.process} is a fork of it, without its "
-            "threads and locks. Use it in the first process, or start a new process instead of a fork"
-        )
+    _text = (
+        "this was started in process {started_in}, and process {process} is a fork of it, without its "
+        "threads and locks. Use it in the first process, or start a new process instead of a fork"
+    )
 
 
 @frozen
@@ -262,12 +239,7 @@ class NoDevicesAllocatedError(DeviceCoreError):
     pod: str
     container: str
     resource: str
-
-    def __str__(self) -> str:
-        return (
-            f"no devices found allocated in local cache for pod {self.pod}, "
-            f"container {self.container}, resource {self.resource}"
-        )
+    _text = "no devices found allocated in local cache for pod {pod}, container {container}, resource {resource}"
 
 
 # --- the plugin ------------------------------------------------------------------------------------------------------
@@ -307,9 +279,7 @@ class UnhandledPluginTypeError(PluginError):
 
     type: str
     socket: str
-
-    def __str__(self) -> str:
-        return f"no handler registered for plugin type: {self.type} at socket {self.socket}"
+    _text = "no handler registered for plugin type: {type} at socket {socket}"
 
 
 @frozen
@@ -318,9 +288,7 @@ class InvalidEndpointError(PluginError):
 
     endpoint: str
     problem: str
-
-    def __str__(self) -> str:
-        return f'the endpoint "{self.endpoint}" is refused: {self.problem}'
+    _text = 'the endpoint "{endpoint}" is refused: {problem}'
 
 
 @frozen
@@ -329,9 +297,7 @@ class PluginAlreadyConnectedError(PluginError):
 
     resource: str
     socket: str
-
-    def __str__(self) -> str:
-        return f"device plugin already connected: {self.socket}"
+    _text = "device plugin already connected: {socket}"
 
 
 @frozen
@@ -341,9 +307,7 @@ class PluginConnectError(PluginError):
     resource: str
     socket: str
     cause: str
-
-    def __str__(self) -> str:
-        return f"failed to dial device plugin: {self.cause}"
+    _text = "failed to dial device plugin: {cause}"
 
 
 @frozen
@@ -352,9 +316,7 @@ class PluginOptionsError(PluginError):
 
     resource: str
     cause: str
-
-    def __str__(self) -> str:
-        return f"failed to get device plugin options: {self.cause}"
+    _text = "failed to get device plugin options: {cause}"
 
 
 @frozen
@@ -362,9 +324,7 @@ class PluginStoppedError(PluginError):
     """The plugin has disconnected, so nothing was sent."""
 
     resource: str
-
-    def __str__(self) -> str:
-        return f"endpoint {self.resource} has been stopped"
+    _text = "endpoint {resource} has been stopped"
 
 
 @frozen
@@ -372,9 +332,7 @@ class EndpointNotFoundError(PluginError):
     """No plugin has ever served the resource in this run."""
 
     resource: str
-
-    def __str__(self) -> str:
-        return f"endpoint not found in cache for a registered resource: {self.resource}"
+    _text = "endpoint not found in cache for a registered resource: {resource}"
 
 
 @frozen
@@ -396,9 +354,7 @@ class EmptyAllocateResponseError(PluginError):
     """The plugin's answer to Allocate has no container."""
 
     resource: str
-
-    def __str__(self) -> str:
-        return f"no containers return in allocation response of {self.resource}"
+    _text = "no containers return in allocation response of {resource}"
 
 
 @frozen
@@ -406,9 +362,7 @@ class UnreadableReceiptError(PluginError):
     """A stored answer to Allocate cannot be read."""
 
     cause: str
-
-    def __str__(self) -> str:
-        return f"the plugin's answer to Allocate cannot be read: {self.cause}"
+    _text = "the plugin's answer to Allocate cannot be read: {cause}"
 
 
 @frozen
@@ -417,9 +371,7 @@ class DeviceRefusedError(PluginError):
 
     resource: str
     device: str
-
-    def __str__(self) -> str:
-        return f"invalid allocation request for {self.resource}: unknown device: {self.device}"
+    _text = "invalid allocation request for {resource}: unknown device: {device}"
 
 
 @frozen
@@ -429,10 +381,10 @@ class PluginAnswersTooLargeError(PluginError):
     resource: str
     size: int
     limit: int
-
-    def __str__(self) -> str:
-        what = f"the answers of the device plugin of {self.resource} to Allocate"
-        return f"{what} would have {self.size:,} bytes in the checkpoint, expected at most {self.limit:,}"
+    _text = (
+        "the answers of the device plugin of {resource} to Allocate would have {size:,} bytes in the checkpoint, "
+        "expected at most {limit:,}"
+    )
 
 
 # --- the file --------------------------------------------------------------------------------------------------------
@@ -464,9 +416,7 @@ class MalformedCheckpointError(CheckpointError, ValueError):
     """The file is not a checkpoint."""
 
     problem: str
-
-    def __str__(self) -> str:
-        return f"checkpoint is malformed: {self.problem}"
+    _text = "checkpoint is malformed: {problem}"
 
 
 @frozen
@@ -487,9 +437,7 @@ class UnencodableCheckpointError(CheckpointError, ValueError):
     """Data that no kubelet can write, such as a text that is not Unicode. Nothing was written."""
 
     problem: str
-
-    def __str__(self) -> str:
-        return f"checkpoint cannot be written: {self.problem}"
+    _text = "checkpoint cannot be written: {problem}"
 
 
 # --- the disk and the network ----------------------------------------------------------------------------------------
@@ -502,9 +450,7 @@ class StoreError(DeviceCoreError):
     name: str
     action: str
     cause: str
-
-    def __str__(self) -> str:
-        return f'failed to {self.action} checkpoint file "{self.name}": {self.cause}'
+    _text = 'failed to {action} checkpoint file "{name}": {cause}'
 
 
 @frozen
@@ -513,9 +459,7 @@ class SinkError(DeviceCoreError):
 
     sink: str
     cause: str
-
-    def __str__(self) -> str:
-        return f"failed to publish the node's status to {self.sink}: {self.cause}"
+    _text = "failed to publish the node's status to {sink}: {cause}"
 
 
 @frozen
@@ -524,9 +468,7 @@ class LockedError(DeviceCoreError):
 
     name: str
     path: str
-
-    def __str__(self) -> str:
-        return f"another process holds {self.name!r} in {self.path}"
+    _text = "another process holds {name!r} in {path}"
 
 
 # --- the set-up ------------------------------------------------------------------------------------------------------
@@ -556,9 +498,7 @@ class DirectoryInUseError(SetUpError):
     """Another kubelet serves this directory."""
 
     directory: str
-
-    def __str__(self) -> str:
-        return f"directory {self.directory!r} belongs to another running kubelet: stop it or choose another directory"
+    _text = "directory {directory!r} belongs to another running kubelet: stop it or choose another directory"
 
 
 @frozen
@@ -567,6 +507,4 @@ class DirectoryError(SetUpError):
 
     directory: str
     cause: str
-
-    def __str__(self) -> str:
-        return f"cannot use directory {self.directory!r}: {self.cause}"
+    _text = "cannot use directory {directory!r}: {cause}"

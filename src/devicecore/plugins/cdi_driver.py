@@ -58,9 +58,7 @@ class NotPreparedError(DraError):
 
     claim: str = field(converter=foreign_text)
     problem: str
-
-    def __str__(self) -> str:
-        return f"ResourceClaim {self.claim}: {self.problem}"
+    _text = "ResourceClaim {claim}: {problem}"
 
 
 @frozen
@@ -68,9 +66,7 @@ class CdiKindError(DraError, ValueError):
     """A driver whose CDI names no container runtime would accept."""
 
     kind: str = field(converter=foreign_text)
-
-    def __str__(self) -> str:
-        return f"expected a CDI kind `vendor/class` that begins with a letter, got {self.kind!r}: choose `cdi_kind`"
+    _text = "expected a CDI kind `vendor/class` that begins with a letter, got {kind!r}: choose `cdi_kind`"
 
 
 @frozen
@@ -79,12 +75,10 @@ class AlreadyRunningError(SetUpError):
 
     driver: str
     directory: str = field(converter=foreign_text)
-
-    def __str__(self) -> str:
-        return (
-            f"an instance of {self.driver} runs already and uses {self.directory}: stop it, or give this one a name of "
-            "its own, such as its pod's UID"
-        )
+    _text = (
+        "an instance of {driver} runs already and uses {directory}: stop it, or give this one a name of "
+        "its own, such as its pod's UID"
+    )
 
 
 @frozen

@@ -30,9 +30,7 @@ class InvalidPluginNameError(PluginError):
     """A plugin that was found has a name that is not a resource name."""
 
     cause: InvalidResourceNameError
-
-    def __str__(self) -> str:
-        return f"invalid name of device plugin socket: {self.cause}"
+    _text = "invalid name of device plugin socket: {cause}"
 
 
 @frozen

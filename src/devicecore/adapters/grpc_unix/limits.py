@@ -66,12 +66,10 @@ class TooManyRegistrationsError(PluginError):
     burst: int
     per_second: float
     retry_after: float
-
-    def __str__(self) -> str:
-        return (
-            f"{self.resource} registers too often, more than {self.burst} times at once and {self.per_second:g} times "
-            f"a second: try again in {self.retry_after:.2g} s"
-        )
+    _text = (
+        "{resource} registers too often, more than {burst} times at once and {per_second:g} times "
+        "a second: try again in {retry_after:.2g} s"
+    )
 
 
 @frozen
@@ -80,9 +78,7 @@ class UnansweredRegistrationsError(PluginError):
 
     socket: str
     limit: int
-
-    def __str__(self) -> str:
-        return f"{self.limit} registrations at {self.socket} are waiting for its answer: answer them, then register"
+    _text = "{limit} registrations at {socket} are waiting for its answer: answer them, then register"
 
 
 @frozen

@@ -49,8 +49,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 class _StoppingError(DeviceCoreError):
     """An event came while the transport stops."""
 
-    def __str__(self) -> str:
-        return "the kubelet is stopping"
+    _text = "the kubelet is stopping"
 
 
 class LargeMessages:

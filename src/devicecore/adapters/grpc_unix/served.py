@@ -38,9 +38,7 @@ class KubeletUnreachableError(SetUpError):
 
     socket: str
     cause: str
-
-    def __str__(self) -> str:
-        return f"cannot register with the kubelet at {self.socket!r}: {self.cause}"
+    _text = "cannot register with the kubelet at {socket!r}: {cause}"
 
 
 @frozen

@@ -38,9 +38,7 @@ class NodeNameError(SetUpError, ValueError):
     """A name that no Node object can have."""
 
     name: str = field(converter=foreign_text)
-
-    def __str__(self) -> str:
-        return f"expected the name of a node, made of a-z, 0-9, '-' and '.', got {self.name!r}"
+    _text = "expected the name of a node, made of a-z, 0-9, '-' and '.', got {name!r}"
 
 
 @frozen

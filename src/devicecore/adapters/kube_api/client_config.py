@@ -38,9 +38,7 @@ class ApiAccessError(SetUpError):
 
     source: str = field(converter=foreign_text)
     cause: str = field(converter=foreign_text)
-
-    def __str__(self) -> str:
-        return f"cannot use {self.source}: {self.cause}"
+    _text = "cannot use {source}: {cause}"
 
 
 @frozen
@@ -49,9 +47,7 @@ class CredentialError(DeviceCoreError):
 
     source: str = field(converter=foreign_text)
     problem: str = field(converter=foreign_text)
-
-    def __str__(self) -> str:
-        return f"{self.source}: {self.problem}"
+    _text = "{source}: {problem}"
 
 
 @frozen

@@ -39,9 +39,7 @@ class PodResourcesError(DeviceCoreError):
     method: str
     code: str
     cause: str = field(converter=foreign_text)
-
-    def __str__(self) -> str:
-        return f"{self.method} at {self.socket!r} failed with {self.code}: {self.cause}"
+    _text = "{method} at {socket!r} failed with {code}: {cause}"
 
 
 class PodResourcesClient(Runs):

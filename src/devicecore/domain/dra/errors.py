@@ -18,9 +18,7 @@ class PrepareError(DraError):
     """A pod's claims are not prepared. The caller may try again."""
 
     cause: DeviceCoreError
-
-    def __str__(self) -> str:
-        return f"prepare dynamic resources: {self.cause}"
+    _text = "prepare dynamic resources: {cause}"
 
 
 @frozen
@@ -28,9 +26,7 @@ class UnprepareError(DraError):
     """Some claims of a pod are not released, and the pod still uses these. The caller may try again."""
 
     cause: DeviceCoreError
-
-    def __str__(self) -> str:
-        return f"unprepare dynamic resources: {self.cause}"
+    _text = "unprepare dynamic resources: {cause}"
 
 
 # --- the pod and its claims ------------------------------------------------------------------------------------------
@@ -42,9 +38,7 @@ class ClaimNotCreatedError(DraError):
 
     namespace: str
     pod: str
-
-    def __str__(self) -> str:
-        return f'pod "{self.namespace}/{self.pod}": ResourceClaim not created yet'
+    _text = 'pod "{namespace}/{pod}": ResourceClaim not created yet'
 
 
 @frozen
@@ -65,9 +59,7 @@ class ClaimSourceError(DraError):
     """A claim cannot be read. `cause` is what the API server or the file system said."""
 
     cause: str
-
-    def __str__(self) -> str:
-        return self.cause
+    _text = "{cause}"
 
 
 @frozen
@@ -76,9 +68,7 @@ class FetchClaimError(DraError):
 
     claim: str
     cause: str
-
-    def __str__(self) -> str:
-        return f"fetch ResourceClaim {self.claim}: {self.cause}"
+    _text = "fetch ResourceClaim {claim}: {cause}"
 
 
 @frozen
@@ -113,9 +103,7 @@ class NotAllocatedError(DraError):
     """The scheduler has not allocated the claim."""
 
     claim: str
-
-    def __str__(self) -> str:
-        return f"ResourceClaim {self.claim}: not allocated"
+    _text = "ResourceClaim {claim}: not allocated"
 
 
 @frozen
@@ -124,12 +112,9 @@ class OldClaimError(DraError):
 
     claim: str
     uid: str
-
-    def __str__(self) -> str:
-        return (
-            f"old ResourceClaim with same name {self.claim} and different UID {self.uid} still exists "
-            "(previous pod force-deleted?!)"
-        )
+    _text = (
+        "old ResourceClaim with same name {claim} and different UID {uid} still exists (previous pod force-deleted?!)"
+    )
 
 
 @frozen
@@ -177,9 +162,7 @@ class DriverAlreadyRegisteredError(DraError):
 
     driver: str
     endpoint: str
-
-    def __str__(self) -> str:
-        return f"endpoint {self.endpoint} already registered for DRA driver plugin {self.driver}"
+    _text = "endpoint {endpoint} already registered for DRA driver plugin {driver}"
 
 
 @frozen
@@ -215,9 +198,7 @@ class DriverCallError(DraError):
     code: str
     message: str
     unanswered: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.method}: rpc error: code = {self.code} desc = {self.message}"
+    _text = "{method}: rpc error: code = {code} desc = {message}"
 
 
 @frozen
@@ -226,9 +207,7 @@ class UnknownClaimError(DraError):
 
     method: str
     claim_uid: str
-
-    def __str__(self) -> str:
-        return f"{self.method} returned result for unknown claim UID {self.claim_uid}"
+    _text = "{method} returned result for unknown claim UID {claim_uid}"
 
 
 @frozen
@@ -238,9 +217,7 @@ class ClaimFailedError(DraError):
     method: str
     claim: str
     error: str
-
-    def __str__(self) -> str:
-        return f"{self.method} failed for ResourceClaim {self.claim}: {self.error}"
+    _text = "{method} failed for ResourceClaim {claim}: {error}"
 
 
 @frozen
@@ -249,9 +226,7 @@ class SkippedClaimsError(DraError):
 
     method: str
     count: int
-
-    def __str__(self) -> str:
-        return f"{self.method} skipped {self.count} ResourceClaims"
+    _text = "{method} skipped {count} ResourceClaims"
 
 
 @frozen
@@ -283,9 +258,7 @@ class SaveClaimsError(DraError):
 
     what: str
     cause: str
-
-    def __str__(self) -> str:
-        return f"checkpoint ResourceClaim {self.what}: could not save checkpoint dra_manager_state: {self.cause}"
+    _text = "checkpoint ResourceClaim {what}: could not save checkpoint dra_manager_state: {cause}"
 
 
 @frozen
@@ -293,9 +266,7 @@ class SliceError(DraError):
     """ResourceSlices cannot be deleted. `cause` is what the API server said."""
 
     cause: str
-
-    def __str__(self) -> str:
-        return f"delete ResourceSlices: {self.cause}"
+    _text = "delete ResourceSlices: {cause}"
 
 
 @frozen
@@ -304,9 +275,7 @@ class SlicePublishError(DraError):
 
     driver: str
     cause: str
-
-    def __str__(self) -> str:
-        return f"publish ResourceSlices of {self.driver}: {self.cause}"
+    _text = "publish ResourceSlices of {driver}: {cause}"
 
 
 @frozen
@@ -315,25 +284,21 @@ class InvalidPoolError(DraError, ValueError):
 
     subject: str
     problem: str
-
-    def __str__(self) -> str:
-        return f"{self.subject}: {self.problem}"
+    _text = "{subject}: {problem}"
 
 
 @frozen
 class DraStoppedError(DraError):
     """The DRA manager is not running: it was not started, or it was stopped during the call."""
 
-    def __str__(self) -> str:
-        return "the DRA manager is not running"
+    _text = "the DRA manager is not running"
 
 
 @frozen
 class DraNotStartedError(DraStoppedError):
     """The DRA manager was never started."""
 
-    def __str__(self) -> str:
-        return "the DRA manager is not started: call start() first, or use the manager in a with statement"
+    _text = "the DRA manager is not started: call start() first, or use the manager in a with statement"
 
 
 @frozen
@@ -341,6 +306,4 @@ class TurnTimeoutError(DraError):
     """Another call for the same pod or claim took too long. `seconds` is how long this one has waited."""
 
     seconds: float
-
-    def __str__(self) -> str:
-        return f"another call for the same pod or claim is still under way after {self.seconds:g} seconds"
+    _text = "another call for the same pod or claim is still under way after {seconds:g} seconds"

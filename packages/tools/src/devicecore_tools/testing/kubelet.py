@@ -48,9 +48,7 @@ class PodRefusedError(DeviceCoreError):
 
     pod: str
     verdict: Verdict
-
-    def __str__(self) -> str:
-        return f"pod {self.pod} was not admitted: {self.verdict}"
+    _text = "pod {pod} was not admitted: {verdict}"
 
 
 class Served(Protocol):

@@ -31,9 +31,7 @@ class WaitTimeoutError(DeviceCoreError, TimeoutError):
     expected: str
     timeout: float
     seen: str
-
-    def __str__(self) -> str:
-        return f"expected {self.expected} within {self.timeout:g} s; the kubelet saw: {self.seen}"
+    _text = "expected {expected} within {timeout:g} s; the kubelet saw: {seen}"
 
 
 class Waiting(ABC):

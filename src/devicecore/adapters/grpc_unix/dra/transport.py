@@ -53,9 +53,7 @@ class DriverListenerError(DraError):
     """A driver cannot be registered, because the listener failed."""
 
     cause: str
-
-    def __str__(self) -> str:
-        return f"the listener failed: {self.cause}"
+    _text = "the listener failed: {cause}"
 
 
 class Drivers:

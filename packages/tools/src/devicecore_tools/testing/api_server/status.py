@@ -36,9 +36,7 @@ class ApiError(DeviceCoreError):
     message: str
     causes: tuple[Cause, ...] = ()
     retry_after: int | None = None
-
-    def __str__(self) -> str:
-        return self.message
+    _text = "{message}"
 
     @property
     def status(self) -> Json:
