@@ -409,8 +409,6 @@ NOT_YET: dict[str, set[str]] = {}
 NOT_RUN: dict[str, set[str]] = {
     "device manager": {"a_start_inside_a_start_does_not_hang", "a_stop_inside_a_start_does_not_hang"},
     "DRA manager": {"a_start_inside_a_start_does_not_hang", "a_stop_inside_a_start_does_not_hang"},
-    "plugin transport": {"an_interrupted_start_leaves_nothing"},
-    "served driver": {"an_interrupted_start_leaves_nothing"},
 }
 
 
