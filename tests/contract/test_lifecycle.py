@@ -1,12 +1,15 @@
 """Everything that starts keeps one contract, and an object that breaks a sentence of it is caught."""
 
+import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
+from typing import IO, ClassVar
 
 import httpx2
 import pytest
@@ -41,7 +44,10 @@ from devicecore.dra_manager import manager as dra_manager
 from devicecore.manager import manager
 from devicecore.plugins.simulated import SimulatedPlugin
 from devicecore.ports.context import Runs
+from devicecore.runtime import start_stop
+from devicecore.runtime.lifecycle import Lifecycle
 from devicecore.system.temporary import short_directory
+from devicecore.testing.contracts import lifecycle as lifecycle_contract
 from devicecore.testing.contracts.lifecycle import LIFECYCLE, LifecycleHarness, MakeLifecycle
 
 Check = Callable[[MakeLifecycle], None]
@@ -96,14 +102,19 @@ def device_managers() -> Iterator[LifecycleHarness]:
         sink.action = staticmethod(lambda: None)
 
     yield Harness(
-        lambda: DeviceManager(plugins, MemoryStore(), sink), [manager], DeviceManager.tick, called_back=call_back
+        lambda: DeviceManager(plugins, MemoryStore(), sink),
+        [manager, start_stop],
+        DeviceManager.tick,
+        called_back=call_back,
     )
 
 
 @contextmanager
 def dra_managers() -> Iterator[LifecycleHarness]:
     yield Harness(
-        lambda: DraManager(MemoryDriverTransport(), MemoryClaims(), MemoryStore()), [dra_manager], DraManager.tick
+        lambda: DraManager(MemoryDriverTransport(), MemoryClaims(), MemoryStore()),
+        [dra_manager, start_stop],
+        DraManager.tick,
     )
 
 
@@ -403,24 +414,102 @@ RUNNING: dict[str, MakeLifecycle] = {
     ),
 }
 
-# What still starts and stops in a way of its own. Those that hang, or leave something that other tests would find, are
-# not run.
-NOT_YET: dict[str, set[str]] = {}
-NOT_RUN: dict[str, set[str]] = {
-    "device manager": {"a_start_inside_a_start_does_not_hang", "a_stop_inside_a_start_does_not_hang"},
-    "DRA manager": {"a_start_inside_a_start_does_not_hang", "a_stop_inside_a_start_does_not_hang"},
-}
 
-
-def pairs() -> Iterator[object]:
-    for name, make in RUNNING.items():
-        for check in LIFECYCLE:
-            is_run = check.__name__ not in NOT_RUN.get(name, ())
-            fails = not is_run or check.__name__ in NOT_YET.get(name, ())
-            marks = [pytest.mark.xfail(strict=True, run=is_run, reason="it starts and stops in a way of its own")]
-            yield pytest.param(check, make, id=f"{name}: {check.__name__}", marks=marks if fails else [])
-
-
-@pytest.mark.parametrize(("check", "make"), list(pairs()))
+@pytest.mark.parametrize("check", LIFECYCLE)
+@pytest.mark.parametrize("make", RUNNING.values(), ids=RUNNING)
 def test_what_starts_keeps_the_contract(check: Check, make: MakeLifecycle) -> None:
     check(make)
+
+
+# --- the contract can fail --------------------------------------------------------------------------------------------
+
+
+class Careful(Runs):
+    """Has a file open while it runs, and calls `callback` when it is used."""
+
+    def __init__(self, callback: Callable[[], object]) -> None:
+        self._callback = callback
+        self._lifecycle = Lifecycle("this")
+        self.file: IO[str] | None = None
+
+    def start(self) -> None:
+        self._lifecycle.start(self.begin, self.end)
+
+    def stop(self) -> None:
+        self._lifecycle.stop(self.end)
+
+    def begin(self) -> None:
+        if Careless.fails:
+            raise OSError
+        self.file = Path(os.devnull).open()  # noqa: SIM115 - `end` closes it
+
+    def end(self) -> None:
+        if self.file is not None:
+            self.file.close()
+
+    def use(self) -> None:
+        self._lifecycle.check_running()
+        self._lifecycle.call("the callback", self._callback)
+
+
+class Careless(Careful):
+    """Keeps no sentence: it takes something in its constructor, in each start, and in one that fails."""
+
+    fails: ClassVar[bool] = False
+
+    def __init__(self, callback: Callable[[], object]) -> None:
+        super().__init__(callback)
+        self._lock = threading.Lock()
+        self._descriptors = [os.open(os.devnull, os.O_RDONLY)]
+
+    def start(self) -> None:
+        with self._lock:
+            self._descriptors.append(os.open(os.devnull, os.O_RDONLY))
+            if Careless.fails:
+                raise OSError
+
+    def stop(self) -> None:
+        if len(self._descriptors) == 1:
+            raise ValueError
+        with self._lock:
+            os.close(self._descriptors.pop())
+            os.open(os.devnull, os.O_RDONLY)
+
+    def use(self) -> None:
+        with self._lock:
+            self._callback()
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+@pytest.mark.parametrize("check", LIFECYCLE)
+@pytest.mark.parametrize("kind", [Careful, Careless])
+def test_each_check_catches_an_object_that_breaks_its_sentence(
+    check: Check, kind: type[Careful], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A check that never fails checks nothing, and one that always fails neither."""
+    monkeypatch.setattr(lifecycle_contract, "EVENT_TIMEOUT", 5.0 if kind is Careful else 0.2)
+    monkeypatch.setattr(lifecycle_contract, "_SOON", 0.01)
+    actions: list[Callable[[], object]] = []
+
+    def callback() -> None:
+        for action in actions:
+            action()
+
+    def call_back(subject: Careful, action: Callable[[], object]) -> None:
+        actions.append(action)
+        subject.use()
+        actions.clear()
+
+    @contextmanager
+    def failing() -> Iterator[None]:
+        Careless.fails = True
+        yield
+        Careless.fails = False
+
+    @contextmanager
+    def make() -> Iterator[LifecycleHarness]:
+        yield Harness(lambda: kind(callback), [sys.modules[__name__]], kind.use, failing, call_back)
+
+    with pytest.raises(AssertionError) if kind is Careless else nullcontext():
+        check(make)

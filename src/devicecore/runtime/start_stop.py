@@ -5,7 +5,7 @@ start that fails leaves nothing running. No start or stop waits for itself: it r
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -41,7 +41,7 @@ class StartStop:
         self._starting = threading.Lock()  # held by a start, so that another one waits for it
         self._moving = threading.Lock()  # held while the transport is started or stopped
         self._owner: Run | None = None  # the run that the transport was started for
-        self._start: OpenCall | None = None
+        self._moves: dict[int, tuple[OpenCall, str]] = {}  # starts and stops under way, by thread
         self._inside: dict[int, tuple[OpenCall, str]] = {}  # calls that a stop waits for, by thread
         self.run: Run | None = None
         """The last run, from the very beginning of its start; None before the first start."""
@@ -50,42 +50,47 @@ class StartStop:
         """Start. Return whether this did anything: a second start waits for the first one and does nothing else.
 
         Raises:
-            CalledFromInsideError: it is called from inside a start.
+            CalledFromInsideError: it is called from inside a start or a stop.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
         method = "start"
         self.check_process()
-        if self._start is not None and self._start.encloses_caller:
-            raise CalledFromInsideError(method, method)
-        with self._starting:
-            if self.run is not None and not self.run.is_stopped:
-                return False
-            self._start = OpenCall()
-            run = self.run = Run()
-            try:
-                self._begin(run)
-            except BaseException:
+        _check_outside(method, self._moves)
+        thread = threading.get_ident()
+        self._moves[thread] = OpenCall(), method
+        try:
+            with self._starting:
+                if self.run is not None and not self.run.is_stopped:
+                    return False
+                run = self.run = Run()
+                try:
+                    self._begin(run)
+                except BaseException:
+                    run.is_restored.set()
+                    self._end(run)
+                    raise
                 run.is_restored.set()
-                self._end(run)
-                raise
-            finally:
-                self._start = None
-            run.is_restored.set()
+        finally:
+            del self._moves[thread]
         return True
 
     def stop(self) -> None:
         """Stop. A second stop does nothing.
 
         Raises:
-            CalledFromInsideError: it is called from inside a call that it would wait for.
+            CalledFromInsideError: it is called from inside a start, a stop, or a call that it would wait for.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
+        method = "stop"
         self.check_process()
-        call, what = self._inside.get(threading.get_ident(), (None, ""))
-        if call is not None and call.encloses_caller:
-            method = "stop"
-            raise CalledFromInsideError(method, what)
-        self._end(self.run)
+        _check_outside(method, self._moves)
+        _check_outside(method, self._inside)
+        thread = threading.get_ident()
+        self._moves[thread] = OpenCall(), method
+        try:
+            self._end(self.run)
+        finally:
+            del self._moves[thread]
 
     def start_transport(self, run: Run, start: Callable[[], None]) -> None:
         """Start the transport for `run`. A run that is not stopped completely yet loses it first.
@@ -153,3 +158,9 @@ class StartStop:
         if self.run is None or self.run.is_stopped:
             raise self._stopped()
         return self.run
+
+
+def _check_outside(method: str, calls: Mapping[int, tuple[OpenCall, str]]) -> None:
+    call, what = calls.get(threading.get_ident(), (None, ""))
+    if call is not None and call.encloses_caller:
+        raise CalledFromInsideError(method, what)

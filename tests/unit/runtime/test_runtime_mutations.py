@@ -1,5 +1,6 @@
 """Each mutation takes one guarantee of the runtime away, and the test named with it must fail without it."""
 
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -162,7 +163,8 @@ def a_stop_waits_for_a_start(patch: Patch) -> None:
     end_parts = StartStop._end  # noqa: SLF001 - what is mutated is inside
 
     def waiting(self: Untyped, run: Untyped) -> None:
-        if self._start is None or self._start.encloses_caller:
+        _, own = self._moves.get(threading.get_ident(), (None, ""))
+        if own == "start" or not self._starting.locked():
             end_parts(self, run)
 
     patch.setattr(StartStop, "_end", waiting)

@@ -314,8 +314,8 @@ def _expect_no_growth(when: str, harness: LifecycleHarness, action: Callable[[],
         _expect_nothing_left(f"{when}, each time", harness, before)
 
 
-def _left(harness: LifecycleHarness, before: _Taken, timeout: float = EVENT_TIMEOUT) -> dict[str, list[str]]:
-    deadline = time.monotonic() + timeout
+def _left(harness: LifecycleHarness, before: _Taken, timeout: float | None = None) -> dict[str, list[str]]:
+    deadline = time.monotonic() + (EVENT_TIMEOUT if timeout is None else timeout)
     while (left := _Taken.now(harness).beyond(before)) and time.monotonic() < deadline:
         gc.collect()  # gRPC gives back some things when its objects go
         time.sleep(_PAUSE)  # a thread that has done its work may still be about to end
