@@ -123,6 +123,67 @@ def test_fits_answers_what_the_real_kubelet_answered(
         assert not any("ends" in one["change"] for one in answer["changes"])
 
 
+@pytest.mark.parametrize(
+    ("name", "count", "reason"),
+    [
+        ("14-dra-healthy", 2, "cannot allocate all claims: claim team-14/asked, request gpu: 1 of 2 devices fit"),
+        ("14-dra-healthy", 1, ""),
+        ("16-shared-claim-one-terminating", 1, ""),
+        ("21-dra-unhealthy", 2, ""),
+        ("13-pending-claim-events-only", 1, "DRA driver gpu.example.com is not registered"),
+    ],
+)
+def test_fits_decides_about_claims_as_scheduler_and_kubelet_did(
+    name: str, count: int, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = Path(written(tmp_path, name))
+    namespace = NODES[name]["pods.json"]["items"][0]["metadata"]["namespace"]
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com", "count": count}}
+    metadata = {"name": "asked", "namespace": namespace}
+    claim = {"kind": "ResourceClaim", "metadata": metadata, "spec": {"devices": {"requests": [request]}}}
+    claims = json.loads((root / "resourceclaims.json").read_text())
+    (root / "resourceclaims.json").write_text(json.dumps({**claims, "items": [*claims["items"], claim]}))
+    containers = [{"name": "main", "resources": {"claims": [{"name": "gpu"}]}}]
+    spec = {"containers": containers, "resourceClaims": [{"name": "gpu", "resourceClaimName": "asked"}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "namespace": namespace}, "spec": spec}
+    (tmp_path / "pod.json").write_text(json.dumps(pod))
+    status = main(["fits", str(tmp_path / "pod.json"), "--root", str(root), "--json"])
+    (answer,) = json.loads(capsys.readouterr().out)["nodes"]
+    assert answer["fits"] == (status == 0) == (not reason)
+    assert reason in (answer["reason"] or "")
+    assert answer["claims_not_looked_at"] == []
+    (root / "resourceslices.json").unlink()
+    main(["fits", str(tmp_path / "pod.json"), "--root", str(root), "--json"])
+    (answer,) = json.loads(capsys.readouterr().out)["nodes"]
+    assert answer["claims_not_looked_at"] == [f"{namespace}/asked"]
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_a_record_that_was_saved_says_the_same(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root, saved = written(tmp_path, name), str(tmp_path / "saved")
+    assert main(["doctor", "--root", root, "--save", saved, "--json"]) in {0, 1}
+    first = json.loads(capsys.readouterr().out)
+    _, second = report_of(capsys, saved)
+    assert {**first, "sources": None} == {**second, "sources": None}
+
+
+def test_a_record_has_no_secrets_of_pods(tmp_path: Path) -> None:
+    root = Path(written(tmp_path, "01-healthy"))
+    pods = json.loads((root / "pods.json").read_text())
+    for pod in pods["items"]:
+        pod["metadata"]["annotations"] = {"token": "s3cret", "kubernetes.io/config.hash": "kept"}
+        pod["spec"]["volumes"] = [{"secret": {"secretName": "s3cret"}}]
+        for container in pod["spec"]["containers"]:
+            container |= {"env": [{"name": "A", "value": "s3cret"}], "args": ["s3cret"], "command": ["s3cret"]}
+        state = {"terminated": {"message": "s3cret", "exitCode": 1}}
+        pod["status"]["containerStatuses"][0] |= {"state": state, "lastState": state}
+    (root / "pods.json").write_text(json.dumps(pods))
+    assert main(["doctor", "--root", str(root), "--save", str(tmp_path / "saved"), "--json"]) in {0, 1}
+    written_files = {path.name: path.read_text() for path in (tmp_path / "saved").iterdir()}
+    assert not [name for name, text in written_files.items() if "s3cret" in text]
+    assert "kept" in written_files["pods.json"]
+
+
 def explained(name: str, pod: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
     root = written(tmp_path, name)
     (found,) = (one for one in NODES[name]["pods.json"]["items"] if one["metadata"]["name"] == pod)

@@ -368,9 +368,9 @@ def test_pods_and_node_are_read_from_an_api_server(tmp_path: Path) -> None:
             devices = [{"name": "gpu-0", "attributes": {PCI: {"string": "0000:3b:00.0"}, "index": {"int": 0}}}]
             published = {"driver": "d.org", "nodeName": name, "pool": pool, "devices": devices}
             server.create({"kind": "ResourceSlice", "metadata": {"name": f"slice-{name}"}, "spec": published})
-        node, pods, _, slices, _ = read_objects("n1", server.kubeconfig(tmp_path / "config")).values()
+        node, pods, _, slices, *_ = read_objects("n1", server.kubeconfig(tmp_path / "config")).values()
         missing, *none = read_objects("n3", server.kubeconfig(tmp_path / "config")).values()
-    assert (missing, none) == ("there is no node 'n3' (nodes \"n3\" not found)", [[], [], [], []])
+    assert (missing, none) == ("there is no node 'n3' (nodes \"n3\" not found)", [[], [], [], [], []])
     found = slices_in(Value({"kind": "ResourceSliceList", "items": slices}, "server"))
     assert found == (PublishedDeviceSeen("d.org", "n1", "gpu-0", {PCI: "0000:3b:00.0"}),)
     assert not isinstance(node, str)
@@ -417,7 +417,7 @@ def test_a_list_that_the_server_continues_without_end_is_given_up(
         thread.start()
         try:
             url = f"http://127.0.0.1:{server.server_port}"
-            node, pods, _, slices, _ = read_objects("n1", kubeconfig_of(url, tmp_path / "config", {})).values()
+            node, pods, _, slices, *_ = read_objects("n1", kubeconfig_of(url, tmp_path / "config", {})).values()
         finally:
             server.shutdown()
             thread.join()

@@ -54,7 +54,7 @@ _LISTS: dict[str, tuple[str, type[dict[str, Any]]]] = {
     "DeviceClass": ("deviceclasses", _DeviceClass),
 }
 
-OF_NODES = ("Node", "Pod", "Event", "ResourceSlice", "ResourceClaim")
+OF_NODES = ("Node", "Pod", "Event", "ResourceSlice", "ResourceClaim", "DeviceClass")
 """The kinds that say what happens on nodes."""
 
 OF_CLAIMS = ("ResourceSlice", "DeviceClass", "ResourceClaim", "Node")
@@ -70,8 +70,8 @@ class NodeReader(ApiServer):
     def objects(self, kind: str, *, of_all_nodes: bool) -> Json:
         """Return the objects of a kind as the server sent them, for one node or for all.
 
-        ResourceClaims are those of all nodes, because they name no node; none, and no ResourceSlices, if the server
-        does not know these kinds.
+        ResourceClaims are those of all nodes, because they name no node. There are none of the kinds of dynamic
+        resource allocation if the server does not know them.
 
         Raises:
             Problem: there is no answer, or an error.
@@ -83,7 +83,7 @@ class NodeReader(ApiServer):
         try:
             return self._list(what, resource, dict(PREPARE_FAILED) if kind == "Event" else of_node)
         except Problem as problem:
-            if problem.kind == HTTPStatus.NOT_FOUND and kind.startswith("Resource"):
+            if problem.kind == HTTPStatus.NOT_FOUND and kind not in {"Node", "Pod", "Event"}:
                 return []
             raise
 

@@ -49,6 +49,13 @@ Wait = Callable[[float], bool]
     "one file, which loads nothing.",
 )
 @click.option("--svg", metavar="FILE", type=PLACE, help="Also write the picture alone, as SVG.")
+@click.option(
+    "--save",
+    metavar="DIR",
+    type=PLACE,
+    help="Also write what was read into this directory, as a record that --root reads. Of pods, neither environment "
+    "nor annotations nor volumes are written.",
+)
 @click.option("--watch", is_flag=True, help="Look again and again, until SIGINT or SIGTERM.")
 @click.option(
     "--interval",
@@ -73,6 +80,7 @@ def doctor(
     metrics: bool,
     html: str | None,
     svg: str | None,
+    save: str | None,
     watch: bool,
     interval: float,
     patience: float | None,
@@ -90,6 +98,7 @@ def doctor(
     $ kubectl get pods -A -o json | devicecore doctor --pods - --plugins
     $ devicecore doctor --checkpoint /backup/kubelet_internal_checkpoint --json
     $ devicecore doctor --html node.html
+    $ devicecore doctor --save record; devicecore doctor --root record
 
     --html and --svg write files besides what is printed. An existing file is replaced, with --watch by each report. If
     there are more than 400 devices of a resource on a NUMA node, or 2,000 in all, some are folded: the picture says so
@@ -107,6 +116,8 @@ def doctor(
         raise click.UsageError(message)
     output = _Output(as_json=as_json, metrics=metrics, html=html, svg=svg)
     read = node_sources(**sources)
+    if save is not None:
+        _save(read, save)
     if not watch:
         return _finish(report_on(read, patience, _sleep), output)
     with Signals() as signals:
@@ -117,6 +128,19 @@ def doctor(
             output.put(report, others_follow=True)
             if signals.wait_for_end(interval):
                 return _status(report)
+
+
+def _save(sources: "NodeSources", directory: str) -> None:
+    """Write a record of the node, made of one look.
+
+    Raises:
+        click.ClickException: the directory cannot be written.
+    """
+    try:
+        sources.save(directory, sources.look())
+    except OSError as error:
+        message = f"--save: {error.filename or directory} cannot be written: {error.strerror}"
+        raise click.ClickException(message) from error
 
 
 @contextmanager

@@ -144,6 +144,7 @@ def _node(
         ValueError: it says nothing of devices.
     """
     from devicecore_tools.doctor import Facts
+    from devicecore_tools.doctor.pod_claims import PodClaims
     from devicecore_tools.doctor.trial import trial_node
 
     path = Path(place)
@@ -154,14 +155,16 @@ def _node(
 
             return described_node(document, topology)
     root, checkpoint = (place, None) if path.is_dir() else (None, place)
-    look = node_sources(root=root, checkpoint=checkpoint, plugins=plugins and root is not None).look()
+    sources = node_sources(root=root, checkpoint=checkpoint, plugins=plugins and root is not None)
+    look = sources.look()
     file = look.checkpoint.value
     is_known = look.pod_resources.value or (file and file.data) or look.node.value or (look.is_enough and not file)
     if not is_known:
         problem = (file.verdict.problem if file else look.checkpoint.problem) or "there is no checkpoint"
         message = f"{place}: expected a kubelet's directory, a checkpoint or a description, but {problem}"
         raise ValueError(message)
-    return trial_node(place, Facts(look if pods.value is None else evolve(look, pods=pods)), topology)
+    facts = Facts(look if pods.value is None else evolve(look, pods=pods))
+    return trial_node(place, facts, topology, PodClaims.of(sources.documents))
 
 
 def _description(path: Path) -> "Value | None":

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -99,7 +99,7 @@ def why(
     except ValueError as error:
         complain("devicecore why", str(error))
         return _UNUSABLE
-    facts = _facts(sources, pod)
+    facts, documents = _facts(sources, pod)
     found = texts if pod is None or facts is None else [*texts, *_events_of(pod, facts)]
     explained = list({one.text: one for text in found for one in explain(text, pod, facts)}.values())
     wrong = concerning(pod, facts) if pod is not None and facts is not None else ()
@@ -115,9 +115,10 @@ def why(
         and any(one.pod.uid == pod.uid and one.phase == "Running" for one in facts.pods.here)
     )
     if pod is not None and facts is not None and not runs and (wrong or any(one.concerns_devices for one in explained)):
+        from devicecore_tools.doctor.pod_claims import PodClaims
         from devicecore_tools.doctor.trial import fit, trial_node
 
-        trial = fit(trial_node("this node", facts, topology), pod)
+        trial = fit(trial_node("this node", facts, topology, PodClaims.of(documents)), pod)
     if as_json:
         print_json(
             {
@@ -205,13 +206,13 @@ def _pod_of(document: "Value") -> "Pod":
     return pods_in(Value({"kind": "PodList", "items": [document.data]}, document.file))[0].pod
 
 
-def _facts(options: dict[str, object], pod: "Pod | None") -> "Facts | None":
-    """What the sources say that the options name; None if they name none."""
+def _facts(options: dict[str, object], pod: "Pod | None") -> "tuple[Facts | None, dict[str, Any]]":
+    """What the sources say that the options name, and the objects that were read; None if they name none."""
     from devicecore_tools.doctor import Facts
 
     named = [name for name in _SOURCES if options[name]]
     if not named:
-        return None
+        return None, {}
     if named == ["events"] or (named == ["kubeconfig"] and pod is not None):
         options = {**options, "root": os.devnull}  # the events of the pod, and nothing of a node
     sources = node_sources(**options)
@@ -221,7 +222,7 @@ def _facts(options: dict[str, object], pod: "Pod | None") -> "Facts | None":
     for source, reading in facts.look.readings.items():
         if reading.value is None and reading.place and os.devnull not in reading.place:
             complain("devicecore why", f"{source.value} at {reading.place} was not read: {reading.problem}")
-    return facts
+    return facts, sources.documents
 
 
 def _events_of(pod: "Pod", facts: "Facts") -> list[str]:

@@ -2,8 +2,8 @@
 
 Laws: A trial decides nothing about devices itself. A `DeviceManager` with adapters in memory admits the pod, so the
 answer is the one that the node's own manager would give. Then the pods' requests are compared with what the Node has,
-as a kubelet does. A change is proposed only after a trial with it has admitted the pod. Claims are not decided here: a
-pod with a claim whose driver is gone does not fit, and otherwise the answer names the claims that were not looked at.
+as a kubelet does. A change is proposed only after a trial with it has admitted the pod. A pod with a claim whose driver
+is gone does not fit. The answer names the claims that could not be decided, and holds apart from them.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +34,7 @@ from devicecore.plugins.simulated import SimulatedPlugin
 from devicecore_tools.doctor import Facts, KubeletNow, state_of
 from devicecore_tools.doctor.dra import DriverPresence
 from devicecore_tools.doctor.plugins import wanted_resources
+from devicecore_tools.doctor.pod_claims import ClaimsAnswer, PodClaims
 
 MAX_CHANGES = 64
 """How many devices, pods or requests one proposed change has at most."""
@@ -74,6 +75,7 @@ class TrialNode:
         stopped: why no pod is admitted at all now; empty if pods are.
         drivers_gone: the DRA drivers that are not registered.
         claims: the drivers of claims that have been allocated, by `namespace/name` of the claim.
+        pod_claims: decides about the claims of a pod; None if no objects for that were read.
         unknown: why a device that the pod gets may be in use all the same, by resource.
         topology: the NUMA nodes, the topology policy and its scope.
         pod_names: the names of the holders in answers; a pod without a name is called by its UID.
@@ -91,19 +93,29 @@ class TrialNode:
     stopped: str = ""
     drivers_gone: Collection[str] = ()
     claims: Mapping[str, Sequence[str]] = field(factory=dict)
+    pod_claims: PodClaims | None = None
     unknown: Mapping[str, str] = field(factory=dict)
 
     def answer(self, pod: Pod) -> "Verdict | NotNow":
         """What a kubelet on the node would answer to `pod`, apart from its claims."""
         if self.stopped:
             return NotNow(self.stopped)
+        decision = self.claims_of(pod)
+        if decision.problem:
+            return NotNow(decision.problem)
         for claim in claims_of(pod):
-            gone = [driver for driver in self.claims.get(claim, ()) if driver in self.drivers_gone]
+            drivers = self.claims.get(claim) or decision.drivers.get(claim, ())
+            gone = [driver for driver in drivers if driver in self.drivers_gone]
             if gone:
                 return NotNow(f"ResourceClaim {claim} cannot be prepared: DRA driver {gone[0]} is not registered")
         verdict = self.admit(pod)
         shortage = self._out_of(pod, verdict) if isinstance(verdict, Admitted) and _fits(verdict) else None
         return verdict if shortage is None else shortage
+
+    def claims_of(self, pod: Pod) -> ClaimsAnswer:
+        """What can be said of the claims of a pod."""
+        names = claims_of(pod)
+        return self.pod_claims.decide(names) if self.pod_claims else ClaimsAnswer(undecided=tuple(names))
 
     def _out_of(self, pod: Pod, admitted: Admitted) -> "NotNow | None":
         """The first resource of which all pods together would request more than the Node has (kubelet: `OutOf`).
@@ -216,7 +228,7 @@ class Fit:
 def fit(node: TrialNode, pod: Pod) -> Fit:
     """Try `pod` on `node`; if it does not fit, look for the smallest changes after which it does."""
     verdict = node.answer(pod)
-    claims = tuple(claims_of(pod))
+    claims = node.claims_of(pod).undecided
     if _fits(verdict):
         warnings = tuple(node.unknown[name] for name in _wanted(node, pod) if name in node.unknown)
         return Fit(node.name, verdict, claims=claims, warnings=warnings)
@@ -303,7 +315,8 @@ def _recovery(node: TrialNode, pod: Pod) -> Iterator[_Attempt]:
     returned = {name: node.absent[name] for name in _wanted(node, pod) if node.absent.get(name)}
     parts = ["a kubelet runs on the node"] if node.stopped else []
     parts += [f"the plugin of {name} registers again" for name in returned]
-    gone = sorted({one for claim in claims_of(pod) for one in node.claims.get(claim, ()) if one in node.drivers_gone})
+    drivers = [*node.claims_of(pod).drivers.values(), *(node.claims.get(claim, ()) for claim in claims_of(pod))]
+    gone = sorted({one for of_claim in drivers for one in of_claim if one in node.drivers_gone})
     parts += [f"DRA driver {name} registers again" for name in gone]
     if parts:
         left = {name: devices for name, devices in node.absent.items() if name not in returned}
@@ -401,7 +414,9 @@ def _listed(devices: Sequence[tuple[ResourceName, DeviceId]]) -> str:
 _DEFAULT = TopologySettings()
 
 
-def trial_node(name: str, facts: Facts, topology: TopologySettings = _DEFAULT) -> TrialNode:
+def trial_node(
+    name: str, facts: Facts, topology: TopologySettings = _DEFAULT, pod_claims: PodClaims | None = None
+) -> TrialNode:
     """The node that sources describe, for a trial.
 
     A plugin's list says most of its devices; without one, the kubelet's and the checkpoint's lists of healthy devices
@@ -411,6 +426,7 @@ def trial_node(name: str, facts: Facts, topology: TopologySettings = _DEFAULT) -
     Args:
         name: the name of the node in answers.
         facts: what the sources say.
+        pod_claims: decides about claims.
         topology: the kubelet's topology manager; without NUMA nodes, those that devices are attached to.
     """
     state = state_of(facts)
@@ -434,6 +450,7 @@ def trial_node(name: str, facts: Facts, topology: TopologySettings = _DEFAULT) -
         _stopped(facts),
         [driver for driver, of in facts.dra.drivers.items() if of is DriverPresence.GONE],
         facts.dra.allocated,
+        pod_claims,
         dict(_unknown(facts)),
     )
 

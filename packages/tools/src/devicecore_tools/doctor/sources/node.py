@@ -58,6 +58,7 @@ _KINDS = {
     record.EVENTS: "Event",
     record.SLICES: "ResourceSlice",
     record.CLAIMS: "ResourceClaim",
+    record.CLASSES: "DeviceClass",
 }
 """The kinds of the objects of the API server, by the names of their files in a record."""
 
@@ -266,6 +267,7 @@ class NodeSources:
         allocations: Reading[tuple[AllocatedClaimSeen, ...]] = self._object(
             record.CLAIMS, self.resourceclaims, answers, allocations_in, "--resourceclaims"
         )
+        self._object(record.CLASSES, None, answers, lambda _: (), "--root")  # only its document is used
         events: Reading[tuple[EventSeen, ...]] = self._object(
             record.EVENTS, self.events, answers, events_in, "--events"
         )

@@ -28,6 +28,8 @@ PODS, NODE, EVENTS, SLICES, CLAIMS = (
 )
 """The names of the objects of the API server."""
 
+CLASSES = "deviceclasses.json"
+
 HEALTH_NAME = "dra_health_state"
 LISTING_NAME = "listing.txt"
 REASONS_NAME = "sources.json"
