@@ -7,73 +7,93 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
-
+from devicecore.domain.documents import Value
 from devicecore.domain.errors import DocumentError
 from devicecore.wire import podresources, podresources_v1alpha1
 from devicecore_tools.doctor import ClaimedDeviceSeen, HoldingSeen, PodResourcesSeen, Reading
 from devicecore_tools.doctor.sources.large_documents import read_document_file
 from devicecore_tools.doctor.sources.names import ALLOCATABLE_NAME, LIST_NAME
 
+_MAX_DIGITS = 19
+
 Devices = dict[str, tuple[int, ...]]
+Element = tuple[str, Iterable[str], tuple[int, ...]]  # of a resource: ids, and their NUMA nodes
 
 
 def read_saved_pod_resources(directory: Path) -> Reading[PodResourcesSeen]:
     """The answers in the files of a directory; without the second file, the kubelet does not offer that call."""
     place = directory / LIST_NAME
     try:
-        listed = ParseDict(_object(place), podresources.ListPodResourcesResponse())
+        pods = read_document_file(str(place))["pod_resources"].sequence()
+        holdings, claimed = [], []
+        for pod in pods:
+            names = pod["namespace"].text(""), pod["name"].text("")
+            for container in pod["containers"].sequence():
+                of = (*names, container["name"].text(""))
+                devices = _grouped(_elements_in(container["devices"]))
+                holdings += [HoldingSeen(*of, resource, ids) for resource, ids in devices.items()]
+                claimed += [
+                    one for claim in container["dynamic_resources"].sequence() for one in _claimed_in(of, claim)
+                ]
         allocatable = None
         if (directory / ALLOCATABLE_NAME).exists():
-            allocatable = ParseDict(_object(directory / ALLOCATABLE_NAME), podresources.AllocatableResourcesResponse())
-    except (DocumentError, ParseError) as error:
+            answer = read_document_file(str(directory / ALLOCATABLE_NAME))
+            allocatable = _grouped(_elements_in(answer["devices"]))
+    except DocumentError as error:
         return Reading(str(place), problem=str(error))
-    healthy = None if allocatable is None else by_resource(allocatable.devices)
-    return Reading.of(str(place), seen_of("v1", listed, healthy))
+    listed = frozenset((pod["namespace"].text(""), pod["name"].text("")) for pod in pods)
+    return Reading.of(str(place), PodResourcesSeen("v1", listed, tuple(holdings), allocatable, tuple(claimed)))
 
 
-def _object(path: Path) -> dict[str, Any]:
-    data: Any = read_document_file(str(path)).data
-    found: dict[str, Any] = data
-    return found
+def _elements_in(devices: Value) -> Iterator[Element]:
+    for one in devices.sequence():
+        numbers = [_number(node["ID"]) for node in one["topology"]["nodes"].sequence()]
+        yield one["resource_name"].text(""), [device.text() for device in one["device_ids"].sequence()], tuple(numbers)
 
 
-def saved_pod_resources(seen: PodResourcesSeen) -> dict[str, Any]:
+def _number(value: Value) -> int:
+    """A number of 64 bits, which is a text in the JSON of protobuf; 0 is left out."""
+    if isinstance(value.data, str) and value.data.isdecimal() and len(value.data) <= _MAX_DIGITS:
+        return int(value.data)
+    return 0 if value.data is None else value.integer()
+
+
+def _claimed_in(of: tuple[str, str, str], claim: Value) -> Iterator[ClaimedDeviceSeen]:
+    for device in claim["claim_resources"].sequence():
+        key = device["driver_name"].text(""), device["pool_name"].text(""), device["device_name"].text("")
+        names = tuple(one["name"].text("") for one in device["cdi_devices"].sequence())
+        share_id = device["share_id"].text("") or None
+        yield ClaimedDeviceSeen(*of, claim["claim_name"].text(""), *key, share_id, names)
+
+
+def saved_pod_resources(seen: PodResourcesSeen) -> dict[str, object]:
     """The documents of an answer, by the names of their files."""
-    pods = {place: podresources.PodResources(namespace=place[0], name=place[1]) for place in sorted(seen.pods)}
-    containers: dict[tuple[str, str, str], podresources.ContainerResources] = {}
-
-    def container(namespace: str, pod: str, name: str) -> podresources.ContainerResources:
-        if (namespace, pod, name) not in containers:
-            containers[namespace, pod, name] = pods[namespace, pod].containers.add(name=name)
-        return containers[namespace, pod, name]
-
+    containers: dict[tuple[str, str], dict[str, dict[str, Any]]] = {place: {} for place in sorted(seen.pods)}
     for one in seen.holdings:
-        container(one.namespace, one.pod, one.container).devices.extend(_elements(one.resource, one.devices))
+        found = containers[one.namespace, one.pod].setdefault(one.container, {"name": one.container})
+        found.setdefault("devices", []).extend(_saved(one.resource, one.devices))
     for claimed in seen.claimed:
-        resources = container(claimed.namespace, claimed.pod, claimed.container).dynamic_resources
-        of = next((have for have in resources if have.claim_name == claimed.claim), None)
-        if of is None:
-            of = resources.add(claim_name=claimed.claim, claim_namespace=claimed.namespace)
-        device = of.claim_resources.add(
-            driver_name=claimed.driver, pool_name=claimed.pool, device_name=claimed.device, share_id=claimed.share_id
-        )
-        for name in claimed.cdi_devices:
-            device.cdi_devices.add(name=name)
-    listed = podresources.ListPodResourcesResponse(pod_resources=pods.values())
-    documents = {LIST_NAME: MessageToDict(listed, preserving_proto_field_name=True)}
+        found = containers[claimed.namespace, claimed.pod].setdefault(claimed.container, {"name": claimed.container})
+        claim = {"claim_name": claimed.claim, "claim_namespace": claimed.namespace}
+        device = {"driver_name": claimed.driver, "pool_name": claimed.pool, "device_name": claimed.device}
+        share = {"share_id": claimed.share_id} if claimed.share_id else {}
+        cdi = {"cdi_devices": [{"name": name} for name in claimed.cdi_devices]}
+        found.setdefault("dynamic_resources", []).append({**claim, "claim_resources": [{**cdi, **device, **share}]})
+    pods = [
+        {"namespace": namespace, "name": name, "containers": [*of.values()]}
+        for (namespace, name), of in containers.items()
+    ]
+    documents: dict[str, object] = {LIST_NAME: {"pod_resources": pods}}
     if seen.allocatable is not None:
-        elements = [one for name, devices in seen.allocatable.items() for one in _elements(name, devices)]
-        answer = podresources.AllocatableResourcesResponse(devices=elements)
-        documents[ALLOCATABLE_NAME] = MessageToDict(answer, preserving_proto_field_name=True)
+        elements = [one for name, devices in seen.allocatable.items() for one in _saved(name, devices)]
+        documents[ALLOCATABLE_NAME] = {"devices": elements}
     return documents
 
 
-def _elements(resource: str, devices: Mapping[str, tuple[int, ...]]) -> Iterator[podresources.ContainerDevices]:
+def _saved(resource: str, devices: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, object]]:
     for device, numa_nodes in devices.items():
-        nodes = [podresources.NUMANode(ID=node) for node in numa_nodes]
-        topology = podresources.TopologyInfo(nodes=nodes) if nodes else None
-        yield podresources.ContainerDevices(resource_name=resource, device_ids=[device], topology=topology)
+        nodes = {"topology": {"nodes": [{"ID": str(node)} for node in numa_nodes]}} if numa_nodes else {}
+        yield {"resource_name": resource, "device_ids": [device], **nodes}
 
 
 def seen_of(
@@ -117,14 +137,23 @@ def _claimed(listed: podresources.ListPodResourcesResponse) -> tuple[ClaimedDevi
 def by_resource(
     elements: Iterable[podresources.ContainerDevices] | Iterable[podresources_v1alpha1.ContainerDevices],
 ) -> dict[str, Devices]:
+    """The devices of each resource."""
+    return _grouped(
+        (
+            one.resource_name,
+            one.device_ids,
+            tuple([node.ID for node in one.topology.nodes]) if isinstance(one, podresources.ContainerDevices) else (),
+        )
+        for one in elements
+    )
+
+
+def _grouped(elements: Iterable[Element]) -> dict[str, Devices]:
     """The devices of each resource; a device on two NUMA nodes comes in two elements (kubelet.md 10.2)."""
     found: dict[str, Devices] = {}
-    for element in elements:
-        numa_nodes: tuple[int, ...] = ()
-        if isinstance(element, podresources.ContainerDevices):
-            numa_nodes = tuple([node.ID for node in element.topology.nodes])
-        devices = found.setdefault(element.resource_name, {})
-        for device in element.device_ids:
+    for resource, ids, numa_nodes in elements:
+        devices = found.setdefault(resource, {})
+        for device in ids:
             before = devices.get(device)
             devices[device] = (*before, *numa_nodes) if before else numa_nodes
     return found
