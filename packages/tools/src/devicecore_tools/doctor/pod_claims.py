@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from attrs import field, frozen
 
 from devicecore.domain.allocation import (
+    Matches,
     NoAllocation,
     PoolDevice,
     SelectorError,
@@ -25,13 +26,6 @@ from devicecore.domain.errors import DocumentError
 
 _OF_DRIVER = re.compile(r"""\s*device\.driver\s*==\s*(["'])([a-z0-9.-]{1,253})\1\s*""")
 """The expression of nearly every DeviceClass, for which no library is needed."""
-
-try:  # the library is large, and the one-file tool has none
-    from devicecore.adapters.cel import CelSelectors
-
-    _library: CelSelectors | None = CelSelectors()
-except ModuleNotFoundError:
-    _library = None
 
 
 @frozen
@@ -57,15 +51,17 @@ class PodClaims:
     slices: Iterable[object] | None
     claims: Iterable[object] | None
     classes: Iterable[object] | None
+    library: Matches | None = None
 
     @classmethod
-    def of(cls, documents: Mapping[str, object]) -> "PodClaims":
-        """The objects of a record, by the names of their files."""
+    def of(cls, documents: Mapping[str, object], library: Matches | None = None) -> "PodClaims":
+        """The objects of a record, by the names of their files. `library` evaluates what is not a driver's name."""
         return cls(
             documents.get("node.json"),
             _items(documents.get("resourceslices.json")),
             _items(documents.get("resourceclaims.json")),
             _items(documents.get("deviceclasses.json")),
+            library,
         )
 
     def decide(self, names: Iterable[str]) -> ClaimsAnswer:
@@ -85,7 +81,7 @@ class PodClaims:
                 [slice_of(one) for one in self.slices],
                 held,
                 classes,
-                matches=_matches,
+                matches=self._matches,
             )
         except DocumentError:
             return ClaimsAnswer(undecided=tuple(asked))
@@ -102,14 +98,13 @@ class PodClaims:
             return ClaimsAnswer(undecided=tuple(asked))
         return ClaimsAnswer(f"cannot allocate all claims: {answer}", missing)
 
-
-def _matches(expression: str, device: PoolDevice) -> bool:
-    if simple := _OF_DRIVER.fullmatch(expression):
-        return device.key.driver == simple[2]
-    if _library is None:
-        problem = "the library for CEL is not installed"
-        raise SelectorError(problem, at_run_time=False)
-    return _library(expression, device)
+    def _matches(self, expression: str, device: PoolDevice) -> bool:
+        if simple := _OF_DRIVER.fullmatch(expression):
+            return device.key.driver == simple[2]
+        if self.library is None:
+            problem = "no library for CEL is installed"
+            raise SelectorError(problem, at_run_time=False)
+        return self.library(expression, device)
 
 
 def _items(document: object) -> list[object] | None:
