@@ -14,6 +14,7 @@ from tests.conformance.faults.habits import (
     LosesItsOnlyDevice,
     NeedsAllItsDevices,
     PanicsWhenItIsRefused,
+    PublishesLate,
     SharesCapacity,
     SwingsInOpenFiles,
     WorksThroughTheRuntime,
@@ -73,6 +74,11 @@ def checks_of(*names: str) -> list[Check[DriverUnderTest]]:
 def test_damaged_files_are_put_back_before_the_next_check() -> None:
     names = "survives-a-corrupt-checkpoint", "survives-a-kill-at-any-moment"
     assert_all_pass(run_on(KeepsADamagedFile, checks_of(*names), None, QUICK))
+
+
+def test_what_a_driver_writes_at_its_start_is_not_written_without_a_change() -> None:
+    names = "completes-its-pools", "replaces-stale-sockets", "writes-no-slices-without-a-change"
+    assert_all_pass(run_on(PublishesLate, checks_of(*names), None, QUICK))
 
 
 def test_a_number_of_open_files_that_swings_is_no_leak() -> None:

@@ -81,6 +81,23 @@ class SharesCapacity(GoodDriver):
             raise ClaimError("there are too few processors")
 
 
+class PublishesLate(GoodDriver):
+    """It publishes a second after each start, and writes its slices even if they are right."""
+
+    has_written = False
+
+    def publish_and_watch(self) -> None:
+        self.over.wait(0.0 if self.has_written else 1.0)
+        super().publish_and_watch()
+
+    def differs(self, before: Json, wanted: Json) -> bool:
+        return super().differs(before, wanted) or not self.has_written
+
+    def reconcile(self, items: list[Json]) -> None:
+        super().reconcile(items)
+        self.has_written = True
+
+
 class KeepsADamagedFile(GoodDriver):
     """It starts with a damaged file, and finds the damage when it starts again."""
 

@@ -117,7 +117,7 @@ class DriverUnderTest:
         self._renewals += 1
         back = self.registration.start_again("renewed", self.environment.clear)
         self.calls.drop()
-        return not back.problem and bool(self.process.wait(self.slices.is_complete, self.settings.republishing))
+        return not back.problem and self.slices.wait_complete()
 
     @contextmanager
     def faults(self, fault: Fault, *, verb: str, resource: str, times: int | None) -> Iterator[None]:

@@ -123,6 +123,8 @@ def wait_republished(driver: DriverUnderTest, limit: float) -> None:
     left = driver.seen.wipe.at + limit - time.monotonic()
     if driver.process.wait(driver.slices.is_complete, max(left, 0.0)):
         driver.seen.wipe.republished_after = time.monotonic() - driver.seen.wipe.at
+    else:
+        driver.slices.was_late = True
 
 
 def _wait_republished(driver: DriverUnderTest) -> None:
@@ -139,4 +141,4 @@ CORRUPTION = Occurrence("the driver is started with corrupt state files", _corru
 LOSS = Occurrence("the driver is started without its state files", _lose)
 TERM = Occurrence("the driver is ended with SIGTERM and started again", _terminate)
 KUBELET_RESTART = Occurrence("the kubelet restarts and deletes the slices", _restart_kubelet, _wait_republished)
-QUIET = Occurrence("nothing happens", _be_quiet)
+QUIET = Occurrence("nothing happens", _be_quiet, before=settle)

@@ -17,6 +17,7 @@ from devicecore_tools.conformance.model import Skip
 from devicecore_tools.testing.api_server import ApiError, Json, LocalApiServer, Request
 from devicecore_tools.testing.dra_pools import PublishedPool, Slice, SliceDevice, pools_of
 
+_AFTER_LATE = 10.0  # seconds for complete pools, for a driver that did not complete them in time before
 _WRITES = ("create", "update", "patch", "delete", "deletecollection")
 
 
@@ -26,6 +27,7 @@ class PublishedSlices:
 
     Attributes:
         planted: the names of slices that checks have made.
+        was_late: whether the driver did not complete its pools in time when that was waited for last.
         device_count: how many devices it had published when it had most.
     """
 
@@ -34,6 +36,7 @@ class PublishedSlices:
     registration: DriverRegistration
     settings: DriverTestSettings
     planted: set[str] = field(factory=set)
+    was_late: bool = False
     device_count: int = 0
     _catalogue: tuple[PublishedPool, ...] = ()
     _first_pools: float | None = None
@@ -111,6 +114,16 @@ class PublishedSlices:
     def is_complete(self) -> bool:
         """Whether there are pools, and all of them are complete."""
         return bool(self._complete_pools())
+
+    def wait_complete(self) -> bool:
+        """Wait until all pools are complete; return whether they are.
+
+        A driver that was late once, which a check reports, gets less time after that.
+        """
+        limit = min(self.settings.republishing, _AFTER_LATE) if self.was_late else self.settings.republishing
+        is_complete = bool(self.process.wait(self.is_complete, limit))
+        self.was_late = not is_complete
+        return is_complete
 
     def _complete_pools(self) -> tuple[PublishedPool, ...]:
         """Return the driver's pools as they are now if all of them are complete; otherwise none."""

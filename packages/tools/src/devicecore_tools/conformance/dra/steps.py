@@ -41,12 +41,14 @@ class Occurrence:
         begin: begins it, and returns soon.
         end: waits until it is over; it may do nothing.
         undo: called after the last of its checks; it may do nothing.
+        before: called before the first parts; it may do nothing.
     """
 
     name: str
     begin: "Callable[[DriverUnderTest], None]"
     end: "Callable[[DriverUnderTest], None]" = lambda _: None
     undo: "Callable[[DriverUnderTest], None]" = lambda _: None
+    before: "Callable[[DriverUnderTest], None]" = lambda _: None
 
 
 @frozen(eq=False)
@@ -84,6 +86,7 @@ class Steps:
         mine = [look for look in self.looks if look.event is event]
         if not mine or mine[0] in self._begun:
             return
+        event.before(self.driver)
         for look in mine:
             parts = look.parts(self.driver)
             claims: list[Claim] = []

@@ -254,7 +254,7 @@ def goes_on_after_a_pause(driver: DriverUnderTest) -> str:
     require(process.status is None, f"it ended with status {process.status}")
     require_answer(driver, "after it was continued")
     driver.calls.prepared(claim)
-    require(driver.process.wait(driver.slices.is_complete, driver.settings.republishing), "its pools are not complete")
+    require(driver.slices.wait_complete(), "its pools are not complete")
     return f"it went on after {counted(_PAUSE, 'second')}"
 
 
@@ -302,7 +302,7 @@ def _without_api_server(driver: DriverUnderTest) -> Iterator[None]:
         with driver.without_api_server():
             yield
     finally:
-        driver.process.wait(driver.slices.is_complete, driver.settings.republishing)
+        driver.slices.wait_complete()
 
 
 @contextmanager

@@ -225,7 +225,7 @@ def leaves_a_newer_instance_alone_when_it_ends(driver: DriverUnderTest) -> str:
             require(two.new.is_registered, "the socket of the newer instance is gone")
             with in_context("the newer instance does not answer"):
                 two.new.prepare((), _ANSWER)
-            complete = driver.process.wait(driver.slices.is_complete, driver.settings.republishing)
+            complete = driver.slices.wait_complete()
             require(complete, "the pools are not complete afterwards")
         finally:
             two.process.stop(grace=2.0)
@@ -250,7 +250,7 @@ def survives_the_crash_of_a_newer_instance(driver: DriverUnderTest) -> str:
         prepare(two.old, claim)
         unprepare(two.old, claim)
         require(
-            driver.process.wait(driver.slices.is_complete, driver.settings.republishing),
+            driver.slices.wait_complete(),
             "the pools are not complete afterwards",
         )
     return "the older one goes on"

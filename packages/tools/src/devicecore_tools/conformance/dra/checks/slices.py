@@ -26,6 +26,7 @@ _PCIE_ROOT = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}")
 _FORMS = {"resource.kubernetes.io/pciBusID": _PCI_BUS_ID, "resource.kubernetes.io/pcieRoot": _PCIE_ROOT}
 _NUMA = re.compile(r"numa_?(node)?(_?id)?", re.IGNORECASE)
 _LEFTOVER = "leftover-of-an-older-driver"
+_AT_A_START = 45.0  # seconds for what a publisher does at its start, or when it looks again after half a minute
 _LONGER = 1.4  # times the time in which a deletion may not be noticed
 RACE = (
     "Kubernetes' helper for publishing does not notice that slices are deleted within half a minute after it has "
@@ -291,7 +292,7 @@ def removes_obsolete_slices(driver: DriverUnderTest) -> Parts:
     def left() -> list[str]:
         return [one for one in planted if _holds_leftover(driver, one)]
 
-    driver.process.wait(lambda: not left(), driver.settings.republishing)
+    driver.process.wait(lambda: not left(), min(driver.settings.republishing, _AT_A_START))
     names = [driver.api.get("ResourceSlice", one)["spec"]["pool"]["name"] for one in left()]
     require(not names, f"there are obsolete slices still, of the pools {some(names)}")
     return f"{counted(len(planted), 'obsolete slice')} removed"
@@ -451,7 +452,7 @@ def publishes_despite_conflicts(driver: DriverUnderTest) -> str:
     driver.api.inject(Answer(409, _CONFLICT), method="PUT", resource="resourceslices", times=2, every=2)
     try:
         driver.process.start()
-        complete = driver.process.wait(driver.slices.is_complete, driver.settings.republishing)
+        complete = driver.slices.wait_complete()
     finally:
         driver.api.clear_faults()
     require(complete, f"there are no complete pools; {_asked(driver)}")
@@ -477,7 +478,7 @@ def waits_for_a_late_api_server(driver: DriverUnderTest) -> str:
         driver.process.pause(3.0)
     if driver.process.running is None or driver.process.running.status is not None:
         driver.process.start()
-    complete = driver.process.wait(driver.slices.is_complete, driver.settings.republishing)
+    complete = driver.slices.wait_complete()
     require(complete, f"there are no complete pools after the API server came back; {_asked(driver)}")
     return "it published its pools when the API server was there"
 
