@@ -15,7 +15,7 @@ from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.environment import Environment
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
 from devicecore_tools.conformance.dra.steps import IMPOSSIBLE, Occurrence, TwoParts
-from devicecore_tools.conformance.model import Check, Failure, Report, Result, Skip, impossible, require, some
+from devicecore_tools.conformance.model import Abort, Check, Failure, Report, Result, Skip, impossible, require, some
 from devicecore_tools.conformance.processes import guarded, orphans_come_here
 from devicecore_tools.conformance.runner import run_checks
 from devicecore_tools.testing.api_server.versions import RESOURCE_VERSIONS, version_of
@@ -23,6 +23,7 @@ from devicecore_tools.testing.api_server.versions import RESOURCE_VERSIONS, vers
 RENEWED = "; afterwards its devices could not be prepared for another claim, so the driver got fresh directories"
 """What is added to the sentence of a check that has passed, if the driver did not give back its devices."""
 
+_EXITS = 0.2  # seconds for a process that is about to end, because that is the reason of a failure
 _MAX_TRIED = 4  # claims whose devices are tried after a check
 
 
@@ -90,10 +91,16 @@ class _Guarded:
             crashes = [str(one) for one in driver.process.exits[exits:] if one.is_crash]
             require(not crashes, f"{sentence}; but meanwhile the driver crashed: {some(crashes)}")
             return sentence + (RENEWED if driver.calls.are_quick and _restore(driver) else "")
-        except Failure:
+        except Failure as failure:
             driver.process.require_time()  # otherwise it may have failed because the run has ended its calls
+            with suppress(Skip):
+                driver.process.pause(_EXITS)
+            ended = [text for text in driver.process.exits_since(exits) if text not in str(failure)]
             _restore(driver)
-            raise
+            if not ended or isinstance(failure, Abort):
+                raise
+            message = f"{failure}; {ended[-1]}"
+            raise Failure(message) from None
         except IMPOSSIBLE as error:
             raise impossible(error) from error
         finally:
