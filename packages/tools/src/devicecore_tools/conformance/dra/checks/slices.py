@@ -443,6 +443,8 @@ def publishes_despite_conflicts(driver: DriverUnderTest) -> str:
     """The driver is started without slices, and each second of its first writes is answered with a conflict."""
     _ = driver.slices.catalogue
     if not driver.process.wait(driver.slices.is_complete, 1.0):
+        driver.process.start()  # it may not have noticed a former wipe
+    if not driver.slices.wait_complete():
         reason = "the driver's pools are not complete"
         raise Skip(reason)
     before = {name for pool in driver.slices.pools() for name in pool.repeated_names}
