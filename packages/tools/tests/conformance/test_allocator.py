@@ -1,25 +1,38 @@
 """The allocator of the checks allocates what a scheduler would, or says why it cannot decide."""
 
 import pytest
-from devicecore_tools.conformance.dra.allocator import Allocator, Json, UndecidableError, has_room
+from devicecore_tools.conformance.dra.allocator import AllocationError, Allocator, Json, UndecidableError
 from devicecore_tools.testing.dra_pools import SliceDevice
 
-SHARED = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "8Gi"}}}
+SHARED = {"name": "gpu-0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "8Gi"}}}
 DEVICE = SliceDevice("pool", "gpu-0", SHARED)
 
 
-def wanted(amount: object) -> Json:
-    return {"name": "r", "deviceClassName": "gpu", "capacity": {"requests": {"memory": amount}}}
+def allocator() -> Allocator:
+    return Allocator("gpu.example.com", lambda _: {"spec": {}})
+
+
+def wanting(amount: object) -> Json:
+    wanted = {"deviceClassName": "gpu", "capacity": {"requests": {"memory": amount}}}
+    return {"devices": {"requests": [{"name": "r", "exactly": wanted}]}}
 
 
 @pytest.mark.parametrize(("amount", "uses"), [("8Gi", 1), ("3Gi", 2), ("1Gi", 8)])
 def test_a_shared_device_is_full_when_its_capacity_is(amount: str, uses: int) -> None:
-    assert has_room(DEVICE, wanted(amount), uses - 1)
-    assert not has_room(DEVICE, wanted(amount), uses)
+    assert allocator().allocate(wanting(amount), [DEVICE], [], [DEVICE] * (uses - 1))
+    with pytest.raises(AllocationError, match="short of capacity"):
+        allocator().allocate(wanting(amount), [DEVICE], [], [DEVICE] * uses)
 
 
 @pytest.mark.parametrize("amount", ["much", True])
 def test_a_capacity_that_is_no_quantity_is_a_reason_to_skip(amount: object) -> None:
-    spec = {"devices": {"requests": [{"name": "r", "exactly": wanted(amount)}]}}
-    with pytest.raises(UndecidableError, match=f'"{amount}" is not a quantity'):
-        Allocator("gpu.example.com", lambda _: {"spec": {}}).allocate(spec, [DEVICE], [], [])
+    with pytest.raises(UndecidableError, match=r"memory: .*quantity"):
+        allocator().allocate(wanting(amount), [DEVICE], [], [])
+
+
+def test_the_device_that_was_used_least_recently_comes_first() -> None:
+    devices = [SliceDevice("pool", f"gpu-{number}", {"name": f"gpu-{number}"}) for number in range(2)]
+    one = allocator()
+    spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}
+    given = [one.allocate(spec, devices, [], [])["devices"]["results"][0]["device"] for _ in range(3)]
+    assert given == ["gpu-0", "gpu-1", "gpu-0"]

@@ -76,7 +76,8 @@ class CelSelectors:
             raise compiled
         try:
             result = compiled.eval(self._activation(device))
-            kind, value = result.type(), result.value()
+            value = result.value()
+            kind = cel.Type.BOOL if isinstance(value, bool) else result.type()
         except (RuntimeError, TypeError, UnicodeError) as error:  # not each value has a form in both languages
             raise SelectorError(foreign_text(str(error))) from None
         if not isinstance(value, bool):

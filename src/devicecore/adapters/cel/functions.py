@@ -7,6 +7,7 @@ not know are messages with one text, which is the same for equal values. What a 
 import ipaddress
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -61,6 +62,7 @@ def quantity_message(quantity: Quantity) -> CelValue:
     return _value("Quantity", str(quantity.nanos))
 
 
+@lru_cache(maxsize=256)  # the devices of a node have few versions
 def version_message(text: str, *, normalize: bool = False) -> CelValue:
     """Return a version as a value of CEL.
 

@@ -7,8 +7,9 @@ fulfilled as well: the order in which a scheduler tries them. The search ends af
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from devicecore.domain.allocation.capacity import capacity_missing, consumption
 from devicecore.domain.allocation.errors import SearchGivenUpError, SelectorError, UndecidedError
@@ -76,8 +77,7 @@ class Taken:
         return self.candidate.key
 
 
-@frozen(eq=False)
-class _Place:
+class _Place(NamedTuple):
     """Where the search is: the request to fulfil, the alternative, how many devices it has, and the next to try."""
 
     claim: int = 0
@@ -231,27 +231,31 @@ class Search:
         if place.alternative is None:
             for index, request in enumerate(alternatives):
                 if self._has_room(place, request):
-                    yield evolve(place, alternative=index)
+                    yield _Place(place.claim, place.request, index)
             return
         request = alternatives[place.alternative]
         wanted = self.count(request)
         if place.taken == wanted:
             yield _Place(place.claim, place.request + 1)
             return
-        if request.wants_all:
-            devices: Sequence[Candidate] = self._all[request]
-            devices, start = devices[place.taken : place.taken + 1], place.start
-        else:
-            devices, start = self._candidates[place.start :], place.start
+        start, devices = place.start, self._devices_to_try(place, request, wanted)
         for index, candidate in enumerate(devices):
             self._count_step()
             if self._take(place.claim, request, candidate):
-                yield evolve(place, taken=place.taken + 1, start=start + index + 1)
+                yield _Place(place.claim, place.request, place.alternative, place.taken + 1, start + index + 1)
                 self._give_back()
             elif request.wants_all and isinstance(self.reasons[request, candidate.key], ConstraintBroken):
                 where = f"claim {self.claims[place.claim].name}, request {request.name}"
                 problem = f"cannot add device {candidate.key} because a claim constraint would not be satisfied"
                 self._exclude(f"{where}: {problem}")
+
+    def _devices_to_try(self, place: _Place, request: DeviceRequest, wanted: int) -> Sequence[Candidate]:
+        if request.wants_all:
+            return self._all[request][place.taken : place.taken + 1]
+        # The first device is looked for everywhere, so that each expression is evaluated as in Kubernetes. Of the
+        # others, enough must be left.
+        end = len(self._candidates) - (wanted - place.taken) + 1 if place.taken else None
+        return self._candidates[place.start : end]
 
     def _give_back(self) -> Taken:
         return self.taken.pop()

@@ -9,7 +9,17 @@ from collections.abc import Sequence
 
 from devicecore.domain.allocation.errors import UndecidedError
 from devicecore.domain.allocation.model import DeviceRequest
-from devicecore.domain.allocation.reasons import DeviceVerdict, PoolUnusable, Reason, Undecided
+from devicecore.domain.allocation.reasons import (
+    DeviceVerdict,
+    GateOff,
+    InUse,
+    NotSelected,
+    NotTolerated,
+    OnOtherNode,
+    PoolUnusable,
+    Reason,
+    Undecided,
+)
 from devicecore.domain.allocation.search import Candidate, Search
 from devicecore.domain.text import counted
 
@@ -37,11 +47,17 @@ def verdicts(search: Search, *, alone: bool = False) -> tuple[DeviceVerdict, ...
 
 
 def _reason(search: Search, claim: int, request: DeviceRequest, candidate: Candidate, *, alone: bool) -> Reason | None:
+    found = search.reasons.get((request, candidate.key))
+    if isinstance(found, _ALWAYS):
+        return found
     try:
         reason = search.reason_against(claim, request, candidate)
     except UndecidedError as error:
         return Undecided(str(error))
-    return reason or (None if alone else search.reasons.get((request, candidate.key)))
+    return reason or (None if alone else found)
+
+
+_ALWAYS = GateOff | InUse | NotSelected | NotTolerated | OnOtherNode  # they hold whatever is taken
 
 
 def problem_of(search: Search, found: Sequence[DeviceVerdict]) -> str:

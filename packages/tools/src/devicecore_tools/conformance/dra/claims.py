@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 
 from attrs import define, field
 
+from devicecore.domain.allocation.search import REPELLING_EFFECTS
 from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid
 from devicecore.domain.quantity import whole_quantity
 from devicecore.domain.text import foreign_text
@@ -18,8 +19,6 @@ from devicecore_tools.conformance.dra.allocator import (
     AllocationError,
     Allocator,
     UndecidableError,
-    fits_counters,
-    is_repelling,
     matches,
 )
 from devicecore_tools.conformance.dra.environment import CLAIM_KINDS, DEVICE_CLASS, Environment
@@ -92,7 +91,7 @@ class Claims:
                 device
                 for device in self.slices.devices
                 if device.key not in self.held
-                and not is_repelling(device, ())
+                and not any(one.get("effect") in REPELLING_EFFECTS for one in device.body.get("taints") or ())
                 and not device.body.get("bindingConditions")
                 and all(matches(text, self.registration.name, device) for text in expressions)
             )
@@ -114,10 +113,10 @@ class Claims:
         Raises:
             Skip: there are none.
         """
-        slices = self._published
+        slices, request, allocator = self._published, self.request(1), self._prepare_allocation()
         found: list[SliceDevice] = []
         for device in self.usable:
-            if not device.body.get("consumesCounters") or fits_counters([*found, device], slices):
+            if not device.body.get("consumesCounters") or allocator.fits(request, device, slices, found):
                 found.append(device)
         return tuple(found)
 
