@@ -32,7 +32,7 @@ class CurrentState(Generic[Value]):
         self._waiting: set[SimpleQueue[None]] = set()
         self.stopped: Callable[[], DeviceCoreError] = stopped
         self.value: Value = value
-        """The current value. Only `begin`, `replace` and `take` write it."""
+        """The current value. Only the methods of this class write it."""
         self.run: Run | None = None
         """The current run, None if there is none. Only `begin` and `end` write it."""
 
@@ -92,6 +92,16 @@ class CurrentState(Generic[Value]):
         if self._waiting:
             self._wake()
         return result
+
+    def exchange(self, before: Value, after: Value) -> bool:
+        """Replace the value by `after` if it is still `before`. Return whether it was."""
+        with self._lock:
+            if self.value is not before:
+                return False
+            self.value = after
+        if self._waiting:
+            self._wake()
+        return True
 
     def wait_for(self, condition: Callable[[Value], object], timeout: float) -> Value:
         """Return the first value for which `condition` is met. It is called in the caller's thread, without the lock.

@@ -30,6 +30,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from operator import is_
 from typing import Generic
 from weakref import WeakMethod
@@ -182,13 +183,13 @@ class SavedState(Generic[Value]):
         """Save the changes of `group` with one write. Return the error if that fails."""
         try:
             before = self._state.value
-            saved = _applied(group, before)
+            value, results = _applied(group, before)
             self.is_behind = True
-            self._save(saved[0], call)
-            now, results = self._state.take(
-                lambda value: (saved[0], saved) if value is before else _with_itself(_applied(group, value))
-            )
-            self.is_behind = now is not saved[0]
+            self._save(value, call)
+            if self._state.exchange(before, value):
+                self.is_behind = False
+            else:
+                results = self._state.take(partial(_applied, group))
         except Exception as error:  # noqa: BLE001 - the calls that wait raise it
             return error
         for commit, result in zip(group, results, strict=True):
@@ -277,7 +278,3 @@ def _applied(group: Sequence[_Commit[Value]], value: Value) -> tuple[Value, list
         value, result = commit.change(value)
         results.append(result)
     return value, results
-
-
-def _with_itself(step: tuple[Value, list[object]]) -> tuple[Value, tuple[Value, list[object]]]:
-    return step[0], step

@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
 
 import pytest
 from attrs import evolve
@@ -19,7 +18,6 @@ from devicecore.runtime.saved_state import SavedState, _Commit
 from tests.unit.runtime.stores import Store
 
 NAMES = [ResourceName(f"example.com/r{number}") for number in range(8)]
-Result = TypeVar("Result")
 UNENCODABLE = ResourceName("example.com/\ud800")
 
 
@@ -28,13 +26,13 @@ class Interrupted(CurrentState[NodeState]):
 
     interrupts = 0
 
-    def take(self, change: Callable[[NodeState], tuple[NodeState, Result]], *, run: Run | None = None) -> Result:
-        taken = super().take(change, run=run)
+    def exchange(self, before: NodeState, after: NodeState) -> bool:
+        is_done = super().exchange(before, after)
         if self.interrupts:
             self.interrupts -= 1
             if not self.interrupts:
                 raise KeyboardInterrupt
-        return taken
+        return is_done
 
 
 def adding(name: ResourceName) -> Callable[[NodeState], tuple[NodeState, ResourceName]]:

@@ -82,14 +82,11 @@ def a_value_is_current_before_it_is_saved(patch: Patch) -> None:
 
 
 def a_change_is_not_applied_to_a_newer_value(patch: Patch) -> None:
-    take = CurrentState.take
+    def overwriting(self: Untyped, _before: object, after: Untyped) -> bool:
+        self.value = after
+        return True
 
-    def overwriting(self: Untyped, change: Untyped, **run: Untyped) -> Untyped:
-        closure = dict(zip(change.__code__.co_freevars, change.__closure__ or (), strict=False))
-        step = closure["saved"].cell_contents if "saved" in closure else None
-        return take(self, (lambda _: (step[0], step)) if step else change, **run)
-
-    patch.setattr(CurrentState, "take", overwriting)
+    patch.setattr(CurrentState, "exchange", overwriting)
 
 
 def commits_are_saved_one_by_one(patch: Patch) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 
-from attrs import field, frozen
+from attrs import define, field
 
 _installed: Callable[[bytes], int] | None = None
 with suppress(ImportError):  # on a platform for which there is no wheel
@@ -75,7 +75,7 @@ def before(data: bytes, state: int) -> int:
     return state
 
 
-@frozen(eq=False)
+@define(eq=False)  # not frozen, because making a frozen object takes twice as long
 class HashedText:
     """A text that remembers the effect of hashing it, so that it is not read again for each state.
 

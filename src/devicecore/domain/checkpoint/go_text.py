@@ -26,8 +26,7 @@ _DECIMALS = tuple(map(str, range(256)))
 _DUMPS = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
 
 # Go escapes these characters although JSON does not demand it, so that a browser may show the text.
-_ASCII_ESCAPES = tuple((char.encode(), f"\\u{ord(char):04x}".encode()) for char in "<>&")
-_ESCAPES = (*_ASCII_ESCAPES, *((char.encode(), f"\\u{ord(char):04x}".encode()) for char in "\u2028\u2029"))
+_SEPARATORS = tuple((char.encode(), f"\\u{ord(char):04x}".encode()) for char in "\u2028\u2029")
 
 
 def utf8(text: str) -> bytes:
@@ -54,7 +53,8 @@ def json_text(value: object) -> bytes:
 
 def with_escapes(json: bytes) -> bytes:
     """JSON with Go's escapes. In JSON, the characters to escape occur only inside strings."""
-    for char, escape in _ASCII_ESCAPES if json.isascii() else _ESCAPES:
+    json = json.replace(b"<", b"\\u003c").replace(b">", b"\\u003e").replace(b"&", b"\\u0026")
+    for char, escape in () if json.isascii() else _SEPARATORS:
         json = json.replace(char, escape)
     return json
 
@@ -74,7 +74,7 @@ def numa_nodes(device_ids: Mapping[int, Strings | None]) -> list[int]:
     Raises:
         UnencodableCheckpointError: one is not an int64.
     """
-    in_order = sorted(device_ids) if len(device_ids) > 1 else list(device_ids)
+    in_order = sorted(device_ids)
     if in_order and not _MIN_INT64 <= in_order[0] <= in_order[-1] <= _MAX_INT64:
         numa_node = in_order[0] if in_order[0] < _MIN_INT64 else in_order[-1]
         raise UnencodableCheckpointError(problem=f"NUMA node {numa_node} has more than 64 bits")
@@ -102,10 +102,8 @@ def numa_dump(device_ids: Mapping[int, Strings | None] | None) -> str:
     """`map[-1:[a] 2:[b c] 10:[]]`: here the NUMA nodes are sorted as numbers."""
     if device_ids is None:
         return _NIL
-    in_order = numa_nodes(device_ids)
-    if len(in_order) == 1:
-        return f"map[{in_order[0]}:{strings_dump(device_ids[in_order[0]])}]"
-    return f"map[{' '.join([f'{numa_node}:{strings_dump(device_ids[numa_node])}' for numa_node in in_order])}]"
+    in_order = [f"{numa_node}:{strings_dump(device_ids[numa_node])}" for numa_node in numa_nodes(device_ids)]
+    return f"map[{' '.join(in_order)}]"
 
 
 def resource_dump(name: str, device_ids: Strings | None) -> str:

@@ -9,12 +9,12 @@ again. The blocks after them are hashed again, because the hash of the text befo
 remembers its effect for the new hash.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import isqrt
-from operator import is_
+from operator import attrgetter, is_
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from devicecore.domain.checkpoint.encoding import AFTER_ENTRIES, BEFORE_ENTRIES, BEFORE_REGISTERED, NIL
 from devicecore.domain.checkpoint.entries import ExtraFields
@@ -36,8 +36,11 @@ _WITHOUT_ENTRIES = before(b"]", fnv1a_32(BEFORE_ENTRIES + NIL))
 
 _OfPod = tuple[Allocation, ...]
 
+# No object of the classes with `_` changes after it was made. They are not frozen, because making a frozen object takes
+# twice as long.
 
-@frozen(eq=False)
+
+@define(eq=False)
 class _PodText:
     """The entries of one pod, each behind its separator: in the file (`json`) and in the dump."""
 
@@ -63,7 +66,11 @@ class _PodText:
         return _PodText.of(allocations, self) if _starts_with(allocations, self.allocations) else None
 
 
-@frozen(eq=False)
+_JSON: Callable[[_PodText], bytes] = attrgetter("json")
+_DUMP: Callable[[_PodText], bytes] = attrgetter("dump")
+
+
+@define(eq=False)
 class _Block:
     """The entries of at least one pod: the text of each pod, and the text of all together.
 
@@ -79,13 +86,13 @@ class _Block:
     @classmethod
     def of(cls, pods: Iterable[_PodText], start: int) -> "_Block":
         pods = tuple(pods)
-        dump = HashedText(tuple([pod.dump for pod in pods]))
-        return cls(pods, b"".join([pod.json for pod in pods]), dump, start, dump.hash(start))
+        dump = HashedText(tuple(map(_DUMP, pods)))
+        return cls(pods, b"".join(map(_JSON, pods)), dump, start, dump.hash(start))
 
     def followed_by(self, pods: Sequence[_PodText]) -> "_Block":
         """The block with `pods` appended. Only the text of these is hashed."""
-        json = b"".join([self.json, *[pod.json for pod in pods]])
-        dump = self.dump.followed_by(b"".join([pod.dump for pod in pods]))
+        json = b"".join([self.json, *map(_JSON, pods)])
+        dump = self.dump.followed_by(b"".join(map(_DUMP, pods)))
         return _Block((*self.pods, *pods), json, dump, self.start, dump.hash(self.start))
 
     def starting_at(self, start: int) -> "_Block":
@@ -93,7 +100,7 @@ class _Block:
         return self if start == self.start else _Block(self.pods, self.json, self.dump, start, self.dump.hash(start))
 
 
-@frozen(eq=False)
+@define(eq=False)
 class _Entries:
     """All entries: what the ledger held, and its text in blocks."""
 
@@ -146,7 +153,7 @@ class _Entries:
         return self.blocks[-1].end if self.blocks else _WITHOUT_ENTRIES
 
 
-@frozen(eq=False)
+@define(eq=False)
 class _DevicesText:
     """The healthy devices of one resource in the file (`json`) and in the dump."""
 
@@ -160,7 +167,7 @@ class _DevicesText:
         return cls(report, json_text(name) + b":" + json_text(ids), utf8(f"{name}:{strings_dump(ids)}"))
 
 
-@frozen(eq=False)
+@define(eq=False)
 class _Resources:
     """The devices of all resources by name, with everything that follows the entries."""
 
@@ -220,16 +227,15 @@ class CheckpointWriter:
 
 def _append(blocks: list[_Block], texts: Sequence[_PodText]) -> None:
     """Append to the last block while it has room, then to new ones."""
-    done = 0
-    while done < len(texts):
+    many = 2 * isqrt(len(texts))
+    while texts:
         room = _room(len(blocks)) - len(blocks[-1].pods) if blocks else 0
         if room > 0:
-            portion = texts[done : done + room]
-            blocks[-1] = blocks[-1].followed_by(portion)
+            blocks[-1] = blocks[-1].followed_by(texts[:room])
         else:
-            portion = texts[done : done + max(_room(len(blocks) + 1), 2 * isqrt(len(texts)))]
-            blocks.append(_Block.of(portion, blocks[-1].end if blocks else _START))
-        done += len(portion)
+            room = max(_room(len(blocks) + 1), many)
+            blocks.append(_Block.of(texts[:room], blocks[-1].end if blocks else _START))
+        texts = texts[room:]
 
 
 def _room(blocks: int) -> int:
