@@ -22,24 +22,12 @@ from devicecore.ports.dra_driver import DraDriver
 Json = Any  # recorded data, whose shape the replay itself checks
 
 STATE_OPS = {"prepare", "unprepare", "reconcile", "restart"}
-CODES = {
-    1: "Canceled",
-    2: "Unknown",
-    3: "InvalidArgument",
-    4: "DeadlineExceeded",
-    5: "NotFound",
-    6: "AlreadyExists",
-    7: "PermissionDenied",
-    8: "ResourceExhausted",
-    9: "FailedPrecondition",
-    10: "Aborted",
-    11: "OutOfRange",
-    12: "Unimplemented",
-    13: "Internal",
-    14: "Unavailable",
-    15: "DataLoss",
-    16: "Unauthenticated",
-}
+CODES = (
+    *("OK", "Canceled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound", "AlreadyExists"),
+    *("PermissionDenied", "ResourceExhausted", "FailedPrecondition", "Aborted", "OutOfRange", "Unimplemented"),
+    *("Internal", "Unavailable", "DataLoss", "Unauthenticated"),
+)
+"""The names of gRPC's codes in Go, by their numbers."""
 
 
 class ScriptedDriver(DraDriver):

@@ -149,38 +149,25 @@ def test_a_socket_that_is_made_anew_is_another_plugin(registry: Path, recorder: 
         assert [type(event) for event in events] == [PluginRegistered, PluginLost, PluginRegistered]
 
 
+INVALID = "plugin validation failed with err: "
+FAILED = "plugin registration failed with err: "
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "type": (
-        {"type": "CSIPlugin"},
-        "RegisterPlugin error -- no handler registered for plugin type: CSIPlugin at socket {socket}",
-    ),
+    "type": ({"type": "CSIPlugin"}, "no handler registered for plugin type: CSIPlugin at socket {socket}"),
     "versions": (
         {"supported_versions": ["v1alpha", "v1"]},
-        (
-            "RegisterPlugin error -- plugin validation failed with err: manager version, v1beta1, is not among plugin "
-            "supported versions [v1alpha v1]"
-        ),
+        f"{INVALID}manager version, v1beta1, is not among plugin supported versions [v1alpha v1]",
     ),
     "name": (
         {"name": "gpu"},
-        (
-            "RegisterPlugin error -- plugin validation failed with err: invalid name of device plugin socket: "
-            'the ResourceName "gpu" is invalid'
-        ),
+        f'{INVALID}invalid name of device plugin socket: the ResourceName "gpu" is invalid',
     ),
     "endpoint": (
         {"endpoint": "gpu.sock"},
-        (
-            'RegisterPlugin error -- plugin registration failed with err: the endpoint "gpu.sock" is refused: it is '
-            "not the absolute path of a socket"
-        ),
+        f'{FAILED}the endpoint "gpu.sock" is refused: it is not the absolute path of a socket',
     ),
     "nobody-there": (
         {},
-        (
-            "RegisterPlugin error -- plugin registration failed with err: failed to get device plugin options: "
-            "rpc error: code = Unimplemented desc = Method not found!"
-        ),
+        f"{FAILED}failed to get device plugin options: rpc error: code = Unimplemented desc = Method not found!",
     ),
 }
 
@@ -193,7 +180,8 @@ def test_a_refused_plugin_is_notified_why_and_asked_again(registry: Path, record
         }
         for _ in range(2):
             assert {name: announcer.status() for name, announcer in announcers.items()} == {
-                name: (False, told.format(socket=registry / name)) for name, (_, told) in REFUSED.items()
+                name: (False, f"RegisterPlugin error -- {told.format(socket=registry / name)}")
+                for name, (_, told) in REFUSED.items()
             }
     assert recorder.events == []
 

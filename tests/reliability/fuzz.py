@@ -26,31 +26,9 @@ with atheris.instrument_imports(include=["devicecore"]):  # no module of devicec
 MAX_SEED_SIZE = 4096  # bytes
 BUILD = Path("build") / "fuzz"
 WORDS = (
-    *(
-        "Data",
-        "PodDeviceEntries",
-        "PodDevicesEntry",
-        "PodUID",
-        "ContainerName",
-        "ResourceName",
-        "DeviceIDs",
-        "AllocResp",
-    ),
-    *(
-        "RegisteredDevices",
-        "Checksum",
-        "null",
-        "true",
-        "1e9",
-        "-1",
-        "18446744073709551615",
-        "\\\\ud800",
-        "[",
-        "]",
-        "{",
-        "}",
-    ),
-    *("Healthy", "acme.io/gpu", "v1beta1"),
+    *("Data", "PodDeviceEntries", "PodDevicesEntry", "PodUID", "ContainerName", "ResourceName", "DeviceIDs"),
+    *("AllocResp", "RegisteredDevices", "Checksum", "null", "true", "1e9", "-1", "18446744073709551615"),
+    *("\\\\ud800", "[", "]", "{", "}", "Healthy", "acme.io/gpu", "v1beta1"),
     *("apiVersion", "kind", "Pod", "metadata", "name", "spec", "containers", "resources", "limits", "<<", "&a", "*a"),
 )
 """Words that the fuzzer would take long to find by changing bytes."""

@@ -95,17 +95,10 @@ class Node:
 
     def wait_until_settled(self) -> KubeletState:
         """Take turns until nothing more happens by itself."""
-        while not (state := self.turn()).is_settled:
-            assert self._woken.wait(PATIENCE), state.waits_for
-            self._woken.clear()
-        return state
+        return self.wait_until(lambda state: state.is_settled)
 
     def wait_for_phases(self, **expected: str) -> KubeletState:
         """Take turns until these pods are in these phases."""
-        while True:
-            state = self.turn()
-            phases = {pod.pod.name: pod.phase for pod in state.pods}
-            if expected.items() <= phases.items():
-                return state
-            assert self._woken.wait(PATIENCE), phases
-            self._woken.clear()
+        return self.wait_until(
+            lambda state: expected.items() <= {pod.pod.name: pod.phase for pod in state.pods}.items()
+        )

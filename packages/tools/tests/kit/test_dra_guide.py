@@ -40,62 +40,19 @@ def test_the_table_names_every_placeholder_and_variable_of_the_driver() -> None:
     assert len(rows) == 6
 
 
-# The packages that the guide's Go code uses, with the signatures of k8s.io/dynamic-resource-allocation v0.34.
-GO_PACKAGES = {
-    "k8s.io/apimachinery/pkg/types": "type UID string",
-    "k8s.io/client-go/rest": "type Config struct{}",
-    "k8s.io/client-go/tools/clientcmd": """import "k8s.io/client-go/rest"
-func BuildConfigFromFlags(masterUrl, kubeconfigPath string) (*rest.Config, error) { return nil, nil }""",
-    "k8s.io/client-go/kubernetes": """import "k8s.io/client-go/rest"
-type Interface interface{ marker() }
-type Clientset struct{}
-func (*Clientset) marker() {}
-func NewForConfig(c *rest.Config) (*Clientset, error) { return nil, nil }""",
-    "k8s.io/dynamic-resource-allocation/kubeletplugin": """import (
-	"context"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-)
-type DRAPlugin interface{}
-type Option func()
-type Helper struct{}
-func (*Helper) Stop() {}
-func Start(ctx context.Context, plugin DRAPlugin, opts ...Option) (*Helper, error) { return nil, nil }
-func DriverName(name string) Option { return nil }
-func NodeName(name string) Option { return nil }
-func KubeClient(client kubernetes.Interface) Option { return nil }
-func RegistrarDirectoryPath(path string) Option { return nil }
-func PluginDataDirectoryPath(path string) Option { return nil }
-func RollingUpdate(uid types.UID) Option { return nil }""",
-}
-GO_MAIN = """package main
-import (
-	"context"
-	"os"
-	"path/filepath"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/dynamic-resource-allocation/kubeletplugin"
-)
-func run(ctx context.Context, driver kubeletplugin.DRAPlugin) error {
-%s
-	return nil
-}
-func main() { _ = run(context.Background(), nil); _ = %s }
-"""
-
-
+# The packages that the guide's Go code uses, with the signatures of k8s.io/dynamic-resource-allocation v0.34, and a
+# program around that code.
+GO_SOURCES = Path(__file__).parents[1] / "data" / "go"
 GO_COMMAND = shutil.which("go")
 
 
 @pytest.mark.skipif(GO_COMMAND is None, reason="it needs Go")
 def test_the_go_code_is_compiled_as_it_is_printed(tmp_path: Path) -> None:
     (code,), (option,) = GO.findall(GUIDE), ROLLING_UPDATE.findall(GUIDE)
-    sources = {f"{path}/package.go": f"package {Path(path).name}\n{text}\n" for path, text in GO_PACKAGES.items()}
-    for name, text in {**sources, "driver/main.go": GO_MAIN % (code, option)}.items():
-        (tmp_path / "src" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "src" / name).write_text(text)
+    shutil.copytree(GO_SOURCES, tmp_path / "src")
+    program = (tmp_path / "src" / "driver" / "main.go.txt").read_text()
+    program = program.replace("// the code of the guide", code).replace("_ = option", f"_ = {option}")
+    (tmp_path / "src" / "driver" / "main.go").write_text(program)
     settings = {"GO111MODULE": "off", "GOPATH": str(tmp_path), "GOFLAGS": "", "GOCACHE": str(tmp_path / "cache")}
     built = subprocess.run(
         [GO_COMMAND or "go", "build", "-o", str(tmp_path / "driver"), "driver"],

@@ -1,0 +1,2 @@
+package types
+type UID string

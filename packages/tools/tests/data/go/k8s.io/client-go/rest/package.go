@@ -1,0 +1,2 @@
+package rest
+type Config struct{}
