@@ -3,7 +3,7 @@
 Law: a case is what an API server could hold, as JSON. The same choices make the same case.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, TypeVar
 
@@ -18,11 +18,11 @@ T = TypeVar("T")
 Choose = Callable[[Sequence[Any]], Any]
 """Returns one of several things."""
 
-NODE = {"metadata": {"name": "n1", "labels": {"zone": "a"}}}
+NODE: Json = {"metadata": {"name": "n1", "labels": {"zone": "a"}}}
 GPU, NIC = "gpu.example.com", "nic.example.com"
 NUMA = "resource.kubernetes.io/numaNode"
 
-EXPRESSIONS: dict[str, Callable[[str, Json], bool]] = {
+EXPRESSIONS: Mapping[str, Callable[[str, Any], bool]] = {
     f'device.driver == "{GPU}"': lambda driver, _: driver == GPU,
     f'device.driver == "{NIC}"': lambda driver, _: driver == NIC,
     "device.allowMultipleAllocations": lambda _, device: bool(device.get("allowMultipleAllocations")),
@@ -32,7 +32,7 @@ EXPRESSIONS: dict[str, Callable[[str, Json], bool]] = {
 }
 """The expressions of the cases, and what each says of a driver and a device of the API."""
 
-CLASSES = [
+CLASSES: list[Json] = [
     {"metadata": {"name": "any"}, "spec": {}},
     *(
         {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}

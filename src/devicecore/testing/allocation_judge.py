@@ -49,7 +49,7 @@ class Judge:
         for one in case["allocated"]["capacity"]:
             used = self._used.setdefault(_key(one), Counter())
             used.update({name: _nanos(value) for name, value in one["consumed"].items()})
-        self.has_unusable_pool = False
+        self.has_unusable_pool: bool = False
         self._devices: list[tuple[Key, Json, Json]] = []
         self._free: dict[tuple[str, str, str, str], int] = {}
         for slices in self._pools():
