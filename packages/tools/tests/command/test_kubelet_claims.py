@@ -19,11 +19,13 @@ from devicecore.adapters.memory import MemoryStore
 from devicecore.adapters.pod_resources import get_pod, list_pods
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.dra.answers import PrepareResult, UnprepareResult
-from devicecore.domain.dra.health import DraHealth, ReportedHealth
+from devicecore.domain.dra.health import SECOND, DraHealth, HealthCache, ReportedHealth
 from devicecore.domain.dra.model import ClaimRef, ClaimUid, DriverName, PreparedDevice
 from devicecore.domain.dra.objects import resource_claim_of
 from devicecore.domain.dra.state_file import decode
 from devicecore.domain.model import DeviceId
+from devicecore.dra_manager import DraManager
+from devicecore.dra_manager.health_record import HealthRecord
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 
 DRIVER, OTHER = "gpu.example.com", "nic.example.com"
@@ -380,6 +382,33 @@ def test_pod_resources_lists_the_devices_of_claims(node: Node) -> None:
     answer = get_pod(node.starter.snapshot(), "a", "default")
     assert answer is not None
     assert answer.pod_resources == listed
+
+
+def test_a_tick_looks_at_claimed_devices_only_if_a_report_came_or_expired(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    health, times = HealthCache.health, [SECOND]
+
+    def counted(self: HealthCache, driver: DriverName, pool: str, name: str, now: int) -> tuple[DraHealth, str]:
+        looked.append(name)
+        return health(self, driver, pool, name, now)
+
+    monkeypatch.setattr(HealthCache, "health", counted)
+    monkeypatch.setattr(DraManager, "now", property(lambda _: times[0]))
+    monkeypatch.setattr(HealthRecord, "now", property(lambda _: times[0]))
+    instance = node.register(CountingDriver())
+    node.put("all", claim(), pod("a"))
+    node.wait_for_phases(a="Running")
+    instance.report(ReportedHealth("n1", "dev-0", DraHealth.HEALTHY, 60))
+    found = []
+    for seconds in (0, 0, 60, 1, 0, -61, 0):
+        times[0] += seconds * SECOND
+        looked.clear()
+        before = node.claims.version
+        node.claims.tick()
+        found.append((len(looked), node.claims.version != before))
+    assert found == [(1, True), (0, False), (0, False), (1, True), (0, False), (1, True), (0, False)]
 
 
 def test_the_health_of_claimed_devices_is_shown_and_escaped(node: Node) -> None:

@@ -6,6 +6,8 @@ a report and the end of a stream change what is stored.
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from itertools import chain
+from math import inf
 
 from attrs import field, frozen
 
@@ -96,6 +98,11 @@ class HealthCache:
         if known is None or known.is_expired(now):
             return DraHealth.UNKNOWN, ""
         return known.health, known.message
+
+    def unchanged_until(self, now: int) -> float:
+        """The last time, in nanoseconds since 1970, at which every report that counts at `now` still counts."""
+        reports = chain.from_iterable(devices.values() for devices in self.drivers.values())
+        return min((item.updated + item.limit for item in reports if not item.is_expired(now)), default=inf)
 
     def report(self, driver: DriverName, reported: Iterable[ReportedHealth], now: int) -> "HealthUpdate":
         """Store a driver's report. A device that it leaves out keeps its health until its limit has passed.

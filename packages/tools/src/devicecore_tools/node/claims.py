@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from devicecore.domain.dra.model import ClaimKey, ResourceClaim
     from devicecore.dra_manager import DraManager
     from devicecore.wire import podresources
-    from devicecore_tools.node.dra_state import PreparationFacts
+    from devicecore_tools.node.dra_state import ClaimedHealth, PreparationFacts
 
 _MAX_UID = 64  # characters of a UID in messages
 
@@ -68,7 +68,7 @@ class NodeClaims:
         self._preparing_unknown = Lanes(1)  # for pods whose drivers are not known: each may wait for any of them
         self._releases = ClaimReleases(lambda: self.manager, self._releasing, wake)
         self._ticking = {"wipe": threading.Lock(), "reconcile": threading.Lock()}
-        self._health: object = None
+        self._health: ClaimedHealth | None = None
         self._version = object()  # replaced when `state` may have changed
         self._users: tuple[object, frozenset[PodUid]] = (None, frozenset())
         self.manager: DraManager | None = None
@@ -226,12 +226,13 @@ class NodeClaims:
         if self.manager is None:
             return
         self._tick("reconcile", self.manager.tick)
-        from devicecore_tools.node.dra_state import health_of
+        from devicecore_tools.node.dra_state import ClaimedHealth
 
-        health = health_of(self.manager)
-        if health != self._health:
-            self._health = health
-            self._version = object()
+        before = self._health
+        if before is None or not before.is_current(self.manager):
+            self._health = ClaimedHealth.of(self.manager)
+            if before is None or before.found != self._health.found:
+                self._version = object()
 
     def state(self, pods: Iterable[PodState]) -> ClaimsState:
         """Return the claims and drivers now. `pods` are the pods that name claims."""

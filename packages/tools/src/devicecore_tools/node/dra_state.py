@@ -103,14 +103,34 @@ def facts_of(manager: "DraManager | None", pod: Pod, claims: Mapping[ClaimKey, R
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
 
-def health_of(manager: "DraManager") -> object:
-    """The health of all claimed devices now."""
-    states = _DeviceStates.of(manager)
-    return tuple(
-        states.state(driver, device).health
-        for claim in manager.claims.claims.values()
-        for driver, device in claim_devices(claim)
-    )
+@frozen
+class ClaimedHealth:
+    """The health of all claimed devices (`found`), and why it may still be so: nothing was reported, none has expired.
+
+    `since` and `until` are the times, in nanoseconds since 1970, between which no report expires.
+    """
+
+    claims: ClaimCache
+    health: HealthCache
+    since: int
+    until: float
+    found: tuple[str, ...]
+
+    @classmethod
+    def of(cls, manager: "DraManager") -> "ClaimedHealth":
+        """The health now."""
+        claims, states = manager.claims, _DeviceStates.of(manager)
+        found = tuple(
+            states.health.health(driver, device.pool, device.name, states.now)[0].value
+            for claim in claims.claims.values()
+            for driver, device in claim_devices(claim)
+        )
+        return cls(claims, states.health, states.now, states.health.unchanged_until(states.now), found)
+
+    def is_current(self, manager: "DraManager") -> bool:
+        """Whether it is still so. This looks at no device."""
+        is_same = self.claims is manager.claims and self.health is manager.health
+        return is_same and self.since <= manager.now <= self.until
 
 
 def state_of(manager: "DraManager", pods: Iterable[PodState], leaving: Mapping[PodUid, str]) -> ClaimsState:
