@@ -14,6 +14,7 @@ from typing import Any
 
 import grpc
 import pytest
+from devicecore_tools.command.main import main
 from devicecore_tools.doctor import (
     CdiSpec,
     ClaimedDeviceSeen,
@@ -704,3 +705,30 @@ def test_a_plugin_that_is_silent_or_gone_is_a_sentence(directory: Path) -> None:
         "no process listens at the socket",
         "there is no socket",
     ]
+
+
+def test_all_nodes_are_judged_from_the_api_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A node whose plugin has gone is found, and one on which nothing is wrong has no finding."""
+    gpu = "example.com/gpu"
+    with LocalApiServer() as server:
+        for name, allocatable in (("n1", "0"), ("n2", "2")):
+            status = {"capacity": {gpu: "2"}, "allocatable": {gpu: allocatable}}
+            server.create({"kind": "Node", "metadata": {"name": name}, "status": status})
+            spec = {"nodeName": name, "containers": [{"name": "main", "resources": {"limits": {gpu: "1"}}}]}
+            server.create({"kind": "Pod", "metadata": {"name": f"on-{name}"}, "spec": spec})
+        arguments = [
+            "doctor",
+            "--all-nodes",
+            "--kubeconfig",
+            str(server.kubeconfig(tmp_path / "config")),
+            "--patience",
+            "0",
+        ]
+        assert main([*arguments, "--json"]) == 1
+        nodes = json.loads(capsys.readouterr().out)["nodes"]
+        assert main(arguments) == 1
+    assert [(one["name"], [found["code"] for found in one["findings"]]) for one in nodes] == [
+        ("n1", ["plugin-gone"]),
+        ("n2", []),
+    ]
+    assert "n2: 0 findings" in capsys.readouterr().out

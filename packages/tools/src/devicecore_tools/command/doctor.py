@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 from attrs import frozen
 
-from devicecore.domain.text import foreign_text
+from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.command.node_sources import node_sources, source_options
 from devicecore_tools.command.options import PLACE, Seconds
 from devicecore_tools.command.output import complain, fold, json_option
@@ -56,6 +56,11 @@ Wait = Callable[[float], bool]
     help="Also write what was read into this directory, as a record that --root reads. Of pods, neither environment "
     "nor annotations nor volumes are written.",
 )
+@click.option(
+    "--all-nodes",
+    is_flag=True,
+    help="Say what can be said of every node from the API server alone; needs --kubeconfig or --in-cluster.",
+)
 @click.option("--watch", is_flag=True, help="Look again and again, until SIGINT or SIGTERM.")
 @click.option(
     "--interval",
@@ -81,6 +86,7 @@ def doctor(
     html: str | None,
     svg: str | None,
     save: str | None,
+    all_nodes: bool,
     watch: bool,
     interval: float,
     patience: float | None,
@@ -115,6 +121,11 @@ def doctor(
         message = f"expected options only, got {place!r}. If it is what to read, write {option} {place}."
         raise click.UsageError(message)
     output = _Output(as_json=as_json, metrics=metrics, html=html, svg=svg)
+    if all_nodes:
+        if not (sources["kubeconfig"] or sources["in_cluster"]):
+            message = "--all-nodes needs --kubeconfig or --in-cluster."
+            raise click.UsageError(message)
+        return _all_nodes(sources["kubeconfig"], patience, as_json=as_json)
     read = node_sources(**sources)
     if save is not None:
         _save(read, save)
@@ -128,6 +139,39 @@ def doctor(
             output.put(report, others_follow=True)
             if signals.wait_for_end(interval):
                 return _status(report)
+
+
+def _all_nodes(kubeconfig: object, patience: float | None, *, as_json: bool) -> int:
+    """Print what is wrong on each node, as two looks at the API server say."""
+    from devicecore_tools.doctor import Facts, check, report, still_wrong
+    from devicecore_tools.doctor.report import patience as patience_of
+    from devicecore_tools.doctor.sources.cluster import looks_at_all_nodes
+
+    assert kubeconfig is None or isinstance(kubeconfig, str)  # noqa: S101 - for mypy: click has checked it
+    try:
+        looks = looks_at_all_nodes(kubeconfig)
+        found = {name: check(Facts(look)) for name, look in looks.items()}
+        wrong = [one for of_node in found.values() for one in of_node]
+        if wrong:
+            time.sleep(patience_of(wrong) if patience is None else patience)
+            looks = looks_at_all_nodes(kubeconfig)
+    except ValueError as error:
+        complain("devicecore doctor", str(error))
+        return _UNUSABLE
+    reports = []
+    for name, look in looks.items():
+        facts = Facts(look)
+        reports.append(report(facts, still_wrong(found.get(name, ()), check(facts))))
+    if as_json:
+        sys.stdout.write(f"{json.dumps({'nodes': [_document(one) for one in reports]}, indent=1)}\n")
+    else:
+        for one in reports:
+            lines = [f"{foreign_text(one.name)}: {counted(len(one.findings), 'finding')}"]
+            for finding in one.findings:
+                lines += ["", *_finding(finding), ""]
+            sys.stdout.write("\n".join(lines) + "\n")
+        sys.stdout.write("Only the API server was asked. Run doctor on a node to see its devices.\n")
+    return _NEGATIVE if any(one.findings for one in reports) else 0
 
 
 def _save(sources: "NodeSources", directory: str) -> None:

@@ -75,10 +75,12 @@ class DraDevices:
         }
         waiting = []
         of_claims = prepared.pods if prepared else {}
-        for pod in pods.here if prepared is not None and not prepared.problem else ():
+        last_event = dict(_last_events(look.events.value or ()))
+        for pod in pods.here if prepared is None or not prepared.problem else ():
             claims = tuple(dict.fromkeys(claim for of in pod.claims.values() for claim in of))
             missing = tuple(claim for claim in claims if pod.pod.uid not in of_claims.get(claim, ()))
-            if missing and pod.phase == "Pending":
+            told = prepared is not None or (pod.pod.namespace, pod.pod.name) in last_event
+            if missing and told and pod.phase == "Pending":
                 waiting.append((pod, missing))
                 drivers.update(driver for claim in missing for driver in allocated.get(claim, ()))
         return cls(
@@ -87,7 +89,7 @@ class DraDevices:
             _why_not_free(look, kubelet, pods),
             allocated,
             tuple(waiting),
-            dict(_last_events(look.events.value or ())),
+            last_event,
         )
 
     @cached_property

@@ -101,8 +101,8 @@ def pod_waits_for_claim(dra: DraDevices) -> Iterator[Found]:
 def _waits(pod: PodSeen, claims: tuple[str, ...], why: str, evidence: Evidence) -> Found:
     what = f"ResourceClaim{'' if len(claims) == 1 else 's'} {', '.join(map(name, claims))}"
     sentence = f"Pod {name(pod.identity)} waits, because its {what} cannot be prepared: {why}."
-    file = Evidence(Source.CLAIMS, f"no entry of {what} for the pod")
-    return Found(sentence, (evidence, file), pods=(pod.identity,))
+    begun = Evidence(Source.PODS, f"{name(pod.identity)} is Pending on this node")
+    return Found(sentence, (evidence, begun), pods=(pod.identity,))
 
 
 def _cause(event: EventSeen) -> str:
