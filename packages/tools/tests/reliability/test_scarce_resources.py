@@ -1,5 +1,6 @@
 """A process that gets no more file descriptors, threads or memory says so, and still ends when it is asked to."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -37,15 +38,17 @@ def take_the_rest():
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 """
 
-NO_WATCHDOG = f"""
+NO_MORE_THREADS = f"""
 {LITTLE_MEMORY}
-import os, signal
+import os, signal, sys, time
 from devicecore_tools.command.signals import Signals
 
-with Signals(grace=60.0) as signals:
+with Signals(grace=float(sys.argv[1])) as signals:
     take_the_rest()
     os.kill(os.getpid(), signal.SIGTERM)
-    print(signals.wait_for_end({PATIENCE}), signals.ended_by)
+    print(signals.wait_for_end({PATIENCE}), signals.ended_by, flush=True)
+    if sys.argv[2] == "hangs":
+        time.sleep({PATIENCE})
 """
 
 NO_THREADS = f"""
@@ -74,8 +77,14 @@ def test_a_transport_without_file_descriptors_says_so_and_frees_its_directory(di
 
 
 def test_a_signal_ends_a_process_that_gets_no_more_threads() -> None:
-    ran = run(NO_WATCHDOG)
-    assert ran.stdout == "True ended by SIGTERM\n", ran.stderr
+    ran = run(NO_MORE_THREADS, 60.0, "ends")
+    assert (ran.stdout, ran.returncode) == ("True ended by SIGTERM\n", 0), ran.stderr
+
+
+def test_a_process_that_gets_no_more_threads_and_hangs_is_ended_by_force() -> None:
+    """What forces the end needs no thread and no memory when it is needed."""
+    ran = run(NO_MORE_THREADS, 0.5, "hangs")
+    assert (ran.stdout, ran.returncode) == ("True ended by SIGTERM\n", -signal.SIGALRM), ran.stderr
 
 
 def test_a_command_that_gets_no_threads_says_so_in_a_sentence(directory: Path) -> None:

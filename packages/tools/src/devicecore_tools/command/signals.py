@@ -4,17 +4,14 @@ Law: a signal interrupts no call, and SIGTERM is noticed even if the main thread
 
 `signal.sigtimedwait` is not used here: after SIGSTOP and SIGCONT it returns a number that was not sent (CPython 3.11 to
 3.14), because it does not set the result when the time is over at that moment.
+
+The end is forced by a timer of the kernel, which sends SIGALRM. It exists before it is needed: a process that gets no
+more threads and no more memory ends too, and so does one in which a thread holds the interpreter.
 """
 
-import faulthandler
-import logging
-import os
 import signal
 import threading
-from contextlib import ExitStack
 from typing import Self
-
-_log = logging.getLogger(__name__)
 
 ENDING = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
 """The signals that ask the process to end. A terminal that is closed sends SIGHUP."""
@@ -29,8 +26,7 @@ class Signals:
 
     Args:
         others: signals that only wake the main thread.
-        grace: seconds after the first signal of `ENDING` at which the process is ended by force, with exit status 1,
-            even if another thread holds the interpreter; None for never.
+        grace: seconds after the first signal of `ENDING` at which SIGALRM ends the process by force; None for never.
     """
 
     def __init__(self, *others: signal.Signals, grace: float | None = None) -> None:
@@ -43,13 +39,13 @@ class Signals:
         self._arrived: set[signal.Signals] = set()
         self._woken = self._is_left = False
         self._ended_by: str | None = None
-        self._at_exit = ExitStack()
         self._thread = threading.Thread(target=self._receive, name="devicecore-signals", daemon=True)
 
     def __enter__(self) -> Self:
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, self._received)
-        if self._grace is not None:
-            self._trash = self._at_exit.enter_context(open(os.devnull, "w"))  # noqa: PTH123 - no path of ours
+        if self._grace is not None:  # threads that start from now on let SIGALRM through
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
         self._thread.start()
         return self
 
@@ -58,8 +54,6 @@ class Signals:
         self._is_left = True
         signal.pthread_kill(self._thread.ident, _STOP)
         self._thread.join()
-        if self._ended_by is None:
-            self._at_exit.close()  # else the file is still needed: the process may hang until it has ended
         while late := signal.sigpending() & self._received:
             signal.sigwait(late)  # would end the process now
         signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
@@ -108,9 +102,5 @@ class Signals:
                     self._changed.notify_all()
                 continue
             if self._ended_by is None and self._grace is not None:
-                # A thread of C code: it needs no interpreter, so nothing that hangs in Python can delay it.
-                try:
-                    faulthandler.dump_traceback_later(self._grace, exit=True, file=self._trash)
-                except RuntimeError as error:  # the system has no thread left: then it ends only if nothing hangs
-                    _log.warning("the end cannot be forced after %g s: %s", self._grace, error)
+                signal.setitimer(signal.ITIMER_REAL, self._grace)
             self.end(f"ended by {signal.Signals(number).name}")
