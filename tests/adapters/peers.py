@@ -311,9 +311,9 @@ def register(
     return grpc.StatusCode.OK, ""
 
 
-def running(directory: Path, listener: Callable[[Event], None], **settings: float) -> "Running":
+def running(directory: Path, listener: Callable[[Event], None], **settings: object) -> "Running":
     """A started transport, for a `with`."""
-    return Running(GrpcUnixTransport(directory, **settings), listener)  # type: ignore[arg-type]  # of float only
+    return Running(GrpcUnixTransport(directory, **settings), listener)  # type: ignore[arg-type]  # as it says
 
 
 class Running:

@@ -157,33 +157,27 @@ class TestHowOften:
     def test_a_resource_that_registers_too_often_learns_when_to_try_again(
         self, directory: Path, recorder: Recorder, clock: ManualClock
     ) -> None:
-        limited = GrpcUnixTransport(directory, registrations_per_second=0.5, registration_burst=3, clock=clock)
-        limited.start(recorder)
-        try:
-            with RawPlugin(directory / "p.sock", ["d0"]), RawPlugin(directory / "q.sock", ["q0"]):
-                assert [register(directory, "p.sock") for _ in range(3)] == [OK] * 3
-                text = (
-                    "acme.io/gpu registers too often, more than 3 times at once and 0.5 times a second: "
-                    "try again in 2 s"
-                )
-                refusal = (StatusCode.UNKNOWN, text)
-                assert [register(directory, "p.sock") for _ in range(50)] == [refusal] * 50
-                assert register(directory, "q.sock", "acme.io/nic") == OK  # another resource's storm is not its own
-                clock.now = 2.0
-                assert register(directory, "p.sock") == OK
-                assert register(directory, "p.sock") == refusal
-                assert len(recorder.of(PluginRegistered)) == 2
-        finally:
-            limited.stop()
+        with (
+            running(directory, recorder, registrations_per_second=0.5, registration_burst=3, clock=clock),
+            RawPlugin(directory / "p.sock", ["d0"]),
+            RawPlugin(directory / "q.sock", ["q0"]),
+        ):
+            assert [register(directory, "p.sock") for _ in range(3)] == [OK] * 3
+            text = "acme.io/gpu registers too often, more than 3 times at once and 0.5 times a second: try again in 2 s"
+            refusal = (StatusCode.UNKNOWN, text)
+            assert [register(directory, "p.sock") for _ in range(50)] == [refusal] * 50
+            assert register(directory, "q.sock", "acme.io/nic") == OK  # another resource's storm is not its own
+            clock.now = 2.0
+            assert register(directory, "p.sock") == OK
+            assert register(directory, "p.sock") == refusal
+            assert len(recorder.of(PluginRegistered)) == 2
         assert len(recorder.of(RegistrationRequested)) == 56  # all are counted, refused or not
 
     def test_a_plugin_that_calls_600_times_a_second_while_it_is_refused_gets_in_at_last(
         self, directory: Path, recorder: Recorder, clock: ManualClock
     ) -> None:
         """A plugin in use registers so; it makes its socket after a second."""
-        limited = GrpcUnixTransport(directory, clock=clock)
-        limited.start(recorder)
-        try:
+        with running(directory, recorder, clock=clock):
             answers = []
             for call in range(600):
                 clock.now = call / 600
@@ -197,31 +191,22 @@ class TestHowOften:
                     tries += 1
                     clock.now += 1 / 600
                 assert tries <= 12
-        finally:
-            limited.stop()
 
     def test_plugins_that_register_once_a_restart_never_reach_the_limit(
         self, directory: Path, recorder: Recorder, clock: ManualClock
     ) -> None:
         """Three calls within a millisecond, and sixteen processes at once."""
-        limited = GrpcUnixTransport(directory, clock=clock)
-        limited.start(recorder)
-        try:
-            with RawPlugin(directory / "p.sock", ["d0"]):
-                assert {register(directory, "p.sock") for _ in range(3 * 16)} == {OK}
-        finally:
-            limited.stop()
+        with running(directory, recorder, clock=clock), RawPlugin(directory / "p.sock", ["d0"]):
+            assert {register(directory, "p.sock") for _ in range(3 * 16)} == {OK}
 
     def test_without_a_limit_every_registration_is_looked_at(
         self, directory: Path, recorder: Recorder, clock: ManualClock
     ) -> None:
-        unlimited = GrpcUnixTransport(directory, registrations_per_second=None, registration_burst=1, clock=clock)
-        unlimited.start(recorder)
-        try:
-            with RawPlugin(directory / "p.sock", ["d0"]):
-                assert {register(directory, "p.sock") for _ in range(300)} == {OK}
-        finally:
-            unlimited.stop()
+        with (
+            running(directory, recorder, registrations_per_second=None, registration_burst=1, clock=clock),
+            RawPlugin(directory / "p.sock", ["d0"]),
+        ):
+            assert {register(directory, "p.sock") for _ in range(300)} == {OK}
 
     @pytest.mark.parametrize(("per_second", "burst"), [(0.0, 1), (-1.0, 1), (1.0, 0)])
     def test_a_rate_that_would_refuse_every_call_is_an_error(

@@ -6,7 +6,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 from devicecore_tools.command.kubelet.command import END_WITHIN
@@ -26,6 +28,15 @@ def root(short_path: Path) -> Path:
 
 def arguments(root: Path) -> list[str]:
     return ["kubelet", "--root", str(root), "--manifests", str(root / "pods")]
+
+
+@contextmanager
+def started(command: Sequence[str]) -> Iterator[tuple["subprocess.Popen[str]", IO[str]]]:
+    """A process that has started, and its log from then on."""
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        next(line for line in process.stderr if "started" in line)
+        yield process, process.stderr
 
 
 def write_pod(root: Path, name: str) -> None:
@@ -82,20 +93,16 @@ def test_a_dumb_terminal_gets_lines(root: Path, terminal: Open) -> None:
 
 def test_a_process_that_was_stopped_and_continued_goes_on(root: Path) -> None:
     """CPython's `sigtimedwait` returns a number without a signal, if its time is over when the process continues."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "devicecore_tools", *arguments(root)], stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        next(line for line in process.stderr if "started" in line)
+    with started([sys.executable, "-m", "devicecore_tools", *arguments(root)]) as (process, log):
         for _ in range(2):
             process.send_signal(signal.SIGSTOP)
             os.waitid(os.P_PID, process.pid, os.WSTOPPED)
             time.sleep(1.5)  # longer than it waits for anything
             process.send_signal(signal.SIGCONT)
         write_pod(root, "train")
-        assert any("pod default/train: Running" in line for line in process.stderr)
+        assert any("pod default/train: Running" in line for line in log)
         process.send_signal(signal.SIGTERM)
-        assert "ended by SIGTERM" in process.stderr.read()
+        assert "ended by SIGTERM" in log.read()
     assert process.returncode == 0
 
 
@@ -159,9 +166,7 @@ os.execv(sys.executable, [sys.executable, "-m", "devicecore_tools", *sys.argv[1:
 
 def test_a_terminal_that_is_closed_ends_it_and_leaves_no_socket(root: Path) -> None:
     command = [sys.executable, "-c", WITH_SIGHUP, *arguments(root)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        next(line for line in process.stderr if "started" in line)
+    with started(command) as (process, _):
         process.send_signal(signal.SIGHUP)
         try:
             assert process.wait(timeout=60) == 0
@@ -186,16 +191,12 @@ def test_a_terminal_that_goes_away_while_sighup_is_ignored_does_not_end_it(root:
 
 
 def test_sigterm_ends_it_after_signals_that_mean_nothing(root: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-m", "devicecore_tools", *arguments(root)], stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        next(line for line in process.stderr if "started" in line)
+    with started([sys.executable, "-m", "devicecore_tools", *arguments(root)]) as (process, log):
         for number in (signal.SIGURG, signal.SIGIO, signal.SIGWINCH):
             process.send_signal(number)
         write_pod(root, "train")
         try:
-            assert any("pod default/train: Running" in line for line in process.stderr)
+            assert any("pod default/train: Running" in line for line in log)
             assert ends_in_time(process) == 0
         finally:
             process.kill()  # else a failure would wait for ever
