@@ -49,6 +49,7 @@ _STARTS_EMPTY = (
 _POD_STATUS = 10.0  # seconds within which pods, checkpoint and kubelet agree after a pod has ended
 _NODE_STATUS = 15.0  # seconds: a kubelet writes the Node's status every 10 s
 _REGISTRATION = 15.0  # seconds that a plugin has to register again after the kubelet has restarted
+_RESTART = 30.0  # seconds: a service manager starts a kubelet again after 10 s, and it takes some to begin
 _SLICES = 40.0  # seconds: a driver's helper publishes again 30 s after a kubelet has deleted the slices
 
 CHECKS: tuple[NodeCheck, ...] = (
@@ -60,6 +61,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "40 s the Node becomes NotReady, and after 5 minutes its pods are evicted.",
         "systemctl status kubelet, and the end of its log.",
         f"{_KUBERNETES}127653",
+        _RESTART,
     ),
     NodeCheck(
         "kubelet-cannot-start",
