@@ -30,7 +30,7 @@ from devicecore.domain.checkpoint.go_values import (
     new_strings,
 )
 from devicecore.domain.dra.answer_size import devices_json
-from devicecore.domain.dra.claims import ClaimCache, ClaimInfo
+from devicecore.domain.dra.claims import ClaimCache, ClaimInfo, joined
 from devicecore.domain.dra.model import ClaimKey, ClaimUid, DriverName, PreparedDevice
 from devicecore.domain.errors import CorruptCheckpointError, MalformedCheckpointError
 from devicecore.domain.model import PodUid
@@ -150,7 +150,7 @@ class StateWriter:
             UnencodableCheckpointError: a string is no Unicode text.
         """
         # What was written last is not known until the end, because an interrupt or an error may come before.
-        claims, former, self._claims = cache.claims, self._claims, {}
+        claims, former, self._claims = joined(cache.claims), self._claims, {}
         # Only C code looks at every claim: there may be thousands of them, and most saves change one.
         is_longer = bool(former) and len(claims) >= len(former) and not any(map(is_not, former, claims))
         old = chain(former.values(), repeat(None)) if is_longer else map(former.get, claims)
