@@ -44,7 +44,6 @@ from devicecore.dra_manager import manager as dra_manager
 from devicecore.manager import manager
 from devicecore.plugins.simulated import SimulatedPlugin
 from devicecore.ports.context import Runs
-from devicecore.runtime import start_stop
 from devicecore.runtime.lifecycle import Lifecycle
 from devicecore.system.temporary import short_directory
 from devicecore.testing.contracts import lifecycle as lifecycle_contract
@@ -103,7 +102,7 @@ def device_managers() -> Iterator[LifecycleHarness]:
 
     yield Harness(
         lambda: DeviceManager(plugins, MemoryStore(), sink),
-        [manager, start_stop],
+        [manager],
         DeviceManager.tick,
         called_back=call_back,
     )
@@ -113,7 +112,7 @@ def device_managers() -> Iterator[LifecycleHarness]:
 def dra_managers() -> Iterator[LifecycleHarness]:
     yield Harness(
         lambda: DraManager(MemoryDriverTransport(), MemoryClaims(), MemoryStore()),
-        [dra_manager, start_stop],
+        [dra_manager],
         DraManager.tick,
     )
 

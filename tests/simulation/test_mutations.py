@@ -475,8 +475,8 @@ def runs_of_a_manager_are_not_distinguished(patch: Patch) -> None:
 
 def a_stop_does_not_wait_for_a_save(patch: Patch) -> None:
     class DoesNotWait(SavedState[NodeState]):
-        def end(self, *runs: Run | None) -> None:
-            self._state.end(*runs)
+        def end(self) -> None:
+            self._state.end()
 
     patch.setattr(DeviceManager, "_saver_type", DoesNotWait)
 

@@ -28,8 +28,8 @@ class DriverList:
         self._slices = slices
         self._clock = clock
         self._state = CurrentState(DriverRegistry(), DraStoppedError)
-        self.end: Callable[[Run | None], None] = self._state.end
-        """End a run."""
+        self.end: Callable[[], None] = self._state.end
+        """End the run."""
 
     @property
     def registry(self) -> DriverRegistry:

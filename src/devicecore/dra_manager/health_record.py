@@ -28,8 +28,10 @@ class HealthRecord:
         self._state = CurrentState(HealthCache(), DraStoppedError)
         self._saved = SavedState(store, self._state, encode) if store else None
         self._too_large: set[DriverName] = set()  # drivers of which devices are forgotten, which is logged once
-        self.end: Callable[[Run | None], None] = self._saved.end if self._saved else self._state.end
-        """End a run. After that nothing is saved, because the store may soon belong to another manager."""
+        self.check_call: Callable[[str], None] = self._saved.check_call if self._saved else lambda _: None
+        """Check that the method of this name is not called from inside the store."""
+        self.end: Callable[[], None] = self._saved.end if self._saved else self._state.end
+        """End the run. After that nothing is saved, because the store may soon belong to another manager."""
 
     @property
     def cache(self) -> HealthCache:

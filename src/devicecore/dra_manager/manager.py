@@ -39,11 +39,11 @@ from devicecore.ports.drivers import DriverTransport
 from devicecore.ports.pods import PodSource
 from devicecore.ports.slices import ResourceSlices
 from devicecore.ports.store import CheckpointStore
+from devicecore.runtime.lifecycle import Lifecycle
 from devicecore.runtime.measuring import measured
 from devicecore.runtime.observers import Observers
 from devicecore.runtime.open_call import OpenCall
 from devicecore.runtime.run import Run
-from devicecore.runtime.start_stop import StartStop
 from devicecore.runtime.turns import Turns
 
 RECONCILE_PERIOD = 60.0
@@ -101,7 +101,7 @@ class DraManager(Runs):
             self._saved, self._turns, self._drivers, transport, claims, fail_on_warnings=fail_on_warnings
         )
         self._release = Release(self._saved, self._turns, self._drivers, transport)
-        self._starts = StartStop(transport, self._begin, self._end, DraStoppedError, DraNotStartedError)
+        self._lifecycle = Lifecycle("the DRA manager", DraNotStartedError, DraStoppedError)
         self._next_reconcile = 0.0
         self.restored: RestoredClaims = RestoredClaims()
         """What was found in the store at the last start."""
@@ -118,17 +118,22 @@ class DraManager(Runs):
             StoreError: the file cannot be used, and it cannot be set aside.
             SetUpError: the transport cannot start.
             DraStoppedError: `stop` was called meanwhile. Nothing is running.
-            CalledFromInsideError: it is called from inside a start.
+            CalledFromInsideError: it is called from inside a start, a store or an event of the transport.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        self._starts.start()
+        self._check_call("start")
+        # A stop does not wait for the stores, because a disk may hang.
+        self._lifecycle.start(self._begin, self._end, before=self._restore)
 
-    def _begin(self, run: Run) -> None:
+    def _restore(self) -> None:
+        run = self._lifecycle.check_started()
         self.restored = self._saved.begin(run)
         self._health.begin(run)
         self._drivers.begin(run)
         self._next_reconcile = self._clock()
-        self._starts.start_transport(run, lambda: self._transport.start(partial(self._on_event, run)))
+
+    def _begin(self) -> None:
+        self._transport.start(partial(self._on_event, self._lifecycle.check_started()))
 
     def stop(self) -> None:
         """Disconnect all drivers. Every call that has returned is saved already. A second stop is no error.
@@ -136,16 +141,22 @@ class DraManager(Runs):
         A call that is under way fails after its driver has answered, because nothing is saved after a stop.
 
         Raises:
-            CalledFromInsideError: it is called from inside a store or an event of the transport, and would wait for
-                itself.
+            CalledFromInsideError: it is called from inside a start, a store or an event of the transport, and would
+                wait for itself.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        self._starts.stop()
+        self._check_call("stop")
+        self._lifecycle.stop(self._end)
 
-    def _end(self, run: Run | None) -> None:
-        self._saved.end(run)
-        self._health.end(run)
-        self._drivers.end(run)
+    def _end(self) -> None:
+        self._saved.end()
+        self._health.end()
+        self._drivers.end()
+        self._transport.stop()
+
+    def _check_call(self, method: str) -> None:
+        self._saved.check_call(method)
+        self._health.check_call(method)
 
     # --- what is known, as values -------------------------------------------------------------------------------------
 
@@ -180,7 +191,7 @@ class DraManager(Runs):
             PrepareError: a claim is not prepared. Trying again is safe; the pod uses the claims until `unprepare`.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        self._starts.check_process()
+        self._lifecycle.check_process()
         with self._measured("PrepareResources"):
             try:
                 turn = self._turns.begin((pod.uid,), OpenCall(), TURN_PATIENCE, "prepare")
@@ -202,7 +213,7 @@ class DraManager(Runs):
             UnprepareError: a claim is not released, and the pod still uses it. Trying again is safe.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        self._starts.check_process()
+        self._lifecycle.check_process()
         with self._measured("UnprepareResources"):
             try:
                 turn = self._turns.begin((pod,), OpenCall(), TURN_PATIENCE, "unprepare")
@@ -276,7 +287,8 @@ class DraManager(Runs):
             DraStoppedError: the manager is stopped.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        run = self._starts.check_running()
+        self._lifecycle.check_started()
+        run = self._saved.run()
         if self._pods is None or not self._pods.sources_ready():
             return {}
         # Read the claims before the active pods: a pod that enters a claim after this must not be released.
@@ -293,13 +305,13 @@ class DraManager(Runs):
             DraStoppedError: the manager is stopped.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        return self._drivers.wipe_slices(self._starts.check_running())
+        self._lifecycle.check_started()
+        return self._drivers.wipe_slices(self._saved.run())
 
     # --- events -------------------------------------------------------------------------------------------------------
 
     def _on_event(self, run: Run, event: DriverEvent) -> None:
-        with self._starts.inside("an event of the DriverTransport", OpenCall()):
-            self._apply(run, event)
+        self._lifecycle.call("an event of the DriverTransport", self._apply, run, event)
 
     def _apply(self, run: Run, event: DriverEvent) -> None:
         driver = event.instance.driver

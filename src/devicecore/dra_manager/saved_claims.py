@@ -48,8 +48,10 @@ class SavedClaims:
     def __init__(self, store: CheckpointStore) -> None:
         self._state = CurrentState(ClaimCache(), DraStoppedError)
         self._saved = SavedState(store, self._state, StateWriter().encode, _have_same_entries, requests=False)
-        self.end: Callable[[Run | None], None] = self._saved.end
-        """End a run. After that nothing is saved, because the store may soon belong to another manager."""
+        self.check_call: Callable[[str], None] = self._saved.check_call
+        """Check that the method of this name is not called from inside the store."""
+        self.end: Callable[[], None] = self._saved.end
+        """End the run. After that nothing is saved, because the store may soon belong to another manager."""
         self.run: Callable[[], Run] = self._state.current_run
         """Return the run that is under way. If there is none, this raises a `DraStoppedError`."""
 

@@ -38,11 +38,10 @@ from devicecore.ports.sink import NodeStatusSink
 from devicecore.ports.store import CheckpointStore
 from devicecore.ports.transport import PluginTransport
 from devicecore.runtime.current_state import CurrentState
+from devicecore.runtime.lifecycle import Lifecycle
 from devicecore.runtime.observers import Observers
-from devicecore.runtime.open_call import OpenCall
 from devicecore.runtime.run import Run
 from devicecore.runtime.saved_state import SavedState
-from devicecore.runtime.start_stop import StartStop
 
 _log = logging.getLogger(__name__)
 
@@ -101,7 +100,7 @@ class DeviceManager(Runs):
         self._affinities = Affinities(topology, hint_providers, state, self._turns)
         parts = (state, self._turns, self._plugins, self._saver, self._pods, self._affinities, self._observers)
         self._admissions = self._admissions_type(*parts, admission_budget, clock)
-        self._starts = StartStop(transport, self._begin, self._saver.end, ManagerStoppedError, ManagerNotStartedError)
+        self._lifecycle = Lifecycle("the device manager", ManagerNotStartedError, ManagerStoppedError)
         self.restored: Restored = Restored()
         """What was found in the store at the last start."""
 
@@ -126,22 +125,27 @@ class DeviceManager(Runs):
             StoreError: there is an unusable checkpoint, and it cannot be set aside.
             SetUpError: the transport cannot start.
             ManagerStoppedError: `stop` was called meanwhile. Nothing is running.
-            CalledFromInsideError: it is called from inside a start.
+            CalledFromInsideError: it is called from inside a start, the store, the sink or an event of the transport.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        if self._starts.start():
+        self._check_call("start")
+        # Start the transport first: it claims the directory, and only the owner may read the checkpoint. Events wait
+        # until the checkpoint is restored. A stop does not wait for the store, because a disk may hang.
+        if self._lifecycle.start(self._begin, self._end, after=self._restore):
             self._publisher.publish()
 
-    def _begin(self, run: Run) -> None:
-        # Start the transport first: it claims the directory, and only the owner may read the checkpoint. Events wait
-        # until the checkpoint is restored.
-        self._starts.start_transport(run, lambda: self._transport.start(partial(self._on_event, run)))
+    def _begin(self) -> None:
+        self._transport.start(partial(self._on_event, self._lifecycle.check_started()))
+
+    def _restore(self) -> None:
+        run = self._lifecycle.check_started()
         self._pods.begin()
         state, found = restored(run, self._saver, self._plugins, self._clock())
         self._writer.extra = found.extra
         self._saver.begin(run, state)
         self.restored = found
         self._observers.notify(Allocated(allocation.key.pod, allocation) for allocation in state.ledger)
+        run.is_restored.set()
 
     def stop(self) -> None:
         """Disconnect all plugins. Every answered admission is saved already. A second stop is no error.
@@ -150,12 +154,21 @@ class DeviceManager(Runs):
         is saved: the store may soon belong to another manager.
 
         Raises:
-            CalledFromInsideError: it is called from inside the store, the sink or an event of the transport, and would
-                wait for itself.
+            CalledFromInsideError: it is called from inside a start, the store, the sink or an event of the transport,
+                and would wait for itself.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        self._publisher.check_call("stop")
-        self._starts.stop()
+        self._check_call("stop")
+        self._lifecycle.stop(self._end)
+
+    def _end(self) -> None:
+        self._saver.end()
+        self._lifecycle.check_started().is_restored.set()
+        self._transport.stop()
+
+    def _check_call(self, method: str) -> None:
+        self._publisher.check_call(method)
+        self._saver.check_call(method)
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
@@ -178,7 +191,7 @@ class DeviceManager(Runs):
             TimeoutError: the condition was not met within `timeout` seconds.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        self._starts.check_process()
+        self._lifecycle.check_process()
         return self._state.wait_for(condition, timeout)
 
     def options(self, pod: Pod, container: str) -> ContainerOptions | None:
@@ -222,7 +235,7 @@ class DeviceManager(Runs):
             CalledFromInsideError: it is called from inside an admission of the same pod, or from inside the store.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        self._starts.check_started()
+        self._lifecycle.check_started()
         began = self._clock()
         verdict = self._admissions.admit(pod, pod.in_start_order, affinity)
         if self._metrics:
@@ -241,7 +254,7 @@ class DeviceManager(Runs):
             CalledFromInsideError: it is called from inside an admission of the same pod, or from inside the store.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        self._starts.check_started()
+        self._lifecycle.check_started()
         return self._admissions.admit(pod, (pod.container(container),), affinity)
 
     def start_container(self, pod: Pod, container: str) -> ContainerOptions | None:
@@ -260,7 +273,7 @@ class DeviceManager(Runs):
             ManagerNotStartedError: the manager was never started.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        self._starts.check_started()
+        self._lifecycle.check_started()
         wanted = pod.container(container)
         key = pod.key(wanted)
         requests = [resource for resource, size in self.state.requests(pod, wanted) if size]
@@ -289,7 +302,8 @@ class DeviceManager(Runs):
             ForkedError: this process is a fork of the one in which the manager was started.
         """
         uids = _uids(pods)
-        self._starts.check_running()
+        self._lifecycle.check_started()
+        self._state.current_run()
         self._turns.end_abandoned()
         self._pods.forget(uids)
         self._saver.save()
@@ -301,7 +315,7 @@ class DeviceManager(Runs):
             ManagerNotStartedError: the manager was never started. After a stop, this saves and publishes nothing.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        self._starts.check_started()
+        self._lifecycle.check_started()
         self._turns.end_abandoned()
         if self._pods.sweep():
             self._saver.save()
@@ -317,7 +331,8 @@ class DeviceManager(Runs):
             ManagerStoppedError: the manager is stopped.
             ForkedError: this process is a fork of the one in which the manager was started.
         """
-        self._starts.check_running()
+        self._lifecycle.check_started()
+        self._state.current_run()
         self._turns.end_abandoned()
         now = self._clock()
         before, _ = self._state.replace(lambda state: state.expire(now)[1])
@@ -334,8 +349,7 @@ class DeviceManager(Runs):
                 self._metrics.device_plugin_registration(event.resource)
             return
         run.is_restored.wait()
-        with self._starts.inside("an event of the PluginTransport", OpenCall()):
-            self._apply(run, event)
+        self._lifecycle.call("an event of the PluginTransport", self._apply, run, event)
 
     def _apply(self, run: Run, event: Event) -> None:
         now = self._clock()

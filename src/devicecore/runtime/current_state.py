@@ -48,12 +48,9 @@ class CurrentState(Generic[Value]):
             self.run, self.value = run, value
         self._wake()
 
-    def end(self, *runs: Run | None) -> None:
-        """End the current run, and `runs` that have not begun yet. The value can still be read."""
+    def end(self) -> None:
+        """End the current run. A run that is marked as stopped does not begin after this. The value can be read."""
         with self._lock:
-            for run in (*runs, self.run):
-                if run is not None:
-                    run.is_stopped = True
             self.run = None
 
     def current_run(self) -> Run:

@@ -7,34 +7,36 @@ A class that runs derives from `ports.context.Runs` and keeps a `Lifecycle`. Its
 `Lifecycle` calls `end` after each start that fails, so `end` has to cope with a `begin` that did not come far, and with
 a former `end` that was interrupted.
 
-Only one start or stop is under way at a time. The order of what they do is this:
+Only one start is under way at a time, and only one `begin` or `end`. The order of what they do is this:
 
-1. A start takes its turn, becomes the current run, and calls `begin`.
-2. It decides that the run is running, unless a stop has cancelled the run before. A cancelled start fails.
-3. A stop cancels the current run, takes its turn, calls `end`, and only then forgets the run. So a run whose stop was
-   interrupted stays the current one, not running, until another stop or start has called `end` for it.
+1. A start makes its run the current one, takes its turn, and calls `begin`.
+2. The run is running, unless a stop came meanwhile. Then the start fails.
+3. A stop marks the current run as stopped, takes its turn, and calls `end`. Only then the run is over. So a run whose
+   stop was interrupted is not over, and not running, until another stop or start has called `end` for it.
+
+A stop does not wait for what a start does before or after its turn, such as reading a disk that hangs. So `end` may be
+called meanwhile, and what is done there has to check `Run.is_stopped` with the lock held that `end` takes.
 """
 
-import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import ParamSpec, TypeVar
 
-from devicecore.domain.errors import CalledFromInsideError, ForkedError, NotStartedError, StoppedWhileStartingError
+from devicecore.domain.errors import (
+    CalledFromInsideError,
+    DeviceCoreError,
+    NotStartedError,
+    StoppedWhileStartingError,
+)
 from devicecore.runtime.open_call import OpenCall
+from devicecore.runtime.run import Run
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class _Run:
-    """From the beginning of a start to the end of its stop. Runs are compared by identity."""
-
-    def __init__(self, start: OpenCall) -> None:
-        self.start = start
-        self.process = os.getpid()
-        self.is_running = False
-        self.is_cancelled = False
+def _nothing() -> None: ...
 
 
 class Lifecycle:
@@ -42,91 +44,97 @@ class Lifecycle:
 
     Args:
         name: what errors call the object, such as `the metrics server`.
+        not_started: makes the error of a use that needs a start; without it, a `NotStartedError`.
+        stopped: makes the error of a start during which a stop came; without it, a `StoppedWhileStartingError`.
     """
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._run: _Run | None = None
+    def __init__(
+        self,
+        name: str,
+        not_started: Callable[[], DeviceCoreError] | None = None,
+        stopped: Callable[[], DeviceCoreError] | None = None,
+    ) -> None:
+        self._not_started = not_started or partial(NotStartedError, name)
+        self._stopped = stopped or partial(StoppedWhileStartingError, name)
+        self._run: Run | None = None  # the last one, from the very beginning of its start
+        self._starting = threading.Lock()  # held by a start, so that another one waits for it
         self._turn = threading.Lock()  # held while `begin` or `end` is called
-        self._deciding = threading.Lock()  # held while a start ends or a stop cancels it
         self._calls: dict[int, tuple[str, OpenCall]] = {}  # starts, stops and callbacks under way, by thread
 
     @property
     def is_running(self) -> bool:
         """Whether it has been started, and not been stopped since."""
         run = self._run
-        return run is not None and run.is_running
+        return run is not None and run.is_started and not run.is_stopped
+
+    def check_process(self) -> None:
+        """Check that this process is the one in which it was started, if it was.
+
+        Raises:
+            ForkedError: this process is a fork of that one.
+        """
+        if self._run is not None:
+            self._run.check_process()
+
+    def check_started(self) -> Run:
+        """Return the last run, which may be over.
+
+        Raises:
+            DeviceCoreError: there never was a start.
+            ForkedError: this process is a fork of the one in which it was started.
+        """
+        if self._run is None:
+            raise self._not_started()
+        self._run.check_process()
+        return self._run
 
     def check_running(self) -> None:
         """Refuse a call that needs a run.
 
         Raises:
-            NotStartedError: it does not run.
+            DeviceCoreError: it does not run.
             ForkedError: this process is a fork of the one in which it was started.
         """
-        self._check_process()
+        self.check_process()
         if not self.is_running:
-            raise NotStartedError(self._name)
+            raise self._not_started()
 
-    def start(self, begin: Callable[[], None], end: Callable[[], None]) -> None:
-        """Call `begin`, unless it runs already. A start in another thread is awaited first.
+    def start(
+        self,
+        begin: Callable[[], None],
+        end: Callable[[], None],
+        *,
+        before: Callable[[], None] = _nothing,
+        after: Callable[[], None] = _nothing,
+    ) -> bool:
+        """Call `before`, `begin` and `after`, unless it runs already. A start in another thread is awaited first.
 
-        If `begin` fails or is interrupted, `end` is called.
-
-        Raises:
-            StoppedWhileStartingError: a stop was called meanwhile. Nothing is running.
-            CalledFromInsideError: it is called from inside a start, a stop or a callback of the same object.
-            ForkedError: this process is a fork of the one in which it was started.
-        """
-        self._check_process()
-        self._check_outside("start")
-        call, thread = OpenCall(), threading.get_ident()
-        run = _Run(call)
-        self._calls[thread] = "start", call
-        try:
-            with self._turn:
-                if self._run is not None:
-                    if self._run.is_running:
-                        return
-                    end()  # an interrupt has ended a start or a stop
-                self._run = run
-                begin()
-                self._set_running(run)
-        except BaseException:
-            self._end(run, end)
-            raise
-        finally:
-            del self._calls[thread]
-            call.end()
-
-    def stop(self, end: Callable[[], None], *, instead_of_waiting: Callable[[], None] | None = None) -> None:
-        """Call `end`, unless nothing was started. A stop in another thread is awaited.
+        If one of them fails or is interrupted, `end` is called. Return whether they were called.
 
         Args:
+            begin: takes what the run needs. A stop waits for it.
             end: releases everything.
-            instead_of_waiting: if another thread is about to start the object, this is called, and the stop does not
-                wait for that thread. It has to release what the next owner needs; the start calls `end`.
+            before: is called before `begin`. A stop does not wait for it.
+            after: is called after `begin`. A stop does not wait for it.
+
+        Raises:
+            DeviceCoreError: a stop was called meanwhile. Nothing is running.
+            CalledFromInsideError: it is called from inside a start, a stop or a callback of the same object.
+            ForkedError: this process is a fork of the one in which it was started.
+        """
+        self._check_call("start")
+        return self.call("start", self._start, begin, end, before, after)
+
+    def stop(self, end: Callable[[], None]) -> None:
+        """Call `end`, unless nothing was started. A stop in another thread is awaited.
 
         Raises:
             CalledFromInsideError: it is called from inside a start, a stop or a callback of the same object.
             ForkedError: this process is a fork of the one in which it was started.
         """
-        self._check_process()
-        self._check_outside("stop")
-        run, thread = self._run, threading.get_ident()
-        if run is None:
-            return
-        self._calls[thread] = "stop", OpenCall()
-        try:
-            with self._deciding:
-                is_starting = not run.is_running and not run.start.has_ended
-                run.is_cancelled = True
-            if is_starting and instead_of_waiting is not None:
-                instead_of_waiting()
-            else:
-                self._end(run, end)
-        finally:
-            del self._calls[thread]
+        self._check_call("stop")
+        if self._run is not None:
+            self.call("stop", self._end, self._run, end)
 
     def call(self, name: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what `function` returns, which belongs to somebody else and may try to start or stop the object.
@@ -146,25 +154,42 @@ class Lifecycle:
         finally:
             del self._calls[thread]
 
-    def _set_running(self, run: _Run) -> None:
-        with self._deciding:
-            if run.is_cancelled:
-                raise StoppedWhileStartingError(self._name)
-            run.is_running = True
+    def _start(
+        self, begin: Callable[[], None], end: Callable[[], None], before: Callable[[], None], after: Callable[[], None]
+    ) -> bool:
+        with self._starting:
+            if self.is_running:
+                return False
+            if self._run is not None:
+                self._end(self._run, end)  # an interrupt may have ended its start or its stop
+            run = self._run = Run()
+            try:
+                before()
+                with self._turn:
+                    self._check_not_stopped(run)
+                    begin()
+                self._check_not_stopped(run)
+                after()
+                self._check_not_stopped(run)
+                run.is_started = True
+            except BaseException:
+                self._end(run, end)
+                raise
+        return True
 
-    def _end(self, run: _Run, end: Callable[[], None]) -> None:
+    def _end(self, run: Run, end: Callable[[], None]) -> None:
+        run.is_stopped = True
         with self._turn:
-            if self._run is run:  # else another start or stop has ended it
-                run.is_running = False
+            if not run.is_over:  # else another start or stop has ended it
                 end()
-                self._run = None
+                run.is_over = True
 
-    def _check_process(self) -> None:
-        run = self._run
-        if run is not None and run.process != (process := os.getpid()):
-            raise ForkedError(run.process, process)
+    def _check_not_stopped(self, run: Run) -> None:
+        if run.is_stopped:
+            raise self._stopped()
 
-    def _check_outside(self, method: str) -> None:
+    def _check_call(self, method: str) -> None:
+        self.check_process()
         name = self._enclosing(threading.get_ident())
         if name is not None:
             raise CalledFromInsideError(method, name)

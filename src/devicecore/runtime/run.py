@@ -1,4 +1,4 @@
-"""One run of a manager, from a start to its stop.
+"""From a start of something to the end of its stop.
 
 Law: nothing of one run is used in another run or in another process.
 """
@@ -10,14 +10,16 @@ from devicecore.domain.errors import ForkedError
 
 
 class Run:
-    """One run of a manager. Runs are compared by identity.
+    """From the beginning of a start to the end of its stop. Runs are compared by identity.
 
-    Only `CurrentState` writes `is_stopped`, under its lock. `is_restored` is set when the checkpoint is restored or
-    the start has failed. Events wait for it before they change the state.
+    Only `Lifecycle` writes `is_started`, `is_stopped` and `is_over`, in this order. `is_restored` is set by a manager
+    when the checkpoint is restored or the run has ended. Events wait for it before they change the state.
     """
 
     def __init__(self) -> None:
+        self.is_started = False
         self.is_stopped = False
+        self.is_over = False
         self.is_restored: threading.Event = threading.Event()
         self._process = os.getpid()
 
@@ -28,5 +30,5 @@ class Run:
             ForkedError: this is not the process that started the run. Threads and locks do not survive a fork, and the
                 directory belongs to the first process.
         """
-        if not self.is_stopped and (process := os.getpid()) != self._process:
+        if not self.is_over and (process := os.getpid()) != self._process:
             raise ForkedError(self._process, process)

@@ -109,8 +109,8 @@ class SavedState(Generic[Value]):
             if self._requests and self.in_background:
                 self._thread = SaverThread(WeakMethod(self._save_now))
 
-    def end(self, *runs: Run | None) -> None:
-        """Wait for the save that is under way, save what is not saved yet, then end the current run and `runs`.
+    def end(self) -> None:
+        """Wait for the save that is under way, save what is not saved yet, then end the current run.
 
         Raises:
             CalledFromInsideError: the store calls this while it saves.
@@ -119,7 +119,7 @@ class SavedState(Generic[Value]):
         with self._lock:
             if self.is_behind and self._state.run is not None:
                 self._save_or_log()
-            self._state.end(*runs)
+            self._state.end()
             thread, self._thread = self._thread, None
         if thread is not None:
             thread.end()

@@ -48,7 +48,8 @@ def test_a_change_that_belongs_to_a_former_run_is_refused() -> None:
 
 def test_a_run_that_was_stopped_before_it_began_does_not_begin() -> None:
     state, run = CurrentState(NodeState()), Run()
-    state.end(run)
+    run.is_stopped = True
+    state.end()
     with pytest.raises(ManagerStoppedError):
         state.begin(run, NodeState())
     assert state.run is None

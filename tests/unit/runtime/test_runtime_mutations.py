@@ -1,8 +1,6 @@
 """Each mutation takes one guarantee of the runtime away, and the test named with it must fail without it."""
 
-import threading
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -10,10 +8,10 @@ import pytest
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.runtime.current_state import CurrentState
 from devicecore.runtime.lanes import JobLanes
+from devicecore.runtime.lifecycle import Lifecycle
 from devicecore.runtime.observers import Observers
 from devicecore.runtime.open_call import OpenCall
 from devicecore.runtime.saved_state import SavedState
-from devicecore.runtime.start_stop import StartStop
 from devicecore.runtime.turns import Turns
 from tests.reliability import test_life_cycle as starts
 from tests.unit import test_dra_manager as dra
@@ -111,7 +109,7 @@ def the_commit_of_an_interrupted_call_is_saved(patch: Patch) -> None:
 
 
 def a_stop_does_not_wait_for_a_save(patch: Patch) -> None:
-    patch.setattr(SavedState, "end", lambda self, *runs: self._state.end(*runs))
+    patch.setattr(SavedState, "end", lambda self: self._state.end())
 
 
 def a_run_that_is_over_saves(patch: Patch) -> None:
@@ -157,18 +155,17 @@ def an_observer_may_fail_a_call(patch: Patch) -> None:
 
 def a_stop_waits_for_a_start(patch: Patch) -> None:
     """An earlier version of the DRA manager did this, and then the start succeeded."""
-    end_parts = StartStop._end  # noqa: SLF001 - what is mutated is inside
+    stop = Lifecycle.stop
 
-    def waiting(self: Untyped, run: Untyped) -> None:
-        _, own = self._moves.get(threading.get_ident(), (None, ""))
-        if own == "start" or not self._starting.locked():
-            end_parts(self, run)
+    def waiting(self: Untyped, end: Untyped) -> None:
+        with self._starting:
+            stop(self, end)
 
-    patch.setattr(StartStop, "_end", waiting)
+    patch.setattr(Lifecycle, "stop", waiting)
 
 
 def a_start_inside_a_start_waits_for_it(patch: Patch) -> None:
-    patch.setattr(StartStop, "inside", lambda *_: nullcontext())
+    patch.setattr(Lifecycle, "call", lambda _self, _name, function, *arguments: function(*arguments))
 
 
 def jobs_that_need_the_same_thing_run_at_once(patch: Patch) -> None:
@@ -230,5 +227,5 @@ def test_a_guarantee_that_is_taken_away_is_missed(
         for limit in ("LIMIT", "SECONDS"):
             if hasattr(module, limit):
                 monkeypatch.setattr(module, limit, 2.0)  # until a test gives up on what does not come now
-    with pytest.raises((AssertionError, DeviceCoreError, RuntimeError, pytest.fail.Exception)):
+    with pytest.raises((AssertionError, DeviceCoreError, RuntimeError, TimeoutError, pytest.fail.Exception)):
         test()

@@ -177,6 +177,7 @@ def test_a_store_with_a_mistake_is_logged_and_asked_again(caplog: pytest.LogCapt
 
 def test_after_the_end_of_a_run_nothing_is_saved() -> None:
     bench = Bench()
+    bench.run.is_stopped = True
     bench.saver.end()
     bench.know()
     bench.saver.request()
