@@ -158,7 +158,7 @@ def test_one_claim_costs_as_many_function_calls_whatever_there_is() -> None:
 
 
 def test_one_claim_has_all_claims_joined_once_for_each_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Joining takes as long as there are claims. Five times a change of one claim is not a reason for it."""
+    """Joining costs more if there are more claims, and a preparation changes its claim four times."""
     join, joins = _ChangedClaims.joined, [0]
 
     def counted(self: _ChangedClaims) -> dict[ClaimKey, ClaimInfo]:

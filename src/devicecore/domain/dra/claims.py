@@ -191,7 +191,7 @@ def joined(claims: Mapping[ClaimKey, ClaimInfo]) -> dict[ClaimKey, ClaimInfo]:
 class _ChangedClaims(Mapping[ClaimKey, ClaimInfo]):
     """Claims of which a few were added or replaced. They are joined with the others when a reader needs all of them.
 
-    A preparation changes its claims five times, and reads all claims only to save them.
+    A preparation changes its claims four times, and reads all claims only for its two saves.
     """
 
     __slots__ = ("changed", "others")
