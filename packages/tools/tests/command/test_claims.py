@@ -101,12 +101,16 @@ def test_only_the_named_node_is_tried(place: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(("node", "status"), [("node-1.yaml", 0), ("node-2.yaml", 1)])
-def test_fits_decides_claims_and_devices_of_plugins_together(place: Path, node: str, status: int) -> None:
+def test_fits_decides_claims_and_devices_of_plugins_together(
+    place: Path, node: str, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(place, "fits", "pod.yaml", "--node", node) == 0
     files = ("--slices", "slices.json", "--claims", "claims.json")
     released = place / "claims.json"
     released.write_text(released.read_text().replace("gpu-0", "gpu-9"))
+    assert "not looked at" in capsys.readouterr().out
     assert run(place, "fits", "pod.yaml", "--node", node, *files) == status
+    assert "not looked at" not in capsys.readouterr().out
     assert run(place, "fits", "pod.yaml", "--node", node, *files, "--json") == status
 
 

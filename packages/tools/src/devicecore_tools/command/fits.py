@@ -116,7 +116,9 @@ def fits(
     except ValueError as error:
         complain("devicecore fits", str(error))
         return _UNUSABLE
-    answers = [fit(node, wanted) for node in nodes]
+    # What --slices and --claims decide is no claim that "was not looked at".
+    tried = [(fit(node, wanted), claim) for node, claim in zip(nodes, of_claims, strict=True)]
+    answers = [evolve(answer, claims=()) if claim else answer for answer, claim in tried]
     if as_json:
         documents = [
             {**_document(answer), **({"claims": document_of(claim)} if claim else {})}
