@@ -251,7 +251,8 @@ def pod_resources_servers() -> Iterator[LifecycleHarness]:
 
 @contextmanager
 def pod_resources_clients() -> Iterator[LifecycleHarness]:
-    with short_directory() as path:
+    with short_directory() as path, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pod_resources_server, "_THREADS", 1)  # a second one of the server would count as the client's
         directory = Path(path)
         socket = directory / "kubelet.sock"
         with PodResourcesServer(socket, lambda: Snapshot(NodeState(), ()), requests_per_second=1e6, burst=1000):
