@@ -68,7 +68,7 @@ MEASURED = {
     TESTS / "unit" / f"test_{name}.py"
     for name in ("bit_flips", "checkpoint_vectors", "dra_growth", "growth", "histories")
 }
-"""The files of tests of which `make test` measures the coverage: enough for the four rooms that must be covered, and
+"""The files of tests of which `make test` measures the coverage: enough for the packages that must be covered, and
 not those whose many cases run the same lines. Measuring more than doubles the time of a test. `make coverage` measures
 all of them."""
 

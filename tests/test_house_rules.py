@@ -270,6 +270,17 @@ def test_every_link_between_guides_leads_to_a_file_and_a_heading() -> None:
     )
 
 
+def test_the_files_that_the_guides_name_exist() -> None:
+    tops = (ROOT, ROOT / "src" / "devicecore", ROOT / "packages" / "tools" / "src" / "devicecore_tools", *TESTS)
+    named = [
+        (guide.name, file)
+        for guide in (*GUIDES, ROOT / "README.md", ROOT / "CONTRIBUTING.md")
+        for file in re.findall(r"`((?:\w+/)+(?:\w+\.(?:py|toml)|(?=`)))", guide.read_text(encoding="utf-8"))
+    ]
+    assert len(named) > 50
+    report((guide, file) for guide, file in named if not any((top / file).exists() for top in tops))
+
+
 def test_the_tests_that_the_guides_name_exist() -> None:
     named = [
         (guide, file, name)
@@ -300,8 +311,8 @@ def test_the_design_says_where_everything_is(folder: str, prefix: str) -> None:
     tables = [line for line in (ROOT / "docs" / "design.md").read_text("utf-8").splitlines() if line.startswith("| `")]
     named = set(re.findall(r"`([\w.]+)`", "\n".join(tables)))
     paths = (ROOT / "src" / "devicecore" / folder).glob("[!_]*")
-    rooms = {prefix + path.stem for path in paths if path.is_dir() or path.suffix == ".py"}
-    assert rooms - named <= {"adapters"}  # the table names each adapter instead
+    modules = {prefix + path.stem for path in paths if path.is_dir() or path.suffix == ".py"}
+    assert modules - named <= {"adapters"}  # the table names each adapter instead
 
 
 def test_the_plugins_that_a_guide_has_people_write_are_annotated() -> None:

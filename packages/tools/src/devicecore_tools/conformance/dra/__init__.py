@@ -28,7 +28,8 @@ How to add a check
    `events`. It yields where the event happens. All checks of an event share it. `driver.returns[...]` says how the
    driver came back.
 3. Name it in the `CHECKS` of its module, and the module in `checks/__init__.py`, where the order is chosen.
-4. Add a fault to `tests/conformance/faults/<group>.py`: a subclass of the good driver that fails this check alone.
+4. Add a fault to `packages/tools/tests/conformance/faults/<group>.py`: a subclass of the good driver that fails this
+   check alone.
 
 A check leaves nothing. Claims that it made with `driver.claim` are unprepared and deleted after it. Faults of the API
 server end with the block of `driver.faults`, and its absence ends with that of `driver.without_api_server`. A driver
