@@ -357,21 +357,16 @@ with LocalApiServer() as server:
 """
 
 
-def on_api_server(new: Callable[[Path], Runs], use: Callable[..., object], module: ModuleType) -> MakeLifecycle:
-    """The server is another process, so that what it takes is not counted."""
-
-    @contextmanager
-    def make() -> Iterator[LifecycleHarness]:
-        with tempfile.TemporaryDirectory() as directory:
-            kubeconfig, pipe = Path(directory, "kubeconfig"), subprocess.PIPE
-            command = [sys.executable, "-c", SERVE, str(kubeconfig)]
-            with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as running:
-                assert running.stdout is not None
-                assert running.stdout.readline() == "ready\n"
-                yield Harness(lambda: new(kubeconfig), [module], use)
-                running.kill()
-
-    return make
+@pytest.fixture(scope="module")
+def kubeconfig() -> Iterator[Path]:
+    """For an API server in another process, so that what the server takes is not counted."""
+    with tempfile.TemporaryDirectory() as directory:
+        path, pipe = Path(directory, "kubeconfig"), subprocess.PIPE
+        with subprocess.Popen([sys.executable, "-c", SERVE, str(path)], stdin=pipe, stdout=pipe, text=True) as running:
+            assert running.stdout is not None
+            assert running.stdout.readline() == "ready\n"
+            yield path
+            running.kill()
 
 
 def publish_status(subject: KubeApiSink) -> None:
@@ -396,18 +391,21 @@ RUNNING: dict[str, MakeLifecycle] = {
     "metrics server": metrics_servers,
     "plugin process": processes,
     "API server": api_servers,
-    "sink": on_api_server(lambda config: KubeApiSink("worker-1", kubeconfig=config), publish_status, sink),
-    "publisher of slices": on_api_server(
+}
+
+CLIENTS: dict[str, tuple[Callable[[Path], Runs], Callable[..., object], ModuleType]] = {
+    "sink": (lambda config: KubeApiSink("worker-1", kubeconfig=config), publish_status, sink),
+    "publisher of slices": (
         lambda config: slices.KubeApiSlicePublisher("gpu.example.com", "worker-1", kubeconfig=config),
         publish_slices,
         slices,
     ),
-    "client of claims": on_api_server(
+    "client of claims": (
         lambda config: dra.KubeApiClaims(kubeconfig=config),
         lambda subject: subject.get(ClaimKey("default", "gpu")),
         dra,
     ),
-    "client of slices": on_api_server(
+    "client of slices": (
         lambda config: dra.KubeApiSlices("worker-1", kubeconfig=config),
         lambda subject: subject.delete(DriverName("gpu.example.com")),
         dra,
@@ -419,6 +417,14 @@ RUNNING: dict[str, MakeLifecycle] = {
 @pytest.mark.parametrize("make", RUNNING.values(), ids=RUNNING)
 def test_what_starts_keeps_the_contract(check: Check, make: MakeLifecycle) -> None:
     check(make)
+
+
+@pytest.mark.parametrize("check", LIFECYCLE)
+@pytest.mark.parametrize(("new", "use", "module"), CLIENTS.values(), ids=CLIENTS)
+def test_what_talks_to_an_api_server_keeps_the_contract(
+    check: Check, new: Callable[[Path], Runs], use: Callable[..., object], module: ModuleType, kubeconfig: Path
+) -> None:
+    check(lambda: nullcontext(Harness(lambda: new(kubeconfig), [module], use)))
 
 
 # --- the contract can fail --------------------------------------------------------------------------------------------
