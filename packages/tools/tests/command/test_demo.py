@@ -124,9 +124,10 @@ def test_a_claim_brings_a_device_into_its_container(demo: DemoRun) -> None:
     """The runtime gets one CDI name, whose file sets the variable of the device that the claim was allocated."""
     step = demo.steps["a_claim_is_prepared"]
     (name,) = step["cdi_devices"]
+    assert step["allocated"] == f"chip.example.com/{FIRST}/dev-0"
     assert (name.partition("=")[0], step["environment"]) == (
         "chip.example.com/device",
-        [f"SIMULATED_DEVICE_DEV_3={FIRST}/dev-3"],
+        [f"SIMULATED_DEVICE_DEV_0={FIRST}/dev-0"],
     )
 
 

@@ -12,7 +12,7 @@ import click
 from devicecore_tools.command.output import print_json, print_pairs
 
 if TYPE_CHECKING:
-    from devicecore.domain.allocation import Matches, UnallocatedClaim
+    from devicecore.domain.allocation import UnallocatedClaim
     from devicecore.domain.documents import Value
     from devicecore.domain.model import Pod
     from devicecore_tools.doctor.claim_trial import ClaimAnswer, ClaimTrial
@@ -31,7 +31,7 @@ def claim_trial(places: Sequence[str | None], kubeconfig: str | None) -> "ClaimT
         ValueError: something cannot be read.
     """
     from devicecore.domain.documents import Value
-    from devicecore_tools.doctor.claim_trial import ClaimTrial, objects_of
+    from devicecore_tools.doctor.claim_trial import ClaimTrial, Expressions, objects_of
     from devicecore_tools.doctor.sources.large_documents import read_document_file
 
     documents = [read_document_file(place) for place in places if place is not None]
@@ -49,7 +49,7 @@ def claim_trial(places: Sequence[str | None], kubeconfig: str | None) -> "ClaimT
     objects = objects_of(documents)
     if not objects.classes:
         raise ValueError(_NO_CLASSES)
-    return ClaimTrial(objects, _selectors())
+    return ClaimTrial(objects, Expressions())
 
 
 def claim_in(place: str) -> "Value | None":
@@ -180,19 +180,3 @@ def document_of(answer: "ClaimAnswer") -> dict[str, object]:
         ],
         "changes": list(answer.changes),
     }
-
-
-def _selectors() -> "Matches":
-    """CEL if the library is there, else a function whose error says how to get it."""
-    try:
-        from devicecore.adapters.cel import CelSelectors
-    except ModuleNotFoundError as error:
-        from devicecore.domain.allocation import PoolDevice, SelectorError
-
-        problem = str(error)
-
-        def missing(_expression: str, _device: PoolDevice) -> bool:
-            raise SelectorError(problem, at_run_time=False)
-
-        return missing
-    return CelSelectors()

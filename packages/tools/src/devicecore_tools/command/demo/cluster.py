@@ -22,11 +22,15 @@ from devicecore.adapters.grpc_unix import GrpcUnixTransport
 from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
 from devicecore.adapters.manifests.claim_source import ManifestClaims
 from devicecore.domain.admission import Admitted, Verdict
+from devicecore.domain.allocation import PoolSlice, slice_of
 from devicecore.domain.capacity import Insufficient, insufficient, pod_request
+from devicecore.domain.dra.model import DriverName
+from devicecore.domain.dra.slices import DevicePool, changes
 from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME
 from devicecore.domain.model import Container, Pod, ResourceName
 from devicecore.dra_manager import DraManager
 from devicecore.manager import DeviceManager
+from devicecore.plugins.simulated_driver import published
 from devicecore.system.temporary import new_short_directory
 
 T = TypeVar("T")
@@ -37,6 +41,7 @@ NodeJson = Mapping[str, Mapping[str, int | str]]
 PATIENCE = 10.0  # seconds for something that takes one or two
 _LOOK_INTERVAL = 0.02  # seconds between two looks at what is waited for
 _LAST_LINES = 20
+_DRIVER_DEVICES = 8
 
 
 class Cluster:
@@ -91,7 +96,15 @@ class Cluster:
         """Start a simulated DRA driver on a node."""
         options = ("registry", "plugin-dir", "cdi-dir", "manifests")
         places = [f"--{option}={node.directory / option}" for option in options]
-        return self._start(("dra-driver", "simulated", "--name", name, "--node", node.name), *places)
+        arguments = ("dra-driver", "simulated", "--name", name, "--node", node.name, "--count", str(_DRIVER_DEVICES))
+        return self._start(arguments, *places)
+
+    @staticmethod
+    def driver_slices(node: "ClusterNode", name: str) -> list[PoolSlice]:
+        """The ResourceSlices that this driver would publish on an API server."""
+        devices = published([f"dev-{number}" for number in range(_DRIVER_DEVICES)])
+        pool = DevicePool(DriverName(name), node.name, node.name, devices)
+        return [slice_of(one) for one in changes(pool, "", ()).create]
 
     def _start(self, arguments: tuple[str, ...], *places: str | Path) -> "SimulatedProcess":
         with delayed_signals():  # else a process could start that is not in the list

@@ -12,10 +12,12 @@ from attrs import asdict
 
 from devicecore.adapters.manifests.pods import read_manifest
 from devicecore.domain.admission import Admitted
+from devicecore.domain.allocation import DeviceAllocation, NoAllocation, TargetNode, allocate, claim_of, class_of
 from devicecore.domain.checkpoint import judge
 from devicecore.domain.model import Container, Pod, PodUid, ResourceName, resource_name
 from devicecore_tools.command.demo.cluster import ClusterNode, NodeJson, schedule
 from devicecore_tools.command.demo.steps import Step, StepRun
+from devicecore_tools.doctor.claim_trial import Expressions
 
 _MAX_JSON_LINE = 60
 
@@ -48,33 +50,25 @@ TEST_GPU2_RDMA10 = pod(
 )
 
 DRIVER = "chip.example.com"
-TEST_CLAIM = """\
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaim
-metadata: {name: one-chip, uid: 7f0c1a52-6c1b-4d43-9d0e-2b8f6f1f7c11}
-status:
-  allocation:
-    devices:
-      results:
-      - request: chip
-        driver: chip.example.com
-        pool: 172.21.0.16
-        device: dev-3
-  reservedFor:
-  - resource: pods
-    name: test-claim
-    uid: c5b3b4a0-4a53-4f0e-8a32-5d2f6a0b9e21
----
-apiVersion: v1
-kind: Pod
-metadata: {name: test-claim, uid: c5b3b4a0-4a53-4f0e-8a32-5d2f6a0b9e21}
-spec:
-  resourceClaims:
-  - {name: chip, resourceClaimName: one-chip}
-  containers:
-  - {name: main, resources: {claims: [{name: chip}]}}
-"""
-"""A claim as a scheduler leaves it, and the pod for which it is reserved."""
+CHIP_CLASS = {
+    "metadata": {"name": "chip"},
+    "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]},
+}
+TEST_CLAIM = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaim",
+    "metadata": {"name": "one-chip", "uid": "7f0c1a52-6c1b-4d43-9d0e-2b8f6f1f7c11"},
+    "spec": {"devices": {"requests": [{"name": "chip", "exactly": {"deviceClassName": "chip"}}]}},
+}
+CLAIM_POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "test-claim", "uid": "c5b3b4a0-4a53-4f0e-8a32-5d2f6a0b9e21"},
+    "spec": {
+        "resourceClaims": [{"name": "chip", "resourceClaimName": "one-chip"}],
+        "containers": [{"name": "main", "resources": {"claims": [{"name": "chip"}]}}],
+    },
+}
 
 
 # --- devices come, and pods take them ---------------------------------------------------------------------------------
@@ -221,31 +215,44 @@ def a_driver_registers(step: StepRun) -> None:
 
 
 def a_claim_is_prepared(step: StepRun) -> None:
-    """A pod with a ResourceClaim comes: a scheduler has allocated dev-3 to it."""
+    """A pod with a ResourceClaim comes, and a device is allocated to it."""
     first, _ = step.cluster.nodes
-    (first.manifests / "test-claim.yaml").write_text(TEST_CLAIM)
-    (pod,) = read_manifest(TEST_CLAIM, "test-claim.yaml").pods
-    step.show(TEST_CLAIM.partition("---")[0])
+    answer = allocate(
+        [claim_of(TEST_CLAIM)],
+        TargetNode(first.name),
+        step.cluster.driver_slices(first, DRIVER),
+        (),
+        [class_of(CHIP_CLASS)],
+        matches=Expressions(),
+    )
+    step.check("a device is found for the claim", str(answer) if isinstance(answer, NoAllocation) else "", "")
+    assert isinstance(answer, DeviceAllocation)  # noqa: S101 - for mypy: the check has just said so
+    (taken,) = answer.devices()
+    pod = claim_pod()
+    reserved = [{"resource": "pods", "name": pod.name, "uid": pod.uid}]
+    claim = {**TEST_CLAIM, "status": {"allocation": answer.results()[0], "reservedFor": reserved}}
+    manifest = f"{json.dumps(claim)}\n---\n{json.dumps(CLAIM_POD)}\n"
+    (first.manifests / "test-claim.yaml").write_text(manifest)
+    step.show(pretty(claim))
     first.claims.prepare(pod)
     names = first.claims.claim_devices(pod, "main")
     environment = cdi_environment(first)
     step.show("\n".join((*names, *environment)))
-    step.record(cdi_devices=names, environment=environment)
+    step.record(allocated=str(taken.key), cdi_devices=names, environment=environment)
     step.check("its container gets one CDI device", len(names), 1)
-    step.check(
-        "the CDI file of this device sets a variable", environment, [f"SIMULATED_DEVICE_DEV_3={first.name}/dev-3"]
-    )
+    device = taken.key.device
+    variable = f"SIMULATED_DEVICE_{device.upper().replace('-', '_')}={first.name}/{device}"
+    step.check("the CDI file of the allocated device sets a variable", environment, [variable])
 
 
 def the_claim_outlives_a_restart(step: StepRun) -> None:
     """The kubelet of the first node restarts, and then the pod ends."""
     first, _ = step.cluster.nodes
-    (pod,) = read_manifest(TEST_CLAIM, "test-claim.yaml").pods
-    before = first.claims.claim_devices(pod, "main")
+    before = first.claims.claim_devices(claim_pod(), "main")
     first.restart()
-    step.check("the container still gets the same CDI device", first.claims.claim_devices(pod, "main"), before)
+    step.check("the container still gets the same CDI device", first.claims.claim_devices(claim_pod(), "main"), before)
     step.wait("the driver is found again", lambda: [one.driver for one in first.claims.drivers.connected], [DRIVER])
-    first.claims.unprepare(pod.uid)
+    first.claims.unprepare(claim_pod().uid)
     step.check("the driver has released the claim: its CDI file is gone", cdi_environment(first), [])
 
 
@@ -310,6 +317,12 @@ def run(step: StepRun, pod: Pod, target: ClusterNode, devices: Mapping[str, tupl
         named = given["environment"].get(f"NVIDIA_VISIBLE_DEVICES/{resource}")
         what = f"{container.name} has {len(expected)} {resource}, as its environment says"
         step.check(what, (given["devices"].get(resource), named), (expected, ",".join(expected)))
+
+
+def claim_pod() -> Pod:
+    """The pod that has the claim."""
+    (pod,) = read_manifest(json.dumps(CLAIM_POD), "test-claim.yaml").pods
+    return pod
 
 
 def cdi_environment(node: ClusterNode) -> list[str]:

@@ -6,8 +6,7 @@ disturbs few checks. Everything else is decided by `devicecore.domain.allocation
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import define, evolve, field, frozen
 
@@ -16,7 +15,6 @@ from devicecore.domain.allocation import (
     DeviceKey,
     Features,
     Held,
-    PoolDevice,
     SelectorError,
     TargetNode,
     allocate,
@@ -27,10 +25,8 @@ from devicecore.domain.allocation import (
 from devicecore.domain.allocation.capacity import consumption
 from devicecore.domain.allocation.model import Constraint, Rule
 from devicecore.domain.errors import DeviceCoreError, DocumentError
+from devicecore_tools.doctor.claim_trial import Expressions
 from devicecore_tools.testing.dra_pools import Slice, SliceDevice
-
-if TYPE_CHECKING:
-    from devicecore.adapters.cel import CelSelectors
 
 Json = dict[str, Any]
 
@@ -38,6 +34,7 @@ _NODE = TargetNode("node")
 _POOL = "published"
 _NUMBER = "checks.devicecore/device"
 _FEATURES = Features(list_attributes=True)  # numaNode may be a list
+_EXPRESSIONS = Expressions(_FEATURES)
 
 
 @frozen
@@ -147,7 +144,7 @@ class Allocator:
             )
             for one in taken
         ]
-        answer = allocate([claim], _NODE, pool, held, classes, matches=_matches, features=_FEATURES)
+        answer = allocate([claim], _NODE, pool, held, classes, matches=_EXPRESSIONS, features=_FEATURES)
         if not isinstance(answer, DeviceAllocation):
             raise (UndecidableError if "CEL" in str(answer) else AllocationError)(str(answer))
         allocation: Json = answer.results(iter(lambda: str(uuid.uuid4()), ""))[0]
@@ -186,19 +183,6 @@ def matches(expression: str, driver: str, device: SliceDevice) -> bool:
     """
     try:
         read = slice_of(_published(driver, "devices", {"devices": [device.body]})).devices[0]
-        return _matches(expression, read)
+        return _EXPRESSIONS(expression, read)
     except (SelectorError, DocumentError) as error:
         raise UndecidableError(str(error)) from None
-
-
-def _matches(expression: str, device: PoolDevice) -> bool:
-    return _selectors()(expression, device)
-
-
-@cache
-def _selectors() -> "CelSelectors":
-    try:
-        from devicecore.adapters.cel import CelSelectors
-    except ModuleNotFoundError as error:
-        raise SelectorError(str(error), at_run_time=False) from None
-    return CelSelectors(_FEATURES)
